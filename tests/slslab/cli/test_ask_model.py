@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import tomli_w
 from tests import commands
-from tests.slslab.replay.recordings import TRACES
+from tests.slslab.cli.test_replay import OTHERS
+from tests.slslab.replay.recordings import TRACES, write_run
 
 ROOT = Path(__file__).parents[3]
 RUN = str(TRACES / "allreduce")
@@ -78,11 +79,12 @@ def test_by_default_the_run_s_own_workers_are_among_them(slslab: Slslab, monkeyp
     assert [(row["workers"], row["measured"] is not None) for row in rows] == [(1, False), (2, True), (3, False)]
 
 
-def test_more_workers_than_may_run_at_once_are_not_replayed(slslab: Slslab) -> None:
-    (row,) = slslab("ask", "model", RUN, "--workers", "1001", "--json").document["rows"]
+def test_more_workers_than_may_run_at_once_are_not_replayed(slslab: Slslab, tmp_path: Path) -> None:
+    short = write_run(tmp_path / "short", others=OTHERS)
+    (row,) = slslab("ask", "model", short, "--workers", "1001", "--json").document["rows"]
     assert row["replay"] is None
     assert row["model"]["seconds"]["value"] > 0
-    done = slslab("ask", "model", RUN, "--workers", "1001")
+    done = slslab("ask", "model", short, "--workers", "1001")
     assert "nothing says how far off the model is" in done.out
     assert "1001 workers: It never ends: with a concurrency of 1,000" in " ".join(done.out.split())
 

@@ -1,8 +1,10 @@
 """What every architecture's run leaves and what commands print about it: documents, counts, bills, phases, logs."""
 
+import csv
 import json
 import tomllib
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,3 +173,21 @@ def test_runs_are_listed_and_compared(recorded_runs: RecordedRuns) -> None:
     assert "Fastest: " in compared
     assert "Cheapest: " in compared
     assert {line.split()[0] for line in compared.splitlines() if line.strip()} >= documents.keys()
+
+
+@every_architecture
+def test_other_commands_read_a_run(recorded_runs: RecordedRuns, architecture: str, tmp_path: Path) -> None:
+    path, document = recorded_runs[architecture]
+    checked = slslab("check", path)
+    assert (checked.code, checked.out.startswith("Holds: ")) == (0, True)
+    assert slslab("export", path, "--to", "csv", "--out", tmp_path / "tables").code == 0
+    with (tmp_path / "tables" / "counts.csv").open(newline="") as file:
+        counts = {row["operation"]: int(row["requests"]) for row in csv.DictReader(file) if row["part"] == "protocol"}
+    assert counts == document["counts"]
+    measured, replayed = slslab("replay", path, "--json").document["rows"]
+    assert measured["seconds"]["basis"] == "measured"
+    assert replayed["seconds"]["value"] == pytest.approx(document["lambda"]["seconds"])
+    path_document = slslab("ask", "path", path, "--json").document
+    assert path_document["seconds"]["value"] == pytest.approx(document["lambda"]["seconds"])
+    assert slslab("report", path, "--out", tmp_path / "page.html").code == 0
+    assert document["run"] in (tmp_path / "page.html").read_text()

@@ -71,8 +71,11 @@ def test_a_profile_without_messages_between_instances_is_refused_by_the_entry() 
 
 
 def test_the_default_type_has_messages() -> None:
+    """As measured by Jiang et al. 2021, Section 5.3: 0.15 ms and 225 MB/s between two c5.large."""
     default = {option.name: option.default for option in architectures()["gloo"].options}["instance-type"]
-    assert load_profile("aws-us-east-1").between(str(default)).bandwidth_mb_s is not None
+    message = load_profile("aws-us-east-1").between(str(default))
+    assert message.bandwidth_mb_s is not None
+    assert (default, message.latency_ms.value, message.bandwidth_mb_s.value) == ("c5.large", 0.15, 225)
 
 
 def test_cpu_time_of_an_all_reduce_grows_with_its_bytes_and_not_with_its_messages() -> None:

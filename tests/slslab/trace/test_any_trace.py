@@ -60,18 +60,19 @@ def event(order: random.Random) -> bytes:
     return bytes(body)
 
 
-def use(directory: Path) -> None:
-    """What a run's document, bill and pages are made of."""
+def use(directory: Path) -> int:
+    """Make what a run's document, bill and pages are made of; return the number of events."""
     events = compact(directory).events
     json.dumps(metrics.totals(events, []))
     metrics.span_seconds(events)
     metrics.last_position(events, None)
     usage = Usage((), metrics.object_requests(events), metrics.transitions(events), (), tuple(metrics.hosts(events)))
     compute_bill(usage, BOOK).as_document()
+    return len(events)
 
 
-def written(seed: int, directory: Path) -> None:
-    """What a function writes to its trace becomes the trace of a run."""
+def written(seed: int, directory: Path) -> tuple[int, int]:
+    """Make the trace of a run from what a function writes to its own; return how many events were written and read."""
     order = random.Random(seed)
     frames = []
     for _ in range(order.randrange(1, 20)):
@@ -85,11 +86,11 @@ def written(seed: int, directory: Path) -> None:
             cut = order.randrange(1, 3000)
             trace.feed(data[:cut])
             data = data[cut:]
-    use(directory)
+    return len(frames), use(directory)
 
 
-def damaged(seed: int, directory: Path) -> None:
-    """A log that somebody has changed."""
+def damaged(seed: int, directory: Path) -> tuple[int, int]:
+    """Change a log; return how many events it had and how many were read, none of a log that is refused."""
     order = random.Random(seed)
     with TraceWriter(directory / LOG, "r"):
         pass
@@ -99,7 +100,8 @@ def damaged(seed: int, directory: Path) -> None:
         {"record": "begin", "of": "invocation", "id": "a", "start_ns": 5},
     )
     lines += [json.dumps(record).encode() for record in order.choices(records, k=order.randrange(4))]
-    lines += [json.dumps(SOURCE).encode()[:-1] + b"," + event(order)[1:] for _ in range(order.randrange(1, 4))]
+    events = [json.dumps(SOURCE).encode()[:-1] + b"," + event(order)[1:] for _ in range(order.randrange(1, 4))]
+    lines += events
     order.shuffle(lines[1:])
     data = bytearray(b"\n".join(lines) + order.choice((b"\n", b"", b"\n{")))
     if order.random() < 0.5:
@@ -108,9 +110,10 @@ def damaged(seed: int, directory: Path) -> None:
         data[at : at + order.randrange(40)] = order.choice(pieces)
     (directory / LOG).write_bytes(data)
     try:
-        use(directory)
+        return len(events), use(directory)
     except RunError as error:
         assert str(directory / LOG) in error.message  # noqa: PT017 (of those that are refused)
+        return len(events), 0
 
 
 @pytest.fixture(autouse=True)
@@ -120,7 +123,10 @@ def _quiet(caplog: pytest.LogCaptureFixture) -> None:
 
 @pytest.mark.parametrize("made", [written, damaged])
 def test_any_trace(made: Any, tmp_path: Path) -> None:
+    events, read = 0, 0
     for seed in range(SEEDS):
-        made(seed, tmp_path)
+        more, of_them = made(seed, tmp_path)
+        events, read = events + more, read + of_them
         for name in (LOG, TABLE):
             (tmp_path / name).unlink(missing_ok=True)
+    assert events / 10 < read < events, "some are right and some are wrong"

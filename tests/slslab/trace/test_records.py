@@ -137,9 +137,12 @@ INVOCATION: dict[str, Any] = {
 
 
 def test_a_metered_record_may_lack_what_is_not_read() -> None:
-    """As those of older versions do; whole numbers are numbers with a point, too."""
-    check_record(INVOCATION)
-    check_record({**INVOCATION, "init_ms": None, "version": "1", "uncertain_ms": 2, "report": "REPORT"})
+    """Records of older versions do; whole numbers are numbers with a point, too."""
+    for record in (INVOCATION, {**INVOCATION, "init_ms": None, "version": "1", "uncertain_ms": 2, "report": "REPORT"}):
+        check_record(record)
+        # It is this record that is admitted, and not any.
+        with pytest.raises(ValueError, match=r"^invocation has no valid 'billed_ms'$"):
+            check_record({**record, "billed_ms": "4"})
 
 
 @pytest.mark.parametrize(
