@@ -138,12 +138,12 @@ def _memory(model: str, parameters: int, topology: str, shards: int) -> int:
 
 def build(paper: Paper, profile: Profile, measured: Path | None) -> dict[str, Any]:
     """Return the document: RQ2's rows and RQ3's, the fit with its leave-one-out errors, and what can be compared."""
+    given = {} if measured is None else _read(measured)
     observed = observations(paper)
     base = load_profile(BASE)
     fit = fit_network(observed, base)
     left_out = _leave_one_out(observed, base, profile)
     deviations = _deviations(left_out, observed)
-    given = {} if measured is None else _read(measured)
     rows = [
         *(_of_rq2(one, profile, fit, base, deviations) for one in observed),
         *(_of_rq3(one, profile, fit, base, deviations, observed, given) for one in foretold_settings()),
