@@ -1,5 +1,6 @@
 """KubeML's times by merges: how many merges there are, the fitted constant, and whether times follow them."""
 
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -7,13 +8,15 @@ import pytest
 from tests import commands
 
 from slslab.papers.paper import load_paper
-from slslab.replay.profiles.profile import load_profile
+from slslab.replay.profiles.profile import Profile, load_profile
+from slslab.reproductions.kubeml import times
 from slslab.reproductions.kubeml.rounds import MODEL_MB, merging_seconds, with_rate
 from slslab.reproductions.kubeml.times import (
     FUNCTIONS,
     PAPER,
     PROFILE,
     SAMPLES,
+    Setting,
     build,
     fit,
     merging,
@@ -26,6 +29,20 @@ from slslab_workers.kubeml.shares import ALL, Epoch
 
 PROFILED = load_profile(PROFILE)
 SETTINGS = settings_of(load_paper(PAPER))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def played() -> Iterator[Callable[[float], list[float]]]:
+    """Play the merges of the paper's settings once, and not for every document."""
+    merged = merging(SETTINGS, PROFILED)
+
+    def known(settings: Sequence[Setting], profile: Profile) -> Callable[[float], list[float]]:
+        assert (settings, profile) == (SETTINGS, PROFILED)
+        return merged
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(times, "merging", known)
+        yield merged
 
 
 @pytest.fixture(scope="module")
@@ -50,11 +67,10 @@ def test_a_round_takes_what_its_longest_chain_of_tensors_moves() -> None:
     assert more == pytest.approx((1 + 1 + 4 + 1) * MODEL_MB * (1 / 10 - 1 / 20), rel=0.01)
 
 
-def test_what_was_made_with_a_rate_gives_it_back() -> None:
-    merged = merging(SETTINGS, PROFILED)
-    known = [setting.epochs * (5 + seconds) for setting, seconds in zip(SETTINGS, merged(300.0), strict=True)]
+def test_what_was_made_with_a_rate_gives_it_back(played: Callable[[float], list[float]]) -> None:
+    known = [setting.epochs * (5 + seconds) for setting, seconds in zip(SETTINGS, played(300.0), strict=True)]
     made = [replace(setting, seconds=value) for setting, value in zip(SETTINGS, known, strict=True)]
-    found = fit(made, merged)
+    found = fit(made, played)
     assert found.rate_mb_s == pytest.approx(300, rel=1e-3)
     assert found.seconds == pytest.approx(known, rel=1e-4)
 
