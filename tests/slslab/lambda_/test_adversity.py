@@ -102,9 +102,9 @@ def test_evicting_while_invoking_ends_no_invocation(deploy: Deploy, emulator: Em
 
     with ThreadPoolExecutor(5) as pool:
         evicting = pool.submit(evict)
-        answers = list(pool.map(lambda _: called(lambda_client, name), range(40)))
+        answers = list(pool.map(lambda _: called(lambda_client, name), range(24)))
         stop.set()
-    assert answers == ["done"] * 40
+    assert answers == ["done"] * 24
     assert evicting.result() > 0
 
 

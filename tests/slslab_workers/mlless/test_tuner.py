@@ -307,10 +307,13 @@ def test_too_few_points_are_no_curve(losses: list[float]) -> None:
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(0, 1e6), min_size=4, max_size=30))
 def test_any_losses_give_a_curve_without_negative_coefficients(losses: list[float]) -> None:
+    """Some have no curve of all workers: no exponent brings it near them."""
     steps = list(range(5, 5 + len(losses)))
-    for fit in (tuner.fit_base, tuner.fit_recent):
-        found = fit(steps, losses)
-        assert found is None or (np.isfinite(found).all() and found.min() >= 0)
+    base, recent = tuner.fit_base(steps, losses), tuner.fit_recent(steps, losses)
+    assert recent is not None
+    for found in (recent, *(() if base is None else (base,))):
+        assert np.isfinite(found).all()
+        assert found.min() >= 0
 
 
 def test_the_supervisor_needs_neither_torch_nor_scipy() -> None:
