@@ -1,6 +1,6 @@
 """Plans, and what trains by them: functions in memory, instances in threads, all workers in one process."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import count
@@ -11,11 +11,14 @@ import pytest
 import torch
 from tests.architectures.peers import Peers
 from tests.commands import assert_holds, forked_environments, slslab
-from tests.in_memory.training import Delay, Trained
+from tests.in_memory import running
+from tests.in_memory.running import Ran
+from tests.in_memory.training import LIMIT_S, Delay, Trained
 from tests.in_memory.training import train as train_functions
 
 from slslab.aws.keys import Keyring
 from slslab.checks.recorded import Recorded
+from slslab.runs import planning
 from slslab.runs.planning import architectures
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.tensors import EmbeddedTensorDatabases
@@ -35,6 +38,8 @@ from slslab_workers.training.samples import Samples
 from slslab_workers.training.state import WorkerState
 
 NUMBERS = count()
+# Of an architecture, its options and other values of the plan: what the run left.
+InMemory = Callable[..., Ran]
 # Of the options of a run: its document.
 Run = Callable[..., dict[str, Any]]
 INSTANCES: dict[str, type[InstanceWorker]] = {"gloo": GlooWorker, "gpu": GpuWorker}
@@ -58,13 +63,6 @@ def store(tmp_path_factory: pytest.TempPathFactory, keys: Keyring) -> Iterator[A
         yield client
         client.close()
         patch.undo()
-
-
-@pytest.fixture(scope="module")
-def databases() -> Iterator[list[str]]:
-    """Addresses of tensor databases in one process; a test takes away those that it needs, so that no two share one."""
-    with EmbeddedTensorDatabases(200, password="p@ss:word/1") as server:
-        yield list(server.endpoints)
 
 
 @pytest.fixture
@@ -212,6 +210,21 @@ def one_process(plan: Plan) -> Replicas:
     assert kind is not None
     replicas: Replicas = kind(plan, Samples(plan))
     return replicas
+
+
+@pytest.fixture(scope="module")
+def in_memory(tmp_path_factory: pytest.TempPathFactory) -> InMemory:
+    """Run a plan of functions in memory, given as an architecture, its options and other values, and check it."""
+
+    def run(name: str, options: Mapping[str, Any] | None = None, **values: Any) -> Ran:
+        plan = planning.make_plan(architectures()[name], {"dataset": "digits", **values}, options or {})
+        with running.read_once():
+            ran = running.run(plan, 1, tmp_path_factory.mktemp(name), LIMIT_S)
+        assert_holds(ran.recorded)
+        assert ran.left == ()
+        return ran
+
+    return run
 
 
 @pytest.fixture(scope="module")

@@ -400,7 +400,7 @@ def test_the_driver_starts_epochs_until_an_accuracy_is_reached(
 def test_mobilenets_buffers_are_the_peers_mean_and_all_judge_by_the_same(
     peers: Peers, make_plan: MakePlan, curve: Callable[[Plan], Any]
 ) -> None:
-    plan = make_plan("spirt", model="mobilenet", dataset="synthetic", workers=2, batch_size=4, memory_mb=3008)
+    plan = make_plan("spirt", model="mobilenet", dataset="synthetic", workers=2, batch_size=4, memory_mb=1769)
     keys = Keys(plan)
     means: dict[int, torch.Tensor] = {}
     buffers: dict[int, torch.Tensor] = {}

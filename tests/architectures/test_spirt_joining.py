@@ -102,7 +102,7 @@ def test_what_joining_costs_stands_apart(peers: Peers, joining_plan: MakePlan) -
 
 
 def test_mobilenets_buffers_are_handed_over(peers: Peers, joining_plan: MakePlan) -> None:
-    shape = {"model": "mobilenet", "dataset": "synthetic", "memory_mb": 3008}
+    shape = {"model": "mobilenet", "dataset": "synthetic", "memory_mb": 1769}
     plan = joining_plan("1:1", workers=2, epochs=2, batches=1, **shape)
     began: dict[int, torch.Tensor] = {}
 
