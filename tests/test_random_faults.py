@@ -15,7 +15,7 @@ ROWS = json.loads(random_faults.DATA.read_text())["runs"]
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("seed", [4, 9, 59])
+@pytest.mark.parametrize("seed", [4, pytest.param(9, marks=pytest.mark.exhaustive), 59])
 def test_a_random_run_ends_within_its_bound_by_name_and_holds(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
