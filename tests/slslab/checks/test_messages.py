@@ -248,6 +248,12 @@ def test_what_has_no_closed_form(run: Recorded, reason: str) -> None:
         list(check_counts(run))
 
 
+def joined(epoch: int | None) -> Recorded:
+    """A run whose second peer joined then, whatever the plan says."""
+    details = {"joins": [{"worker": 1, "epoch": epoch}]}
+    return of_events(plan=SPIRT, document={"parameters": 1, "details": details})
+
+
 OBJECTS = {"object.delete": 5, "object.get": 6, "object.put": 6}
 
 
@@ -264,6 +270,21 @@ OBJECTS = {"object.delete": 5, "object.get": 6, "object.put": 6}
             {
                 **{"queue.deliver": 8, "queue.publish": 4, "tensor.delete": 4, "tensor.get": 16},
                 **{"tensor.script": 8, "tensor.set": 8, "transition": 36},
+            },
+        ),
+        # Both peers in the second epoch only, or never.
+        (
+            joined(1),
+            {
+                **{"queue.deliver": 5, "queue.publish": 3, "tensor.delete": 3, "tensor.get": 11},
+                **{"tensor.script": 6, "tensor.set": 6, "transition": 27},
+            },
+        ),
+        (
+            joined(None),
+            {
+                **{"queue.deliver": 2, "queue.publish": 2, "tensor.delete": 2, "tensor.get": 6},
+                **{"tensor.script": 4, "tensor.set": 4, "transition": 18},
             },
         ),
         (of_events(document={"parameters": 1, "details": {}}), OBJECTS),

@@ -92,15 +92,20 @@ TEXT_MEAN = Parcel("average", by(0, "gradients_0 (script)", 0), {})
 COPY = Parcel("copy of an average", by(0, "received_0_1", 0), {0: 1}, 20, (0, -1))
 VELOCITY = by(0, "velocity", 0)
 SCRIPT = model(0, 0, 4)
-NAIVE = {"update": "naive"}
+NAIVE, TRIP = {"update": "naive"}, {"averaging": "round-trip"}
 
 
 @pytest.mark.parametrize(
     ("options", "parcels"),
     [
         ({}, [*gradients(0, 0), average(0, 0), SCRIPT]),
-        ({"averaging": "round-trip"}, [*gradients(0, 0), OWN, STORED, SCRIPT]),
+        (TRIP, [*gradients(0, 0), OWN, STORED, SCRIPT]),
         ({"averaging": "naive"}, [*gradients(0, 0), STORED, SCRIPT]),
+        # What an attacker makes of its own minibatches may be taken by nobody.
+        ({"attack": "sign-flip:0"}, [*gradients(0, 0), replace(average(0, 0), takers=None), SCRIPT]),
+        ({**TRIP, "attack": "sign-flip:0"}, [*gradients(0, 0), OWN, replace(STORED, takers=None), SCRIPT]),
+        ({"attack": "sign-flip:1"}, [*gradients(0, 0), average(0, 0), SCRIPT]),
+        ({"attack": "label-flip:0"}, [*gradients(0, 0), average(0, 0), SCRIPT]),
         ({"gradients": "json"}, [*TEXTS, TEXT_MEAN, STORED, SCRIPT]),
         ({"combine": "median"}, [*gradients(0, 0), average(0, 0), SCRIPT, COPY]),
         (NAIVE, [*gradients(0, 0), average(0, 0), model(0, 0, 4, "params")]),
