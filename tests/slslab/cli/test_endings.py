@@ -123,13 +123,14 @@ def object_store_sockets(pid: int) -> list[Path]:
         ("allreduce", signal.SIGINT, 130),
         pytest.param("allreduce", signal.SIGHUP, 129, marks=pytest.mark.exhaustive),
         ("allreduce", signal.SIGKILL, -signal.SIGKILL),
-        ("gloo", signal.SIGINT, 130),
+        pytest.param("gloo", signal.SIGINT, 130, marks=pytest.mark.exhaustive),
         pytest.param("gpu", signal.SIGTERM, 143, marks=pytest.mark.exhaustive),
     ],
 )
 def test_no_ending_leaves_anything_but_the_trace(
     tmp_path: Path, architecture: str, number: signal.Signals, code: int
 ) -> None:
+    """Instances end so in tests/slslab/ec2/test_processes.py, too."""
     out = tmp_path / "run"
     plan = ("run", architecture, "--workers", "2", "--epochs", "60", "--batches", "1", "--out", str(out), "--json")
     with begun(tmp_path, out, *plan, own_template=True) as command:
@@ -223,13 +224,14 @@ def gloo_instances(pid: int) -> list[psutil.Process]:
 @pytest.mark.parametrize(
     ("number", "rank", "type_", "says"),
     [
-        (signal.SIGKILL, 1, "Instance.Killed", "was killed by SIGKILL."),
+        pytest.param(signal.SIGKILL, 1, "Instance.Killed", "was killed by SIGKILL.", marks=pytest.mark.exhaustive),
         (signal.SIGSTOP, 0, "PeerLost", "worker 0 gave no sign of life within 5 s (Timed out waiting 3000ms"),
     ],
 )
 def test_a_peer_that_dies_or_hangs_ends_the_run_and_is_named(
     tmp_path: Path, number: signal.Signals, rank: int, type_: str, says: str
 ) -> None:
+    """An instance that is killed ends the others in tests/slslab/ec2/test_processes.py, too."""
     out = tmp_path / "run"
     plan = ("run", "gloo", "--workers", "3", "--epochs", "60", "--batches", "2", "--timeout", "3")
     with begun(tmp_path, out, *plan, "--out", str(out), "--json", until=ALL_REDUCE) as command:

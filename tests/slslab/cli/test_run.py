@@ -50,10 +50,12 @@ def slslab(environment: dict[str, str]) -> Slslab:
     return call
 
 
+@pytest.mark.exhaustive
 def test_watchdog_re_invokes_and_the_trajectory_is_the_same(slslab: Slslab, tmp_path: Path) -> None:
     """With a time-out of 4 s, 9 steps that two slow puts stretch to 0.5 s need several generations of every worker.
 
-    With steps of this length the watchdog keeps 1 s in reserve, which a short stall of the host does not use up.
+    With steps of this length the watchdog keeps 1 s in reserve, which a short stall of the host does not use up. The
+    same in memory: tests/slslab_workers/training/test_lifetime.py.
     """
     size = ("--workers", "2", "--epochs", "9", "--batches", "1", "--batch-size", "32", "--no-evaluation", "--json")
     (tmp_path / "faults.toml").write_text(
@@ -78,8 +80,12 @@ def test_training_ends_at_the_accuracy_that_was_asked_for(slslab: Slslab) -> Non
     assert reached["counts"] == dict(expected.operations)
 
 
+@pytest.mark.exhaustive
 def test_a_peer_joins_a_run_of_spirts(slslab: Slslab) -> None:
-    """One peer in the first epoch, two in the second; the counts are exact, and everything else stands apart."""
+    """One peer in the first epoch, two in the second; the counts are exact, and everything else stands apart.
+
+    The same in memory: tests/architectures/test_spirt_joining.py.
+    """
     asked = (*SMALL, "--batch-size", "32", "--join", "1:1", "--queue", "embedded", "--light-memory", "1024", "--json")
     document = slslab("run", "spirt", *asked).document
     expected = architectures()["spirt"].counts(2, 2, 2, 61_706, {"join": "1:1"})
