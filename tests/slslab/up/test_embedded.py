@@ -38,40 +38,50 @@ PAYLOAD = b'{"name": "you"}'
 HANDLER = "def handler(event, context):\n    return {'hello': event['name']}\n"
 
 
-@pytest.fixture
-def state(tmp_path: Path) -> dict[str, str]:
-    """The environment of commands whose service keeps its state in a directory of the test's own.
+def state_in(directory: Path) -> dict[str, str]:
+    """Return the environment of commands whose service keeps its state in this directory.
 
     They find no stack in containers, which another test may have at its usual port.
     """
-    own = {"SLSLAB_STATE": str(tmp_path / "state"), "SLSLAB_RUNS": str(tmp_path / "runs")}
+    own = {"SLSLAB_STATE": str(directory / "state"), "SLSLAB_RUNS": str(directory / "runs")}
     return os.environ | own | {"SLSLAB_EMULATOR_URL": "http://127.0.0.1:9"}
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> dict[str, str]:
+    """The environment of commands whose service keeps its state in a directory of the test's own."""
+    return state_in(tmp_path)
 
 
 def slslab(state: dict[str, str], *arguments: str) -> commands.Done:
     return commands.slslab(*arguments, variables=state)
 
 
-@pytest.fixture
-def service(state: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """A service in the background, ended after the test."""
-    started = slslab(
-        state,
-        "up",
-        "--detach",
-        "--port",
-        "0",
-        "--s3-port",
-        "0",
-        "--edge-port",
-        "0",
-        "--credentials",
-        "test:te/st",
-        "--json",
-    )
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the shared service: its state, and a function's code in two directories."""
+    directory = tmp_path_factory.mktemp("up")
+    (directory / "state").mkdir(mode=0o755)
+    for name in ("named", "other"):
+        (directory / name / "code").mkdir(parents=True)
+        (directory / name / "code" / "app.py").write_text(HANDLER)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def shared(home: Path) -> dict[str, str]:
+    """The environment of commands that find the shared service."""
+    return state_in(home)
+
+
+@pytest.fixture(scope="module")
+def service(home: Path, shared: dict[str, str]) -> Iterator[dict[str, Any]]:
+    """A service in the background, started in `home` for the code in one of its directories."""
+    options = ("--port", "0", "--s3-port", "0", "--edge-port", "0", "--credentials", "test:te/st", "--code", "named")
+    started = commands.slslab("up", "--detach", *options, "--json", variables=shared, directory=home)
     described: dict[str, Any] = started.document
-    yield {**described, **slslab(state, "env", "--json").document["variables"]}
-    assert slslab(state, "down").code == 0
+    yield {**described, **slslab(shared, "env", "--json").document["variables"]}
+    assert slslab(shared, "down").code == 0
     os.waitpid(described["pid"], 0)
 
 
@@ -88,22 +98,20 @@ def client(service: dict[str, Any], name: str) -> Any:
     )
 
 
-def test_env_is_for_a_shell(service: dict[str, Any], state: dict[str, str]) -> None:
-    printed = slslab(state, "env").out
+def test_env_is_for_a_shell(service: dict[str, Any], shared: dict[str, str]) -> None:
+    printed = slslab(shared, "env").out
     asked = 'eval "$PRINTED"; env -0'
     hostile = {"AWS_PROFILE": "nobody", "AWS_SESSION_TOKEN": "foreign", "PRINTED": printed}
-    done = subprocess.run(["bash", "-c", asked], env=state | hostile, capture_output=True, text=True, check=True)
+    done = subprocess.run(["bash", "-c", asked], env=shared | hostile, capture_output=True, text=True, check=True)
     variables = dict(entry.split("=", 1) for entry in done.stdout.split("\0") if entry)
-    assert variables.items() >= slslab(state, "env", "--json").document["variables"].items()
+    assert variables.items() >= slslab(shared, "env", "--json").document["variables"].items()
     assert not {"AWS_PROFILE", "AWS_SESSION_TOKEN"} & variables.keys()
     assert variables["AWS_ENDPOINT_URL_LAMBDA"] == service["endpoints"]["lambda"]
 
 
-def test_only_their_user_reads_the_file_of_the_keys(state: dict[str, str], request: pytest.FixtureRequest) -> None:
-    directory = Path(state["SLSLAB_STATE"])
-    directory.mkdir(mode=0o755)
-    service = request.getfixturevalue("service")
-    file = directory / "up.json"
+def test_only_their_user_reads_the_file_of_the_keys(service: dict[str, Any], home: Path) -> None:
+    """The directory was there before, with another mode."""
+    file = home / "state" / "up.json"
     assert service["AWS_SECRET_ACCESS_KEY"] in file.read_text()
     assert file.stat().st_mode & 0o777 == 0o600
 
@@ -251,7 +259,7 @@ def test_asking_for_the_service_does_not_keep_one_from_starting(
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_in_the_foreground_it_ends_with_its_signal_and_leaves_nothing(
+def test_in_the_foreground_it_ends_with_its_signal_and_leaves_its_record_alone(
     state: dict[str, str], number: signal.Signals
 ) -> None:
     command = [sys.executable, "-m", "slslab", "up", "--port", "0", "--s3-port", "0", "--edge-port", "0", "--json"]
@@ -275,6 +283,11 @@ def test_in_the_foreground_it_ends_with_its_signal_and_leaves_nothing(
         time.sleep(0.05)
     assert marked_processes(mark) == []
     assert not Path(described["logs"]).parent.exists()
+    shown = slslab(state, "show", "up", "--json").document
+    assert (shown["status"], shown["invocations"]) == ("done" if number is signal.SIGINT else "interrupted", 1)
+    if number is signal.SIGKILL:
+        assert shown["error"]["type"] == "Killed"
+        assert "`slslab up` was killed" in slslab(state, "show", "up").out
 
 
 def test_functions_code_is_below_the_working_directory_or_those_named(
@@ -299,32 +312,21 @@ def test_functions_code_is_below_the_working_directory_or_those_named(
     )
 
 
-def test_a_service_in_the_background_has_the_code_directories_of_its_start(
-    state: dict[str, str], tmp_path: Path
-) -> None:
-    for name in ("named", "other"):
-        (tmp_path / name / "code").mkdir(parents=True)
-        (tmp_path / name / "code" / "app.py").write_text(HANDLER)
-    options = ("--detach", "--port", "0", "--s3-port", "0", "--edge-port", "0", "--code", "named", "--json")
-    described = commands.slslab("up", *options, variables=state, directory=tmp_path).document
-    try:
-        lambda_client = client(described | slslab(state, "env", "--json").document["variables"], "lambda")
-        create_function(lambda_client, "f", tmp_path / "named" / "code")
+def test_a_service_in_the_background_has_the_code_directories_of_its_start(service: dict[str, Any], home: Path) -> None:
+    with closing(client(service, "lambda")) as lambda_client:
+        create_function(lambda_client, "f", home / "named" / "code")
         answer = lambda_client.invoke(FunctionName="f", Payload=b'{"name": "you"}')
         assert json.loads(answer["Payload"].read()) == {"hello": "you"}
-        with pytest.raises(ClientError, match=rf"that hot reload may use \({tmp_path}/named\)\. Start slslab up with"):
-            create_function(lambda_client, "g", tmp_path / "other" / "code")
-        lambda_client.close()
-    finally:
-        assert slslab(state, "down").code == 0
-    os.waitpid(described["pid"], 0)
+        with pytest.raises(ClientError, match=rf"that hot reload may use \({home}/named\)\. Start slslab up with"):
+            create_function(lambda_client, "g", home / "other" / "code")
+        lambda_client.delete_function(FunctionName="f")
 
 
 def test_the_aws_command_creates_invokes_and_deletes(
-    service: dict[str, Any], state: dict[str, str], tmp_path: Path
+    service: dict[str, Any], shared: dict[str, str], tmp_path: Path
 ) -> None:
     (tmp_path / "f.zip").write_bytes(packaged(HANDLER))
-    environment = state | {
+    environment = shared | {
         "AWS_CONFIG_FILE": os.devnull,
         "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
         **{name: value for name, value in service.items() if name.startswith("AWS_")},

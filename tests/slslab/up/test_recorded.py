@@ -3,9 +3,6 @@
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
@@ -49,10 +46,14 @@ NOT_OF_A_SERVICE = (
 ).split()
 
 
+def state_in(directory: Path) -> dict[str, str]:
+    own = {"SLSLAB_STATE": str(directory / "state"), "SLSLAB_RUNS": str(directory / "runs")}
+    return os.environ | own | {"SLSLAB_EMULATOR_URL": "http://127.0.0.1:9"}
+
+
 @pytest.fixture
 def state(tmp_path: Path) -> dict[str, str]:
-    own = {"SLSLAB_STATE": str(tmp_path / "state"), "SLSLAB_RUNS": str(tmp_path / "runs")}
-    return os.environ | own | {"SLSLAB_EMULATOR_URL": "http://127.0.0.1:9"}
+    return state_in(tmp_path)
 
 
 def slslab(state: dict[str, str], *arguments: object) -> commands.Done:
@@ -84,8 +85,10 @@ class Service:
         return [int(found) for found in re.findall(r"REPORT .*Billed Duration: (\d+) ms", log)]
 
 
-@pytest.fixture
-def service(state: dict[str, str]) -> Iterator[Service]:
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A service in the background, which the second test that uses it ends."""
+    state = state_in(tmp_path_factory.mktemp("up"))
     started = slslab(state, "up", "--detach", "--port", "0", "--s3-port", "0", "--edge-port", "0", "--json").document
     with ExitStack() as clients:
         yield Service(state, clients)
@@ -133,6 +136,17 @@ def check_bill(cost: dict[str, Any], billed_ms: list[int], counts: dict[str, int
     if host is not None:
         # EC2 bills whole seconds, and at least 60.
         assert (host["assumed"], Decimal(host["quantity"])) == (True, host_s)
+
+
+def test_commands_that_need_a_plan_say_so(service: Service, tmp_path: Path) -> None:
+    for command in (["replay", "up"], ["ask", "waiting", "up"], ["export", "up", "--to", "csv", "--out", tmp_path]):
+        done = slslab(service.state, *command)
+        assert (done.code, done.out) == (2 if command[0] == "export" else 1, "")
+        assert "up is what `slslab up` recorded" in done.err
+        assert "Hint: " in done.err
+    done = slslab(service.state, "compare", "up", "up", "--html", tmp_path / "page.html")
+    assert done.code == 2
+    assert "Hint: leave out --html." in done.err
 
 
 def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) -> None:
@@ -214,17 +228,6 @@ def check_page(page: str) -> None:
         assert words not in re.sub(r"<script.*?</script>|<style.*?</style>", "", page, flags=re.DOTALL), words
 
 
-def test_commands_that_need_a_plan_say_so(service: Service, tmp_path: Path) -> None:
-    for command in (["replay", "up"], ["ask", "waiting", "up"], ["export", "up", "--to", "csv", "--out", tmp_path]):
-        done = slslab(service.state, *command)
-        assert (done.code, done.out) == (2 if command[0] == "export" else 1, "")
-        assert "up is what `slslab up` recorded" in done.err
-        assert "Hint: " in done.err
-    done = slslab(service.state, "compare", "up", "up", "--html", tmp_path / "page.html")
-    assert done.code == 2
-    assert "Hint: leave out --html." in done.err
-
-
 def test_without_a_record_the_error_tells_where_it_was_looked_for(state: dict[str, str]) -> None:
     done = slslab(state, "show", "up")
     assert done.code == 2
@@ -236,19 +239,3 @@ def test_without_a_record_the_error_tells_where_it_was_looked_for(state: dict[st
     assert done.code == 2
     assert "A stack in containers records runs only" in done.err
     assert "Hint: `slslab up` without --stack compose records it" in done.err
-
-
-def test_a_killed_service_keeps_its_record(state: dict[str, str]) -> None:
-    command = [sys.executable, "-m", "slslab", "up", "--port", "0", "--s3-port", "0", "--edge-port", "0", "--json"]
-    with subprocess.Popen(command, env=state, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdout is not None
-        while process.stdout.readline() != b"}\n":
-            assert process.poll() is None
-        with ExitStack() as clients:
-            running = Service(state, clients)
-            create_function(running.functions, "own", "def handler(event, context):\n    pass\n")
-            running.functions.invoke(FunctionName="own")["Payload"].read()
-        process.send_signal(signal.SIGKILL)
-    shown = slslab(state, "show", "up", "--json").document
-    assert (shown["status"], shown["error"]["type"], shown["invocations"]) == ("interrupted", "Killed", 1)
-    assert "`slslab up` was killed" in slslab(state, "show", "up").out
