@@ -1,6 +1,7 @@
 """The pytest plugin, used as a stranger would: docs/testing.md is run as it stands."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from botocore.exceptions import ClientError
-from tests.commands import in_a_shell
+from tests.commands import Done, forked, in_a_shell
 
 from slslab.errors import RequestError
 from slslab.testing import FunctionFailed, create_function
@@ -40,22 +41,30 @@ def written(directory: Path) -> dict[str, str]:
 
 
 def run(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run an interpreter in a directory."""
     return subprocess.run(
         [sys.executable, *arguments], cwd=directory, capture_output=True, text=True, timeout=120, check=False
     )
 
 
+def session(directory: Path, *arguments: str) -> Done:
+    """Run pytest in a directory."""
+    return forked(("pytest", "-p", "no:cacheprovider", *arguments), directory, dict(os.environ))
+
+
 def test_the_page_of_the_documentation_runs(tmp_path: Path) -> None:
     assert written(tmp_path).keys() == {*PIPELINES, "handler.py", "test_handler.py", "service.py", "dearest.py"}
-    tests = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider")
-    assert "1 passed" in tests.stdout, tests.stdout + tests.stderr
+    tests = session(tmp_path)
+    assert "1 passed" in tests.out, tests.out + tests.err
     service = run(tmp_path, "service.py")
     assert service.stdout.strip() == "10", service.stderr
 
 
-@pytest.mark.parametrize("file", PIPELINES)
-def test_the_documented_pipelines_pass_and_fail_by_cost(tmp_path: Path, file: str) -> None:
-    install, *commands = PIPELINES[file](yaml.safe_load(written(tmp_path)[file]))
+def test_the_documented_pipelines_pass_and_fail_by_cost(tmp_path: Path) -> None:
+    """Both run the same commands."""
+    files = written(tmp_path)
+    (install, *commands), other = (steps(yaml.safe_load(files[file])) for file, steps in PIPELINES.items())
+    assert other == [install, *commands]
     assert install == "pip install pytest 'slslab[report]'"
     *others, gate = commands
     assert [command.split()[0] for command in commands] == ["slslab", "pytest", "python"]
@@ -80,10 +89,10 @@ def test_a_costly_test_fails_with_the_lines_of_its_bill(tmp_path: Path) -> None:
     written(tmp_path)
     test = (tmp_path / "test_handler.py").read_text()
     (tmp_path / "test_handler.py").write_text(test.replace('"0.00001"', '"0.0000001"'))
-    done = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider")
-    assert done.returncode == 1
-    assert re.search(r"The invocations cost 0\.0000\d+ USD, not below 0\.0000001:", done.stdout)
-    assert "Lambda requests: 1 request = 0.0000002" in done.stdout
+    done = session(tmp_path)
+    assert done.code == 1
+    assert re.search(r"The invocations cost 0\.0000\d+ USD, not below 0\.0000001:", done.out)
+    assert "Lambda requests: 1 request = 0.0000002" in done.out
 
 
 def test_a_directory_is_used_in_place_and_only_what_was_deployed(
@@ -176,16 +185,16 @@ def test_a_failed_invocation_fails_the_test_with_what_the_function_said(tmp_path
     handler.write_text(handler.read_text().replace("    return", "    print('so far')\n    return"))
     test = tmp_path / "test_handler.py"
     test.write_text(test.read_text().replace("[1, 2, 3]", "[1, None]"))
-    done = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider")
-    said = [line.removeprefix("E").strip() for line in done.stdout.splitlines() if line.startswith("E ")]
+    done = session(tmp_path)
+    said = [line.removeprefix("E").strip() for line in done.out.splitlines() if line.startswith("E ")]
     failure = "TypeError: unsupported operand type(s) for +: 'int' and 'NoneType'"
-    assert said[0] == f"slslab.testing.FunctionFailed: {tmp_path.name}: {failure}", done.stdout + done.stderr
+    assert said[0] == f"slslab.testing.FunctionFailed: {tmp_path.name}: {failure}", done.out + done.err
     assert said[1] == "Traceback of the function:"
     assert 'File "/var/task/handler.py", line 3, in handler' in said
     log = said[said.index("The end of its log:") :]
     assert "so far" in log
     assert log[-1].startswith("REPORT RequestId: ")
-    assert "slslab/testing.py" not in done.stdout
+    assert "slslab/testing.py" not in done.out
 
 
 def test_an_invocation_that_may_fail_returns_its_error(deploy: Callable[..., str], invoke: Callable[..., Any]) -> None:
@@ -220,8 +229,8 @@ def test_a_session_leaves_what_its_tests_and_functions_cost(tmp_path: Path, proc
     """Also of several processes (pytest-xdist)."""
     (tmp_path / "test_session.py").write_text(SESSION)
     files = [f"--slslab-report={name}" for name in ("costs.html", "costs.json")]
-    done = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider", f"-n{processes}", *files)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = session(tmp_path, f"-n{processes}", *files)
+    assert done.code == 0, done.out + done.err
     document = json.loads((tmp_path / "costs.json").read_text())
     assert (document["schema"], document["invocations"], document["warnings"]) == (1, 7, [])
     tests = {row["test"].partition("::")[2]: row for row in document["tests"]}
@@ -241,7 +250,7 @@ def test_a_session_leaves_what_its_tests_and_functions_cost(tmp_path: Path, proc
     assert (
         f"; the most expensive test is {max(document['tests'], key=lambda row: Decimal(row['cost']))['test']}" in answer
     )
-    assert answer in done.stdout
+    assert answer in done.out
     page = (tmp_path / "costs.html").read_text()
     assert f'<p class="answer">{answer}</p>' in page
     for row in (*document["tests"], *document["functions"]):
@@ -251,7 +260,7 @@ def test_a_session_leaves_what_its_tests_and_functions_cost(tmp_path: Path, proc
 
 def test_a_session_of_which_processes_crash_says_so(tmp_path: Path) -> None:
     (tmp_path / "test_session.py").write_text(SESSION + "\n\ndef test_crash():\n    import os\n    os._exit(1)\n")
-    run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider", "-n1", "--max-worker-restart=0", "--slslab-report=c.json")
+    session(tmp_path, "-n1", "--max-worker-restart=0", "--slslab-report=c.json")
     document = json.loads((tmp_path / "c.json").read_text())
     assert document["warnings"] == ["The records of 1 of pytest-xdist's workers, which crashed, are missing."]
 
@@ -259,7 +268,7 @@ def test_a_session_of_which_processes_crash_says_so(tmp_path: Path) -> None:
 def test_a_session_that_is_killed_leaves_no_report_of_another(tmp_path: Path) -> None:
     (tmp_path / "test_session.py").write_text("def test_crash():\n    import os\n    os._exit(1)\n")
     (tmp_path / "c.json").write_text("another")
-    assert run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider", "--slslab-report=c.json").returncode == 1
+    assert session(tmp_path, "--slslab-report=c.json").code == 1
     document = json.loads((tmp_path / "c.json").read_text())
     assert document["answer"] == "No test invoked a function."
     assert document["warnings"] == ["The session has not come to its end, or was killed."]
@@ -274,10 +283,10 @@ def test_a_session_that_is_killed_leaves_no_report_of_another(tmp_path: Path) ->
 )
 def test_a_report_that_cannot_be_written_is_refused_before_any_test(tmp_path: Path, name: str, refusal: str) -> None:
     (tmp_path / "test_session.py").write_text("def test_ran():\n    open('ran', 'w').close()\n")
-    done = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider", "--slslab-report", name)
-    assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    assert done.stderr.strip().endswith(refusal.strip())
-    assert done.stderr.startswith("ERROR: ")
+    done = session(tmp_path, "--slslab-report", name)
+    assert done.code == pytest.ExitCode.USAGE_ERROR
+    assert done.err.strip().endswith(refusal.strip())
+    assert done.err.startswith("ERROR: ")
     assert not (tmp_path / "ran").exists()
 
 
@@ -293,6 +302,7 @@ def test_uses_s3(s3_client):
 
 def test_a_session_that_ends_while_its_s3_server_starts_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "test_session.py").write_text(ENDS_EARLY)
+    # Its threads and servers end as the interpreter does, so this needs an interpreter of its own.
     done = run(tmp_path, "-m", "pytest", "-x", "-p", "no:cacheprovider")
     assert "1 failed in" in done.stdout, done.stdout + done.stderr
     found = re.search(r"^/\S*slslab-\S+$", done.stdout, re.MULTILINE)
@@ -305,5 +315,5 @@ def test_an_s3_server_that_no_test_names_starts_when_it_is_asked_for(tmp_path: P
         "def test_asks(request):\n    assert request.getfixturevalue('s3_client').list_buckets()['Buckets'] == []\n"
     )
     (tmp_path / "test_session.py").write_text(source)
-    done = run(tmp_path, "-m", "pytest", "-p", "no:cacheprovider")
-    assert "1 passed in" in done.stdout, done.stdout + done.stderr
+    done = session(tmp_path)
+    assert (done.code, "1 passed" in done.out) == (0, True), done.out + done.err
