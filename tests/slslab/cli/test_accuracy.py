@@ -238,10 +238,10 @@ SEVERAL = ("mlless", *SMALL, "--seed", "0,1", "--threshold", "0.1,0.3", "--json"
 def test_each_of_several_curves_is_that_of_its_own_command(
     place: tuple[str, ...], slslab: Slslab, tmp_path: Path
 ) -> None:
-    """Curves that many processes began are resumed in one."""
+    """Curves that one process began are resumed in many; the other way round in test_sweeps.py."""
     own = ("--seed", "1", "--threshold", "0.3", "--epochs", "3", "--out", "alone", "--json")
     alone = slslab("mlless", *SMALL, *own).document
-    begun = slslab(*SEVERAL, *place, "--epochs", "2")
+    begun = slslab(*SEVERAL, "--epochs", "2")
     assert begun.document["folder"] == str(tmp_path / "results" / "accuracy")
     assert [each["curve"] for each in begun.document["curves"]] == [
         f"mlless-lenet-digits-seed-{seed}-threshold-{threshold}" for seed in (0, 1) for threshold in (0.1, 0.3)
@@ -251,7 +251,7 @@ def test_each_of_several_curves_is_that_of_its_own_command(
     assert "--seed 0,1 --threshold 0.1,0.3" in last["command"]
     assert learnt(last) == learnt(alone)[:2]
     refused(slslab(*SEVERAL, *place, "--epochs", "3"), 2, "is not empty", "--resume")
-    *_, last = slslab(*SEVERAL, "--epochs", "3", "--resume").document["curves"]
+    *_, last = slslab(*SEVERAL, *place, "--epochs", "3", "--resume").document["curves"]
     assert learnt(last) == learnt(alone)
     assert last["parameters_sha256"] == alone["parameters_sha256"]
     assert json.loads((tmp_path / "results" / "accuracy" / last["curve"] / "curve.json").read_text()) == last
