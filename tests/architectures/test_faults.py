@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 import tomli_w
 from tests import commands
-from tests.in_memory import running
+from tests.architectures.conftest import InMemory
 
-from slslab.runs import planning
 from slslab.runs.planning import architectures
 from slslab.trace.log import load
 
@@ -37,8 +36,6 @@ OPTIONS: Mapping[str, Mapping[str, Any]] = {
 INSTANCES = ("gpu", "gloo")
 FUNCTIONS = tuple(name for name in OPTIONS if name not in INSTANCES)
 QUEUES = ("mlless", "spirt", "kubeml")
-# Virtual seconds after which a run counts as one that hangs.
-LIMIT_S = 600
 THROTTLE = {"kind": "throttle", "worker": 1}
 DUPLICATED = {"kind": "message-duplicated"}
 KILL = {"kind": "kill", "worker": 1, "epoch": 0, "step": 1, "phase": "compute"}
@@ -64,17 +61,15 @@ Run = Callable[..., Faulted]
 
 
 @pytest.fixture(scope="module")
-def in_memory(tmp_path_factory: pytest.TempPathFactory) -> Run:
+def faulted(in_memory: InMemory, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run in memory."""
+
     def run(name: str, *faults: Document, options: Document | None = None, **values: Any) -> Faulted:
-        home = tmp_path_factory.mktemp("memory")
+        home = tmp_path_factory.mktemp("faults")
         given = {**VALUES, **values, **({"faults": write(home, faults)} if faults else {})}
-        plan = planning.make_plan(architectures()[name], given, {**OPTIONS[name], **(options or {})})
-        with running.read_once():
-            ran = running.run(plan, 1, home, LIMIT_S)
-        commands.assert_holds(ran.recorded)
-        assert ran.left == ()
-        document: Any = ran.recorded.document
-        return Faulted(document, list(ran.recorded.events), home)
+        recorded = in_memory(name, {**OPTIONS[name], **(options or {})}, **given).recorded
+        document: Any = recorded.document
+        return Faulted(document, list(recorded.events), home)
 
     return run
 
@@ -109,12 +104,12 @@ def write(directory: Path, faults: Sequence[Document]) -> Path:
 
 
 @pytest.fixture(scope="module")
-def learnt(in_memory: Run) -> Callable[[str], str]:
+def learnt(faulted: Run) -> Callable[[str], str]:
     """The fingerprint of what an architecture learns without faults; instances learn what AllReduce's workers do."""
 
     @cache
     def fingerprint(name: str) -> str:
-        return str(in_memory("allreduce" if name in INSTANCES else name).document["parameters_sha256"])
+        return str(faulted("allreduce" if name in INSTANCES else name).document["parameters_sha256"])
 
     return fingerprint
 
@@ -156,10 +151,8 @@ def check_passed(name: str, run: Faulted, learnt: str) -> None:
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_faults_that_pass_change_nothing_that_is_learnt(
-    name: str, in_memory: Run, learnt: Callable[[str], str]
-) -> None:
-    check_passed(name, in_memory(name, *passing(name)), learnt(name))
+def test_faults_that_pass_change_nothing_that_is_learnt(name: str, faulted: Run, learnt: Callable[[str], str]) -> None:
+    check_passed(name, faulted(name, *passing(name)), learnt(name))
 
 
 @server
@@ -184,8 +177,8 @@ def check_killed(run: Faulted) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in FUNCTIONS if name != "kubeml"])
-def test_a_killed_worker_ends_the_run_by_name(name: str, in_memory: Run) -> None:
-    check_killed(in_memory(name, KILL))
+def test_a_killed_worker_ends_the_run_by_name(name: str, faulted: Run) -> None:
+    check_killed(faulted(name, KILL))
 
 
 @server
@@ -213,9 +206,9 @@ def check_exceeded(kind: str, error_type: str, run: Faulted) -> None:
 
 @pytest.mark.parametrize(("kind", "error_type"), LIMITS)
 @pytest.mark.parametrize("name", ["allreduce", "scatterreduce", "gradssharding"])
-def test_limits_are_exceeded_as_lambda_reports_it(name: str, kind: str, error_type: str, in_memory: Run) -> None:
+def test_limits_are_exceeded_as_lambda_reports_it(name: str, kind: str, error_type: str, faulted: Run) -> None:
     fault = {"kind": kind, "worker": 1, "epoch": 0, "step": 1, "phase": "synchronise"}
-    check_exceeded(kind, error_type, in_memory(name, fault, timeout=10))
+    check_exceeded(kind, error_type, faulted(name, fault, timeout=10))
 
 
 @server
@@ -226,10 +219,10 @@ def test_limits_are_exceeded_in_a_real_run_as_lambda_reports_it(kind: str, error
 
 
 @pytest.mark.parametrize("name", ["allreduce", "scatterreduce"])
-def test_a_refusal_that_stays_ends_the_run_by_name(name: str, in_memory: Run) -> None:
+def test_a_refusal_that_stays_ends_the_run_by_name(name: str, faulted: Run) -> None:
     """A request is made three times."""
     fault = {"kind": "slow-down", "worker": 1, "epoch": 0, "step": 1, "op": "object.put", "count": 3}
-    error = in_memory(name, fault).document["error"]
+    error = faulted(name, fault).document["error"]
     assert "SlowDown" in error["message"]
     assert (error["worker"], error["epoch"], error["step"]) == (1, 0, 1)
     assert "its last event was object.put (synchronise) of " in error["last_activity"]
@@ -237,33 +230,33 @@ def test_a_refusal_that_stays_ends_the_run_by_name(name: str, in_memory: Run) ->
 
 
 @pytest.mark.parametrize("name", ["allreduce", "scatterreduce", "mlless", "spirt"])
-def test_a_throttled_invocation_is_given_up_after_as_many_attempts_as_boto3_makes(name: str, in_memory: Run) -> None:
-    document = in_memory(name, {**THROTTLE, "count": 9}).document
+def test_a_throttled_invocation_is_given_up_after_as_many_attempts_as_boto3_makes(name: str, faulted: Run) -> None:
+    document = faulted(name, {**THROTTLE, "count": 9}).document
     assert document["error"]["type"] == "TooManyRequestsException"
     assert document["error"]["worker"] == 1
     assert document["error"]["hint"] == "fault 1 (throttle) of the run's fault plan did that."
     assert document["faults"][0]["times"] == 5
 
 
-def test_kubeml_goes_on_without_a_function_that_is_killed(in_memory: Run, learnt: Callable[[str], str]) -> None:
+def test_kubeml_goes_on_without_a_function_that_is_killed(faulted: Run, learnt: Callable[[str], str]) -> None:
     """For the rest of its epoch; what is throttled once is invoked again, and nothing is left out."""
-    throttled = in_memory("kubeml", THROTTLE).document
+    throttled = faulted("kubeml", THROTTLE).document
     assert throttled["faults"][0]["times"] == 2, "once in each epoch"
     assert throttled["parameters_sha256"] == learnt("kubeml")
-    killed = in_memory("kubeml", {"kind": "kill", "worker": 1, "epoch": 0, "phase": "compute"})
+    killed = faulted("kubeml", {"kind": "kill", "worker": 1, "epoch": 0, "phase": "compute"})
     assert killed.document["error"] is None
     assert [(f["epoch"], f["function"]) for f in killed.document["details"]["failed_functions"]] == [(0, 1)]
     assert killed.met() == [("1 kill", 1, 0, 0, "compute")]
 
 
 @server
-def test_a_run_by_its_own_plan_meets_the_same_faults_as_in_memory(real: Run, in_memory: Run) -> None:
+def test_a_run_by_its_own_plan_meets_the_same_faults_as_in_memory(real: Run, faulted: Run) -> None:
     """The plan that a run leaves holds its faults."""
     fault = {"kind": "slow-down", "probability": 0.2}
     first = real("allreduce", fault)
     plan = tomllib.loads((first.directory / "plan.toml").read_text())
     assert plan["faults"] == {"seed": 5, "fault": [fault]}
-    for again in (real(str(first.directory / "plan.toml")), in_memory("allreduce", fault)):
+    for again in (real(str(first.directory / "plan.toml")), faulted("allreduce", fault)):
         assert first.met() == again.met() != []
         assert first.document["parameters_sha256"] == again.document["parameters_sha256"]
         assert first.document["faults"][0]["times"] == again.document["faults"][0]["times"]
@@ -282,9 +275,9 @@ LOST = {"kind": "message-lost", "worker": 1, "epoch": 0, "step": 1}
 
 
 @pytest.mark.parametrize("store", ["tensordb", "s3"])
-def test_a_message_that_is_lost_ends_mlless_with_what_was_waited_for(store: str, in_memory: Run) -> None:
+def test_a_message_that_is_lost_ends_mlless_with_what_was_waited_for(store: str, faulted: Run) -> None:
     """Before the function's time is over: worker 0 waits for a decision that needs worker 1's report."""
-    check_lost(in_memory("mlless", LOST, options={"store": store}, timeout=10))
+    check_lost(faulted("mlless", LOST, options={"store": store}, timeout=10))
 
 
 @server
@@ -292,10 +285,10 @@ def test_a_message_that_is_lost_ends_a_real_run_of_mlless(real: Run) -> None:
     check_lost(real("mlless", LOST, timeout=10))
 
 
-def test_spirt_leaves_a_peer_out_whose_announcement_is_lost(in_memory: Run, learnt: Callable[[str], str]) -> None:
+def test_spirt_leaves_a_peer_out_whose_announcement_is_lost(faulted: Run, learnt: Callable[[str], str]) -> None:
     """After the barrier's time-out; the peer takes over what the others have, and takes part in the next epoch."""
     fault = {"kind": "message-lost", "worker": 1, "epoch": 0, "phase": "synchronise"}
-    run = in_memory("spirt", fault, options={"barrier-timeout": 8.0})
+    run = faulted("spirt", fault, options={"barrier-timeout": 8.0})
     assert run.document["error"] is None
     assert run.document["replicas_equal"]
     assert run.document["details"]["deaths"] == []
@@ -303,7 +296,7 @@ def test_spirt_leaves_a_peer_out_whose_announcement_is_lost(in_memory: Run, lear
     assert run.met() == [("1 message-lost queue.publish", 1, 0, -1, "synchronise")]
 
 
-@pytest.mark.parametrize("how", ["in_memory", pytest.param("real", marks=server)])
+@pytest.mark.parametrize("how", ["faulted", pytest.param("real", marks=server)])
 def test_spirt_goes_on_without_a_peer_whose_database_is_lost(how: str, request: pytest.FixtureRequest) -> None:
     fault = {"kind": "database-loss", "worker": 2, "epoch": 0, "phase": "compute"}
     run = request.getfixturevalue(how)("spirt", fault, workers=3)
@@ -316,7 +309,7 @@ def test_spirt_goes_on_without_a_peer_whose_database_is_lost(how: str, request: 
     assert all(math.isfinite(loss) for loss in lost["loss"])
 
 
-@pytest.mark.parametrize("how", ["in_memory", pytest.param("real", marks=[server, pytest.mark.exhaustive])])
+@pytest.mark.parametrize("how", ["faulted", pytest.param("real", marks=[server, pytest.mark.exhaustive])])
 def test_spirt_says_that_a_database_has_restarted_empty(how: str, request: pytest.FixtureRequest) -> None:
     """A peer cannot go on without its parameters, and the run ends by its name."""
     fault = {"kind": "database-restart", "worker": 1, "epoch": 0, "phase": "compute"}

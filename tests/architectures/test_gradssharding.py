@@ -22,9 +22,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from tests.architectures.conftest import Run, one_process
-from tests.choices import chosen
+from tests.architectures.conftest import InMemory, Run, one_process
 from tests.commands import IMPORTS, forked_environments, slslab
+from tests.in_memory.stores import S3
 from tests.slslab.replay.measured import make_costs
 from tests.slslab.replay.platform import platform
 
@@ -50,7 +50,6 @@ from slslab_workers.training import robust
 
 Vector = NDArray[np.float32]
 MakePlan = Callable[..., Plan]
-NUMBERS = count()
 LENET = 61_706
 TOPOLOGIES = ("shards", "lambda-fl", "lifl")
 CLIENTS = (1, 2, 3, 5, 8, 20, 27)
@@ -94,18 +93,18 @@ def by_hand(topology: str, vectors: Sequence[Vector], *, unweighted: bool = Fals
 
 
 @pytest.fixture
-def average(store: Any, make_plan: MakePlan) -> Callable[..., tuple[Vector, list[dict[str, Any]]]]:
+def average(make_plan: MakePlan) -> Callable[..., tuple[Vector, list[dict[str, Any]]]]:
     """Store gradients and run all aggregators, the last of each level first; returns what they make, and all events."""
 
     def run(vectors: Sequence[Vector], **options: Any) -> tuple[Vector, list[dict[str, Any]]]:
         size = {"gradients": "uploaded", "parameters": len(vectors[0])}
         plan = make_plan("gradssharding", workers=len(vectors), batches=1, options={**size, **options})
-        bucket, events = f"gradssharding-{next(NUMBERS)}", list[dict[str, Any]]()
+        store, bucket, events = S3(lambda: None), "gradssharding", list[dict[str, Any]]()
         store.create_bucket(Bucket=bucket)
         for client, vector in enumerate(vectors):
             for shard, part in enumerate(slices(len(vector), shards_of(plan))):
                 key = gradient_key(plan, 0, client, shard)
-                store.put_object(Bucket=bucket, Key=key, Body=vector[part].tobytes())
+                store.store(bucket, key, vector[part].tobytes())
         for level in tree_of(plan):
             for one in reversed(level):
                 task = Task(plan, bucket, 0, one.level, one.number)
@@ -454,16 +453,30 @@ ENOUGH = ("--aggregator-memory", "1024")
 SMALL = ("--clients", "3", "--batches", "2", "--epochs", "2", *ENOUGH)
 
 
-WAYS: list[tuple[str, ...]] = [
-    *(("--topology", topology) for topology in TOPOLOGIES),
-    ("--topology", "lifl", "--as-released"),
-    ("--combine", "trimmed-mean", "--byzantine", "1", "--attack", "sign-flip:2"),
+# Values of the plan, and options.
+WAYS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    *(({}, {"topology": topology}) for topology in TOPOLOGIES),
+    ({"as_released": True}, {"topology": "lifl"}),
+    ({}, {"combine": "trimmed-mean", "byzantine": 1, "attack": "sign-flip:2"}),
 ]
 
 
-@pytest.mark.parametrize("way", chosen(WAYS, WAYS[0], WAYS[-1]), ids=" ".join)
-def test_clients_learn_what_one_process_learns(way: tuple[str, ...], run: Run) -> None:
-    document = run(*SMALL, *way)
+@pytest.fixture
+def small(in_memory: InMemory) -> Callable[..., Any]:
+    """Run SMALL in memory, with these options and other values."""
+
+    def run(options: dict[str, Any], **values: Any) -> Any:
+        shape = {"workers": 3, "batches": 2, "epochs": 2}
+        return in_memory(ARCHITECTURE, {"aggregator-memory": 1024, **options}, **shape, **values).recorded.document
+
+    return run
+
+
+@pytest.mark.parametrize(("values", "options"), WAYS)
+def test_clients_learn_what_one_process_learns_and_count_what_the_closed_form_says(
+    values: dict[str, Any], options: dict[str, Any], small: Callable[..., Any]
+) -> None:
+    document = small(options, **values)
     plan = Plan.from_document(document["plan"])
     assert (plan.workers, document["workers"]) == (3, 3)
     replicas = one_process(plan)
@@ -473,27 +486,22 @@ def test_clients_learn_what_one_process_learns(way: tuple[str, ...], run: Run) -
     parameters = replicas.parameters().numpy()
     assert document["parameters_sha256"] == hashlib.sha256(parameters.tobytes()).hexdigest()
     assert (document["replicas_equal"], document["updates"], document["epochs_trained"]) == (True, 4, 2)
-
-
-@pytest.mark.parametrize("way", WAYS, ids=" ".join)
-def test_a_run_counts_what_its_closed_form_says(way: tuple[str, ...], run: Run) -> None:
-    document = run(*SMALL, *way)
-    options = document["plan"]["options"]
-    expected = architecture.counts(3, 2, 2, LENET, options)
+    expected = architecture.counts(3, 2, 2, LENET, plan.options)
     assert document["counts"] == dict(expected.operations)
     assert document["bytes"] == {"in": expected.bytes_in, "out": expected.bytes_out}
-    aggregators = sum(map(len, levels(options["topology"], 3, 4)))
+    topology = str(plan.options["topology"])
+    aggregators = sum(map(len, levels(topology, 3, 4)))
     assert document["invocations"] == 2 * 3 * (2 + 1) + 4 * aggregators
     assert document["phases"]["wait"] == 0, "nobody is billed for waiting"
-    assert (document["lambda"]["status"], document["report"]["error"]) == ("modelled", None)
+    assert document["lambda"]["status"] == "modelled"
     assert document["lambda"]["waiting_share"] == 0
     # All but the last round's: gradients, and what aggregators stored.
-    pieces = 4 if options["topology"] == "shards" else 1
+    pieces = 4 if topology == "shards" else 1
     assert document["overheads"]["counts"]["object.delete"] == 3 * (3 * pieces + aggregators)
 
 
-def test_slices_have_the_bits_of_allreduce(run: Run) -> None:
-    document = run(*SMALL, "--topology", "shards")
+def test_slices_have_the_bits_of_allreduce(small: Callable[..., Any]) -> None:
+    document = small({"topology": "shards"})
     plan = Plan.from_document(document["plan"])
     other = architectures()["allreduce"]
     values = plan.to_document() | {"architecture": "allreduce", "options": other.complete({})}
@@ -503,9 +511,9 @@ def test_slices_have_the_bits_of_allreduce(run: Run) -> None:
     assert document["parameters_sha256"] == hashlib.sha256(replicas.parameters().numpy().tobytes()).hexdigest()
 
 
-def test_an_epoch_ends_before_the_next_one_is_decided(run: Run) -> None:
+def test_an_epoch_ends_before_the_next_one_is_decided(small: Callable[..., Any]) -> None:
     """An epoch at a time, as accuracy decides, is the same as all at once."""
-    whole, gradual = run(*SMALL), run(*SMALL, "--until-accuracy", "1")
+    whole, gradual = small({}), small({}, until_accuracy=1.0)
     for same in ("parameters_sha256", "loss", "accuracy", "counts", "bytes", "invocations"):
         assert gradual[same] == whole[same]
 
@@ -538,21 +546,17 @@ UPLOADED = ("--gradients", "uploaded", "--parameters", "100003", "--clients", "5
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_uploaded_gradients_need_no_data_and_leave_their_mean(topology: str, run: Run, runs: Path) -> None:
-    document = run(*UPLOADED, *ENOUGH, "--topology", topology, "--seed", "7", "--dataset", "folder:/nowhere")
-    assert (document["status"], document["error"]) == ("done", None)
-    plan = Plan.from_document(document["plan"])
-    vectors = [np.concatenate(list(random_gradient(plan, client))) for client in range(5)]
-    assert document["parameters_sha256"] == hashlib.sha256(by_hand(topology, vectors).tobytes()).hexdigest()
-    assert (document["parameters"], document["gradient_bytes"]) == (100_003, 400_012)
-    assert (document["loss"], document["accuracy"], document["replicas_equal"]) == ([], [], None)
-    assert (document["updates"], document["epochs_trained"]) == (0, 0)
-    assert (document["lambda"]["status"], document["report"]["error"]) == ("modelled", None)
-    options = document["plan"]["options"]
-    expected = architecture.counts(5, 2, 1, 100_003, options)
-    assert document["counts"] == dict(expected.operations)
-    assert document["bytes"] == {"in": expected.bytes_in, "out": expected.bytes_out}
-    assert document["invocations"] == 2 * sum(map(len, levels(topology, 5, 4)))
+def test_uploaded_gradients_need_no_data_and_leave_their_mean(topology: str, in_memory: InMemory) -> None:
+    options = {"gradients": "uploaded", "parameters": 100_003, "aggregator-memory": 1024, "topology": topology}
+    shape = {"workers": 5, "batches": 2, "epochs": 1, "seed": 7, "dataset": "folder:/nowhere"}
+    document: Any = in_memory(ARCHITECTURE, options, **shape).recorded.document
+    check_uploaded(topology, document)
+
+
+def test_a_real_run_of_uploaded_gradients_is_shown(run: Run, runs: Path) -> None:
+    document = run(*UPLOADED, *ENOUGH, "--seed", "7", "--dataset", "folder:/nowhere")
+    check_uploaded("shards", document)
+    assert document["report"]["error"] is None
     shown = slslab("show", document["run"], variables={"SLSLAB_RUNS": str(runs)}).out
     size = "gradssharding, 100,003 parameters, 5 workers × 2 rounds × 1 epoch at 1,024 MB — done"
     assert size in " ".join(shown.split())
@@ -562,8 +566,25 @@ def test_uploaded_gradients_need_no_data_and_leave_their_mean(topology: str, run
         assert figures[name] == "–", shown
 
 
+def check_uploaded(topology: str, document: dict[str, Any]) -> None:
+    assert (document["status"], document["error"]) == ("done", None)
+    plan = Plan.from_document(document["plan"])
+    vectors = [np.concatenate(list(random_gradient(plan, client))) for client in range(5)]
+    assert document["parameters_sha256"] == hashlib.sha256(by_hand(topology, vectors).tobytes()).hexdigest()
+    assert (document["parameters"], document["gradient_bytes"]) == (100_003, 400_012)
+    assert (document["loss"], document["accuracy"], document["replicas_equal"]) == ([], [], None)
+    assert (document["updates"], document["epochs_trained"]) == (0, 0)
+    assert document["lambda"]["status"] == "modelled"
+    options = document["plan"]["options"]
+    expected = architecture.counts(5, 2, 1, 100_003, options)
+    assert document["counts"] == dict(expected.operations)
+    assert document["bytes"] == {"in": expected.bytes_in, "out": expected.bytes_out}
+    assert document["invocations"] == 2 * sum(map(len, levels(topology, 5, 4)))
+
+
 def test_a_recorded_run_is_generated_again_and_larger(run: Run, runs: Path) -> None:
     document = run(*SMALL, "--topology", "lifl")
+    assert document["report"]["error"] is None
     recorded = read_measured(runs / document["run"], architectures())
 
     def requests(program: Any) -> Counter[tuple[str, str]]:

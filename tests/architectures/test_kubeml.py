@@ -1,6 +1,7 @@
 """KubeML: what it learns, what it sends, and what becomes of functions that fail, in whole runs and in one process."""
 
 import hashlib
+import io
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,40 +10,52 @@ from typing import Any
 
 import pytest
 import torch
-from tests.architectures.conftest import Run, one_process
-from tests.choices import chosen
+from rich.console import Console
+from tests.architectures.conftest import InMemory, one_process
 from tests.commands import forked_environments, slslab
 
 from slslab.replay.measured import read_measured
 from slslab.replay.programs.scaling import generate
+from slslab.reports.terminal.run import summary
 from slslab.runs.planning import architectures
 from slslab_workers.kubeml import architecture
 from slslab_workers.kubeml.driver import KubeMLDeployment
 from slslab_workers.kubeml.local import parameters_of
 from slslab_workers.kubeml.settings import epoch_of
 from slslab_workers.kubeml.shares import ALL
+from slslab_workers.patterns import Workload
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import models, robust
 from slslab_workers.training.samples import Samples
 
 MakePlan = Callable[..., Plan]
-# Which architecture `run` runs.
-ARCHITECTURE = "kubeml"
+Run = Callable[..., Any]
 LENET, TENSORS = 61_706, 10
-# Four documents for each of four functions; forks hold what every environment has imported.
-QUICK = ("--queue", "embedded", "--job-memory", "1024")
-SHAPE = ("--batch-size", "16", "--batches", "16", "--lr", "0.05")
-SMALL = (*SHAPE, "--epochs", "2", *QUICK)
+# Four documents for each of four functions.
+SHAPE: dict[str, Any] = {"batch_size": 16, "batches": 16, "lr": 0.05}
+SMALL: dict[str, Any] = {**SHAPE, "epochs": 2}
+# The same for the command line.
+ARGUMENTS = ("--batch-size", "16", "--batches", "16", "--lr", "0.05", "--epochs", "2", "--workers", "2")
 
 
 def digest(parameters: torch.Tensor) -> str:
     return hashlib.sha256(parameters.numpy().tobytes()).hexdigest()
 
 
-@pytest.mark.parametrize("functions", chosen([1, 2, 4], 4))
+@pytest.fixture
+def run(in_memory: InMemory) -> Callable[..., Any]:
+    """Run KubeML in memory with these options and other values; returns the document."""
+
+    def start(options: dict[str, Any], **values: Any) -> Any:
+        return in_memory("kubeml", options, **values).recorded.document
+
+    return start
+
+
+@pytest.mark.parametrize("functions", [1, 2, 4])
 @pytest.mark.parametrize("k", [1, 8, ALL])
 def test_a_run_learns_and_counts_what_one_process_and_the_closed_form_say(functions: int, k: int, run: Run) -> None:
-    document = run(*SMALL, "--workers", str(functions), "--k", str(k))
+    document = run({"k": k}, workers=functions, **SMALL)
     plan = Plan.from_document(document["plan"])
     replicas = one_process(plan)
     epochs = [(replicas.train_epoch().loss, replicas.judge().accuracy) for _ in range(plan.epochs)]
@@ -67,14 +80,14 @@ def test_a_run_learns_and_counts_what_one_process_and_the_closed_form_say(functi
         document["counts"], document["bytes"]["in"], document["bytes"]["out"],
     )  # fmt: skip
     assert document["invocations"] == 2 * 2 * functions + 2
-    assert (document["lambda"]["status"], document["report"]["error"]) == ("modelled", None)
+    assert document["lambda"]["status"] == "modelled"
 
 
 @pytest.mark.exhaustive
 def test_documents_that_do_not_divide_and_batchnorm_are_those_of_one_process(run: Run) -> None:
     """Two functions, three documents of which the last is half full; counters are averaged and cut off."""
-    size = ("--workers", "2", "--batches", "10", "--batch-size", "8", "--k", "3", "--model", "mobilenet")
-    document = run(*size, "--dataset", "synthetic", "--momentum", "0.9", *QUICK)
+    size = {"workers": 2, "batches": 10, "batch_size": 8, "epochs": 1, "model": "mobilenet", "dataset": "synthetic"}
+    document = run({"k": 3}, **size, momentum=0.9)
     replicas = one_process(Plan.from_document(document["plan"]))
     assert document["loss"] == [replicas.train_epoch().loss]
     assert document["parameters_sha256"] == digest(replicas.parameters())
@@ -137,9 +150,17 @@ def test_one_merge_an_epoch_averages_what_functions_have_trained_alone(make_plan
     assert torch.equal(replicas.parameters(), expected)
 
 
-def test_a_recorded_run_is_generated_again(run: Run, runs: Path) -> None:
+def test_a_real_run_equals_one_in_memory_and_is_generated_again(run: Run, runs: Path) -> None:
     """Request by request, of functions and of the job; and larger."""
-    document = run(*SMALL, "--workers", "2", "--k", "8")
+    variables = {"SLSLAB_RUNS": str(runs), "CUDA_VISIBLE_DEVICES": ""}
+    with forked_environments():
+        # Forks hold what every environment has imported.
+        options = ("--k", "8", "--queue", "embedded", "--job-memory", "1024", "--json")
+        document = slslab("run", "kubeml", *ARGUMENTS, *options, variables=variables).document
+    assert document["report"]["error"] is None
+    again = run({"k": 8}, workers=2, **SMALL)
+    for same in ("parameters_sha256", "loss", "accuracy", "counts", "bytes", "invocations"):
+        assert document[same] == again[same]
     recorded = read_measured(runs / document["run"], architectures())
 
     def requests(program: Any) -> Counter[tuple[str, int, str, str]]:
@@ -155,25 +176,25 @@ def test_a_recorded_run_is_generated_again(run: Run, runs: Path) -> None:
     assert {key: n for key, n in generated.items() if key[2:] != ("object.get", "other")} == {
         key: n for key, n in program.items() if key[2:] != ("object.get", "other")
     }
-    done = slslab("replay", document["run"], "--workers", "4,16", "--json", variables={"SLSLAB_RUNS": str(runs)})
+    done = slslab("replay", document["run"], "--workers", "4,16", "--json", variables=variables)
     assert done.code == 0
 
 
-def test_the_scheduler_changes_how_many_functions_train(run: Run, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_scheduler_changes_how_many_functions_train(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """One more in each epoch, if none is ever too slow: 1, 2 and 3 functions share the same documents."""
     monkeypatch.setattr("slslab_workers.kubeml.scheduling.NO_SLOWER", float("inf"))
-    document = run(*SHAPE, "--epochs", "3", *QUICK, "--workers", "1", "--parallelism", "throughput")
+    document = run({"parallelism": "throughput"}, workers=1, epochs=3, **SHAPE)
     assert document["invocations"] == 2 * (1 + 2 + 3) + 2
     assert document["counts"]["tensor.get"] == 3 * (1 + 2 + 3) * TENSORS
     assert document["replicas_equal"] is True
-    done = slslab("replay", document["run"], "--workers", "4", variables={"SLSLAB_RUNS": str(runs)})
-    assert done.code == 2
-    assert "replay a run with --parallelism static" in done.err
+    with pytest.raises(PlanError) as refused:
+        architecture.pattern(Workload(4, 16, 3, LENET, document["plan"]["options"]))
+    assert "replay a run with --parallelism static" in refused.value.hint
     with pytest.raises(PlanError, match="depends on how long epochs take"):
         architecture.replicas().check(Plan.from_document(document["plan"]))
 
 
-def test_a_function_that_fails_is_left_out_and_named(run: Run, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_function_that_fails_is_left_out_and_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     made = KubeMLDeployment._event
 
     def unknown_task(self: KubeMLDeployment, task: str, epoch: int, function: int, functions: int) -> dict[str, Any]:
@@ -181,34 +202,34 @@ def test_a_function_that_fails_is_left_out_and_named(run: Run, runs: Path, monke
         return made(self, "nonsense" if wrong else task, epoch, function, functions)
 
     monkeypatch.setattr(KubeMLDeployment, "_event", unknown_task)
-    document = run(*SMALL, "--workers", "2", "--k", "8", "--seed", "2")
+    document = run({"k": 8}, workers=2, **SMALL)
     assert document["status"] == "done"
     [failed] = document["details"]["failed_functions"]
     assert (failed["epoch"], failed["function"]) == (0, 1)
     assert "KeyError" in failed["error"]
-    shown = slslab("show", document["run"], variables={"SLSLAB_RUNS": str(runs)}).out
-    assert "Failed functions" in shown
+    console = Console(width=120, file=io.StringIO())
+    console.print(summary(document))
+    assert "Failed functions" in console.file.getvalue()  # type: ignore[attr-defined]
     # In the first epoch it takes part in no round.
     assert document["counts"]["tensor.set"] == ((2 + 2) + (4 + 2) + 1) * TENSORS
 
 
-def test_if_all_functions_fail_so_does_the_run(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_all_functions_fail_so_does_the_run(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     made = KubeMLDeployment._event
     monkeypatch.setattr(
         KubeMLDeployment,
         "_event",
         lambda self, task, *place: made(self, "nonsense" if task == "train" else task, *place),
     )
-    with forked_environments():
-        done = slslab("run", "kubeml", *SMALL, "--workers", "2", "--json", variables={"SLSLAB_RUNS": str(runs)})
-    assert done.code == 1
-    assert (done.printed["error"]["type"], done.printed["error"]["worker"]) == ("KeyError", 0)
+    document = run({}, workers=2, **SMALL)
+    assert document["status"] == "failed"
+    assert (document["error"]["type"], document["error"]["worker"]) == ("KeyError", 0)
 
 
 def test_a_rule_withstands_a_function_that_flips_its_sign_and_the_mean_does_not(run: Run) -> None:
     """A run has the bits of one process, and the messages and bytes of the mean."""
-    attacked = (*SHAPE, *QUICK, "--workers", "5", "--epochs", "4", "--attack", "sign-flip:4")
-    document = run(*attacked, "--combine", "multi-krum", "--byzantine", "1")
+    attacked = {"attack": "sign-flip:4", "combine": "multi-krum", "byzantine": 1}
+    document = run(attacked, workers=5, epochs=4, **SHAPE)
     plan = Plan.from_document(document["plan"])
     replicas = one_process(plan)
     accuracies = []
@@ -304,7 +325,7 @@ def test_rules_that_can_be_are_not_refused(rule: str, make_plan: MakePlan) -> No
     ],
 )
 def test_nothing_starts_of_a_call_that_is_refused(wrong: tuple[str, ...], message: str, tmp_path: Path) -> None:
-    done = slslab("run", "kubeml", *SMALL, "--workers", "2", *wrong, variables={"SLSLAB_RUNS": str(tmp_path)})
+    done = slslab("run", "kubeml", *ARGUMENTS, *wrong, variables={"SLSLAB_RUNS": str(tmp_path)})
     assert (done.code, list(tmp_path.iterdir())) == (2, [])
     assert message in " ".join(done.err.split())
 
@@ -319,7 +340,7 @@ def test_the_job_holds_all_models_that_it_compares(make_plan: MakePlan) -> None:
 
 
 def test_a_goal_accuracy_ends_training(run: Run) -> None:
-    document = run(*SMALL, "--workers", "2", "--until-accuracy", "0.05")
+    document = run({}, workers=2, until_accuracy=0.05, **SMALL)
     assert (document["epochs_trained"], len(document["accuracy"])) == (1, 1)
 
 
