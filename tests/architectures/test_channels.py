@@ -1,19 +1,24 @@
 """AllReduce and ScatterReduce over every channel: the bits of one process, and the requests and bytes of S3."""
 
-import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.channels import running
+from tests.architectures.conftest import InMemory, Run
+from tests.channels import PROGRAMS, running
 from tests.choices import chosen
 
 from slslab.runs.planning import architectures
+from slslab.stack.channels import find_server
 from slslab_workers.channels import choice
-from slslab_workers.channels.dynamodb import create_table, environment_client
+from slslab_workers.channels.choice import PARAMETER_SERVER
 from slslab_workers.channels.keyed import KeyedChannel
+from slslab_workers.channels.parameter_server import ParameterServer
 from slslab_workers.patterns import Counts
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.replicas import Replicas
@@ -30,37 +35,64 @@ ROWS: dict[str, Any] = {"model": "lr-30", "dataset": "breast-cancer", "batch_siz
 SPARSE: dict[str, Any] = {"model": "lr-47236", "dataset": "rcv1-shaped", "batch_size": 8, "batches": 2, "lr": 1.0}
 
 
-@pytest.fixture(scope="module", params=["memcached", "redis", "dynamodb", "parameter-server"])
-def channel(request: pytest.FixtureRequest, store: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The name of a channel whose server runs, and which workers find in their environment."""
-    assert store is not None
-    if request.param == "s3":
-        yield "s3"
-        return
-    with running(request.param, tmp_path_factory.mktemp("channel")):
+# All but the parameter server are in memory.
+CHANNELS = ("memcached", "redis", "dynamodb", "parameter-server")
+
+
+@pytest.fixture(scope="module", params=CHANNELS)
+def channel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The name of a channel, whose server workers find in their environment."""
+    with (
+        nullcontext()
+        if request.param != PARAMETER_SERVER
+        else running(request.param, tmp_path_factory.mktemp("channel"))
+    ):
         yield request.param
 
 
 @pytest.fixture
-def train_by(train: Train, channel: str, monkeypatch: pytest.MonkeyPatch) -> Train:
-    """`train`, whose DynamoDB has the table that a driver makes."""
+def train_by(train: Train, monkeypatch: pytest.MonkeyPatch) -> Train:
+    """`train`, for which the parameter server is asked only when it can answer."""
+    push, pull, pushed = ParameterServer.push, ParameterServer.pull, Counter[str]()
 
-    opener, making, tables = choice.OPENERS[channel], threading.Lock(), set[str]()
+    def push_one(self: ParameterServer, key: str, *arguments: Any, **named: Any) -> None:
+        push(self, key, *arguments, **named)
+        pushed[key] += 1
 
-    def opened(bucket: str, objects: Any, plan: Plan) -> Any:
-        with making:
-            if channel == "dynamodb" and bucket not in tables:
-                create_table(environment_client(), bucket)
-                tables.add(bucket)
-        return opener(bucket, objects, plan)
+    def pull_sum(self: ParameterServer, key: str, workers: int, phase: str) -> Any:
+        # The server would keep the only thread waiting for the other workers.
+        while pushed[key] < workers:
+            time.sleep(0.001)
+        return pull(self, key, workers, phase)
 
-    monkeypatch.setitem(choice.OPENERS, channel, opened)
+    monkeypatch.setattr(ParameterServer, "push", push_one)
+    monkeypatch.setattr(ParameterServer, "pull", pull_sum)
     return train
 
 
 def counts(plan: Plan, parameters: int) -> Counts:
     shape = plan.workers, plan.batches, plan.epochs, parameters
     return architectures()[plan.architecture].counts(*shape, plan.options)
+
+
+# Which architecture `run` runs.
+ARCHITECTURE = "allreduce"
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("name", CHANNELS)
+def test_a_real_run_learns_what_one_in_memory_learns_by_s3(name: str, run: Run, in_memory: InMemory) -> None:
+    if name in PROGRAMS and find_server(PROGRAMS[name]) is None:
+        pytest.skip(f"{PROGRAMS[name]} is not installed (apt-get install {PROGRAMS[name]})")
+    shape = ("--dataset", "breast-cancer", "--workers", "2", "--batches", "2", "--epochs", "2")
+    document = run(*shape, "--channel", name)
+    values: dict[str, Any] = {"dataset": "breast-cancer", "workers": 2, "batches": 2, "epochs": 2}
+    by_s3: Any = in_memory("allreduce", **values).recorded.document
+    for same in ("parameters_sha256", "loss", "accuracy", "invocations"):
+        assert document[same] == by_s3[same]
+    expected = counts(Plan.from_document(document["plan"]), 62)
+    assert document["counts"] == dict(expected.operations)
+    assert document["bytes"] == {"in": expected.bytes_in, "out": expected.bytes_out}
 
 
 @pytest.mark.parametrize("name", PATTERNS)
@@ -260,6 +292,7 @@ def test_another_channel_is_three_requests_and_its_operations(
     name: str, train: Train, make_plan: MakePlan, reference: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(choice.OPENERS, "shelf", lambda _bucket, objects, _plan: Shelf(objects.tracer))
+    monkeypatch.setattr("slslab_workers.channels.choice.SERVERS", {**operations.SERVERS, "shelf": Shelf.server})
     for request, moves in operations.WAYS.items():
         monkeypatch.setitem(operations.MOVES, f"shelf.{request}", moves)
         monkeypatch.setitem(operations.OPERATIONS, f"shelf.{request}", Operation("shelf", moves, protocol=True))

@@ -277,8 +277,9 @@ def test_a_worker_that_dies_before_it_leaves_its_model_ends_all(
 
     monkeypatch.setattr(MLLessWorker, "_leave", die)
     script(1)
-    with pytest.raises(MemoryError, match="killed"):
+    with pytest.raises(RunFailed, match="killed") as failed:
         train(make(workers=3, epochs=2), lagging([(1, 1)]))
+    assert (failed.value.type, failed.value.worker) == ("MemoryError", 1)
 
 
 def test_what_a_worker_waits_for_in_vain_its_time_out_says(make: Make) -> None:

@@ -15,7 +15,7 @@ from importlib import import_module
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from random import Random
-from types import MappingProxyType, ModuleType, SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,7 +23,7 @@ from tests.in_memory.clock import BEGIN_NS, Clock, Event, Pool, Strand, wait
 from tests.in_memory.functions import Lambda
 from tests.in_memory.processes import KEPT, Api, Kernel
 from tests.in_memory.queues import Connection, Server
-from tests.in_memory.stores import KEYED, S3, Wait
+from tests.in_memory.stores import KEYED, S3, Tables, Wait
 from tests.in_memory.tensors import Databases, Stream, compiled_once
 from tests.lambdaml_space import Silent
 
@@ -37,6 +37,7 @@ from slslab.tensordb.executions import Usage
 from slslab.tensordb.trace import reporter
 from slslab.trace.table import Trace, tabulate
 from slslab_workers.architecture import Cloud, Outcome, RunFailed
+from slslab_workers.channels import dynamodb
 from slslab_workers.channels.channel import Channel
 from slslab_workers.channels.choice import OPENERS
 from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
@@ -73,8 +74,8 @@ class Ran:
     """What a run left: what `slslab check` reads, what the driver returned or raised, and the seconds until then.
 
     `died` says which invocations met a death, and of what kind. `ended_ns` is when the driver ended. `left` names its
-    threads that went on, and buckets, functions, queues and state machines that it has not removed; `keys` are the
-    run's that are left in databases. `executions` are those of state machines, by name.
+    threads that went on, and buckets, tables, functions, queues and state machines that it has not removed; `keys` are
+    the run's that are left in databases. `executions` are those of state machines, by name.
     """
 
     recorded: Recorded
@@ -88,9 +89,9 @@ class Ran:
     executions: Mapping[str, Any]
 
 
-def run(plan: Plan, seed: int, home: Path, limit_s: float, others: Mapping[str, Any] = MappingProxyType({})) -> Ran:
+def run(plan: Plan, seed: int, home: Path, limit_s: float) -> Ran:
     """Run a plan, in an order and with latencies that the seed decides, for so long at most; functions
-    keep their logs and clocks below `home`. `others` are boto3's clients of services that are not in memory."""
+    keep their logs and clocks below `home`."""
     random = Random(seed)
     clock, log = Clock(random), _Log()
     writer: Any = log
@@ -123,7 +124,8 @@ def run(plan: Plan, seed: int, home: Path, limit_s: float, others: Mapping[str, 
         faults = FaultPlan(0, ()) if plan.faults is None else FaultPlan.from_document(plan.faults)
         kernel = Kernel(clock, random, faults)
         system = Lambda(kernel, recorder, home, s3.store)
-        clients: dict[str, Any] = {"s3": s3, "lambda": system, **others}
+        tables = Tables(pause(SERVER_S))
+        clients: dict[str, Any] = {"s3": s3, "lambda": system, "dynamodb": tables}
         server, databases = Server(), Databases(requirements.tensor_databases, pause(SERVER_S), _reporter(recorder))
         if requirements.state_machines:
             states = _state_machines().StateMachines(pause(S3_S), system.invoke, recorder.event)
@@ -134,6 +136,7 @@ def run(plan: Plan, seed: int, home: Path, limit_s: float, others: Mapping[str, 
                 left = (
                     *("a thread of the driver" for _ in clock.strands),
                     *s3.buckets,
+                    *tables.tables,
                     *system.names(),
                     *server.queues,
                     *(machine.arn for machine in machines()),
@@ -277,6 +280,7 @@ def _replaced(
 def _forget_clients() -> None:
     """Forget the clients that an environment keeps."""
     environment_client.cache_clear()
+    dynamodb.environment_client.cache_clear()
     _step_functions.cache_clear()
 
 

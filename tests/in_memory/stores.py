@@ -1,4 +1,4 @@
-"""S3, and servers of Memcached and Redis, in memory: what boto3's client or a channel asks of them.
+"""S3, DynamoDB, and servers of Memcached and Redis, in memory: what boto3's client or a channel asks of them.
 
 A request takes effect in its middle: it is under way before and after, so that requests of several workers overlap.
 """
@@ -112,6 +112,45 @@ def _error(
 ) -> botocore.exceptions.ClientError:
     answer: Any = {"Error": {"Code": code, "Message": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
     return (kind or botocore.exceptions.ClientError)(answer, operation)
+
+
+class Tables:
+    """boto3's client of DynamoDB, as far as this project uses it; `tables` have items by their keys."""
+
+    exceptions = SimpleNamespace(ResourceNotFoundException=type("ResourceNotFoundException", (Exception,), {}))
+
+    def __init__(self, wait: Wait) -> None:
+        self._wait = wait
+        self.tables: dict[str, dict[str, Any]] = {}
+
+    def create_table(self, *, TableName: str, **_: Any) -> None:
+        self.tables[TableName] = {}
+
+    def get_waiter(self, _name: str) -> Any:
+        return SimpleNamespace(wait=lambda **_: None)
+
+    def list_tables(self) -> dict[str, Any]:
+        return {"TableNames": list(self.tables)}
+
+    def delete_table(self, *, TableName: str) -> None:
+        del self.tables[TableName]
+
+    def put_item(self, *, TableName: str, Item: Mapping[str, Any]) -> None:
+        self._wait()
+        self.tables[TableName][Item["key"]["S"]] = Item
+        self._wait()
+
+    def get_item(self, *, TableName: str, Key: Mapping[str, Any], ConsistentRead: bool) -> dict[str, Any]:
+        assert ConsistentRead
+        self._wait()
+        item = self.tables[TableName].get(Key["key"]["S"])
+        self._wait()
+        return {} if item is None else {"Item": item}
+
+    def delete_item(self, *, TableName: str, Key: Mapping[str, Any]) -> None:
+        self._wait()
+        self.tables[TableName].pop(Key["key"]["S"], None)
+        self._wait()
 
 
 class _Keyed(KeyedChannel):

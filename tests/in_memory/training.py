@@ -77,11 +77,8 @@ def protocol(events: Iterable[Mapping[str, Any]]) -> tuple[dict[str, int], int, 
     return requests, sent, received
 
 
-def train(plan: Plan, home: Path, delay: Delay | None = None, clients: Mapping[str, Any] | None = None) -> Trained:
-    """Run a plan of functions, check its trace, and return what it left; raise what its driver raises.
-
-    `clients` are boto3's clients of services that are not in memory.
-    """
+def train(plan: Plan, home: Path, delay: Delay | None = None) -> Trained:
+    """Run a plan of functions, check its trace, and return what it left; raise what its driver raises."""
     trained, results = Trained(plan), dict[int, dict[str, Any]]()
     kind: Any = WORKERS[plan.architecture]
     synchronise, after_update, work = kind.synchronise, kind.after_update, kind.run
@@ -117,7 +114,7 @@ def train(plan: Plan, home: Path, delay: Delay | None = None, clients: Mapping[s
         patch.setattr(kind, "run", worked)
         patch.setattr(driver, "receive_statistics", received)
         patch.setattr(S3, "delete_objects", emptied)
-        ran = run(replace(plan, evaluation=False), 1, home, LIMIT_S, clients or {})
+        ran = run(replace(plan, evaluation=False), 1, home, LIMIT_S)
     assert ran.left == ()
     if ran.failure is not None:
         raise ran.failure
