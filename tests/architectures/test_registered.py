@@ -1,4 +1,4 @@
-"""What every registered architecture must show, built in or a stranger's, run whole through the emulator."""
+"""What every registered architecture must show: functions of ours in memory, instances and a stranger's for real."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -6,21 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.choices import chosen
+from tests.architectures.conftest import InMemory
 from tests.commands import forked_environments, slslab
 
 from slslab.runs.planning import architectures
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "examples" / "parameter_averaging"
-# Options without which an architecture's messages depend on what it learns; the queue that starts fastest, and
-# memory that holds what every environment has imported.
-PREDICTABLE: Mapping[str, tuple[str, ...]] = {
-    "gradssharding": ("--aggregator-memory", "1024"),
-    "kubeml": ("--queue", "embedded", "--job-memory", "1024"),
-    "mlless": ("--filter", "none", "--queue", "embedded"),
-    "spirt": ("--queue", "embedded", "--light-memory", "1024"),
-}
+# Options of the command line. These have no functions of ours.
+REAL: Mapping[str, tuple[str, ...]] = {"gloo": (), "gpu": (), "parameter-averaging": ("--every", "1")}
 LENET = 61_706
 # What else counts depend on.
 MORE: Mapping[str, Mapping[str, int]] = {"kubeml": {"batch_size": 64, "tensors": 10}}
@@ -61,13 +55,29 @@ def run(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
 
 NAMES = sorted([*architectures(), "parameter-averaging"])
 # Plain SGD and one step an epoch, where all synchronous architectures compute the same.
-SAME = ("--batches", "1", "--epochs", "2", "--workers", "2", "--momentum", "0", "--weight-decay", "0")
+SAME: Mapping[str, int] = {"batches": 1, "epochs": 2, "workers": 2, "momentum": 0, "weight_decay": 0}
 
 
-@pytest.mark.parametrize("name", chosen(NAMES, "allreduce", "gloo", "kubeml", "mlless", "spirt"))
-def test_a_run_counts_what_its_closed_form_says_and_its_bill_adds_up(name: str, run: Run) -> None:
-    options = ("--every", "1") if name == "parameter-averaging" else PREDICTABLE.get(name, ())
-    document = run(name, *SAME, *options)
+@pytest.fixture(scope="module")
+def document_of(in_memory: InMemory, run: Run) -> Callable[[str], Any]:
+    """Run an architecture with SAME, and return the document; equal runs are run once."""
+
+    @cache
+    def once(name: str) -> Any:
+        if name in REAL:
+            given = (word for option, value in SAME.items() for word in (f"--{option.replace('_', '-')}", str(value)))
+            return run(name, *given, *REAL[name])
+        # With a filter messages depend on what is learnt.
+        return in_memory(name, {"filter": "none"} if name == "mlless" else {}, **SAME).recorded.document
+
+    return once
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_run_counts_what_its_closed_form_says_and_its_bill_adds_up(
+    name: str, document_of: Callable[[str], Any]
+) -> None:
+    document = document_of(name)
     assert document["status"] == "done"
     assert document["replicas_equal"] is True
     assert document["updates"] == 2
@@ -84,12 +94,8 @@ def test_a_run_counts_what_its_closed_form_says_and_its_bill_adds_up(name: str, 
     assert sum(float(line["amount"]) for line in cost["lines"]) == pytest.approx(float(cost["total"]), rel=1e-9)
 
 
-def test_plain_sgd_gives_equal_bits_in_all(run: Run) -> None:
-    fingerprints = {
-        name: run(name, *SAME, *PREDICTABLE.get(name, ()))["parameters_sha256"]
-        for name in NAMES
-        if name not in AVERAGING
-    }
+def test_plain_sgd_gives_equal_bits_in_all(document_of: Callable[[str], Any]) -> None:
+    fingerprints = {name: document_of(name)["parameters_sha256"] for name in NAMES if name not in AVERAGING}
     assert len(set(fingerprints.values())) == 1, fingerprints
 
 
