@@ -11,6 +11,7 @@ import pytest
 from tests import commands
 
 from slslab.calibration import calibrate, host
+from slslab.calibration.host import Exercise
 from slslab.errors import counted
 from slslab.replay.profiles.profile import load_profile
 from slslab.trace import log as trace
@@ -28,7 +29,7 @@ def slslab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slslab]:
     with pytest.MonkeyPatch.context() as patch:
         # What it measures for users takes half a second a step, and 399 requests of up to 16 MB.
         patch.setattr(host, "BATCH", 4)
-        patch.setattr(calibrate, "measure_channels", partial(host.measure_channels, rounds=ROUNDS))
+        patch.setattr(calibrate, "measure_step", partial(host.measure_step, steps=2))
         yield partial(commands.slslab, variables={"CUDA_VISIBLE_DEVICES": ""}, directory=home)
 
 
@@ -97,7 +98,7 @@ def test_a_profile_is_fitted_to_a_run(slslab: Slslab, run: Path, tmp_path: Path)
     assert "channels.object.operations.put.latency_ms" in {figure["entry"] for figure in found["figures"]}
     parallel = load_profile(out).compute.parallel
     assert 0 <= parallel.value <= 1
-    assert done.err.strip() == "measuring training steps: 8 done"
+    assert done.err.strip() == "measuring training steps: 2 done"
 
 
 @pytest.mark.parametrize(
@@ -116,11 +117,37 @@ def test_what_cannot_be_is_refused_in_a_sentence(slslab: Slslab, arguments: tupl
     assert done.err.lstrip().startswith(f"Error: {message}\nHint: ")
 
 
-def test_this_host_is_measured(slslab: Slslab, tmp_path: Path) -> None:
+def test_this_host_is_measured(slslab: Slslab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every operation is asked for and counted."""
+    measured: dict[str, Exercise] = {}
+
+    def measure(progress: host.Progress) -> dict[str, Exercise]:
+        measured.update(host.measure_channels(progress, rounds=ROUNDS))
+        return measured
+
+    monkeypatch.setattr(calibrate, "measure_channels", measure)
     out = tmp_path / "below" / "this-host.toml"
     done = slslab("calibrate", "--out", out)
     assert done.code == 0, done.err
     assert "threads of a training step" in done.out
     assert "channels.tensor.operations.get.bandwidth_mb_s" in done.out
-    assert done.err.split("\n")[:2] == ["measuring training steps: 8 done", "measuring requests: 69 done"]
-    assert load_profile(out).name == "this-host"
+    assert done.err.split("\n")[:2] == ["measuring training steps: 2 done", "measuring requests: 69 done"]
+    profile = load_profile(out)
+    assert profile.name == "this-host"
+    assert profile.channels["queue"].description.endswith("of the embedded stack, on loopback")
+    assert profile.operation("tensor.compile") == load_profile("aws-us-east-1").operation("tensor.compile")
+    assert {name: sorted(exercise.requests) for name, exercise in measured.items()} == {
+        "object": ["delete", "get", "list", "put"],
+        "tensor": ["command", "delete", "get", "script", "set"],
+        "queue": ["bind", "count", "declare", "delete", "deliver", "publish", "purge"],
+    }
+    objects = measured["object"]
+    assert [request.bytes for request in objects.requests["get"]] == [
+        size for size, count in ROUNDS for _ in range(count)
+    ]
+    assert {size: (load.requests, load.bytes) for size, load in objects.loads.items()} == {
+        size: (4 * count, 2 * size * count) for size, count in ROUNDS
+    }
+    for exercise in measured.values():
+        for requests in exercise.requests.values():
+            assert statistics.median(request.wall_ms for request in requests) > 0

@@ -1,12 +1,12 @@
 """This host as a profile: the arithmetic on made-up measurements, and once the measurements themselves, in small."""
 
 import re
-import statistics
 from datetime import date
 
 import pytest
 
-from slslab.calibration.host import Exercise, Load, Request, StepTime, measure_channels, measure_step
+from slslab.calibration import host
+from slslab.calibration.host import Exercise, Load, Request, StepTime, measure_step
 from slslab.calibration.profile import fit_host
 from slslab.replay.profiles.profile import figures, load_profile
 
@@ -96,33 +96,10 @@ def test_what_was_not_measured_is_aws_s_and_says_so() -> None:
         assert re.match(r"slslab calibrate on \S+ \(\d+ processors\), 2026-11-21: .+", profile[entry].source), entry
 
 
-def test_the_step_is_measured_on_every_number_of_threads() -> None:
+def test_the_step_is_measured_on_every_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "BATCH", 4)
     told: list[tuple[str, int, int]] = []
     step = measure_step(lambda *progress: told.append(progress), steps=2)
     assert told == [("measuring training steps", 1, 2), ("measuring training steps", 2, 2)]
     assert step.cpu_s.keys() == step.wall_s.keys()
     assert min(*step.cpu_s.values(), *step.wall_s.values()) > 0
-
-
-@pytest.mark.server
-def test_every_operation_is_asked_for_and_counted() -> None:
-    told: list[tuple[str, int, int]] = []
-    found = measure_channels(lambda *progress: told.append(progress), rounds=((1_000, 3), (1_000_000, 1)))
-    assert {name: sorted(exercise.requests) for name, exercise in found.items()} == {
-        "object": ["delete", "get", "list", "put"],
-        "tensor": ["command", "delete", "get", "script", "set"],
-        "queue": ["bind", "count", "declare", "delete", "deliver", "publish", "purge"],
-    }
-    assert told[-1] == ("measuring requests", 12, 12)
-    objects = found["object"]
-    assert [request.bytes for request in objects.requests["get"]] == [1_000, 1_000, 1_000, 1_000_000]
-    assert {size: (load.requests, load.bytes) for size, load in objects.loads.items()} == {
-        1_000: (12, 6_000),
-        1_000_000: (4, 2_000_000),
-    }
-    for exercise in found.values():
-        for requests in exercise.requests.values():
-            assert statistics.median(request.wall_ms for request in requests) > 0
-    profile = fit_host(StepTime({1: 1.0}, {1: 1.0}, IDLE), found, DAY)
-    assert profile.channels["queue"].description.endswith("of the embedded stack, on loopback")
-    assert profile.operation("tensor.compile") == load_profile("aws-us-east-1").operation("tensor.compile")
