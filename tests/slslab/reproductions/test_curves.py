@@ -1,13 +1,15 @@
 """Curves that were made before: read, chosen, and shared by architectures that learn the same."""
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import commands
 from tests.slslab.reproductions.learnt import write_curve
 
-from slslab.errors import RequestError, RunError
+from slslab.errors import RunError
 from slslab.reproductions.curves import (
     PROOFS,
     Curve,
@@ -193,11 +195,26 @@ def test_architectures_with_one_rule_learn_the_same_bits() -> None:
     assert learn("mlless", filter="none", optimiser="adam") != expected
 
 
-def test_proofs_are_there() -> None:
-    for proof in PROOFS:
-        file, name = proof.split("::")
-        assert f"def {name}(" in (Path(__file__).parents[3] / file).read_text()
+def test_each_proof_is_a_test_that_always_runs() -> None:
+    """One compares architectures with each other, the other their runs with one process."""
+    assert [proof.partition("::")[0] for proof in PROOFS] == [
+        "tests/slslab/reproductions/test_curves.py",
+        "tests/architectures/test_conformance.py",
+    ]
+    for file, name in (proof.split("::") for proof in PROOFS):
+        body = ast.parse((Path(__file__).parents[3] / file).read_text()).body
+        (test,) = [each for each in body if isinstance(each, ast.FunctionDef) and each.name == name]
+        assert any(isinstance(each, ast.Assert) for each in ast.walk(test))
+        assert not {"skip", "skipif", "xfail", "exhaustive"} & {
+            each.attr for mark in test.decorator_list for each in ast.walk(mark) if isinstance(each, ast.Attribute)
+        }
 
 
-def test_an_error_of_a_curve_is_one_of_the_request() -> None:
-    assert issubclass(CurveError, RequestError)
+def test_a_wrong_curve_is_a_wrong_request_of_the_command(tmp_path: Path) -> None:
+    path = write_curve(tmp_path, "allreduce", [0.1])
+    path.write_text("{")
+    done = commands.slslab("reproduce", "table3", "--accuracy", tmp_path, "--out", tmp_path / "out")
+    assert (done.code, done.out) == (2, "")
+    assert f"{path} is not JSON" in done.err
+    assert "\nHint: " in done.err
+    assert not (tmp_path / "out").exists()

@@ -59,8 +59,14 @@ def values(document: Mapping[str, Any], column: str, basis: str) -> dict[tuple[s
     return {name: one and pytest.approx(one["value"]) for name, one in found.items()}
 
 
-def test_products(tmp_path: Path) -> None:
-    document = build(PAPER, progressions(tmp_path), RECORDINGS, None)
+@pytest.fixture(scope="module")
+def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Table 3 of all progressions, for the target that they share."""
+    found: dict[str, Any] = build(PAPER, progressions(tmp_path_factory.mktemp("curves")), RECORDINGS, None)
+    return found
+
+
+def test_products(document: dict[str, Any]) -> None:
     assert json.loads(json.dumps(document)) == document
     expected = {
         ("SPIRT", "canonical"): None,
@@ -79,15 +85,14 @@ def test_products(tmp_path: Path) -> None:
     assert values(document, "accuracy", "measured")["SPIRT", "canonical"] == 32
 
 
-def test_what_is_not_reached_has_a_reason_and_no_figure(tmp_path: Path) -> None:
-    found = rows(build(PAPER, progressions(tmp_path), RECORDINGS, None))["SPIRT", "canonical"]["cells"]["minutes"]
+def test_what_is_not_reached_has_a_reason_and_no_figure(document: dict[str, Any]) -> None:
+    found = rows(document)["SPIRT", "canonical"]["cells"]["minutes"]
     assert (found["modelled"], found["difference"], found["verdict"]) == (None, None, "")
     assert (found["published"], found["reason"]) == ("84.96", "80% not reached in 4 epochs")
 
 
-def test_the_common_target(tmp_path: Path) -> None:
+def test_the_common_target(document: dict[str, Any]) -> None:
     """All four curves reach 30 %, SPIRT in three epochs with three updates."""
-    document = build(PAPER, progressions(tmp_path), RECORDINGS, None)
     assert document["target"] == {"published": 0.8, "common": 0.3, "chosen": False}
     assert values(document, "common_minutes", "modelled")["SPIRT", "canonical"] == 3
     assert values(document, "common_minutes", "modelled")["MLLess", "canonical"] == 4
@@ -105,15 +110,14 @@ def test_a_chosen_target(tmp_path: Path) -> None:
     assert not any("--target" in note for note in document["notes"])
 
 
-def test_recomputed_are_chapter_13s(tmp_path: Path) -> None:
-    found = rows(build(PAPER, progressions(tmp_path), RECORDINGS, None))
+def test_recomputed_are_chapter_13s(document: dict[str, Any]) -> None:
+    found = rows(document)
     epochs = found["SPIRT", "canonical"]["cells"]["epochs"]["recomputed"]
     assert {one["way"]: round(float(one["value"]), 2) for one in epochs} == {"sequential": 13.76, "in_parallel": 330.16}
     assert found["GPU", "canonical"]["cells"]["seconds"]["recomputed"][0]["value"] == "4219.8"
 
 
-def test_orders(tmp_path: Path) -> None:
-    document = build(PAPER, progressions(tmp_path), RECORDINGS, None)
+def test_orders(document: dict[str, Any]) -> None:
     accuracy, time, common = document["rankings"]
     assert [name for name, _ in accuracy["published"]] == ["AllReduce", "GPU", "MLLess", "SPIRT", "ScatterReduce"]
     assert [name for name, _ in accuracy["measured, canonical"]] == [
@@ -128,8 +132,7 @@ def test_orders(tmp_path: Path) -> None:
     assert {one["verdict"] for one in (accuracy, time, common)} == {"differs"}
 
 
-def test_sharing_is_told(tmp_path: Path) -> None:
-    document = build(PAPER, progressions(tmp_path), RECORDINGS, None)
+def test_sharing_is_told(document: dict[str, Any]) -> None:
     found = rows(document)
     assert [found[name, "canonical"]["curve"]["shared"] for name in ("AllReduce", "ScatterReduce", "GPU")] == [
         False, True, True,
@@ -161,8 +164,7 @@ def test_missing_curves_and_recordings(tmp_path: Path) -> None:
     assert {one["verdict"] for one in document["rankings"]} == {"cannot be told"}
 
 
-def test_printed_and_saved(tmp_path: Path) -> None:
-    document = build(PAPER, progressions(tmp_path), RECORDINGS, None)
+def test_printed_and_saved(document: dict[str, Any]) -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(reproduction(document))
     text = console.export_text()

@@ -1,6 +1,6 @@
 """The README's table: every architecture of the papers stands there, with what its recording cost and took."""
 
-import re
+import json
 
 import pytest
 from tests.fault_table import DATA
@@ -41,5 +41,11 @@ def test_its_figures_are_those_of_the_replay(rows: dict[str, list[str]]) -> None
     ]
 
 
-def test_every_system_met_faults(rows: dict[str, list[str]]) -> None:
-    assert all(re.fullmatch(r"\d+ of \d+", cells[-1]) for cells in rows.values())
+def test_every_system_survives_as_many_faults_as_its_cells_say(rows: dict[str, list[str]]) -> None:
+    """In every phase that they can be in; no system survives none."""
+    cells = [cell for cell in json.loads(DATA.read_text())["cells"] if cell["status"] != "not applicable"]
+    for each in systems():
+        faults = {cell["fault"] for cell in cells if cell["system"] == each.system}
+        ended = {cell["fault"] for cell in cells if cell["system"] == each.system and cell["status"] != "survived"}
+        assert rows[each.name][-1] == f"{len(faults - ended)} of {len(faults)}"
+        assert faults - ended
