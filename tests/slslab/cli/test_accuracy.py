@@ -2,9 +2,6 @@
 
 import csv
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -122,30 +119,6 @@ def test_going_on_gives_the_bits_of_going_through(
     assert [session["from_epoch"] for session in document["sessions"]] == [1, 3, 5]
     assert document["plan"]["run"] == ended.printed["plan"]["run"]
     assert document == json.loads(Path("cut/curve.json").read_text())
-
-
-def test_a_killed_command_goes_on(slslab: Slslab, tmp_path: Path) -> None:
-    """After an epoch was told of, whatever was being done."""
-    common: tuple[str, ...] = ("allreduce", *SMALL, "--batches", "8")
-    command = [sys.executable, "-c", "from slslab.cli.main import main; main()", "accuracy", *common]
-    with subprocess.Popen(
-        [*command, "--epochs", "1000", "--out", "out"],
-        cwd=tmp_path,
-        env={**os.environ, "CUDA_VISIBLE_DEVICES": ""},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stderr is not None
-        assert "epoch 1 of" in process.stderr.readline()
-        process.kill()
-        process.stderr.read()
-    kept = len(json.loads((tmp_path / "out" / "curve.json").read_text())["epochs"])
-    common = (*common, "--epochs", str(kept + 2), "--json")
-    resumed = slslab(*common, "--out", "out", "--resume").document
-    through = slslab(*common, "--out", "through").document
-    assert learnt(resumed) == learnt(through)
-    assert resumed["parameters_sha256"] == through["parameters_sha256"]
 
 
 def test_nothing_is_left_of_a_command_that_was_interrupted_in_its_first_epoch(

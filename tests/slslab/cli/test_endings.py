@@ -17,6 +17,7 @@ import psutil
 import pytest
 from tests import commands
 from tests.leftovers import leftovers
+from tests.slslab.cli.test_accuracy import learnt
 
 from slslab.cli.main import main
 from slslab.host import namespaces, spawner
@@ -42,6 +43,7 @@ class Command:
         late_spawner: Path | None = None,
         variables: Mapping[str, str] = WITHOUT_GPUS,
     ) -> None:
+        folder.mkdir(exist_ok=True)
         self._out, self._err = folder / "out", folder / "err"
         given = (arguments, {**os.environ, **variables}, (self._out, self._err), own_template, late_spawner)
         self._process = commands.FORKS.Process(target=_execute, args=given)
@@ -66,10 +68,10 @@ class Command:
         self._process.kill()
         self._process.join()
 
-    def wait_for(self, operation: str, run: Path) -> None:
-        """Wait until the trace of the run has such an operation."""
-        log, deadline = run / "trace.jsonl", time.monotonic() + 120
-        while not (log.exists() and f'"op":"{operation}"' in log.read_text()):
+    def wait_for(self, text: str, file: Path | None = None) -> None:
+        """Wait until a file has this text, or what it printed to standard error."""
+        file, deadline = file or self._err, time.monotonic() + 120
+        while not (file.exists() and text in file.read_text()):
             assert self._process.is_alive(), self.ended()
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -101,7 +103,7 @@ def begun(folder: Path, run: Path, *arguments: str, until: str = "update", own_t
     """Start a long command, wait until the trace of a run has such an operation, and end it afterwards."""
     command = Command(folder, *arguments, own_template=own_template)
     try:
-        command.wait_for(until, run)
+        command.wait_for(f'"op":"{until}"', run / "trace.jsonl")
         yield command
     finally:
         command.kill()
@@ -268,3 +270,23 @@ def test_a_signal_while_the_spawner_starts(number: signal.Signals, tmp_path: Pat
     done = command.ended()
     assert (done.code, done.out, done.err.strip()) == (128 + number, "", "")
     assert list(temporary.iterdir()) == []
+
+
+def test_a_killed_curve_goes_on(tmp_path: Path) -> None:
+    """After it has printed an epoch, whatever it was doing."""
+    small = ("--dataset", "digits", "--workers", "2", "--batches", "8", "--batch-size", "8")
+
+    def accuracy(name: str, epochs: int, *more: str) -> Command:
+        return Command(tmp_path / name, "accuracy", "allreduce", *small, "--epochs", str(epochs), *more)
+
+    out = tmp_path / "curve"
+    killed = accuracy("killed", 1000, "--out", str(out))
+    try:
+        killed.wait_for("epoch 1 of")
+    finally:
+        killed.kill()
+    kept = len(json.loads((out / "curve.json").read_text())["epochs"])
+    resumed = accuracy("resumed", kept + 2, "--json", "--out", str(out), "--resume").ended().document
+    through = accuracy("through", kept + 2, "--json", "--out", str(tmp_path / "whole")).ended().document
+    assert learnt(resumed) == learnt(through)
+    assert resumed["parameters_sha256"] == through["parameters_sha256"]
