@@ -242,22 +242,19 @@ def test_without_a_service_it_says_how_to_start_one(tmp_path: Path) -> None:
     assert (done.code, done.err) == (2, "Error: slslab is not up.\nHint: start it with `slslab up --detach`.\n")
 
 
-def test_the_page_does_what_it_says(tmp_path: Path) -> None:
+def test_the_page_does_what_it_says(service: Service, tmp_path: Path) -> None:
+    """Between its `up` and its `down`, which other tests run."""
     page = (Path(__file__).parents[3] / "docs" / "deploy.md").read_text()
-    state = {**os.environ, "SLSLAB_STATE": str(tmp_path / "state"), "SLSLAB_RUNS": str(tmp_path / "runs")}
     (yaml,) = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "template.yaml").write_text(yaml)
     (tmp_path / "app").mkdir()
     (tmp_path / "app/app.py").write_text("def handler(event, context): pass\n")
-    done = []
-    for line in re.findall(r"^\$ slslab (.*)$", page, re.MULTILINE):
-        options = ["--port", "0", "--s3-port", "0", "--edge-port", "0"] if line.startswith("up") else []
-        options += ["--json"] if line.split()[0] in ("up", "deploy") else []
-        ended = commands.slslab(*line.split(), *options, variables=state, directory=tmp_path)
-        assert ended.code == 0, ended.err
-        done.append(ended.document if "--json" in options else {})
-    up, made, changed, removed, _ = done
-    os.waitpid(up["pid"], 0)
-    assert {each["done"] for each in made["resources"]} == {"made"}
-    assert [each["resource"] for each in changed["resources"] if each["done"] != "unchanged"] == ["Greeter"]
-    assert {each["done"] for each in removed["resources"]} == {"removed"}
+    up, *deployments, down = re.findall(r"^\$ slslab (.*)$", page, re.MULTILINE)
+    assert (up, down) == ("up --detach", "down")
+    made, changed, removed = (
+        commands.slslab(*line.split(), "--json", variables=service.state, directory=tmp_path).document["resources"]
+        for line in deployments
+    )
+    assert {each["done"] for each in made} == {"made"}
+    assert [each["resource"] for each in changed if each["done"] != "unchanged"] == ["Greeter"]
+    assert {each["done"] for each in removed} == {"removed"}

@@ -99,7 +99,7 @@ def test_an_object_goes_through_unchanged(endpoint: Endpoint, bucket: str, size:
 
 
 def test_a_large_object_passes_in_pieces(endpoint: Endpoint, bucket: str, tmp_path: Path) -> None:
-    size = 400 * MB
+    size = 150 * MB
     with (tmp_path / "large").open("wb") as file:
         file.truncate(size)
     with closing(endpoint.client("s3")) as here:
