@@ -182,7 +182,7 @@ def check_counts(run: Recorded) -> Iterator[Violation]:
 
 def _as_joined(run: Recorded, epochs: int) -> Plan:
     """Return the plan with the epochs in which peers joined, which may be later than it says; `epochs` for never."""
-    joins = () if run.document is None else run.document["details"].get("joins", ())
+    joins = None if run.document is None else run.document["details"].get("joins")
     if not joins:
         return run.plan
     joined = ((each["worker"], epochs if each["epoch"] is None else each["epoch"]) for each in joins)

@@ -248,10 +248,11 @@ def test_what_has_no_closed_form(run: Recorded, reason: str) -> None:
         list(check_counts(run))
 
 
-def joined(epoch: int | None) -> Recorded:
-    """A run whose second peer joined then, whatever the plan says."""
-    details = {"joins": [{"worker": 1, "epoch": epoch}]}
-    return of_events(plan=SPIRT, document={"parameters": 1, "details": details})
+def joined(*epochs: int | None) -> Recorded:
+    """A run that one peer began and the others joined in these epochs, whatever the plan says."""
+    joins = [{"worker": worker, "epoch": epoch} for worker, epoch in enumerate(epochs, start=1)]
+    plan = replace(SPIRT, workers=1 + len(epochs))
+    return of_events(plan=plan, document={"parameters": 1, "details": {"joins": joins}})
 
 
 OBJECTS = {"object.delete": 5, "object.get": 6, "object.put": 6}
@@ -285,6 +286,14 @@ OBJECTS = {"object.delete": 5, "object.get": 6, "object.put": 6}
             {
                 **{"queue.deliver": 2, "queue.publish": 2, "tensor.delete": 2, "tensor.get": 6},
                 **{"tensor.script": 4, "tensor.set": 4, "transition": 18},
+            },
+        ),
+        # Two peers in the second epoch only.
+        (
+            joined(1, 1),
+            {
+                **{"queue.deliver": 10, "queue.publish": 4, "tensor.delete": 4, "tensor.get": 18},
+                **{"tensor.script": 8, "tensor.set": 8, "transition": 36},
             },
         ),
         (of_events(document={"parameters": 1, "details": {}}), OBJECTS),
