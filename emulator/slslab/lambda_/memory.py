@@ -102,14 +102,14 @@ class MemoryMeter:
         anonymous = sum(resident.anonymous for resident in sets.values())
         shared = sum(resident.shared for resident in sets.values())
         if self._several and file + anonymous + shared > self.peak_bytes:
-            now = time.monotonic_ns()
-            if now < self._walk_ns and file + anonymous + shared - self._repeated <= self._limit:
+            if time.monotonic_ns() < self._walk_ns and file + anonymous + shared - self._repeated <= self._limit:
                 return
             counted = anonymous + shared
+            # A walk costs what it takes of a processor: on a busy host it lasts longer, and the next is not put off.
+            began_ns = time.thread_time_ns()
             anonymous, shared = proportional_bytes(sets)
             self._repeated = counted - anonymous - shared
-            end = time.monotonic_ns()
-            self._walk_ns = end + PAUSES * (end - now)
+            self._walk_ns = time.monotonic_ns() + PAUSES * (time.thread_time_ns() - began_ns)
         if thorough:
             shared = max(shared, memory_files_bytes(sets))
         self.peak_bytes = max(self.peak_bytes, file + anonymous + shared)
