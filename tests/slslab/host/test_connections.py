@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from slslab.host import connections
-from slslab.host.connections import LOOPBACK, Address, find_socket, hold
+from slslab.host.connections import LOOPBACK, Address, Socket, find_socket, hold
 
 # It makes a control group (v2) in a mount of its own, joins it, and connects to itself.
 GROUP = """
@@ -112,11 +112,16 @@ def test_what_another_users_process_holds_may_not_be_known() -> None:
     assert "PermissionError" in done.stderr
 
 
-@pytest.mark.parametrize("refuses", [False, True])
-def test_a_kernel_that_does_not_answer_is_noticed(refuses: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ask(*_addresses: object) -> None:
-        if refuses:
-            raise OSError("Protocol not supported")
+@pytest.mark.parametrize(
+    ("answer", "noticed"), [(Socket(1, 0, 0), True), (None, False), (OSError("Protocol not supported"), False)]
+)
+def test_whether_the_kernel_answers_is_noticed(
+    answer: Socket | OSError | None, noticed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ask(*_addresses: object) -> Socket | None:
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
 
     monkeypatch.setattr(connections, "_ask_kernel", ask)
-    assert not connections._kernel_answers.__wrapped__()
+    assert connections._kernel_answers.__wrapped__() == noticed
