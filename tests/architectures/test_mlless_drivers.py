@@ -1,10 +1,9 @@
-"""MLLess beyond one invocation: hand-overs through a Lambda endpoint, and its driver on the emulator."""
+"""MLLess beyond one invocation: hand-overs, and its driver on the emulator."""
 
-import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,24 +12,22 @@ from typing import Any
 import pytest
 import redis
 from tests import commands
-from tests.architectures.test_resumption import Context, Lambda
 from tests.commands import IMPORTS, forked_environments
+from tests.in_memory.training import Trained, hurry
 
 from slslab.aws.keys import Keyring
 from slslab.lambda_.service.emulator import Emulator
 from slslab.stack.queues import find_rabbitmq
 from slslab_workers.architecture import Cloud, Outcome, RunFailed
 from slslab_workers.channels import endpoints
-from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.objects import Objects
-from slslab_workers.channels.queues import open_queues, scoped
+from slslab_workers.channels.queues import scoped
 from slslab_workers.driver.deployment import FunctionSpec, deploy_and_train
 from slslab_workers.mlless import supervisor
 from slslab_workers.mlless.counts import counts
-from slslab_workers.mlless.driver import MLLessDeployment, create_queues, delete_queues
+from slslab_workers.mlless.driver import MLLessDeployment
 from slslab_workers.mlless.handlers import MLLessWorker
-from slslab_workers.mlless.supervisor import Supervision
-from slslab_workers.plan import Assignment, Plan
+from slslab_workers.plan import Plan
+from slslab_workers.training import lifetime
 from slslab_workers.training.keys import minibatch_key
 
 MakePlan = Callable[..., Plan]
@@ -38,99 +35,40 @@ Reference = Callable[[Plan], Any]
 P = 61_706
 
 
-class Functions(Lambda):
-    """An Invoke endpoint that passes events on as they are, with the function's name."""
+def supervise_briefly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the supervisor leave after every fourth report, in the middle of a step."""
+    asked: Counter[str] = Counter()
 
-    def __init__(self, work: Callable[[str, dict[str, Any]], dict[str, Any]]) -> None:
-        super().__init__(work)  # type: ignore[arg-type]
-        self.futures: list[tuple[str, Future[dict[str, Any]]]] = []
+    def remaining_s(context: Any) -> float:
+        asked[context.aws_request_id] += 1
+        return 0.0 if asked[context.aws_request_id] > 4 else lifetime.remaining_s(context)
 
-    def accept(self, path: str, payload: bytes) -> None:
-        self.invoke(path.split("/")[-2], json.loads(payload))
-
-    def invoke(self, function: str, event: dict[str, Any]) -> None:
-        work: Any = self.work
-        self.futures.append((function, self.pool.submit(work, function, event)))
-
-    def answers(self) -> list[tuple[str, dict[str, Any]]]:
-        """What every invocation returned, with its function, once none is left that could invoke another."""
-        while pending := [future for _, future in self.futures if not future.done()]:
-            done, _ = wait(pending, timeout=60, return_when=FIRST_COMPLETED)
-            assert done
-            for future in done:
-                future.result()
-        return [(name, future.result()) for name, future in self.futures]
+    monkeypatch.setattr(supervisor, "remaining_s", remaining_s)
 
 
-class Hurried(MLLessWorker):
-    """Worker 1 is short of time in its second step of each generation."""
-
-    def is_short_of_time(self) -> bool:
-        self.asked = getattr(self, "asked", 0) + 1
-        return super().is_short_of_time() or (self.rank == 1 and self.asked == 2)
-
-
-def handed_over(
-    plan: Plan, kind: type[MLLessWorker], store: Any, bucket: str, queue_url: str, monkeypatch: pytest.MonkeyPatch
-) -> tuple[list[tuple[str, dict[str, Any]]], list[dict[str, Any]]]:
-    """Run three workers of this kind and a supervisor with little time: what every invocation returned, and events."""
-    events: list[dict[str, Any]] = []
-    monkeypatch.setattr("slslab_workers.channels.events.environment_sink", lambda: events.append)
-
-    def work(function: str, event: dict[str, Any]) -> dict[str, Any]:
-        if function == "supervisor":
-            context = Context(5)
-            context.function_name = "supervisor"
-            return supervisor.handler(event, context)
-        assignment = Assignment.from_event(event)
-        tracer = Tracer(events.append, plan.run, assignment.rank, f"{assignment.rank}/{assignment.generation}")
-        return kind(assignment, Context(1_000), Objects(store, bucket, tracer)).run()
-
-    server = Functions(work)
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", f"http://127.0.0.1:{server.server_address[1]}")
-    try:
-        with open_queues(queue_url, Tracer(events.append, plan.run)) as queues:
-            create_queues(queues, plan)
-            server.invoke("supervisor", Supervision(plan, 0, 6).to_event())
-            for rank in range(3):
-                server.invoke("worker", Assignment(plan, bucket, rank, 0, 6, False, False, 0).to_event())
-            try:
-                answers = server.answers()
-            finally:
-                delete_queues(queues, plan)
-    finally:
-        server.stop()
-    return answers, events
+def supervised(trained: Trained) -> int:
+    """Invocations of the supervisor."""
+    return sum(record["function"].endswith("-supervisor") for record in trained.invocations)
 
 
 def test_hand_overs_in_the_middle_of_epochs_and_steps_change_nothing(
-    store: Any,
-    tensors_and_queue: tuple[str, str],
+    train: Callable[[Plan], Trained],
     make_plan: MakePlan,
     reference: Reference,
-    upload: Callable[[Plan], str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All workers leave after the steps in which worker 1 is short of time. The supervisor leaves by itself after every
-    fourth report, in the middle of a step, and what it has heard goes on with it."""
+    """All workers leave after the steps in which worker 1 is short of time. What the supervisor has heard goes on with
+    it."""
+    hurry(MLLessWorker, monkeypatch)
+    supervise_briefly(monkeypatch)
     plan = make_plan("mlless", workers=3, batches=3, epochs=2, options={"filter": "none"})
-    answers, events = handed_over(plan, Hurried, store, upload(plan), tensors_and_queue[1], monkeypatch)
-    results = [answer for name, answer in answers if name == "worker"]
-    left = sorted((answer["position"], answer["rank"]) for answer in results if answer["status"] == "continued")
-    assert left == [(position, rank) for position in (2, 4) for rank in range(3)]
-    finished = [answer for answer in results if answer["status"] == "finished"]
-    assert sorted(answer["rank"] for answer in finished) == [0, 1, 2]
-    assert {answer["parameters_sha256"] for answer in finished} == {reference(plan)[0][-1]}
-    supervised = [answer["status"] for name, answer in answers if name == "supervisor"]
-    assert supervised == ["continued"] * 4 + ["finished"]
-    protocol: dict[str, int] = {}
-    for event in events:
-        if not event["overhead"]:
-            protocol[event["op"]] = protocol.get(event["op"], 0) + event["requests"]
-    expected = dict(counts(3, 6, 1, P).operations)
-    expected["queue.deliver"] -= 6  # nobody plays the client
-    assert protocol == expected
+    trained = train(plan)
+    assert trained.continued == [(position, rank) for position in (2, 4) for rank in range(3)]
+    assert [result["status"] for result in trained.results] == ["finished"] * 3
+    assert {result["parameters_sha256"] for result in trained.results} == {reference(plan)[0][-1]}
+    assert supervised(trained) == 5
+    expected = counts(3, 6, 1, P)
+    assert trained.protocol() == (dict(expected.operations), expected.bytes_in, expected.bytes_out)
 
 
 class Stages:

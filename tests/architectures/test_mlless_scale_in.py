@@ -14,12 +14,13 @@ from rich.console import Console
 from tests import commands
 from tests.architectures.test_mlless_drivers import (
     Driven,
-    Hurried,
     aws,
     drive,
-    handed_over,
     slslab,
+    supervise_briefly,
+    supervised,
 )
+from tests.in_memory.training import hurry
 
 from slslab.reports.terminal.run import summary
 from slslab.runs.planning import architectures
@@ -232,41 +233,24 @@ def test_batch_by_batch_who_is_left_survives_every_invocation(make: Make, script
     assert_exact(trained, plan, removals, sent)
 
 
-class HurriedAndLate(Hurried):
-    """Worker 1 is short of time in its second step of each generation, worker 2 the last in step 1, 0 in step 4."""
-
-    def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
-        lagging([(1, 2), (4, 0)])(self.rank, state.position)
-        return super().synchronise(state, gradient)
-
-
 def test_hand_overs_of_workers_and_supervisor_keep_who_is_left(
-    store: Any,
-    tensors_and_queue: tuple[str, str],
-    make: Make,
-    script: Script,
-    upload: Callable[[Plan], str],
-    monkeypatch: pytest.MonkeyPatch,
+    train: Any, make: Make, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Worker 2 leaves in the step that the others hand over after; the supervisor hands over in the middle of steps."""
+    hurry(MLLessWorker, monkeypatch)
+    supervise_briefly(monkeypatch)
+    removals = [(1, 2), (4, 0)]
     plan = make(workers=3, batches=3, epochs=2)
     script(1, 4)
-    answers, events = handed_over(plan, HurriedAndLate, store, upload(plan), tensors_and_queue[1], monkeypatch)
-    prints, losses, _ = reference(plan, [(1, 2), (4, 0)])
-    results = {
-        answer["rank"]: answer for name, answer in answers if answer["status"] == "finished" and name == "worker"
-    }
-    assert {rank: answer["parameters_sha256"] for rank, answer in results.items()} == {r: prints[r][-1] for r in prints}
-    assert {rank: answer["losses"] for rank, answer in results.items()} == losses
-    assert [results[rank]["ended"] for rank in range(3)] == ["removed", "epochs", "removed"]
-    assert results[1]["removals"] == [[1, 2], [4, 0]]
-    continued = [answer for name, answer in answers if answer["status"] == "continued" and name == "worker"]
-    assert sorted((answer["position"], answer["rank"]) for answer in continued)[:3] == [(2, 0), (2, 1), (4, 0)]
-    assert sum(name == "supervisor" for name, _ in answers) > 2
-    protocol = total(events, overhead=False)
-    expected = counts(3, 3, 2, P, removals=[(1, 2), (4, 0)])
-    protocol["queue.deliver"] += len(losses[1])  # nobody plays the client
-    assert protocol == expected.operations
+    trained = train(plan, lagging(removals))
+    prints, losses, _ = reference(plan, removals)
+    assert [trained.fingerprints[rank] for rank in range(3)] == [prints[rank] for rank in range(3)]
+    assert {result["rank"]: result["losses"] for result in trained.results} == losses
+    assert [result["ended"] for result in trained.results] == ["removed", "epochs", "removed"]
+    assert trained.results[1]["removals"] == [[1, 2], [4, 0]]
+    assert trained.continued[:3] == [(2, 0), (2, 1), (4, 0)]
+    assert supervised(trained) > 2
+    assert_exact(trained, plan, removals)
 
 
 def test_a_worker_that_dies_before_it_leaves_its_model_ends_all(
@@ -283,7 +267,7 @@ def test_a_worker_that_dies_before_it_leaves_its_model_ends_all(
 
 
 def test_what_a_worker_waits_for_in_vain_its_time_out_says(make: Make) -> None:
-    plan = make(workers=3)
+    plan = make({"store": "s3"}, workers=3)
 
     class Silent:
         def consume(self, *_arguments: Any, **_options: Any) -> None:

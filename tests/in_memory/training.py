@@ -36,18 +36,27 @@ Delay = Callable[[int, int], None]
 class Trained:
     """What a run left: results in rank order, fingerprints after every step by rank, parameters, and events.
 
-    `objects` are those in the bucket when the driver emptied it, `statistics` those that MLLess's client received.
+    `answers` are those of all workers' invocations; a result is a rank's last. `objects` are those in the bucket when
+    the driver emptied it, `statistics` those that MLLess's client received.
     """
 
     plan: Plan
     outcome: Outcome | None = None
     results: list[dict[str, Any]] = field(default_factory=list)
+    answers: list[dict[str, Any]] = field(default_factory=list)
     fingerprints: dict[int, list[str]] = field(default_factory=dict)
     parameters: dict[int, torch.Tensor] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     invocations: list[Mapping[str, Any]] = field(default_factory=list)
     objects: dict[str, bytes] = field(default_factory=dict)
     statistics: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def continued(self) -> list[tuple[int, int]]:
+        """The positions at which workers left for another invocation, with their ranks, in order."""
+        return sorted(
+            (answer["position"], answer["rank"]) for answer in self.answers if answer["status"] == "continued"
+        )
 
     @property
     def keys(self) -> list[str]:
@@ -77,6 +86,17 @@ def protocol(events: Iterable[Mapping[str, Any]]) -> tuple[dict[str, int], int, 
     return requests, sent, received
 
 
+def hurry(kind: type[worker.Worker], patch: pytest.MonkeyPatch) -> None:
+    """Have worker 1 of this kind be short of time in its second step of each invocation."""
+    really = kind.is_short_of_time
+
+    def is_short_of_time(self: Any) -> bool:
+        self.asked = getattr(self, "asked", 0) + 1
+        return really(self) or (self.rank == 1 and self.asked == 2)
+
+    patch.setattr(kind, "is_short_of_time", is_short_of_time)
+
+
 def train(plan: Plan, home: Path, delay: Delay | None = None) -> Trained:
     """Run a plan of functions, check its trace, and return what it left; raise what its driver raises."""
     trained, results = Trained(plan), dict[int, dict[str, Any]]()
@@ -95,8 +115,10 @@ def train(plan: Plan, home: Path, delay: Delay | None = None) -> Trained:
         trained.watch(self, state)
 
     def worked(self: Any) -> dict[str, Any]:
-        results[self.rank] = work(self)
-        return results[self.rank]
+        answer: dict[str, Any] = work(self)
+        results[self.rank] = answer
+        trained.answers.append(answer)
+        return answer
 
     def received(*arguments: Any) -> dict[str, Any] | None:
         statistics = receive(*arguments)
