@@ -12,7 +12,7 @@ from slslab.reports.grids import Document, grids, notes
 from slslab.reproductions import communication, find_committed, gradssharding
 from slslab.reproductions.kubeml import times as kubeml_times
 from slslab.reproductions.pages.markdown import paragraph, table
-from slslab.reproductions.pages.results import patterns_document, table2_document
+from slslab.reproductions.pages.results import kubeml_document, patterns_document, table2_document
 
 TITLE = "# Accuracy of replay"
 FITTED, LEFT_OUT, FORETOLD = "fitted", "left out of the fit", "foretold"
@@ -90,7 +90,7 @@ def _of_rounds(document: Document) -> Iterator[Truth]:
 
 
 def _of_merges() -> Truth:
-    document = kubeml_times.build(load_paper(kubeml_times.PAPER), load_profile(kubeml_times.PROFILE))
+    document = kubeml_document()
     what = "KubeML, ResNet34: 30 epochs by merges, beside those with one merge an epoch"
     errors = document["fit"]["errors"]["fitted"]
     return Truth(what, "fitted (one rate for all rows)", errors, len(errors), f"`slslab reproduce {kubeml_times.NAME}`")

@@ -72,7 +72,7 @@ def build() -> str:
         ),
     )
     kubeml, accuracies = load_paper(kubeml_times.PAPER), kubeml_accuracy.read(kubeml_accuracy.committed())
-    parts += _section(kubeml_times.NAME, kubeml_times.build(kubeml, load_profile(kubeml_times.PROFILE)))
+    parts += _section(kubeml_times.NAME, kubeml_document())
     parts += _section(
         f"{kubeml_accuracy.NAME} --fidelity replayed", kubeml_accuracy.build(kubeml, accuracies, "replayed")
     )
@@ -108,6 +108,12 @@ def patterns_document(name: str) -> Document:
     here = paper.table(source.table)
     compare = compare_rounds(here, platform, free_costs(), exchanges=read_exchanges())
     return communication.build(name, paper, source.table, [compare(row) for row in here.rows], platform)
+
+
+@cache
+def kubeml_document() -> Document:
+    """Return KubeML's times by merges."""
+    return kubeml_times.build(load_paper(kubeml_times.PAPER), load_profile(kubeml_times.PROFILE))
 
 
 def _ignore_progress(stage: str, done: int, total: int) -> None:
