@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import entry_points, version
+from importlib.metadata import version
 from pathlib import Path
 from random import Random
 from types import ModuleType, SimpleNamespace
@@ -61,7 +61,7 @@ HOST: Mapping[str, Any] = {
 }
 DRIVER = "slslab_workers.driver.deployment"
 # What does not change from run to run is read from the disk once.
-book, registered, versions = cache(load_book), cache(entry_points), cache(version)
+book, versions = cache(load_book), cache(version)
 
 
 # Where workers connect to a broker, and where the emulator draws ids.
@@ -203,9 +203,8 @@ def learnt_alone(plan: Plan) -> str | None:
 
 @contextmanager
 def read_once() -> Iterator[None]:
-    """Have registered architectures, versions and the books of prices read once for all blocks."""
+    """Have versions and the books of prices read once for all blocks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("slslab_workers.architecture.entry_points", registered)
         patch.setattr("slslab.checks.ledger.load_book", book)
         patch.setattr("slslab.reports.document.version", versions)
         yield

@@ -4,10 +4,12 @@ A package registers one object with these attributes under the entry point group
 ones do the same. Importing it must not import torch.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from importlib.metadata import entry_points
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -265,8 +267,13 @@ def architectures() -> dict[str, Architecture]:
     """Return every registered architecture by name, built in or of another package; none where nothing can train."""
     if find_spec("numpy") is None:
         return {}
-    registered = entry_points(group="slslab.architectures")
-    return {entry.name: entry.load() for entry in sorted(registered, key=lambda entry: entry.name)}
+    return {entry.name: entry.load() for entry in _registered(tuple(sys.path))}
+
+
+@cache
+def _registered(_path: tuple[str, ...]) -> list[EntryPoint]:
+    """Read the entry points of all packages on the path, which takes milliseconds."""
+    return sorted(entry_points(group="slslab.architectures"), key=lambda entry: entry.name)
 
 
 def read_plan(document: Mapping[str, Any]) -> Plan:
