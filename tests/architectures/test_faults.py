@@ -253,10 +253,10 @@ def test_kubeml_goes_on_without_a_function_that_is_killed(faulted: Run, learnt: 
 def test_a_run_by_its_own_plan_meets_the_same_faults_as_in_memory(real: Run, faulted: Run) -> None:
     """The plan that a run leaves holds its faults."""
     fault = {"kind": "slow-down", "probability": 0.2}
-    first = real("allreduce", fault)
+    first = real("allreduce", fault, epochs=1)
     plan = tomllib.loads((first.directory / "plan.toml").read_text())
     assert plan["faults"] == {"seed": 5, "fault": [fault]}
-    for again in (real(str(first.directory / "plan.toml")), faulted("allreduce", fault)):
+    for again in (real(str(first.directory / "plan.toml")), faulted("allreduce", fault, epochs=1)):
         assert first.met() == again.met() != []
         assert first.document["parameters_sha256"] == again.document["parameters_sha256"]
         assert first.document["faults"][0]["times"] == again.document["faults"][0]["times"]
@@ -299,7 +299,7 @@ def test_spirt_leaves_a_peer_out_whose_announcement_is_lost(faulted: Run, learnt
 @pytest.mark.parametrize("how", ["faulted", pytest.param("real", marks=server)])
 def test_spirt_goes_on_without_a_peer_whose_database_is_lost(how: str, request: pytest.FixtureRequest) -> None:
     fault = {"kind": "database-loss", "worker": 2, "epoch": 0, "phase": "compute"}
-    run = request.getfixturevalue(how)("spirt", fault, workers=3)
+    run = request.getfixturevalue(how)("spirt", fault, workers=3, batches=1)
     lost = run.document
     assert lost["error"] is None
     assert [(death["worker"], death["epoch"]) for death in lost["details"]["deaths"]] == [(2, 0)]

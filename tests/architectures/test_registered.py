@@ -1,4 +1,5 @@
-"""What every registered architecture must show: functions of ours in memory, instances and a stranger's for real."""
+"""What every registered architecture must show: functions of ours in memory, instances in threads, a stranger's for
+real. `tests/slslab/cli/test_recorded_runs.py` shows what instances count and cost."""
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -6,15 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.architectures.conftest import InMemory
+from tests.architectures.conftest import INSTANCES, InMemory
 from tests.commands import forked_environments, slslab
 
-from slslab.runs.planning import architectures
+from slslab.runs.planning import architectures, make_plan
 
 ROOT = Path(__file__).parent.parent.parent
 EXAMPLE = ROOT / "examples" / "parameter_averaging"
-# Options of the command line. These have no functions of ours.
-REAL: Mapping[str, tuple[str, ...]] = {"gloo": (), "gpu": (), "parameter-averaging": ("--every", "1")}
 LENET = 61_706
 # What else counts depend on.
 MORE: Mapping[str, Mapping[str, int]] = {"kubeml": {"batch_size": 64, "tensors": 10}}
@@ -53,7 +52,7 @@ def run(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
         yield once
 
 
-NAMES = sorted([*architectures(), "parameter-averaging"])
+NAMES = sorted([*(architectures().keys() - INSTANCES), "parameter-averaging"])
 # Plain SGD and one step an epoch, where all synchronous architectures compute the same.
 SAME: Mapping[str, int] = {"batches": 1, "epochs": 2, "workers": 2, "momentum": 0, "weight_decay": 0}
 
@@ -64,9 +63,9 @@ def document_of(in_memory: InMemory, run: Run) -> Callable[[str], Any]:
 
     @cache
     def once(name: str) -> Any:
-        if name in REAL:
+        if name == "parameter-averaging":
             given = (word for option, value in SAME.items() for word in (f"--{option.replace('_', '-')}", str(value)))
-            return run(name, *given, *REAL[name])
+            return run(name, *given, "--every", "1")
         # With a filter messages depend on what is learnt.
         return in_memory(name, {"filter": "none"} if name == "mlless" else {}, **SAME).recorded.document
 
@@ -94,8 +93,11 @@ def test_a_run_counts_what_its_closed_form_says_and_its_bill_adds_up(
     assert sum(float(line["amount"]) for line in cost["lines"]) == pytest.approx(float(cost["total"]), rel=1e-9)
 
 
-def test_plain_sgd_gives_equal_bits_in_all(document_of: Callable[[str], Any]) -> None:
+def test_plain_sgd_gives_equal_bits_in_all(document_of: Callable[[str], Any], train: Callable[..., Any]) -> None:
     fingerprints = {name: document_of(name)["parameters_sha256"] for name in NAMES if name not in AVERAGING}
+    for name in INSTANCES:
+        trained = train(make_plan(architectures()[name], {"dataset": "digits", **SAME}, {}))
+        fingerprints |= {f"{name} {rank}": each["parameters_sha256"] for rank, each in enumerate(trained.results)}
     assert len(set(fingerprints.values())) == 1, fingerprints
 
 

@@ -74,6 +74,8 @@ def test_counts_and_bytes_of_a_run_are_the_closed_form(recorded_runs: RecordedRu
     assert document["bytes"] == {"in": expected.bytes_in, "out": expected.bytes_out}
     if architecture in RESIDENT:
         assert document["overheads"]["counts"]["object.list"] > 0
+    if architecture in INSTANCES:
+        assert document["updates"] == 4
 
 
 @every_architecture
