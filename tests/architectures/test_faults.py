@@ -215,7 +215,7 @@ def test_limits_are_exceeded_as_lambda_reports_it(name: str, kind: str, error_ty
 @pytest.mark.parametrize(("kind", "error_type"), LIMITS)
 def test_limits_are_exceeded_in_a_real_run_as_lambda_reports_it(kind: str, error_type: str, real: Run) -> None:
     fault = {"kind": kind, "worker": 1, "epoch": 0, "step": 1, "phase": "synchronise"}
-    check_exceeded(kind, error_type, real("allreduce", fault, timeout=10))
+    check_exceeded(kind, error_type, real("allreduce", fault, timeout=6))
 
 
 @pytest.mark.parametrize("name", ["allreduce", "scatterreduce"])
@@ -282,7 +282,7 @@ def test_a_message_that_is_lost_ends_mlless_with_what_was_waited_for(store: str,
 
 @server
 def test_a_message_that_is_lost_ends_a_real_run_of_mlless(real: Run) -> None:
-    check_lost(real("mlless", LOST, timeout=10))
+    check_lost(real("mlless", LOST, timeout=6))
 
 
 def test_spirt_leaves_a_peer_out_whose_announcement_is_lost(faulted: Run, learnt: Callable[[str], str]) -> None:
