@@ -41,7 +41,7 @@ for epoch in range(plan.epochs):
             inputs, targets = datasets.prepare(
                 dataset.train_images[chosen], dataset.train_labels[chosen], dataset.policy, plan.seed, epoch, rank, step
             )
-            state.optimiser.zero_grad()
+            state.model.zero_grad()
             torch.nn.functional.cross_entropy(state.model(inputs), targets).backward()
             parts.append(gradients.flat_gradient(state.model))
         gradients.set_gradient(state.model, aggregation.sum_in_rank_order(parts).div_(plan.workers))

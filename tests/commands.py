@@ -80,7 +80,7 @@ def slslab(*arguments: object, variables: Mapping[str, str] = NO_VARIABLES, dire
 
 
 # What every handler and a worker's first optimiser import, which takes a cold start 2 s of a processor.
-IMPORTS = ("torch", "torch._dynamo", "numpy", "boto3", "redis")
+IMPORTS = ("torch", "numpy", "boto3", "redis")
 
 
 @cache

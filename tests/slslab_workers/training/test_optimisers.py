@@ -1,5 +1,8 @@
-"""Optimisers by name: each against its rule, written out."""
+"""Optimisers by name: each against its rule, written out, and against PyTorch's own class."""
 
+import copy
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -33,6 +36,51 @@ def test_sgd_is_the_default_with_the_plan_s_momentum_and_weight_decay() -> None:
 def test_adam_s_first_step_is_the_rate_whatever_the_gradient_s_size() -> None:
     assert stepped((2.0,), optimiser="adam") == pytest.approx(0.9)
     assert stepped((-0.01,), optimiser="adam") == pytest.approx(1.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "momentum", "theirs"),
+    [
+        ("sgd", 0.0, lambda weights: torch.optim.SGD(weights, lr=0.1, weight_decay=0.25)),
+        ("sgd", 0.5, lambda weights: torch.optim.SGD(weights, lr=0.1, momentum=0.5, weight_decay=0.25)),
+        ("adam", 0.5, lambda weights: torch.optim.Adam(weights, lr=0.1)),
+    ],
+)
+def test_each_has_the_bits_of_pytorchs_own(name: str, momentum: float, theirs: Any) -> None:
+    """In a layer without a gradient in the second step, too."""
+    options = {"optimiser": name}
+    plan = Plan(
+        "run", "any", "lenet", "digits", 16, 2, 1024, lr=0.1, momentum=momentum, weight_decay=0.25, options=options
+    )
+    torch.manual_seed(0)
+    ours = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 2))
+    other = copy.deepcopy(ours)
+    pairs = [(ours, make_optimiser(plan, ours)), (other, theirs(other.parameters()))]
+    for step in range(4):
+        inputs = torch.randn(8, 3)
+        for model, optimiser in pairs:
+            model.zero_grad()
+            model(inputs).square().sum().backward()
+            if step == 1:
+                model[0].weight.grad = None
+            optimiser.step()
+        assert all(map(torch.equal, ours.parameters(), other.parameters()))
+
+
+def test_a_workers_step_does_not_import_what_only_compilers_need() -> None:
+    """It would take every worker another second of CPU time."""
+    code = """
+import sys, torch
+from slslab_workers.plan import Plan
+from slslab_workers.training.state import WorkerState
+from slslab_workers.training.gradients import flatten
+for name in ("sgd", "adam"):
+    state = WorkerState.fresh(Plan("run", "any", "lenet", "digits", 16, 2, 1024, options={"optimiser": name}), 0)
+    state.update(flatten(state.model.parameters()))
+    state.restore(state.to_bytes())
+sys.exit("torch._dynamo" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_an_unknown_optimiser_is_refused_with_the_names_there_are() -> None:

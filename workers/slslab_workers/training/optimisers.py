@@ -1,32 +1,87 @@
-"""The optimisers by name: whatever architecture has an option `optimiser` offers them all."""
+"""The optimisers by name: whatever architecture has an option `optimiser` offers them all.
 
-from collections.abc import Callable, Iterator, Mapping
+They are PyTorch's functions and not its classes, whose first use imports torch._dynamo: a second of CPU time in every
+worker, as much as all the rest of torch.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
+from typing import Any, Protocol
 
 import torch
+from torch.optim.adam import adam
+from torch.optim.sgd import sgd
 
 from slslab_workers.option import choose
 from slslab_workers.plan import Plan
 from slslab_workers.training.options import OPTIMISER
 
-Parameters = Iterator[torch.nn.Parameter]
+Parameters = Iterable[torch.nn.Parameter]
 
 
-def sgd(plan: Plan, parameters: Parameters) -> torch.optim.Optimizer:
-    """Return SGD with the plan's rate, momentum and weight decay."""
-    return torch.optim.SGD(parameters, lr=plan.lr, momentum=plan.momentum, weight_decay=plan.weight_decay)
+class Optimiser(Protocol):
+    """Changes parameters by their gradients; `state` has what it keeps of each parameter, by name.
+
+    PyTorch's own optimisers are such, too.
+    """
+
+    state: Any
+
+    def step(self) -> object:
+        """Change every parameter that has a gradient."""
 
 
-def adam(plan: Plan, parameters: Parameters) -> torch.optim.Optimizer:
-    """Return Adam with the plan's rate and otherwise PyTorch's defaults, as the released MLLess has it."""
-    return torch.optim.Adam(parameters, lr=plan.lr)
+class Sgd:
+    """SGD with the plan's rate, momentum and weight decay."""
+
+    def __init__(self, plan: Plan, parameters: Parameters) -> None:
+        self.state: dict[torch.Tensor, dict[str, Any]] = defaultdict(dict)
+        self._parameters = list(parameters)
+        self._settings: dict[str, Any] = {"lr": plan.lr, "momentum": plan.momentum, "weight_decay": plan.weight_decay}
+
+    def step(self) -> None:
+        """Change every parameter that has a gradient."""
+        changed, slopes = _with_gradients(self._parameters)
+        # Filled by the first step if there is momentum.
+        velocities = [self.state[parameter].get("momentum_buffer") for parameter in changed]
+        with torch.no_grad():
+            sgd(changed, slopes, velocities, dampening=0, nesterov=False, maximize=False, **self._settings)
+        for parameter, velocity in zip(changed, velocities, strict=True):
+            self.state[parameter]["momentum_buffer"] = velocity
 
 
-OPTIMISERS: Mapping[str, Callable[[Plan, Parameters], torch.optim.Optimizer]] = MappingProxyType(
-    {"sgd": sgd, "adam": adam}
-)
+class Adam:
+    """Adam with the plan's rate and otherwise PyTorch's defaults, as the released MLLess has it."""
+
+    def __init__(self, plan: Plan, parameters: Parameters) -> None:
+        self.state: dict[torch.Tensor, dict[str, Any]] = defaultdict(dict)
+        self._parameters = list(parameters)
+        self._lr = plan.lr
+
+    def step(self) -> None:
+        """Change every parameter that has a gradient."""
+        changed, slopes = _with_gradients(self._parameters)
+        for parameter in changed:
+            if not self.state[parameter]:
+                zeros = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+                self.state[parameter] = {"step": torch.tensor(0.0), **zeros}
+        names = ("exp_avg", "exp_avg_sq", "step")
+        means, squares, steps = ([self.state[parameter][name] for parameter in changed] for name in names)
+        defaults: dict[str, Any] = {"beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "weight_decay": 0.0}
+        with torch.no_grad():
+            adam(changed, slopes, means, squares, [], steps, amsgrad=False, maximize=False, lr=self._lr, **defaults)
 
 
-def make_optimiser(plan: Plan, model: torch.nn.Module) -> torch.optim.Optimizer:
+def _with_gradients(parameters: Parameters) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """Return the parameters that have gradients, and these."""
+    found = [(parameter, parameter.grad) for parameter in parameters if parameter.grad is not None]
+    return [parameter for parameter, _ in found], [gradient for _, gradient in found]
+
+
+OPTIMISERS: Mapping[str, Callable[[Plan, Parameters], Optimiser]] = MappingProxyType({"sgd": Sgd, "adam": Adam})
+
+
+def make_optimiser(plan: Plan, model: torch.nn.Module) -> Optimiser:
     """Return the optimiser that the plan names, of all the model's parameters; raise PlanError for an unknown name."""
     return choose("optimiser", str(OPTIMISER.of(plan.options)), OPTIMISERS)(plan, model.parameters())

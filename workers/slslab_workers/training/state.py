@@ -8,7 +8,7 @@ import torch
 
 from slslab_workers.plan import Plan
 from slslab_workers.training import gradients, models
-from slslab_workers.training.optimisers import make_optimiser
+from slslab_workers.training.optimisers import Optimiser, make_optimiser
 from slslab_workers.training.options import REPLICAS
 
 # What optimisers keep of each parameter, in its shape: SGD's momentum, Adam's moments.
@@ -24,7 +24,7 @@ class WorkerState:
     """
 
     model: torch.nn.Module
-    optimiser: torch.optim.Optimizer
+    optimiser: Optimiser
     position: int = 0
     losses: list[float] = field(default_factory=list)
     updates: int = 0
