@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import tomli_w
 import yaml
-from cfnlint.api import lint_file
 from tests.commands import slslab
 from tests.slslab.replay.recordings import TRACES
 
@@ -65,6 +64,15 @@ def asked(run: Path, functions: set[str]) -> dict[str, set[str]]:
     for event in load(run).events:
         if event["op"] in ACTIONS and event["function"] in functions and event["requests"]:
             found[event["function"]].add(ACTIONS[event["op"]])
+    return found
+
+
+def lint_file(path: Path) -> list[Any]:
+    """What cfn-lint finds."""
+    # Imported here: it takes a second, which every process of a test session would spend.
+    from cfnlint.api import lint_file as lint
+
+    found: list[Any] = lint(path)
     return found
 
 
