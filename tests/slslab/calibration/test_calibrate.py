@@ -35,10 +35,10 @@ def slslab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slslab]:
 
 @pytest.fixture(scope="module")
 def run(slslab: Slslab, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one worker: it waits for nobody."""
+    """A run of one worker: it waits for nobody, and computes for longer than its requests take on Lambda."""
     path = tmp_path_factory.mktemp("runs") / "run"
-    small = ("--epochs", "2", "--workers", "1", "--batches", "2", "--out", str(path))
-    assert slslab("run", "scatterreduce", *small).code == 0
+    small = ("--epochs", "2", "--workers", "1", "--batches", "2", "--batch-size", "512", "--memory", "512")
+    assert slslab("run", "scatterreduce", *small, "--out", path).code == 0
     return path
 
 
