@@ -1,6 +1,6 @@
 """What an environment's memory is: pages that processes share count once, and what no process maps counts, too.
 
-`tests/slslab/host/test_lesser_hosts.py` runs these tests without control groups.
+`tests/machines/unshare/test_lesser_hosts.py` runs these tests without control groups.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""What `doctor` finds on this host, and what it says of worse ones. Lesser hosts are in test_lesser_hosts.py."""
+"""What `doctor` finds on this host, and what it says of worse ones. Lesser hosts are in tests/machines/unshare."""
 
 import os
 import shutil
