@@ -57,8 +57,7 @@ def test_hand_overs_in_the_middle_of_epochs_and_steps_change_nothing(
     reference: Reference,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """All workers leave after the steps in which worker 1 is short of time. What the supervisor has heard goes on with
-    it."""
+    """All workers leave after the steps in which worker 1 is short of time. The supervisor hands on what it heard."""
     hurry(MLLessWorker, monkeypatch)
     supervise_briefly(monkeypatch)
     plan = make_plan("mlless", workers=3, batches=3, epochs=2, options={"filter": "none"})

@@ -36,8 +36,8 @@ Delay = Callable[[int, int], None]
 class Trained:
     """What a run left: results in rank order, fingerprints after every step by rank, parameters, and events.
 
-    `answers` are those of all workers' invocations; a result is a rank's last. `objects` are those in the bucket when
-    the driver emptied it, `statistics` those that MLLess's client received.
+    `answers` has what every worker's invocation returned; a result is a rank's last answer. `objects` is what the bucket
+    held when the driver emptied it, `statistics` what MLLess's client received.
     """
 
     plan: Plan

@@ -1,7 +1,7 @@
 """The optimisers by name: whatever architecture has an option `optimiser` offers them all.
 
-They are PyTorch's functions and not its classes, whose first use imports torch._dynamo: a second of CPU time in every
-worker, as much as all the rest of torch.
+They call PyTorch's functions. Its classes import torch._dynamo when they are first used, which takes every worker a
+second of CPU time, as much as all the rest of torch.
 """
 
 from collections import defaultdict
