@@ -36,7 +36,7 @@ Delay = Callable[[int, int], None]
 class Trained:
     """What a run left: results in rank order, fingerprints after every step by rank, parameters, and events.
 
-    `answers` has what every worker's invocation returned; a result is a rank's last answer. `objects` is what the bucket
+    `answers` has what every worker's invocation returned; a rank's result is its last one. `objects` is what the bucket
     held when the driver emptied it, `statistics` what MLLess's client received.
     """
 
