@@ -61,7 +61,7 @@ HOST: Mapping[str, Any] = {
 }
 DRIVER = "slslab_workers.driver.deployment"
 # What does not change from run to run is read from the disk once.
-book, versions = cache(load_book), cache(version)
+versions = cache(version)
 
 
 # Where workers connect to a broker, and where the emulator draws ids.
@@ -181,7 +181,7 @@ def _recorded(
     trace = Trace(tabulate([{"record": "header", "run": plan.run, "clock": "virtual"}, *log.records]), torn=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("slslab.replay.modelled.SIZES", ())  # other memory sizes take most of a document's time
-        made = make_document(plan, trace, records, [], HOST, outcome, failed, seconds, book(plan.prices))
+        made = make_document(plan, trace, records, [], HOST, outcome, failed, seconds, load_book(plan.prices))
     document: Any = made
     bill = bill_document(made["lambda"], made["cost"])
     return Recorded(plan, trace.events, records, (), document, bill, failed is None, plan.run)
@@ -203,9 +203,8 @@ def learnt_alone(plan: Plan) -> str | None:
 
 @contextmanager
 def read_once() -> Iterator[None]:
-    """Have versions and the books of prices read once for all blocks."""
+    """Have versions read once for all blocks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("slslab.checks.ledger.load_book", book)
         patch.setattr("slslab.reports.document.version", versions)
         yield
 

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import ROUND_CEILING, Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow, localcontext
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -149,9 +150,16 @@ def load_book(name: str | Path) -> Book:
 
     BookError, naming the entry, for a book that is missing, unreadable or invalid.
     """
-    path = PRICES / f"{name}.toml" if str(name) in book_names() else Path(name)
+    return _built_in(PRICES / f"{name}.toml") if str(name) in book_names() else _load(Path(name))
+
+
+def _load(path: Path) -> Book:
     document = read_toml(path, "price book", book_names(), BookError)
     return validate(Book, document, path, "price book", BookError)
+
+
+# What is built in stays as it is.
+_built_in = cache(_load)
 
 
 @dataclass(frozen=True)

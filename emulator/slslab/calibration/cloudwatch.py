@@ -1,7 +1,6 @@
 """REPORT lines of CloudWatch's logs, and the profile with which a recorded run takes as long as they say."""
 
 import json
-import math
 import re
 import statistics
 import sys
@@ -16,7 +15,7 @@ from slslab.errors import RequestError, counted
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.program import Program
 from slslab.replay.kernel.timeline import Call
-from slslab.replay.profiles.profile import Figure, Profile, with_speed
+from slslab.replay.profiles.profile import FASTEST, SLOWEST, Figure, Profile, find_speed, with_speed
 from slslab.trace.records import billed_ms
 
 STDIN = Path("-")
@@ -28,8 +27,6 @@ STATUS = re.compile(r"\bStatus: (\w+)")
 EXPORT = (
     "export one function's log: aws logs filter-log-events --log-group-name /aws/lambda/NAME --filter-pattern REPORT"
 )
-# The range of speeds that is searched, and the ratio at which the search stops.
-SLOWEST, FASTEST, PRECISION = 1 / 64, 64.0, 1e-4
 
 
 @dataclass(frozen=True)
@@ -254,8 +251,4 @@ def _find_speed(program: Program, function: str, base: Profile, duration_ms: flo
                 f"lines say {duration_ms:,.0f} ms.",
                 "take the log of the same plan as the recorded run's, or another base (--profile).",
             )
-    low, high = SLOWEST, FASTEST
-    while high / low > 1 + PRECISION:
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if duration(middle) < duration_ms else (middle, high)
-    return float(f"{math.sqrt(low * high):.4g}")
+    return float(f"{find_speed(lambda speed: duration(speed) - duration_ms):.4g}")

@@ -8,6 +8,7 @@ rounding.
 from collections import Counter
 from collections.abc import Callable, Mapping
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -304,7 +305,15 @@ def paper_names() -> tuple[str, ...]:
 
 def load_paper(name: str | Path) -> Paper:
     """Load the paper of this name, or else the TOML file at this path; PaperError names the entry."""
-    path = next(filter(Path.is_file, (folder / f"{name}.toml" for folder in FOLDERS)), Path(name))
+    known = next(filter(Path.is_file, (folder / f"{name}.toml" for folder in FOLDERS)), None)
+    return _load(Path(name)) if known is None else _built_in(known)
+
+
+def _load(path: Path) -> Paper:
     document = read_toml(path, "paper", paper_names(), PaperError, Decimal)
     check_schema(document, SCHEMA, path, "paper", PaperError)
     return validate(Paper, document, path, "paper", PaperError)
+
+
+# What is built in stays as it is.
+_built_in = cache(_load)

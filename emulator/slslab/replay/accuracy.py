@@ -6,6 +6,7 @@ so that their squares add up.
 
 from collections.abc import Mapping
 from datetime import date
+from functools import cache
 from math import hypot
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -42,6 +43,13 @@ class Accuracy(_Entry):
     profiles: Mapping[str, Deviation]
 
 
+@cache
+def _load(path: Path) -> Accuracy:
+    document = read_toml(path, "accuracy file", (), RequestError)
+    check_schema(document, SCHEMA, path, "accuracy file", RequestError)
+    return validate(Accuracy, document, path, "accuracy file", RequestError)
+
+
 def stated_error(profile: str, *, instances: bool) -> dict[str, Any]:
     """Return the error that stands beside a run's modelled figures, for its document (`StatedError`).
 
@@ -49,9 +57,7 @@ def stated_error(profile: str, *, instances: bool) -> dict[str, Any]:
     Instances are billed from launch to end, so that for them it is that of seconds. Of a profile that nothing was
     compared with, the error is the replay's alone.
     """
-    document = read_toml(FILE, "accuracy file", (), RequestError)
-    check_schema(document, SCHEMA, FILE, "accuracy file", RequestError)
-    accuracy = validate(Accuracy, document, FILE, "accuracy file", RequestError)
+    accuracy = _load(FILE)
     billed = accuracy.seconds if instances else accuracy.billed_seconds
     platform = accuracy.profiles.get(profile)
 

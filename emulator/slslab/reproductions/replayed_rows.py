@@ -17,16 +17,13 @@ from slslab.papers.paper import Row
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.program import Program
 from slslab.replay.measured import Measured
-from slslab.replay.profiles.profile import Figure, Profile, with_speed
+from slslab.replay.profiles.profile import Figure, Profile, find_speed, with_speed
 from slslab.replay.whatif import with_memory
 from slslab.reproductions.experiments import BATCHES, GPU, Experiment
 from slslab.reproductions.minibatches import Estimate, cpu_calls, estimate, played_calls
 from slslab.trace.metrics import grouped
 
 TIME, MEMORY = "function_seconds", "memory_mb"
-# The range in which the speed is searched, and its precision.
-SLOWEST, FASTEST = 1 / 64, 64.0
-CLOSE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -77,21 +74,14 @@ class Calibration:
 def calibrate(published: Mapping[str, float], modelled: Callable[[float], Mapping[str, float]]) -> Calibration:
     """Return the speed at which the median row is modelled as published; `modelled` plays all rows at a speed.
 
-    More speed never takes longer, so it is found by halving the interval. If requests alone take longer than
-    published, the speed is the largest in the range, and the cells show how far off they are."""
+    If requests alone take longer than published, the speed is the largest in the range, and the cells show how far off
+    they are."""
 
-    def off(speed: float) -> float:
+    def excess(speed: float) -> float:
         seconds_by_row = modelled(speed)
-        return median(math.log(seconds_by_row[name] / seconds) for name, seconds in published.items())
+        return math.expm1(median(math.log(seconds_by_row[name] / seconds) for name, seconds in published.items()))
 
-    slow, fast = SLOWEST, FASTEST
-    while fast / slow > 1 + CLOSE:
-        middle = math.sqrt(slow * fast)
-        if off(middle) > 0:
-            slow = middle
-        else:
-            fast = middle
-    return Calibration(math.sqrt(slow * fast), tuple(published))
+    return Calibration(find_speed(excess), tuple(published))
 
 
 def fit_speed(played: Sequence[Played], profile: Profile) -> Calibration:

@@ -5,8 +5,10 @@ which is named), or assumed. No figure has a default: an operation that a profil
 the operation.
 """
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,6 +23,8 @@ SCHEMA = 1
 Status = Literal["documented", "measured", "fitted", "assumed"]
 # Eleven days in milliseconds, and a nanosecond; so many servers at once are still a list in memory.
 LARGEST, LEAST, MOST = 1e9, 1e-6, 1_000_000
+# The range of speeds that is searched, and the ratio at which the search stops.
+SLOWEST, FASTEST, PRECISION = 1 / 64, 64.0, 1e-4
 
 
 class ProfileError(RequestError):
@@ -221,6 +225,30 @@ def with_speed(profile: Profile, figure: Figure) -> Profile:
     return profile.model_copy(update={"compute": profile.compute.model_copy(update={"speed": figure})})
 
 
+def find_speed(excess: Callable[[float], float]) -> float:
+    """Return the speed at which `excess` is 0; the fastest in the range if it is above, the slowest if it is below.
+
+    What takes long at a speed takes about a + b / speed, so each try is where a line between two earlier ones crosses
+    zero, but never so close to one of them that the root stays on its other side.
+    """
+    # By the time that a second's work takes, of which `excess` is nearly a line.
+    low, high = 1 / FASTEST, 1 / SLOWEST
+    below, above = excess(FASTEST), excess(SLOWEST)
+    if below >= 0 or above <= 0:
+        return FASTEST if below >= 0 else SLOWEST
+    least = 1 + PRECISION / 2
+    while high / low > 1 + PRECISION:
+        middle = low - below * (high - low) / (above - below)
+        middle = min(max(middle, low * least), high / least)
+        found = excess(1 / middle)
+        # The end that stays weighs half, so that the next try is on its side.
+        if found > 0:
+            high, above, below = middle, found, below / 2
+        else:
+            low, below, above = middle, found, above / 2
+    return 1 / math.sqrt(low * high)
+
+
 def figures(value: Any, entry: str = "") -> Iterator[tuple[str, Figure]]:
     """Yield every figure of a profile with its entry, such as `channels.object.operations.put.latency_ms`, in the
     file's order."""
@@ -241,8 +269,15 @@ def load_profile(name: str | Path) -> Profile:
 
     A file whose `base` names a built-in profile holds only what differs from it.
     """
-    path = PROFILES / f"{name}.toml" if str(name) in profile_names() else Path(name)
+    return _built_in(PROFILES / f"{name}.toml") if str(name) in profile_names() else _load(Path(name))
+
+
+def _load(path: Path) -> Profile:
     return validate(Profile, _read(path), path, "profile", ProfileError)
+
+
+# What is built in stays as it is.
+_built_in = cache(_load)
 
 
 def save_profile(profile: Profile, path: Path) -> None:
