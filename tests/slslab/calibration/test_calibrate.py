@@ -26,7 +26,7 @@ Slslab = Callable[..., commands.Done]
 def slslab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slslab]:
     """The command line in a directory of this module's own."""
     home = tmp_path_factory.mktemp("calibrating")
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, commands.forked_environments():
         # What it measures for users takes half a second a step, and 399 requests of up to 16 MB.
         patch.setattr(host, "BATCH", 4)
         patch.setattr(calibrate, "measure_step", partial(host.measure_step, steps=2))
