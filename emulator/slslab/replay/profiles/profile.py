@@ -236,16 +236,18 @@ def find_speed(excess: Callable[[float], float]) -> float:
     below, above = excess(FASTEST), excess(SLOWEST)
     if below >= 0 or above <= 0:
         return FASTEST if below >= 0 else SLOWEST
-    least = 1 + PRECISION / 2
+    least, was_above = 1 + PRECISION / 2, None
     while high / low > 1 + PRECISION:
         middle = low - below * (high - low) / (above - below)
         middle = min(max(middle, low * least), high / least)
         found = excess(1 / middle)
-        # The end that stays weighs half, so that the next try is on its side.
+        # An end that stays twice weighs half, so that the next try is on its side.
+        again = (found > 0) is was_above
         if found > 0:
-            high, above, below = middle, found, below / 2
+            high, above, below = middle, found, below / 2 if again else below
         else:
-            low, below, above = middle, found, above / 2
+            low, below, above = middle, found, above / 2 if again else above
+        was_above = found > 0
     return 1 / math.sqrt(low * high)
 
 
