@@ -5,6 +5,7 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
+from threading import Event
 from typing import Any
 
 import pytest
@@ -12,6 +13,8 @@ from tests.slslab.edge.conftest import Endpoint
 from tests.slslab.lambda_.client_answers import answer, invalid, missing
 
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
+from slslab.aws.errors import ServiceError, throttled
+from slslab.lambda_ import concurrency
 from slslab.testing import create_function
 from slslab.trace.records import InvocationRecord
 
@@ -228,11 +231,19 @@ def test_only_the_failed_messages_of_a_batch_come_again(source: Source) -> None:
     assert (again["body"], again["attributes"]["ApproximateReceiveCount"]) == ('"fail"', "2")
 
 
-def test_a_throttled_batch_stays_in_its_queue(source: Source) -> None:
+def test_a_throttled_batch_stays_in_its_queue(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    throttles = Event()
+
+    def throttle(reason: str, retry_after_s: int) -> ServiceError:
+        throttles.set()
+        return throttled(reason, retry_after_s)
+
+    monkeypatch.setattr(concurrency, "throttled", throttle)
     source.functions.put_function_concurrency(FunctionName="worker", ReservedConcurrentExecutions=0)
     source.map()
     source.send("later")
-    source.wait((0, 1))
+    assert throttles.wait(20)
+    assert source.left() == (0, 1)
     source.functions.delete_function_concurrency(FunctionName="worker")
     (record,) = source.event()
     assert int(record["attributes"]["ApproximateReceiveCount"]) > 1
