@@ -4,12 +4,11 @@ import atexit
 import json
 import multiprocessing
 import os
-import shutil
 import signal
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import cache, partial
 from pathlib import Path
 from tempfile import NamedTemporaryFile, TemporaryFile
@@ -24,6 +23,7 @@ from slslab.checks.run import check
 from slslab.cli.main import main
 from slslab.cli.root import execute
 from slslab.host.namespaces import Isolation, Spawner
+from slslab.host.session import Session
 from slslab.lambda_ import process_sandbox
 from slslab.lambda_.service.emulator import Emulator
 from slslab.runs import embedded
@@ -124,12 +124,12 @@ def shared_keys() -> Keyring:
 
 @cache
 def shared_object_store() -> SharedObjectStore:
-    """Start the shared S3 server; it ends with this process."""
-    data = Path(tempfile.mkdtemp(prefix="tests-s3-"))
-    store = SharedObjectStore(data / "s3", shared_keys(), {})
-    EmbeddedObjectStore.__enter__(store)
-    atexit.register(shutil.rmtree, data)
-    atexit.register(EmbeddedObjectStore.__exit__, store, None, None, None)
+    """Start the shared S3 server; it ends with this process, also if that is killed."""
+    parts = ExitStack()
+    atexit.register(parts.close)
+    session = parts.enter_context(Session())
+    store = SharedObjectStore(session.home / "s3", shared_keys(), session.mark, watch=session.watch)
+    parts.push(partial(EmbeddedObjectStore.__exit__, EmbeddedObjectStore.__enter__(store)))
     return store
 
 

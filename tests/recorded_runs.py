@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tests.commands import forked_environments, slslab
+from tests.commands import forked_environments, shared_object_store, slslab
 from tests.leftovers import leftovers
 
 from slslab.trace.directory import DOCUMENT
@@ -62,6 +62,7 @@ class RecordedRuns:
         return {"SLSLAB_RUNS": str(self.folder), "CUDA_VISIBLE_DEVICES": ""}
 
     def _record(self, architecture: str) -> Path:
+        shared_object_store()  # which stays
         out, before = self._making / architecture, leftovers(os.getpid())
         shutil.rmtree(out, ignore_errors=True)
         with nullcontext() if architecture == IMPORTED else forked_environments():

@@ -41,6 +41,7 @@ def slslab(environment: dict[str, str]) -> Slslab:
     """
 
     def call(*arguments: str, imported: bool = False) -> commands.Done:
+        commands.shared_object_store()  # which stays
         before = leftovers(os.getpid())
         with nullcontext() if imported else commands.forked_environments():
             done = commands.slslab(*arguments, variables=environment)
