@@ -14,9 +14,10 @@ unexport PYTHONDONTWRITEBYTECODE
 # Much of the tests is waiting: whole files of them in several processes, in the order that tests/durations.json gives.
 PYTEST := -m pytest --dist loadfile --no-loadscope-reorder --durations 40
 TESTS := $(PYTEST) -n 4 --ignore tests/machines
-MACHINES := $(PYTEST) -n 4 tests/machines --ignore tests/machines/host
 # These measure time or take all processors, so they have the host to themselves.
-HOST := $(PYTEST) tests/machines/host
+ALONE := tests/machines/host tests/machines/guest
+HOST := $(PYTEST) $(ALONE)
+MACHINES := $(PYTEST) -n 4 tests/machines $(ALONE:%=--ignore %)
 
 .PHONY: demo check test machines exhaustive coverage mutation fault-table random-faults memory-runs site lint format bench \
 	images clean

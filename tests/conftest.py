@@ -1,7 +1,7 @@
 """What all test modules share; the fixtures themselves are the pytest plugin's (`slslab.testing`).
 
 `make test` runs several files at once, each in one of several processes (pytest-xdist): much of a test is waiting. What
-only holds while nothing else of the suite runs is in tests/machines/host, whose tests run one after the other.
+only holds while nothing else of the suite runs is in tests/machines/host or guest, whose tests run one after the other.
 """
 
 import gc
