@@ -9,7 +9,7 @@ import json
 import math
 import os
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -63,16 +63,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Record durations in the process that receives all reports."""
-    gc.disable()  # while tests are collected, nothing is garbage
     if config.option.record_durations and not hasattr(config, "workerinput"):
         config.pluginmanager.register(DurationRecorder(config.rootpath))
 
 
-def pytest_collection_finish() -> None:
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
     """Have Python look for garbage less often, and not among modules and tests: it took a twentieth of all time."""
-    gc.freeze()
-    gc.set_threshold(20_000, 10, 20)
-    gc.enable()
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(20_000, 10, 20)
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

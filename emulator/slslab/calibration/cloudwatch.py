@@ -15,7 +15,8 @@ from slslab.errors import RequestError, counted
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.program import Program
 from slslab.replay.kernel.timeline import Call
-from slslab.replay.profiles.profile import FASTEST, SLOWEST, Figure, Profile, find_speed, with_speed
+from slslab.replay.profiles.profile import Figure, Profile, with_speed
+from slslab.replay.speeds import FASTEST, SLOWEST, find_speed
 from slslab.trace.records import billed_ms
 
 STDIN = Path("-")

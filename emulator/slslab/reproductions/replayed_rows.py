@@ -17,7 +17,8 @@ from slslab.papers.paper import Row
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.program import Program
 from slslab.replay.measured import Measured
-from slslab.replay.profiles.profile import Figure, Profile, find_speed, with_speed
+from slslab.replay.profiles.profile import Figure, Profile, with_speed
+from slslab.replay.speeds import find_speed
 from slslab.replay.whatif import with_memory
 from slslab.reproductions.experiments import BATCHES, GPU, Experiment
 from slslab.reproductions.minibatches import Estimate, cpu_calls, estimate, played_calls

@@ -5,11 +5,7 @@ does and moto does not. It runs in a process of its own (`python -m slslab.state
 what is enforced and what is not. This module itself does not import moto.
 """
 
-import sys
 from collections.abc import Iterable, Mapping
-from importlib.util import find_spec
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 ENTERED = "StateEntered"
@@ -36,15 +32,3 @@ def transitions(history: Iterable[Mapping[str, Any]]) -> int:
         retry = kind in ATTEMPTS and not types.get(event["previousEventId"], "").endswith(ENTERED)
         count += kind.endswith(ENTERED) or retry
     return count
-
-
-def _leave_ec2_out() -> None:
-    """Have moto's interpreter import of AWS Batch only what it uses, and not EC2: two thirds of its start."""
-    found = find_spec("moto")
-    if found is not None and found.submodule_search_locations and "moto.batch" not in sys.modules:
-        batch = ModuleType("moto.batch")
-        batch.__path__ = [str(Path(folder, "batch")) for folder in found.submodule_search_locations]
-        sys.modules[batch.__name__] = batch
-
-
-_leave_ec2_out()

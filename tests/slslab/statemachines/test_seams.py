@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -412,9 +410,3 @@ def test_a_refused_definition_leaves_nothing_to_the_next(states_client: Any) -> 
         run(states_client, "right", chain({"Type": "Pass", "Parameters": {"k.$": "$.k"}}), {"k": 1})["output"]
         == '{"k":1}'
     )
-
-
-def test_the_interpreter_is_imported_without_ec2() -> None:
-    script = "import sys, slslab.statemachines.interpreter; print([name for name in sys.modules if '.ec2' in name])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

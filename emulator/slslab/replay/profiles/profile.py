@@ -5,8 +5,7 @@ which is named), or assumed. No figure has a default: an operation that a profil
 the operation.
 """
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -23,8 +22,6 @@ SCHEMA = 1
 Status = Literal["documented", "measured", "fitted", "assumed"]
 # Eleven days in milliseconds, and a nanosecond; so many servers at once are still a list in memory.
 LARGEST, LEAST, MOST = 1e9, 1e-6, 1_000_000
-# The range of speeds that is searched, and the ratio at which the search stops.
-SLOWEST, FASTEST, PRECISION = 1 / 64, 64.0, 1e-4
 
 
 class ProfileError(RequestError):
@@ -223,32 +220,6 @@ class Profile(_Entry):
 def with_speed(profile: Profile, figure: Figure) -> Profile:
     """Return the profile with functions on processors of this speed."""
     return profile.model_copy(update={"compute": profile.compute.model_copy(update={"speed": figure})})
-
-
-def find_speed(excess: Callable[[float], float]) -> float:
-    """Return the speed at which `excess` is 0; the fastest in the range if it is above, the slowest if it is below.
-
-    What takes long at a speed takes about a + b / speed, so each try is where a line between two earlier ones crosses
-    zero, but never so close to one of them that the root stays on its other side.
-    """
-    # By the time that a second's work takes, of which `excess` is nearly a line.
-    low, high = 1 / FASTEST, 1 / SLOWEST
-    below, above = excess(FASTEST), excess(SLOWEST)
-    if below >= 0 or above <= 0:
-        return FASTEST if below >= 0 else SLOWEST
-    least, was_above = 1 + PRECISION / 2, None
-    while high / low > 1 + PRECISION:
-        middle = low - below * (high - low) / (above - below)
-        middle = min(max(middle, low * least), high / least)
-        found = excess(1 / middle)
-        # An end that stays twice weighs half, so that the next try is on its side.
-        again = (found > 0) is was_above
-        if found > 0:
-            high, above, below = middle, found, below / 2 if again else below
-        else:
-            low, below, above = middle, found, above / 2 if again else above
-        was_above = found > 0
-    return 1 / math.sqrt(low * high)
 
 
 def figures(value: Any, entry: str = "") -> Iterator[tuple[str, Figure]]:

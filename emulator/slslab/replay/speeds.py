@@ -1,0 +1,33 @@
+"""Find the speed of processors at which a replay takes as long as was measured."""
+
+import math
+from collections.abc import Callable
+
+# The range of speeds that is searched, and the ratio at which the search stops.
+SLOWEST, FASTEST, PRECISION = 1 / 64, 64.0, 1e-4
+
+
+def find_speed(excess: Callable[[float], float]) -> float:
+    """Return the speed at which `excess`, which falls as the speed grows, becomes 0.
+
+    Where it is above 0 at every speed, return the fastest; where it is below 0 at every speed, the slowest. The search
+    is the false position method with Illinois's halving (Dowell and Jarratt 1971), over the time that a second's work
+    takes: time is nearly a straight line of that, so few tries are enough.
+    """
+    low, high = 1 / FASTEST, 1 / SLOWEST
+    below, above = excess(FASTEST), excess(SLOWEST)
+    if below >= 0 or above <= 0:
+        return FASTEST if below >= 0 else SLOWEST
+    # Each try is at least so far from both ends that the end on the root's other side comes close, too.
+    least, was_above = 1 + PRECISION / 2, None
+    while high / low > 1 + PRECISION:
+        middle = low - below * (high - low) / (above - below)
+        middle = min(max(middle, low * least), high / least)
+        found = excess(1 / middle)
+        again = (found > 0) is was_above
+        if found > 0:
+            high, above, below = middle, found, below / 2 if again else below
+        else:
+            low, below, above = middle, found, above / 2 if again else above
+        was_above = found > 0
+    return 1 / math.sqrt(low * high)
