@@ -18,7 +18,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Basis:
-    """The standing of a limit: `documented` by its source, or `assumed`."""
+    """The standing of a limit: `documented` or `measured` by its source, or `assumed`."""
 
     basis: str
     source: str
@@ -32,6 +32,8 @@ class Limits:
     version: str
     memory_mb: Range
     vcpu_mb: int
+    quota_period_ms: int
+    init_vcpus: int
     processors: tuple[tuple[int, int], ...]
     timeout_s: Range
     init_s: float
@@ -109,9 +111,14 @@ def _value(entry: dict[str, Any]) -> Any:
 
 MB = 1024 * 1024
 VCPU_MB = lambda_limits().vcpu_mb
-QUOTA_PERIOD_NS = 100_000_000
+QUOTA_PERIOD_NS = lambda_limits().quota_period_ms * 1_000_000
 
 
 def cpu_share(memory_mb: int) -> float:
     """Return the vCPUs of a memory size: memory/1769 (AWS Lambda developer guide, "Configure memory")."""
     return memory_mb / VCPU_MB
+
+
+def init_share(memory_mb: int) -> float:
+    """Return the vCPUs of a memory size during init, which Lambda does not throttle below one vCPU."""
+    return max(cpu_share(memory_mb), float(lambda_limits().init_vcpus))

@@ -1,11 +1,16 @@
-"""Read the accounts of a control group: what its processes used, for cgroup v1 and v2 alike."""
+"""Read the accounts of a control group, and change its CPU quota, for cgroup v1 and v2 alike."""
 
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from slslab.aws.limits import QUOTA_PERIOD_NS
+
 ACCOUNT_BYTES = 1 << 16
+PERIOD_US = QUOTA_PERIOD_NS // 1_000
+# The kernel takes no smaller one.
+LEAST_QUOTA_US = 1_000
 
 
 def cgroup_mounts() -> Iterator[tuple[Path, set[str]]]:
@@ -21,6 +26,11 @@ def cgroups_of(process: int | str = "self") -> dict[str, str]:
     """Return the groups of a process, by default this one, by controller (the empty string for v2)."""
     lines = [line.split(":", 2) for line in Path(f"/proc/{process}/cgroup").read_text().splitlines()]
     return {controller: path for _number, controllers, path in lines for controller in controllers.split(",")}
+
+
+def quota_us(cpu_share: float) -> int:
+    """Return the CPU time of so many processors in a period, µs."""
+    return max(LEAST_QUOTA_US, round(cpu_share * PERIOD_US))
 
 
 class GroupAccounts:
@@ -90,6 +100,17 @@ class GroupAccounts:
         if self.version == 1:
             return self._value("cpu", "cpu.stat", b"throttled_time") or 0
         return (self._value("cpu", "cpu.stat", b"throttled_usec") or 0) * 1000
+
+    def limit_cpu(self, share: float) -> None:
+        """Allow the group so many processors from now on; OSError if this process may not write to it."""
+        if "cpu" not in self.paths:
+            return
+        if self.version == 1:
+            settings = {"cpu.cfs_period_us": f"{PERIOD_US}", "cpu.cfs_quota_us": f"{quota_us(share)}"}
+        else:
+            settings = {"cpu.max": f"{quota_us(share)} {PERIOD_US}"}
+        for name, value in settings.items():
+            (self.paths["cpu"] / name).write_text(value)
 
     def close(self) -> None:
         """Close the account files."""

@@ -1,9 +1,7 @@
 """Have the kernel enforce the limits of each execution environment by a control group, where the host allows it.
 
-One class serves cgroup v1 (one directory per controller) and v2 (one directory). A group limits memory
-(kill, no swap), CPU time (CFS quota of memory/1769 vCPU per 100 ms) and processes, as AWS documents them:
-https://docs.aws.amazon.com/lambda/latest/dg/configuration-memory.html and
-https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html. This is not a security boundary.
+One class serves cgroup v1 (one directory per controller) and v2 (one directory). A group limits memory (kill, no swap),
+CPU time (a CFS quota) and processes, as `slslab.aws.limits` has them. This is not a security boundary.
 """
 
 import contextlib
@@ -16,7 +14,6 @@ from pathlib import Path
 
 from slslab.host.cgroup_accounts import GroupAccounts, cgroup_mounts, cgroups_of
 
-CFS_PERIOD_US = 100_000
 CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "freezer")
 CONTROLLERS_V2 = ("memory", "cpu", "pids")
 LEAF = "slslab-command"
@@ -163,21 +160,17 @@ class Cgroup(GroupAccounts):
             raise
 
     def _limit(self, memory_bytes: int, cpu_share: float, processes: int) -> None:
-        quota = max(1_000, round(cpu_share * CFS_PERIOD_US))
-        settings: list[tuple[str, str, int | str]]
+        settings: list[tuple[str, str, int]]
         if self.version == 1:
             settings = [
                 ("memory", "memory.limit_in_bytes", memory_bytes),
                 ("memory", "memory.memsw.limit_in_bytes", memory_bytes),
-                ("cpu", "cpu.cfs_period_us", CFS_PERIOD_US),
-                ("cpu", "cpu.cfs_quota_us", quota),
             ]
         else:
             settings = [
                 ("memory", "memory.max", memory_bytes),
                 ("memory", "memory.swap.max", 0),
                 ("memory", "memory.oom.group", 1),
-                ("cpu", "cpu.max", f"{quota} {CFS_PERIOD_US}"),
             ]
         for controller, name, value in (*settings, ("pids", "pids.max", processes)):
             if controller in self.paths:
@@ -185,6 +178,7 @@ class Cgroup(GroupAccounts):
                 # Swap accounting is a kernel option; without it there is nothing to limit.
                 if "sw" not in name or file.exists():
                     file.write_text(str(value))
+        self.limit_cpu(cpu_share)
 
     def freeze(self) -> None:
         """Stop every process of the group where it stands; it takes effect within moments."""

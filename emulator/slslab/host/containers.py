@@ -13,13 +13,14 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from docker.errors import APIError, ImageNotFound
 
 from slslab.errors import HostError, StartFailed
-from slslab.host.cgroup_accounts import GroupAccounts, cgroup_mounts, cgroups_of
+from slslab.host.cgroup_accounts import PERIOD_US, GroupAccounts, cgroup_mounts, cgroups_of, quota_us
 from slslab.host.cgroups import CONTROLLERS_V2
 from slslab.host.docker_engine import (
     CONNECTIONS,
@@ -201,6 +202,17 @@ class Container:
             self._paused = False
             with suppress(APIError):  # it has ended, or was not paused
                 await self._call(self._api.unpause, self._container)
+
+    async def limit_cpu(self, share: float) -> None:
+        """Allow the container so many processors from now on; the end of one that has ended is reported by `exited`."""
+        assert self.accounts is not None
+        try:
+            self.accounts.limit_cpu(share)  # the engine takes a thousand times as long
+        except OSError:
+            with suppress(APIError):
+                await self._call(
+                    partial(self._api.update_container, self._container, cpu_period=PERIOD_US, cpu_quota=quota_us(share))
+                )
 
     async def end(self) -> None:
         """Kill and remove the container; OSError if the engine fails, which is called again at the command's end."""

@@ -17,8 +17,9 @@ from typing import Any
 from docker.errors import ImageNotFound
 
 from slslab.aws.errors import invalid
-from slslab.aws.limits import MB, Limits, cpu_share
-from slslab.host.cgroups import CFS_PERIOD_US, Hierarchy
+from slslab.aws.limits import MB, Limits
+from slslab.host.cgroup_accounts import PERIOD_US, quota_us
+from slslab.host.cgroups import Hierarchy
 from slslab.host.connections import Address, find_socket, hold
 from slslab.host.containers import GATE, LAMBDA_GID, SHARED, Container, Containers
 from slslab.host.docker_engine import FUNCTION_LABEL
@@ -152,8 +153,8 @@ class ContainerSandboxes(Containers):
             read_only=True,
             mem_limit=memory,
             memswap_limit=memory,
-            cpu_period=CFS_PERIOD_US,
-            cpu_quota=max(1_000, round(cpu_share(function.memory_mb) * CFS_PERIOD_US)),
+            cpu_period=PERIOD_US,
+            cpu_quota=quota_us(setting.cpu_share),
             cpuset_cpus=",".join(map(str, setting.processors)) or None,
             pids_limit=limits.processes + OWN_PROCESSES,
             ulimits=[

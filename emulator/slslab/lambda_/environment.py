@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from slslab.aws.limits import MB, Limits, cpu_share
+from slslab.aws.limits import MB, Limits, cpu_share, init_share
 from slslab.errors import StartFailed
 from slslab.host.connections import Address
 from slslab.host.output import FunctionLog, TraceFrames
@@ -90,7 +90,8 @@ class Environment:
         self._number = number
         self._host = host
         self._home = host.home / self.id
-        self._share = cpu_share(function.memory_mb)
+        # The vCPUs that it has now: more during init.
+        self._share = init_share(function.memory_mb)
         self._delay_ns = 0
         self._deadline_ns = 0
         self._answered_ns = 0
@@ -126,16 +127,19 @@ class Environment:
     async def start(self, limit_s: float) -> Outcome:
         """Start the runtime and wait until it asks for its first invocation (the init phase).
 
-        Raises StartFailed if the host cannot start it.
+        A first init has at least one vCPU, one that is repeated after a reset the function's share. Raises StartFailed
+        if the host cannot start it.
         """
-        outcome = await self._start(limit_s)
+        memory_mb = self.function.memory_mb
+        share = cpu_share(memory_mb) if self.state is State.RESET else init_share(memory_mb)
+        outcome = await self._start(limit_s, share)
         if outcome.ending is Ending.EXIT and not self._has_stopped() and self._runtime.given_up():
             # awslambdaric gives up a connection that takes it a second, which on a busy host is no fault of its own.
             await self.reset()
-            outcome = await self._start(limit_s)
+            outcome = await self._start(limit_s, share)
         return outcome
 
-    async def _start(self, limit_s: float) -> Outcome:
+    async def _start(self, limit_s: float, share: float) -> Outcome:
         if self._has_stopped():
             raise StartFailed("the emulator is ending")
         former, inherited, used = self.sandbox, None, Sample(0, 0, 0, {})
@@ -144,6 +148,7 @@ class Environment:
             used = make_sample(0, {}, inherited)
             self._begin()
             self.state = State.STARTING
+        self._share = share
         try:
             sandbox = await self._host.sandboxes.start(self._setting(self._open()), former)
         except BaseException as error:
@@ -175,6 +180,8 @@ class Environment:
         if sandbox.failure:
             raise StartFailed(sandbox.failure)
         if outcome.ending is Ending.RESPONSE:
+            self._share = cpu_share(self.function.memory_mb)
+            await sandbox.limit_cpu(self._share)
             self.state = State.READY
         return outcome
 
@@ -331,6 +338,7 @@ class Environment:
             name=self.id,
             number=self._number,
             function=function,
+            cpu_share=self._share,
             home=self._home,
             variables={
                 **variables(function, host.variables, self.log_stream, address),

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.aws.errors import invalid
-from slslab.aws.limits import MB, Limits, cpu_share
+from slslab.aws.limits import MB, Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.cgroups import Cgroup, detect
 from slslab.host.connections import LOOPBACK, Address, find_socket, hold
@@ -44,6 +44,8 @@ class ProcessSandbox:
         accounts: Cgroup | None,
     ) -> None:
         self._isolated = bool(sandboxes.isolation.mode)
+        if accounts is not None:
+            accounts.limit_cpu(setting.cpu_share)
         self.accounts = accounts or self._make_group(sandboxes, setting)
         self.freezes = self.accounts is not None and self.accounts.freezes
         self._output, self._trace = Stream(setting.log), Stream(setting.trace)
@@ -86,6 +88,11 @@ class ProcessSandbox:
         self._output.drain()
         self._trace.drain()
 
+    async def limit_cpu(self, share: float) -> None:
+        """Allow its processes so many processors from now on."""
+        if self.accounts is not None:
+            self.accounts.limit_cpu(share)
+
     async def freeze(self) -> None:
         """Stop its processes where they stand."""
         assert self.accounts is not None
@@ -125,7 +132,7 @@ class ProcessSandbox:
             sandboxes.hierarchy,
             setting.name,
             memory_bytes=(function.memory_mb + files_mb) * MB,
-            cpu_share=cpu_share(function.memory_mb),
+            cpu_share=setting.cpu_share,
             processes=sandboxes.limits.processes,
         )
 

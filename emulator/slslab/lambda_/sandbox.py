@@ -20,13 +20,14 @@ from slslab.lambda_.packages import Image
 class Setting:
     """What one sandbox is started with.
 
-    `home` is a directory of its own, which holds `clock`; `variables` are the environment variables that do not depend
+    `cpu_share` is how many processors its initialisation may use. `home` is a directory of its own, which holds `clock`; `variables` are the environment variables that do not depend
     on the kind of sandbox; `log` receives what the function writes, `trace` the frames of its trace.
     """
 
     name: str
     number: int
     function: Function
+    cpu_share: float
     home: Path
     variables: Mapping[str, str]
     processors: tuple[int, ...]
@@ -69,6 +70,9 @@ class Sandbox(Protocol):
 
     def drain(self) -> None:
         """Read what it has written until now."""
+
+    async def limit_cpu(self, share: float) -> None:
+        """Allow its processes so many processors from now on."""
 
     async def freeze(self) -> None:
         """Stop its processes where they stand."""

@@ -161,7 +161,8 @@ class Pool:
             track.memory_mb / compute.vcpu_mb.value, track.memory_mb, self._profile, (compute.speed.value,) * 2
         )
         ready = now + functions.cold_ns(track.package)
-        inited = environment.compute(ready, track.init_cpu_ns, False) + to_ns(functions.init_wait_ms)
+        # Init has at least one vCPU, and runs on one thread.
+        inited = ready + round(track.init_cpu_ns / compute.speed.value) + to_ns(functions.init_wait_ms)
         return Lease(environment, inited + self._warm_ns, inited - ready, True)
 
     def give_back(self, function: str, when: int, environment: Environment) -> None:
