@@ -3,8 +3,8 @@
 It is *measured*: the kernel reports for each thread how long it was runnable without a processor (`schedstat`) and how
 much of that was due to the environment's own CPU quota (`cpu.stat`); the rest is due to the host. One thing must be
 added. An environment that a busy host slows down uses less than its share, so its quota never holds it back as Lambda's
-would. The clock therefore simulates the quota (a bucket of one period's share that refills with Lambda time) and adds the
-throttling that the host hid. On an idle host the kernel enforces the same quota and the addition is zero.
+would. The clock therefore simulates the quota (a bucket of one period's share that refills with Lambda time) and adds
+the throttling that the host hid. On an idle host the kernel enforces the same quota and the addition is zero.
 """
 
 from slslab.aws.limits import QUOTA_PERIOD_NS

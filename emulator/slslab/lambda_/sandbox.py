@@ -20,8 +20,9 @@ from slslab.lambda_.packages import Image
 class Setting:
     """What one sandbox is started with.
 
-    `cpu_share` is how many processors its initialisation may use. `home` is a directory of its own, which holds `clock`; `variables` are the environment variables that do not depend
-    on the kind of sandbox; `log` receives what the function writes, `trace` the frames of its trace.
+    `cpu_share` is how many processors its initialisation may use. `home` is a directory of its own, which holds
+    `clock`; `variables` are the environment variables that do not depend on the kind of sandbox; `log` receives what
+    the function writes, `trace` the frames of its trace.
     """
 
     name: str

@@ -7,18 +7,17 @@ from dataclasses import fields
 
 import pytest
 
-from slslab.aws.limits import Basis, Limits, Range, bases, lambda_limits
+from slslab.aws.limits import Basis, Limits, Range, bases, init_share, lambda_limits
 
 
 def test_every_limit_has_a_source_and_a_basis() -> None:
     sources = bases()
     assert sources.keys() == {field.name for field in fields(Limits)} - {"version"}
     for name, basis in sources.items():
-        assert basis.basis in ("documented", "assumed"), name
-        assert basis.source.startswith(
-            ("https://docs.aws.amazon.com/lambda/", "https://docs.aws.amazon.com/step-functions/")
-        )
-        assert basis.note or basis.basis == "documented", f"{name}: what is assumed says why"
+        assert basis.basis in ("documented", "measured", "assumed"), name
+        of_aws = ("https://docs.aws.amazon.com/lambda/", "https://docs.aws.amazon.com/step-functions/")
+        assert basis.source.startswith("https://" if basis.basis == "measured" else of_aws), name
+        assert basis.note or basis.basis == "documented", f"{name}: what is assumed says why, what is measured how"
     timeouts = "https://docs.aws.amazon.com/lambda/latest/dg/configuration-timeout.html"
     assert sources["timeout_s"] == Basis("documented", timeouts, "")
     assert sources["retry_after_s"].note == "the header Retry-After is documented, its value is not"
@@ -26,7 +25,7 @@ def test_every_limit_has_a_source_and_a_basis() -> None:
 
 def test_the_limits_are_those_that_aws_documents() -> None:
     limits: Limits = lambda_limits.__wrapped__()  # read afresh: what everybody else reads was read once and kept
-    assert limits.version == "2026-11-23.1"
+    assert limits.version == "2026-11-28.1"
     assert limits.memory_mb == Range(128, 10_240, 128)
     assert limits.timeout_s == Range(1, 900, 3)
     assert limits.ephemeral_mb == Range(512, 10_240, 512)
@@ -62,6 +61,12 @@ def test_the_limits_are_those_that_aws_documents() -> None:
     assert {name: getattr(limits, name) for name in documented} == documented
 
 
+def test_init_has_a_whole_processor_whatever_the_memory_size() -> None:
+    limits = lambda_limits()
+    assert (limits.quota_period_ms, limits.init_vcpus) == (20, 1)
+    assert [init_share(size) for size in (128, 1769, 3538)] == [1.0, 1.0, 2.0]
+
+
 @pytest.mark.parametrize(
     ("memory_mb", "cores"), [(128, 2), (3008, 2), (3009, 3), (5307, 3), (5308, 4), (7077, 5), (8845, 5), (10_240, 6)]
 )
@@ -80,7 +85,7 @@ def test_an_account_may_have_other_limits_but_no_others() -> None:
 def test_the_command_prints_them() -> None:
     command = [sys.executable, "-m", "slslab", "limits"]
     document = json.loads(subprocess.check_output([*command, "--json"], text=True))
-    assert document["version"] == "2026-11-23.1"
+    assert document["version"] == "2026-11-28.1"
     assert document["limits"]["account_concurrency"]["value"] == 1000
     assert document["limits"]["memory_mb"]["value"] == {"minimum": 128, "maximum": 10_240, "default": 128}
     table = subprocess.check_output(command, text=True)
