@@ -23,7 +23,7 @@ class Environment:
     def __init__(self, share: float, memory_mb: int, profile: Profile, speeds: tuple[float, ...]) -> None:
         """`speeds` are those of ordinary and of parallel work; an infinite share is that of a machine of its own."""
         self.period_ns = to_ns(profile.compute.period_ms)
-        self.quota = round(share * self.period_ns) if math.isfinite(share) else 0
+        self.limit_cpu(share)
         self.threads = thread_count(memory_mb)
         self.speed = speeds
         self.serial = 1.0 - profile.compute.parallel.value
@@ -33,6 +33,10 @@ class Environment:
         self.network = profile.functions.network if math.isfinite(share) else None
         # By direction, bytes that may still be moved at once, and since when (ns).
         self.buckets: dict[bool, tuple[float, int]] = {}
+
+    def limit_cpu(self, share: float) -> None:
+        """Allow so many processors from now on."""
+        self.quota = round(share * self.period_ns) if math.isfinite(share) else 0
 
     def transfer(self, now: int, size: int, sends: bool, least_ns: int) -> int:
         """Return how long it takes to move `size` bytes, begun at `now`, if the connection takes `least_ns`."""
@@ -157,12 +161,12 @@ class Pool:
         self._started[track.name] = max(allowed, now - self._burst_ns)
         self.free -= 1
         compute, functions = self._profile.compute, self._profile.functions
-        environment = Environment(
-            track.memory_mb / compute.vcpu_mb.value, track.memory_mb, self._profile, (compute.speed.value,) * 2
-        )
+        share = track.memory_mb / compute.vcpu_mb.value
+        init_share = max(share, compute.init_vcpus.value) if compute.init_vcpus else share
+        environment = Environment(init_share, track.memory_mb, self._profile, (compute.speed.value,) * 2)
         ready = now + functions.cold_ns(track.package)
-        # Init has at least one vCPU, and runs on one thread.
-        inited = ready + round(track.init_cpu_ns / compute.speed.value) + to_ns(functions.init_wait_ms)
+        inited = environment.compute(ready, track.init_cpu_ns, False) + to_ns(functions.init_wait_ms)
+        environment.limit_cpu(share)
         return Lease(environment, inited + self._warm_ns, inited - ready, True)
 
     def give_back(self, function: str, when: int, environment: Environment) -> None:

@@ -117,7 +117,8 @@ class Compute(_Entry):
 
     `speed` is their speed as a multiple of the recording host's: CPU seconds are divided by it. `parallel` is the share
     of a training step that runs on several threads at once (Amdahl's law). The CPU share is enforced by `period_ms`: a
-    function that has used its share of a period waits for the next one. `vcpu_mb` is the memory size of one vCPU.
+    function that has used its share of a period waits for the next one. `vcpu_mb` is the memory size of one vCPU. Init
+    has at least `init_vcpus`, whatever the memory size; without that figure it has the memory size's share.
     `arm_speed` is the speed of arm64 as a multiple of x86-64's at the same memory size; a profile without it cannot
     model arm64.
     """
@@ -126,6 +127,7 @@ class Compute(_Entry):
     parallel: Share
     period_ms: Positive
     vcpu_mb: Positive
+    init_vcpus: Positive | None = None
     arm_speed: Positive | None = None
 
 
