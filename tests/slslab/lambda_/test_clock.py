@@ -159,8 +159,8 @@ def test_in_an_interval_of_several_periods_no_more_is_hidden_than_the_host_held_
 def test_a_quota_that_nobody_has_used_yet_hides_nothing() -> None:
     """The bucket is full at first, as Lambda's is: a short burst above the share is not throttled."""
     clock = LambdaClock(0.25, Sample(0, 0, 0, {}))
-    sample = Sample(20_000_000, 10_000_000, 0, {1: ThreadTimes(10_000_000, 10_000_000)})
-    assert advance(clock, sample) == (10_000_000, 10_000_000)
+    sample = Sample(10_000_000, 5_000_000, 0, {1: ThreadTimes(5_000_000, 5_000_000)})
+    assert advance(clock, sample) == (5_000_000, 5_000_000)
 
 
 def test_a_quota_used_to_its_last_nanosecond_owes_nothing() -> None:
