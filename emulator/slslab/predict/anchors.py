@@ -162,27 +162,26 @@ class Anchors(_Entry):
     def deviation(self, kind: Kind) -> float:
         """Return how uncertain the constant of a kind is: the standard deviation of its logarithm, without the year.
 
-        It is the largest of three: what the file states, half the distance between anchors of the kind, and half the
-        distance to the neighbouring kind. More anchors never make it smaller.
+        It is the largest of three: what the file states, half the distance between the kind's anchors, and half the
+        distance to the middle of the neighbouring kind. More anchors never make it smaller.
         """
         described = self.kinds[kind]
-        own = self.constants(kind)
-        near = [abs(math.log(a / b)) for a in own for b in (*own, *self.constants(described.neighbour))]
-        return max(described.deviation, max(near) / 2 / Z80)
+        middle, half = envelope(self.constants(kind))
+        neighbour, _ = envelope(self.constants(described.neighbour))
+        return max(described.deviation, half, envelope([middle, neighbour])[1])
 
     def arm64(self, kind: Kind) -> tuple[float, float]:
-        """Return arm64's seconds ÷ x86_64's for a kind, and its deviation where no anchor of the kind knows it.
+        """Return arm64's seconds ÷ x86_64's for a kind, and the deviation that holds the ratios of all its anchors.
 
-        Then it is the middle of the other kinds' ratios, and the deviation reaches to all of them and to 1.
+        For a kind without an anchor on arm64, all anchors' ratios and 1 count.
         """
         ratios = {
-            anchor.kind: anchor.seconds["arm64"] / anchor.seconds["x86_64"]
-            for anchor in self.usable().values()
+            name: anchor.seconds["arm64"] / anchor.seconds["x86_64"]
+            for name, anchor in self.usable().items()
             if "arm64" in anchor.seconds
         }
-        if kind in ratios:
-            return ratios[kind], 0.0
-        return envelope([1.0, *ratios.values()])
+        own = [ratio for name, ratio in ratios.items() if self.anchors[name].kind == kind]
+        return envelope(own or [1.0, *ratios.values()])
 
 
 def envelope(values: list[float]) -> tuple[float, float]:

@@ -174,49 +174,58 @@ def make_processor(
     anchors = anchors or load_anchors()
     found: dict[Kind, Factor] = {}
     for kind in KINDS:
-        extra = anchors.host.torch if kind == "dense" else anchors.host.python if kind != "streaming" else 0.0
-        same = same_torch if kind == "dense" else same_python
-        if factor := _fit(kind, timings, 0.0 if same else extra, anchors):
+        same, extra = (same_torch, anchors.host.torch) if kind == "dense" else (same_python, anchors.host.python)
+        if factor := _fit(kind, timings, 0.0 if same or kind == "streaming" else extra, anchors):
             found[kind] = factor
     if not found:
         return UNANCHORED
-    middle, half = envelope([factor.value for factor in found.values()])
+    values = anchor_factors(timings, anchors)
+    middle, half = envelope(list(values.values()))
     own = max(factor.deviations["host"] for factor in found.values())
-    shared = max(math.hypot(*(factor.deviations[source] for source in SHARED)) for factor in found.values())
-    unknown = Factor(middle, {"anchors": max(half, shared), "year": 0.0, "host": own})
-    form: Form = "whole" if all(timing.form == "whole" for timing in timings.values()) else "short"
-    used = {n: anchor.year for n, anchor in anchors.usable().items() if anchor.kind in found}
+    unknown = Factor(middle, {"anchors": half, "year": 0.0, "host": own})
     absent = [kind for kind in KINDS if kind not in found]
-    missing = f"{anchors.missing} {' and '.join(absent).capitalize()} work was not measured here." if absent else ""
-    factors = {kind: found.get(kind, unknown) for kind in KINDS}
+    missing = f"{anchors.missing} {' and '.join(absent).capitalize()} work was not measured here."
     return Processor(
-        name, form, measured, anchors.version, factors, unknown, _arm64(anchors), used, missing or anchors.missing
+        name,
+        "short" if any(timing.form == "short" for timing in timings.values()) else "whole",
+        measured,
+        anchors.version,
+        {kind: found.get(kind, unknown) for kind in KINDS},
+        unknown,
+        _arm64(anchors),
+        {anchor: anchors.anchors[anchor].year for anchor in values},
+        missing if absent else anchors.missing,
     )
+
+
+def anchor_factors(timings: Mapping[str, Timing], anchors: Anchors) -> dict[str, float]:
+    """Return the factor that each anchor gives for itself; anchors that were not measured here are left out."""
+    factors = {}
+    for name, anchor in anchors.usable().items():
+        if ratios := _host_ratios(anchor.hosts, timings, anchors):
+            factors[name] = envelope(ratios)[0] * anchors.constant(name)
+    return factors
 
 
 def _fit(kind: Kind, timings: Mapping[str, Timing], extra: float, anchors: Anchors) -> Factor | None:
     """Return the factor of a kind; None if no workload of its anchors was measured here."""
-    values, own = [], [anchors.host.least, extra]
-    for name, anchor in anchors.usable().items():
-        ratios = host_ratios(anchor.hosts, timings, anchors) if anchor.kind == kind else []
-        if ratios:
-            middle, half = envelope(ratios)
-            values.append(middle * anchors.constant(name))
-            own.append(half)
-            own += [timings[workload].spread for workload in anchor.hosts if workload in timings]
-            if any(timings[workload].form == "short" for workload in anchor.hosts if workload in timings):
-                own.append(anchors.host.short)
-    if not values:
+    factors = anchor_factors(timings, anchors)
+    names = [name for name in factors if anchors.anchors[name].kind == kind]
+    if not names:
         return None
+    workloads = sorted({workload for name in names for workload in anchors.anchors[name].hosts} & set(timings))
+    _, disagreement = envelope(_host_ratios(workloads, timings, anchors))
+    spread = max(timings[workload].spread for workload in workloads)
+    short = anchors.host.short if any(timings[workload].form == "short" for workload in workloads) else 0.0
     deviations: dict[Source, float] = {
         "anchors": anchors.deviation(kind),
         "year": anchors.kinds[kind].year_deviation,
-        "host": math.hypot(*own),
+        "host": math.hypot(anchors.host.least, disagreement, spread, short, extra),
     }
-    return Factor(envelope(values)[0], deviations)
+    return Factor(envelope([factors[name] for name in names])[0], deviations)
 
 
-def host_ratios(workloads: Sequence[str], timings: Mapping[str, Timing], anchors: Anchors) -> list[float]:
+def _host_ratios(workloads: Sequence[str], timings: Mapping[str, Timing], anchors: Anchors) -> list[float]:
     """Return the reference machine's seconds ÷ this host's, for those workloads that were measured."""
     return [
         anchors.workloads[workload].seconds(timings[workload].form) / timings[workload].least
