@@ -129,7 +129,7 @@ def with_network(profile: Profile, network: Profile) -> Profile:
         update={
             "name": f"{profile.name} with the network of {network.name}",
             "channels": network.channels,
-            "transition_ms": network.transition_ms,
+            **{name: getattr(network, name) for name in ("transition_ms", "task_ms", "task_ms_per_kb")},
         }
     )
 

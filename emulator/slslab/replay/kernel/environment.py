@@ -18,13 +18,17 @@ class Environment:
     of a machine of its own has no bound but the connections'.
     """
 
-    __slots__ = ("buckets", "network", "period", "period_ns", "quota", "seen", "serial", "speed", "threads", "used")
+    __slots__ = (
+        "buckets", "network", "period", "period_ns", "processors", "quota", "seen", "serial", "speed", "threads", "used"
+    )  # fmt: skip
 
     def __init__(self, share: float, memory_mb: int, profile: Profile, speeds: tuple[float, ...]) -> None:
         """`speeds` are those of ordinary and of parallel work; an infinite share is that of a machine of its own."""
         self.period_ns = to_ns(profile.compute.period_ms)
         self.quota = round(share * self.period_ns) if math.isfinite(share) else 0
         self.threads = thread_count(memory_mb)
+        # What was measured of threads was measured on Lambda.
+        self.processors = profile.compute.processors(self.threads) if math.isfinite(share) else self.threads
         self.speed = speeds
         self.serial = 1.0 - profile.compute.parallel.value
         self.seen: set[str] = set()
@@ -52,7 +56,7 @@ class Environment:
         if not parallel or self.threads == 1:
             return self._spend(now, work, 1)
         serial = round(work * self.serial)
-        return self._spend(self._spend(now, serial, 1), work - serial, self.threads)
+        return self._spend(self._spend(now, serial, 1), work - serial, self.processors)
 
     def repeat(self, now: int, cpu_ns: int, pause_ns: int, until: int) -> tuple[int, int]:
         """Repeat work of `cpu_ns` followed by a pause as long as it begins before `until`; return when the next
@@ -72,9 +76,9 @@ class Environment:
             times += 1
         return now, times
 
-    def _spend(self, now: int, work: int, rate: int) -> int:
+    def _spend(self, now: int, work: int, rate: float) -> int:
         if not self.quota or self.quota >= rate * self.period_ns:
-            return now + -(-work // rate)
+            return now + int(-(-work // rate))
         while work > 0:
             period = now // self.period_ns
             if period != self.period:
@@ -85,10 +89,10 @@ class Environment:
                     work -= whole * self.quota
                     self.period += whole
             end = (self.period + 1) * self.period_ns
-            able = min(self.quota - self.used, (end - now) * rate)
+            able = min(self.quota - self.used, int((end - now) * rate))
             if work <= able:
                 self.used += work
-                return now + -(-work // rate)
+                return now + int(-(-work // rate))
             self.used += able
             work -= able
             now = end
@@ -162,7 +166,7 @@ class Pool:
         )
         ready = now + functions.cold_ns(track.package)
         # Init has at least one vCPU, and runs on one thread.
-        inited = ready + round(track.init_cpu_ns / compute.speed.value) + to_ns(functions.init_wait_ms)
+        inited = ready + round(track.init_cpu_ns / compute.speed.value) + functions.init_wait_ns(track.package)
         return Lease(environment, inited + self._warm_ns, inited - ready, True)
 
     def give_back(self, function: str, when: int, environment: Environment) -> None:

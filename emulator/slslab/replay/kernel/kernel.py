@@ -79,6 +79,9 @@ class _Kernel:
         # By function, a heap of the tracks that wait until another environment may start.
         self.ramps: dict[str, list[int]] = {}
         self.transition_ns = to_ns(profile.transition_ms)
+        self.task_ns = to_ns(profile.task_ms)
+        # Milliseconds for 10³ bytes are microseconds per byte.
+        self.task_ns_per_byte = 1e3 * profile.task_ms_per_kb.value if profile.task_ms_per_kb else 0.0
         # Events: a time and a track, or NEVER for an environment that becomes free.
         self.heap: list[tuple[int, int]] = [(0, index) for index in range(len(self.states))]
 
@@ -259,7 +262,7 @@ class _Kernel:
         if step.polling and cost is not None:
             start, polls = self._poll(state, step, begin, opened)
         if step.op == TRANSITION:
-            end = start + self.transition_ns
+            end = start + self.transition_ns + self._task(step)
         elif cost is None:
             end = self._compute(state, start, step.cpu_ns, step.parallel)
         elif step.requests <= 1 or opened <= begin:
@@ -275,6 +278,10 @@ class _Kernel:
         # A request takes effect half-way: its answer is on the way back when others see what it did.
         self._signal(step.opens, end - cost.half if cost is not None else end, state.last)
         return end
+
+    def _task(self, step: Step) -> int:
+        """Return what a transition takes in addition if it invokes functions, ns; those of branches begin together."""
+        return self.task_ns + round(self.task_ns_per_byte * step.bytes / max(1, step.requests)) if step.opens else 0
 
     def _opener(self, gates: tuple[int, ...]) -> int:
         """Return the entry that opened the last of these gates."""

@@ -119,7 +119,8 @@ class Compute(_Entry):
     of a training step that runs on several threads at once (Amdahl's law). The CPU share is enforced by `period_ms`: a
     function that has used its share of a period waits for the next one. `vcpu_mb` is the memory size of one vCPU.
     `arm_speed` is the speed of arm64 as a multiple of x86-64's at the same memory size; a profile without it cannot
-    model arm64.
+    model arm64. `further_thread` is what each thread of a function beyond the first adds, as a share of a processor:
+    with 0.9, two threads get at most 1.9 processors, whatever their CPU share. Without it each adds a whole one.
     """
 
     speed: Positive
@@ -127,6 +128,11 @@ class Compute(_Entry):
     period_ms: Positive
     vcpu_mb: Positive
     arm_speed: Positive | None = None
+    further_thread: Share | None = None
+
+    def processors(self, threads: int) -> float:
+        """Return how many processors a function's threads get at most, if its CPU share allows it."""
+        return threads if self.further_thread is None else 1 + (threads - 1) * self.further_thread.value
 
 
 class Network(_Entry):
@@ -143,14 +149,16 @@ class Functions(_Entry):
     """Lambda: what lies around a handler.
 
     A cold start takes `cold_zip_ms` or `cold_image_ms` before init, which is not billed, and then init's own CPU
-    seconds and `init_wait_ms`, the time that init waits beside them while its code is read from a store (without it:
-    0). `warm_ms` is from acceptance to the handler. `concurrency` environments may be busy at once; of each function
-    `burst` may start at once and `ramp_per_s` more each second. Without `network` only connections have a bandwidth.
+    seconds and `init_wait_ms`, the time that init also waits while its code is read from a store (without it: 0).
+    `init_wait_image_ms` is that time for a container image, if it differs. `warm_ms` is from acceptance to the handler.
+    `concurrency` environments may be busy at once; of each function `burst` may start at once and `ramp_per_s` more
+    each second. Without `network` only connections have a bandwidth.
     """
 
     cold_zip_ms: Figure
     cold_image_ms: Figure
     init_wait_ms: Figure | None = None
+    init_wait_image_ms: Figure | None = None
     warm_ms: Figure
     concurrency: Count
     burst: Count
@@ -160,6 +168,10 @@ class Functions(_Entry):
     def cold_ns(self, package: Literal["zip", "image"]) -> int:
         """Return what a cold start takes before init, ns."""
         return to_ns(self.cold_zip_ms if package == "zip" else self.cold_image_ms)
+
+    def init_wait_ns(self, package: Literal["zip", "image"]) -> int:
+        """Return what init takes in addition to its CPU time, ns."""
+        return to_ns((package == "image" and self.init_wait_image_ms) or self.init_wait_ms)
 
 
 class Instances(_Entry):
@@ -174,7 +186,11 @@ class Instances(_Entry):
 
 
 class Profile(_Entry):
-    """A platform."""
+    """A platform.
+
+    Each state of a state machine takes `transition_ms`. A Task that invokes a function takes `task_ms` in addition, and
+    `task_ms_per_kb` for each 10³ bytes of its input; both are 0 where a profile lacks them.
+    """
 
     schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
     name: str
@@ -183,6 +199,8 @@ class Profile(_Entry):
     compute: Compute
     functions: Functions
     transition_ms: Figure
+    task_ms: Figure | None = None
+    task_ms_per_kb: Figure | None = None
     channels: dict[str, Channel]
     instances: dict[str, Instances] = {}
 

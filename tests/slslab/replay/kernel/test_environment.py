@@ -8,6 +8,8 @@ from tests.slslab.replay.small_programs import MS
 
 from slslab.replay.kernel.environment import Environment, Lease, Pool
 from slslab.replay.kernel.program import Track
+from slslab.replay.profiles import DEFAULT_PROFILE
+from slslab.replay.profiles.profile import Figure, load_profile
 from slslab_workers.plan import VCPU_MB
 
 
@@ -57,6 +59,49 @@ def test_several_threads_share_what_runs_in_parallel(share: float, parallel: flo
     assert environment(share, parallel).compute(0, cpu_ms * MS, True) == end_ms * MS
     if share == 2.0:
         assert environment(share, parallel).compute(0, cpu_ms * MS, False) == cpu_ms * MS
+
+
+# Seconds of 200 pbkdf2, one process at a time and two: jvroig/AWS-Experiments-Lambda-Multithreading, December 2022.
+@pytest.mark.parametrize(
+    ("memory_mb", "one_s", "two_s", "fitted"),
+    [
+        (2048, 12.88, 11.03, False),
+        (2816, 12.81, 8.13, False),
+        (3072, 12.70, 7.57, False),
+        (4096, 12.63, 6.79, True),
+        (5376, 12.79, 6.54, True),
+        (7168, 12.93, 6.58, True),
+        (8960, 12.67, 6.75, True),
+        (10240, 13.32, 6.57, True),
+    ],
+)
+def test_two_processes_get_as_much_of_lambda_s_processors_as_was_measured(
+    memory_mb: int, one_s: float, two_s: float, fitted: bool
+) -> None:
+    profile = load_profile(DEFAULT_PROFILE)
+    whole = profile.compute.parallel.model_copy(update={"value": 1.0})
+    profile = profile.model_copy(update={"compute": profile.compute.model_copy(update={"parallel": whole})})
+    # At this size a function has two threads; the share is that of the size of the row.
+    function = Environment(memory_mb / VCPU_MB, 2 * VCPU_MB, profile, (1.0, 1.0))
+    took_s = function.compute(0, round(one_s * 1e9), True) / 1e9
+    assert took_s == pytest.approx(two_s, rel=0.05 if fitted else 0.04)
+    # One process has a whole processor.
+    assert function.compute(0, MS, False) == MS
+
+
+def test_each_thread_beyond_the_first_adds_a_part_of_a_processor() -> None:
+    profile = platform()
+    figure = Figure(value=0.9, status="assumed", source="made up for a test")
+    profile = profile.model_copy(update={"compute": profile.compute.model_copy(update={"further_thread": figure})})
+
+    def took_ms(share: float, threads: int, cpu_ms: int) -> float:
+        return Environment(share, threads * VCPU_MB, profile, (1.0, 1.0)).compute(0, cpu_ms * MS, True) / MS
+
+    assert [took_ms(2.0, 2, 190), took_ms(6.0, 6, 550)] == pytest.approx([100, 100])
+    # The CPU share is what two threads lack: 150 ms in 78.9 ms of each period, and the last 95 ms in 50 ms.
+    assert [took_ms(1.5, 2, 150), took_ms(1.5, 2, 245)] == pytest.approx([150 / 1.9, 150])
+    # A machine of its own isn't Lambda's.
+    assert took_ms(math.inf, 2, 200) == 100
 
 
 def test_speed_divides_cpu_seconds() -> None:
