@@ -180,14 +180,15 @@ def fit_reports(
     )
     after = _medians(program, function, profile)
     if real[1] is not None and after[1] is not None:
-        earlier = profile.functions.init_wait_ms
-        wait = max(0.0, real[1] - after[1] + (earlier.value if earlier else 0.0))
+        # The lines' init takes the place of what the base says of either package.
+        base_functions = profile.functions.model_copy(update={"init_wait_ms": None, "init_wait_image_ms": None})
+        spent_ms = _medians(program, function, profile.model_copy(update={"functions": base_functions}))[1] or 0.0
         figure = Figure(
-            value=round(wait, 2), status="measured", source=f"{source}: median of {counted(len(colds), 'cold start')}"
+            value=round(max(0.0, real[1] - spent_ms), 2),
+            status="measured",
+            source=f"{source}: median of {counted(len(colds), 'cold start')}",
         )
-        profile = profile.model_copy(
-            update={"functions": profile.functions.model_copy(update={"init_wait_ms": figure})}
-        )
+        profile = profile.model_copy(update={"functions": base_functions.model_copy(update={"init_wait_ms": figure})})
         after = _medians(program, function, profile)
     profile = profile.model_copy(
         update={

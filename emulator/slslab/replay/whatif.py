@@ -17,7 +17,7 @@ from slslab.replay.kernel.program import Program, Track
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.measured import Measured
 from slslab.replay.outcome import Outcome, outcome
-from slslab.replay.profiles.profile import Figure, Profile, with_speed
+from slslab.replay.profiles.profile import Figure, Profile
 from slslab.replay.programs.scaling import generate
 from slslab_workers.plan import thread_count
 
@@ -129,7 +129,7 @@ def with_network(profile: Profile, network: Profile) -> Profile:
         update={
             "name": f"{profile.name} with the network of {network.name}",
             "channels": network.channels,
-            "transition_ms": network.transition_ms,
+            **{name: getattr(network, name) for name in ("transition_ms", "task_ms", "task_ms_per_kb")},
         }
     )
 
@@ -146,8 +146,14 @@ def with_arch(profile: Profile, recorded: str, arch: str) -> Profile:
         raise RequestError(
             f"The profile {profile.name} does not say how fast arm64 is.", "add [compute.arm_speed] to it."
         )
-    speed = profile.compute.speed.value * (arm.value if arch == "arm64" else 1 / arm.value)
-    return with_speed(profile, Figure(value=speed, status=arm.status, source=f"speed, on {arch}: {arm.source}"))
+    factor, compute = arm.value if arch == "arm64" else 1 / arm.value, profile.compute
+
+    def on_arch(speed: Figure) -> Figure:
+        return Figure(value=speed.value * factor, status=arm.status, source=f"speed, on {arch}: {arm.source}")
+
+    kinds = {kind: on_arch(speed) for kind, speed in compute.kinds.items()}
+    changed = compute.model_copy(update={"speed": on_arch(compute.speed), "kinds": kinds})
+    return profile.model_copy(update={"compute": changed})
 
 
 def with_concurrency(profile: Profile, concurrency: int) -> Profile:

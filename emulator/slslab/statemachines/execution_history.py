@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from slslab.statemachines import ATTEMPTS, ENTERED
-from slslab.statemachines.history import EXITED, STATUSES, Transition
+from slslab.statemachines.history import EXITED, STATUSES, Transition, entered
 
 FAILED = ("Failed", "TimedOut")
 SCHEDULED = "lambdaFunctionScheduledEventDetails"
@@ -25,16 +25,16 @@ def read_transitions(history: Iterable[Mapping[str, Any]], clock: Callable[[date
     transitions: list[Transition] = []
     ended = 0
 
-    def begin(entry: int, state: str, now: int) -> None:
-        latest[entry] = Transition(state, now)
-        transitions.append(latest[entry])
+    def begin(entry: int, transition: Transition) -> None:
+        latest[entry] = transition
+        transitions.append(transition)
 
     for number, event in sorted(events.items()):
         kind, now = event["type"], clock(event["timestamp"])
         ended = max(ended, now)
         if kind.endswith(ENTERED):
             entries[number] = number
-            begin(number, event["stateEnteredEventDetails"]["name"], now)
+            begin(number, entered(event, now))
             continue
         entry = entries.get(int(event["previousEventId"]))
         if kind.endswith(EXITED):
@@ -46,7 +46,7 @@ def read_transitions(history: Iterable[Mapping[str, Any]], clock: Callable[[date
             continue
         if kind in ATTEMPTS:
             if entry in attempted:
-                begin(entry, latest[entry].state, now)
+                begin(entry, Transition(latest[entry].state, now, latest[entry].input_bytes))
             attempted.add(entry)
             arn = event.get(SCHEDULED, {}).get("resource", "")
             latest[entry].function = arn.partition(":function:")[2].partition(":")[0]

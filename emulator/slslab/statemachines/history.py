@@ -29,6 +29,7 @@ class Transition:
 
     state: str
     start_ns: int
+    input_bytes: int
     end_ns: int = 0
     attempted: bool = False
     failed: bool = False
@@ -125,7 +126,9 @@ class History:
                 return
             if transition.attempted:
                 self._record(transition)
-                transition = self._open[context] = Transition(transition.state, time.monotonic_ns())
+                transition = self._open[context] = Transition(
+                    transition.state, time.monotonic_ns(), transition.input_bytes
+                )
             transition.attempted = True
 
     def attempt_failed(self, context: Any) -> None:
@@ -155,7 +158,7 @@ class History:
             details = {"stateEnteredEventDetails": {**details["stateEnteredEventDetails"], "input": given}}
         number = self._add(kind, details, context.source_event_id)
         if kind.endswith(ENTERED):
-            self._open[context] = Transition(details["stateEnteredEventDetails"]["name"], time.monotonic_ns())
+            self._open[context] = entered(details, time.monotonic_ns())
             self._entries[context] = number
         # Events of an attempt have a context of their own, and follow an event of the state's.
         self._states[number] = context if context in self._open else self._states.get(context.source_event_id)
@@ -185,6 +188,13 @@ class History:
         self._open.clear()
 
 
+def entered(event: Mapping[str, Any], now: int) -> Transition:
+    """Return the first attempt at a state, by the event of its entry."""
+    details = event["stateEnteredEventDetails"]
+    # GetExecutionHistory leaves out an input if it is asked to.
+    return Transition(details["name"], now, len(details.get("input", "").encode()))
+
+
 def _without_data(event: Mapping[str, Any]) -> dict[str, Any]:
     return {
         key: {k: v for k, v in value.items() if k not in DATA} if isinstance(value, dict) else value
@@ -201,6 +211,7 @@ def transition_event(execution: str, document: Any, transition: Transition) -> d
         start_ns=transition.start_ns,
         end_ns=transition.end_ns,
         requests=1,
+        bytes=transition.input_bytes,
         resource=f"{execution}/{transition.state}",
         overhead=False,
         failed=transition.failed,

@@ -486,6 +486,13 @@ def test_transitions_stand_in_the_trace_with_their_invocations(
     ]
     assert {(event["op"], event["worker"], event["epoch"]) for event in own()} == {("transition", 2, 3)}
     assert [bool(event["invocation"]) for event in own()] == [False, True, True]
+    # The input of the state that was entered, of a repeated attempt, too.
+    inputs = [
+        event["stateEnteredEventDetails"]["input"]
+        for event in history(small_client, execution)
+        if "stateEnteredEventDetails" in event
+    ]
+    assert [event["bytes"] for event in own()] == [len(inputs[number].encode()) for number in (0, 1, 1)]
     with TraceWriter(tmp_path / "trace.jsonl", "run") as writer:
         for event in own():
             writer.write(event)

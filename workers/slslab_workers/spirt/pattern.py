@@ -101,7 +101,7 @@ def _states(batches: int) -> tuple[Part, ...]:
     once."""
     parts: list[Part] = []
     for state, function in STATES.items():
-        transition = Activity("transition", "other", makes=(_called(function),), protocol=True)
+        transition = Activity("transition", "other", bytes=None, makes=(_called(function),), protocol=True)
         if state == PARALLEL:
             parts += [replace(transition, makes=()), replace(transition, times=batches)]
         else:

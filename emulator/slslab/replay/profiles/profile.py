@@ -15,6 +15,7 @@ import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from slslab.errors import RequestError
+from slslab.predict.kinds import KINDS, Kind
 from slslab.toml_files import check_schema, read_toml, shown, validate
 
 PROFILES = Path(__file__).parent
@@ -115,20 +116,32 @@ class Channel(_Entry):
 class Compute(_Entry):
     """The platform's processors.
 
-    `speed` is their speed as a multiple of the recording host's: CPU seconds are divided by it. `parallel` is the share
+    `speed` is their speed as a multiple of the recording host's: CPU seconds are divided by it. `kinds` are the speeds
+    for kinds of work that were measured on both; the others have `speed`. `parallel` is the share
     of a training step that runs on several threads at once (Amdahl's law). The CPU share is enforced by `period_ms`: a
     function that has used its share of a period waits for the next one. `vcpu_mb` is the memory size of one vCPU. Init
     has at least `init_vcpus`, whatever the memory size; without that figure it has the memory size's share.
     `arm_speed` is the speed of arm64 as a multiple of x86-64's at the same memory size; a profile without it cannot
-    model arm64.
+    model arm64. `further_thread` is what each thread of a function beyond the first adds, as a share of a processor:
+    with 0.9, two threads get at most 1.9 processors, whatever their CPU share. Without it each adds a whole one.
     """
 
     speed: Positive
+    kinds: dict[Kind, Positive] = {}
     parallel: Share
     period_ms: Positive
     vcpu_mb: Positive
     init_vcpus: Positive | None = None
     arm_speed: Positive | None = None
+    further_thread: Share | None = None
+
+    def speeds(self) -> dict[Kind, float]:
+        """Return the speed of each kind of work."""
+        return {kind: self.kinds.get(kind, self.speed).value for kind in KINDS}
+
+    def processors(self, threads: int) -> float:
+        """Return how many processors a function's threads get at most, if its CPU share allows it."""
+        return threads if self.further_thread is None else 1 + (threads - 1) * self.further_thread.value
 
 
 class Network(_Entry):
@@ -145,14 +158,16 @@ class Functions(_Entry):
     """Lambda: what lies around a handler.
 
     A cold start takes `cold_zip_ms` or `cold_image_ms` before init, which is not billed, and then init's own CPU
-    seconds and `init_wait_ms`, the time that init waits beside them while its code is read from a store (without it:
-    0). `warm_ms` is from acceptance to the handler. `concurrency` environments may be busy at once; of each function
-    `burst` may start at once and `ramp_per_s` more each second. Without `network` only connections have a bandwidth.
+    seconds and `init_wait_ms`, the time that init also waits while its code is read from a store (without it: 0).
+    `init_wait_image_ms` is that time for a container image, if it differs. `warm_ms` is from acceptance to the handler.
+    `concurrency` environments may be busy at once; of each function `burst` may start at once and `ramp_per_s` more
+    each second. Without `network` only connections have a bandwidth.
     """
 
     cold_zip_ms: Figure
     cold_image_ms: Figure
     init_wait_ms: Figure | None = None
+    init_wait_image_ms: Figure | None = None
     warm_ms: Figure
     concurrency: Count
     burst: Count
@@ -162,6 +177,10 @@ class Functions(_Entry):
     def cold_ns(self, package: Literal["zip", "image"]) -> int:
         """Return what a cold start takes before init, ns."""
         return to_ns(self.cold_zip_ms if package == "zip" else self.cold_image_ms)
+
+    def init_wait_ns(self, package: Literal["zip", "image"]) -> int:
+        """Return what init takes in addition to its CPU time, ns."""
+        return to_ns((package == "image" and self.init_wait_image_ms) or self.init_wait_ms)
 
 
 class Instances(_Entry):
@@ -176,7 +195,11 @@ class Instances(_Entry):
 
 
 class Profile(_Entry):
-    """A platform."""
+    """A platform.
+
+    Each state of a state machine takes `transition_ms`. A Task that invokes a function takes `task_ms` in addition, and
+    `task_ms_per_kb` for each 10³ bytes of its input; both are 0 where a profile lacks them.
+    """
 
     schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
     name: str
@@ -185,6 +208,8 @@ class Profile(_Entry):
     compute: Compute
     functions: Functions
     transition_ms: Figure
+    task_ms: Figure | None = None
+    task_ms_per_kb: Figure | None = None
     channels: dict[str, Channel]
     instances: dict[str, Instances] = {}
 
@@ -220,8 +245,8 @@ class Profile(_Entry):
 
 
 def with_speed(profile: Profile, figure: Figure) -> Profile:
-    """Return the profile with functions on processors of this speed."""
-    return profile.model_copy(update={"compute": profile.compute.model_copy(update={"speed": figure})})
+    """Return the profile with functions on processors of this speed, whatever the kind of work."""
+    return profile.model_copy(update={"compute": profile.compute.model_copy(update={"speed": figure, "kinds": {}})})
 
 
 def figures(value: Any, entry: str = "") -> Iterator[tuple[str, Figure]]:

@@ -140,10 +140,12 @@ class _Reader:
         place = {"epoch": state["epoch"], "event": state["event"]}
         tasks = [e["invocation"] for e in (state, *inside) if e["invocation"] in self.records]
         begins = tuple(self.began[task] for task in tasks)
-        yield Step(TRANSITION, "other", requests=1, opens=() if inside else begins, **place)
+        opens = () if inside else begins
+        yield Step(TRANSITION, "other", requests=1, bytes=state["bytes"], opens=opens, **place)
         if inside:
             # The branches begin together.
-            yield Step(TRANSITION, "other", requests=len(inside), opens=begins, **place)
+            size = sum(event["bytes"] for event in inside)
+            yield Step(TRANSITION, "other", requests=len(inside), bytes=size, opens=begins, **place)
         if tasks:
             yield Step("join", "wait", awaits=tuple(self.ended[task] for task in tasks), **place)
 

@@ -2,6 +2,8 @@
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -12,7 +14,8 @@ from tests.slslab.replay.small_programs import MS, handing_over, programs
 from slslab.replay.kernel.kernel import ReplayError, play
 from slslab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab.replay.kernel.timeline import Timeline
-from slslab.replay.profiles.profile import Channel, Figure, Server, with_speed
+from slslab.replay.profiles import DEFAULT_PROFILE
+from slslab.replay.profiles.profile import Channel, Figure, Server, load_profile, with_speed
 
 # A cold start of the round platform: 100 ms before init, which takes none in these programs.
 COLD = 100
@@ -145,6 +148,58 @@ def test_a_state_machine_s_transitions_begin_its_invocations() -> None:
     timeline = play(program([execution, *branches], 1, 1, 1, 1), platform())
     # Two transitions of 30 ms each, however many branches; the longer one ends at 60 + 100 + 80 ms.
     assert timeline.calls[0].ended / MS == 240
+
+
+def test_a_task_takes_more_than_another_state_and_more_with_a_larger_input() -> None:
+    task = {"task_ms": Figure(value=70, status="assumed", source="made up for a test")}
+    task["task_ms_per_kb"] = task["task_ms"].model_copy(update={"value": 2})
+    steps = (
+        Step("transition", "other", requests=1, bytes=9_000),
+        # Two branches of 5,000 bytes each.
+        Step("transition", "other", requests=2, bytes=10_000, opens=(0,)),
+        Step("join", "wait", awaits=(1,)),
+        Step("transition", "other", requests=1, bytes=0, opens=(2,)),
+        Step("join", "wait", awaits=(3,)),
+    )
+    functions = [worker(0, compute(20), awaits=(gate,), opens=(gate + 1,)) for gate in (0, 2)]
+    timeline = play(
+        program([Track("peer", "execution", 0, steps), *functions], 1, 1, 1, 1),
+        platform(warm_ms=5).model_copy(update=task),
+    )
+    took = [end - start for op, _, start, end in spans(timeline, 0) if op == "transition"]
+    assert took == [30, 110, 100]
+
+
+def test_an_image_s_init_waits_as_long_as_its_profile_says() -> None:
+    functions = platform().functions
+    waits = {"init_wait_ms": functions.warm_ms.model_copy(update={"value": 3})}
+    track = replace(worker(0, compute(1)), init_cpu_ns=10 * MS)
+
+    def init_ms(package: Literal["zip", "image"]) -> float:
+        profile = platform().model_copy(update={"functions": functions.model_copy(update=waits)})
+        return play(program([replace(track, package=package)]), profile).calls[0].init_ns / MS
+
+    assert (init_ms("zip"), init_ms("image")) == (13, 13)
+    waits["init_wait_image_ms"] = functions.warm_ms.model_copy(update={"value": 8})
+    assert (init_ms("zip"), init_ms("image")) == (13, 18)
+
+
+def test_a_hop_of_a_warm_chain_takes_what_was_measured() -> None:
+    """SeBS-Flow, May 2024: medians of 160 ms with 32 bytes and of 194 ms with 16 KiB."""
+
+    def hop_ms(size: int) -> float:
+        steps = [
+            Step("transition", "other", requests=1, bytes=size, opens=(0,)),
+            Step("join", "wait", awaits=(1,)),
+            Step("transition", "other", requests=1, bytes=size, opens=(2,)),
+            Step("join", "wait", awaits=(3,)),
+        ]
+        chain = [worker(0, compute(20), awaits=(gate,), opens=(gate + 1,)) for gate in (0, 2)]
+        execution = Track("chain", "execution", 0, tuple(steps))
+        calls = play(program([execution, *chain], 1, 1, 1, 1), load_profile(DEFAULT_PROFILE)).calls
+        return (calls[2].began - calls[1].ended) / MS
+
+    assert [hop_ms(32), hop_ms(16_384)] == pytest.approx([160, 194], abs=0.2)
 
 
 def test_an_instance_boots_and_computes_at_its_own_speed() -> None:

@@ -3,6 +3,7 @@
 import re
 import tomllib
 from copy import deepcopy
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 import tomli_w
 
 from slslab.errors import RequestError
+from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import (
     PROFILES,
     Figure,
@@ -43,7 +45,8 @@ def write(document: dict[str, Any], directory: Path) -> Path:
 
 
 def test_the_built_in_profiles_are_these() -> None:
-    assert profile_names() == ("aws-us-east-1", "aws-us-east-1-2026", "lambdaml-2021")
+    assert profile_names() == ("aws-us-east-1", "aws-us-east-1-2026", "aws-us-east-1-2026-11", "lambdaml-2021")
+    assert DEFAULT_PROFILE in profile_names()
 
 
 @pytest.mark.parametrize("name", profile_names())
@@ -60,7 +63,9 @@ def test_a_built_in_profile_is_complete_and_every_figure_says_where_it_is_from(n
 
 def test_what_is_not_assumed_names_who_says_so() -> None:
     known = re.compile(
-        r"AWS|Redis|Cachee|Confluent|stopachka|Jiang|Lienart|pwrdrvr|slslab calibrate|this project", re.IGNORECASE
+        "AWS|Redis|Cachee|Confluent|stopachka|Jiang|Lienart|pwrdrvr|slslab calibrate|this project|SeBS-Flow"
+        "|maxday|PeterUlb",
+        re.IGNORECASE,
     )
     for name in profile_names():
         for entry, figure in figures(load_profile(name)):
@@ -86,6 +91,35 @@ def test_the_profile_of_lambdaml_differs_from_its_base_in_s3_and_memcached_alone
     put = load_profile("lambdaml-2021").operation("object.put")
     assert put.bandwidth_mb_s is not None
     assert (put.latency_ms.value, put.bandwidth_mb_s.value) == (80, 65)
+
+
+def test_the_default_profile_differs_from_its_base_in_the_missing_terms_alone() -> None:
+    base, own = (dict(figures(load_profile(name))) for name in ("aws-us-east-1-2026", DEFAULT_PROFILE))
+    assert base.keys() < own.keys()
+    assert {entry for entry in own if base.get(entry) != own[entry]} == {
+        "compute.init_vcpus",
+        "compute.further_thread",
+        "functions.cold_zip_ms",
+        "functions.init_wait_image_ms",
+        "task_ms",
+        "task_ms_per_kb",
+        "channels.dynamodb.operations.put.cpu_ms_per_mb",
+        "channels.dynamodb.operations.get.cpu_ms_per_mb",
+    }
+    for name in ("aws-us-east-1", "aws-us-east-1-2026", "lambdaml-2021"):
+        earlier = load_profile(name)
+        assert (earlier.task_ms, earlier.task_ms_per_kb, earlier.compute.further_thread) == (None, None, None)
+        assert earlier.functions.init_wait_image_ms is None
+
+
+def test_the_profiles_of_published_predictions_stay_byte_for_byte() -> None:
+    digests = {name: sha256((PROFILES / f"{name}.toml").read_bytes()).hexdigest()[:16] for name in profile_names()}
+    del digests[DEFAULT_PROFILE]
+    assert digests == {
+        "aws-us-east-1": "5561b6ab1dfd2025",
+        "aws-us-east-1-2026": "ad3b09ce873e1af5",
+        "lambdaml-2021": "a5684504c5140e72",
+    }
 
 
 def test_a_file_may_hold_what_differs_from_a_built_in_profile_and_a_figure_is_replaced_as_a_whole(
@@ -201,7 +235,7 @@ def test_a_profile_of_no_schema_of_no_toml_or_of_no_file_is_refused(document: di
         load_profile(tmp_path / "broken.toml")
     with pytest.raises(ProfileError, match="There is no profile 'mars'") as refused:
         load_profile("mars")
-    names = "aws-us-east-1, aws-us-east-1-2026, lambdaml-2021"
+    names = ", ".join(profile_names())
     assert refused.value.hint == f"name one of {names}, or give the path of a TOML file."
 
 
