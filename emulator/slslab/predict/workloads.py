@@ -59,7 +59,7 @@ def make_hash(size: int) -> Work:
 def make_sort(size: int) -> Work:
     """Make random integers, and sort them: an array to a list of objects and back."""
 
-    def work():
+    def work() -> None:
         draw = Random(1).getrandbits
         numbers = array("q", (draw(30) for _ in range(size)))
         array("q", sorted(numbers))
