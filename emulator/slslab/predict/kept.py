@@ -53,7 +53,7 @@ def describe(interpreter: str = sys.executable) -> str:
     if "cpu family" in cpu:
         name += f" (family {cpu['cpu family']}, model {cpu.get('model', '?')}, stepping {cpu.get('stepping', '?')})"
     packages = "".join(f", {package} {versions[package]}" for package in ("torch", "numpy") if versions[package])
-    return f"{name}, Python {versions['python']}, {versions['openssl'].rpartition(' ')[0] or 'no OpenSSL'}{packages}"
+    return f"{name}, Python {versions['python']}, {' '.join(versions['openssl'].split()[:2])}{packages}"
 
 
 @cache
