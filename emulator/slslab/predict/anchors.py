@@ -76,6 +76,7 @@ class KindOfWork(_Entry):
     measured. `neighbour` is the kind most like this one: the two kinds' anchors are predicted from each other.
     """
 
+    title: Text
     description: Text
     neighbour: Kind
     deviation: Deviation

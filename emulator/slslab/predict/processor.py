@@ -207,6 +207,22 @@ def anchor_factors(timings: Mapping[str, Timing], anchors: Anchors) -> dict[str,
     return factors
 
 
+def anchor_residuals(factors: Mapping[str, float], anchors: Anchors) -> dict[str, tuple[float, list[str]]]:
+    """Return what each anchor's time is off by when it is predicted from others, as a share, and from which.
+
+    The others are those of its kind; for the only anchor of a kind, those of the neighbouring kind.
+    """
+    residuals = {}
+    for name, factor in factors.items():
+        kind = anchors.anchors[name].kind
+        for other in (kind, anchors.kinds[kind].neighbour):
+            near = [near for near in factors if near != name and anchors.anchors[near].kind == other]
+            if near:
+                residuals[name] = envelope([factors[one] for one in near])[0] / factor - 1, near
+                break
+    return residuals
+
+
 def _fit(kind: Kind, timings: Mapping[str, Timing], extra: float, anchors: Anchors) -> Factor | None:
     """Return the factor of a kind; None if no workload of its anchors was measured here."""
     factors = anchor_factors(timings, anchors)

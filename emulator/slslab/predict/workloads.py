@@ -33,7 +33,6 @@ SIZES = {
     "hash": {"whole": 1000000, "short": 200000, "probe": 100000},
     "sort": {"whole": 13107200, "short": 1310720, "probe": 131072},
     "loop": {"whole": 200, "short": 100, "probe": 80},
-    "sorts": {"whole": 8000, "short": 8000, "probe": 8000},
     "floats": {"whole": 2621440, "short": 262144, "probe": 262144},
     "add": {"whole": 20, "short": 5, "probe": 5},
     "matmul": {"whole": 20, "short": 20, "probe": 20},
@@ -59,7 +58,7 @@ def make_hash(size: int) -> Work:
 def make_sort(size: int) -> Work:
     """Make random integers, and sort them: an array to a list of objects and back."""
 
-    def work():
+    def work() -> None:
         draw = Random(1).getrandbits
         numbers = array("q", (draw(30) for _ in range(size)))
         array("q", sorted(numbers))
@@ -80,65 +79,6 @@ def make_loop(size: int) -> Work:
                     product[i][j] += left[i][k] * right[k][j]
 
     return work, 1.0
-
-
-def make_sorts(size: int) -> Work:
-    """Make random integers and sort them by quicksort, merge sort and heap sort in Python, and by `sorted`."""
-    draw = Random(1).randint
-
-    def work() -> None:
-        numbers = [draw(1, 100000) for _ in range(size)]
-        assert quick_sort(numbers) == merge_sort(numbers) == heap_sort(numbers) == sorted(numbers)
-
-    return work, 1.0
-
-
-def quick_sort(values: list[int]) -> list[int]:
-    """Sort by the middle element, with three new lists in each call."""
-    if len(values) < 2:
-        return values
-    middle = values[len(values) // 2]
-    lower, higher = [value for value in values if value < middle], [value for value in values if value > middle]
-    return quick_sort(lower) + [value for value in values if value == middle] + quick_sort(higher)
-
-
-def merge_sort(values: list[int]) -> list[int]:
-    """Sort both halves and merge them."""
-    if len(values) < 2:
-        return values
-    left, right = merge_sort(values[: len(values) // 2]), merge_sort(values[len(values) // 2 :])
-    merged: list[int] = []
-    i = j = 0
-    while i < len(left) and j < len(right):
-        if left[i] <= right[j]:
-            merged.append(left[i])
-            i += 1
-        else:
-            merged.append(right[j])
-            j += 1
-    return merged + left[i:] + right[j:]
-
-
-def heap_sort(values: list[int]) -> list[int]:
-    """Sort by a heap, with a recursive call for each level that an element sinks."""
-    heap = values[:]
-
-    def sink(size: int, parent: int) -> None:
-        largest, left, right = parent, 2 * parent + 1, 2 * parent + 2
-        if left < size and heap[left] > heap[largest]:
-            largest = left
-        if right < size and heap[right] > heap[largest]:
-            largest = right
-        if largest != parent:
-            heap[parent], heap[largest] = heap[largest], heap[parent]
-            sink(size, largest)
-
-    for parent in range(len(heap) // 2 - 1, -1, -1):
-        sink(len(heap), parent)
-    for size in range(len(heap) - 1, 0, -1):
-        heap[0], heap[size] = heap[size], heap[0]
-        sink(size, 0)
-    return heap
 
 
 def make_floats(size: int) -> Work:
@@ -281,7 +221,6 @@ WORKLOADS = {
     "hash": make_hash,
     "sort": make_sort,
     "loop": make_loop,
-    "sorts": make_sorts,
     "floats": make_floats,
     "add": make_add,
     "matmul": make_matmul,
