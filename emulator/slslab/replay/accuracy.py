@@ -5,6 +5,7 @@ so that their squares add up.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from math import hypot
@@ -55,6 +56,35 @@ def _load(path: Path) -> Accuracy:
     document = read_toml(path, "accuracy file", (), RequestError)
     check_schema(document, SCHEMA, path, "accuracy file", RequestError)
     return validate(Accuracy, document, path, "accuracy file", RequestError)
+
+
+@dataclass(frozen=True)
+class MeanErrors:
+    """Mean absolute errors of seconds, billed seconds and cost; `profile` is None for one that nothing tested."""
+
+    replay: Mapping[str, float]
+    profile: Mapping[str, float] | None
+
+
+def mean_errors(profile: str, *, instances: bool) -> MeanErrors:
+    """Return the mean errors of the replay and of a profile.
+
+    The cost's error is that of billed seconds: what else is billed follows from them, or is a count of requests.
+    Instances are billed from launch to end, so that for them it is that of seconds. So it is for a profile that
+    predicted no costs.
+    """
+    accuracy = _load(FILE)
+    seconds = accuracy.seconds.mean
+    billed = seconds if instances else accuracy.billed_seconds.mean
+    errors = accuracy.profiles.get(profile)
+    if errors is None:
+        return MeanErrors(_by_figure(seconds, billed), None)
+    cost = errors.seconds if instances else errors.cost or errors.seconds
+    return MeanErrors(_by_figure(seconds, billed), _by_figure(errors.seconds.mean, cost.mean))
+
+
+def _by_figure(seconds: float, billed: float) -> dict[str, float]:
+    return {"seconds": seconds, "billed_seconds": billed, "cost": billed}
 
 
 def stated_error(profile: str, *, instances: bool) -> dict[str, Any]:

@@ -11,10 +11,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from slslab.billing.bill import Bill
 from slslab.predict.anchors import Z80
 from slslab.predict.kinds import KINDS, Kind
 from slslab.predict.processor import SHARED, UNANCHORED, Processor
 from slslab.replay.accuracy import mean_errors
+from slslab.replay.outcome import Outcome
 from slslab.replay.profiles.profile import Figure, Profile
 
 # Standard deviation ÷ mean absolute error of a normal distribution.
@@ -64,11 +66,14 @@ def read_uncertainty(document: Mapping[str, Any]) -> Uncertainty:
     return Uncertainty(document["shared"], document["own"])
 
 
-def ratio_range(
-    values: tuple[float, float], uncertainties: tuple[Uncertainty, Uncertainty]
-) -> tuple[float, float]:
+def ratio_range(values: tuple[float, float], uncertainties: tuple[Uncertainty, Uncertainty]) -> tuple[float, float]:
     """Return the 80 % range of the ratio of two figures."""
     return _range(values[0] / values[1], uncertainties[0].of_ratio(uncertainties[1]))
+
+
+def figures_of(played: Outcome, bill: Bill) -> dict[str, float]:
+    """Return the figures of a played run that have ranges: seconds, billed seconds and cost."""
+    return {"seconds": played.seconds, "billed_seconds": played.billed_seconds, "cost": float(bill.total)}
 
 
 def with_processor(profile: Profile, processor: Processor | None) -> Profile:
@@ -81,21 +86,18 @@ def with_processor(profile: Profile, processor: Processor | None) -> Profile:
     assert processor is not None
     anchors = ", ".join(f"{name} ({year})" for name, year in processor.anchors.items())
     source = f"slslab calibrate --processor ({processor.form}) on {processor.name}, {processor.measured}; {anchors}"
-    speeds = {
-        kind: Figure(value=1 / processor.factor(kind).value, status="fitted", source=source) for kind in KINDS
-    }
+    speeds = {kind: Figure(value=1 / processor.factor(kind).value, status="fitted", source=source) for kind in KINDS}
     return profile.model_copy(update={"compute": profile.compute.model_copy(update={"kinds": speeds})})
 
 
 def find_uncertainties(
-    play: Callable[[Profile], Figures], profile: Profile, processor: Processor | None
+    plain: Figures, play: Callable[[Profile], Figures], profile: Profile, processor: Processor | None, instances: bool
 ) -> dict[str, Uncertainty]:
-    """Return the uncertainty of every figure that `play` gives on a profile.
+    """Return the uncertainty of every figure in `plain`, which is what `play` gives on the profile.
 
-    `profile` already has the processor's speeds (`with_processor`).
+    The profile already has the processor's speeds (`with_processor`). `instances` tells whether instances are billed.
     """
-    plain = play(profile)
-    errors = mean_errors(profile.name)
+    errors = mean_errors(profile.name, instances=instances)
     shared: dict[str, dict[str, float]] = {name: {} for name in plain}
     host: dict[str, list[float]] = {name: [] for name in plain}
     for kind in KINDS if profile.compute.kinds or profile.compute.speed.status == "assumed" else ():
@@ -106,11 +108,12 @@ def find_uncertainties(
             common = math.hypot(*(factor.deviations[source] for source in SHARED))
             shared[name][f"{kind} work on Lambda"] = sensitivity * common
             host[name].append(sensitivity * factor.deviations["host"])
-    if errors.profile:
-        deviation = errors.profile * PER_MEAN_ERROR
+    if errors.profile is not None:
+        deviation = max(errors.profile.values()) * PER_MEAN_ERROR
         moved = play(_slower_platform(profile, math.exp(deviation)))
         for name, value in plain.items():
-            shared[name]["the profile's requests"] = _shift(moved[name], value)
+            sensitivity = _shift(moved[name], value) / deviation
+            shared[name]["the profile's requests"] = sensitivity * errors.profile[name] * PER_MEAN_ERROR
     return {
         name: Uncertainty(
             shared[name],
@@ -128,9 +131,7 @@ def _slower(profile: Profile, kind: Kind, deviation: float) -> Profile:
     compute = profile.compute
     speed = compute.kinds.get(kind, compute.speed)
     moved = speed.model_copy(update={"value": speed.value * math.exp(-deviation)})
-    return profile.model_copy(
-        update={"compute": compute.model_copy(update={"kinds": {**compute.kinds, kind: moved}})}
-    )
+    return profile.model_copy(update={"compute": compute.model_copy(update={"kinds": {**compute.kinds, kind: moved}})})
 
 
 def _slower_platform(profile: Profile, factor: float) -> Profile:
