@@ -91,7 +91,7 @@ def stated_error(profile: str, *, instances: bool) -> dict[str, Any]:
     """Return the error that stands beside a run's modelled figures, for its document (`StatedError`).
 
     That of billed seconds is the cost's, too: what else is billed follows from them, or is a count of requests.
-    Instances are billed from launch to end, so that for them it is that of seconds. So it is for a profile that
+    Instances are billed from launch to end, so that for them it is that of seconds, as it is for a profile that
     predicted no costs. Of a profile that nothing was compared with, the error is the replay's alone.
     """
     accuracy = _load(FILE)

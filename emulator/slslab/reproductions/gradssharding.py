@@ -336,7 +336,7 @@ def _bars(experiment: str, rows: Sequence[Compared], ours: str) -> dict[str, Any
 
 
 def _predicted_matrix(rows: Sequence[Compared]) -> dict[str, Any]:
-    """Return RQ3's predictions beside what was measured."""
+    """Return RQ3's predictions next to what was measured."""
     made = predictions()
     return {
         "title": f"RQ3: predicted on {made.date} (commit {made.commit[:7]}), and measured",
@@ -439,8 +439,8 @@ def _notes(document: Mapping[str, Any], fitted: Sequence[Compared]) -> Iterator[
         f"{max(sizes):.0%}), each left out of the fit {fmean(left_out):.0%} ({max(left_out):.0%})."
     )
     yield (
-        "RQ3's measurements were public when the predictions were made. Nobody looked at them before, which can only "
-        "be declared. Nothing is fitted to RQ3; a figure that is must be marked as fitted."
+        "RQ3's measurements were public when the predictions were made. They weren't looked at before, which can "
+        "only be declared. Nothing is fitted to RQ3; a figure that is must be marked as fitted."
     )
     yield (
         f"Intervals of {CONFIDENCE:.0%} cover the leave-one-out error and the deviation of repeated runs, RQ3's also "
