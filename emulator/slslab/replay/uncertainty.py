@@ -60,11 +60,14 @@ class Uncertainty:
     def half_widths(self) -> dict[str, float]:
         """Return by source how far the upper end would be above the figure with that source alone, as a share."""
         sources = {**self.shared, **self.own}
-        return {name: math.exp(Z80 * abs(deviation)) - 1 for name, deviation in sources.items() if deviation}
+        return {name: half_width(deviation) for name, deviation in sources.items() if deviation}
 
     def as_document(self) -> dict[str, Any]:
         """Return the deviations for JSON; `read_uncertainty` reads them."""
         return {"shared": _rounded(self.shared), "own": _rounded(self.own)}
+
+
+NONE = Uncertainty({}, {})
 
 
 def read_uncertainty(document: Mapping[str, Any]) -> Uncertainty:
@@ -75,6 +78,11 @@ def read_uncertainty(document: Mapping[str, Any]) -> Uncertainty:
 def ratio_range(values: tuple[float, float], uncertainties: tuple[Uncertainty, Uncertainty]) -> tuple[float, float]:
     """Return the 80 % range of the ratio of two figures."""
     return _range(values[0] / values[1], uncertainties[0].of_ratio(uncertainties[1]))
+
+
+def half_width(deviation: float) -> float:
+    """Return by which share the upper end of the 80 % range is above the middle."""
+    return math.expm1(Z80 * abs(deviation))
 
 
 def _range(value: float, deviation: float) -> tuple[float, float]:

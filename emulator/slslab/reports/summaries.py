@@ -5,16 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.errors import counted
-from slslab.replay.uncertainty import (
-    HOST,
-    ON_LAMBDA,
-    PROFILE,
-    REPLAY,
-    SPREAD,
-    Uncertainty,
-    ratio_range,
-    read_uncertainty,
-)
+from slslab.replay.uncertainty import HOST, NONE, ON_LAMBDA, PROFILE, REPLAY, SPREAD, ratio_range, read_uncertainty
 from slslab.reports.formats import listed, significant, span
 
 Document = Mapping[str, Any]
@@ -78,7 +69,7 @@ def advice(document: Document) -> str:
 
     def changes(size: Document, figure: str) -> tuple[float, float]:
         values = float(size[figure]), float(own[figure])
-        errors = uncertain.get(figure, Uncertainty({}, {}))
+        errors = uncertain.get(figure, NONE)
         low, high = ratio_range(values, (errors, errors))
         return low - 1, high - 1
 
