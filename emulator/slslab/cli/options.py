@@ -9,6 +9,7 @@ import click
 
 from slslab.cli.terminal import json_option
 from slslab.errors import RequestError
+from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.sweeps.sweep import LOCAL, check_place
 
 PLATFORM = "aws-us-east-1"
@@ -80,7 +81,11 @@ platform_options = with_options(
         help="Take stores, queues and transitions from this profile; this-host is fitted to the run itself.",
     ),
     click.option(
-        "--profile", default=PLATFORM, show_default=True, metavar="PROFILE", help="The platform: a name or a TOML file."
+        "--profile",
+        default=DEFAULT_PROFILE,
+        show_default=True,
+        metavar="PROFILE",
+        help="The platform: a name or a TOML file.",
     ),
     json_option,
 )

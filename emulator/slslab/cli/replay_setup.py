@@ -70,12 +70,13 @@ class ReplaySetup:
         }
 
     def _processor(self) -> dict[str, Any] | None:
-        """Return the recording host's processor; None if the profile's speed doesn't come from it."""
+        """Return what the recording host's processor was compared by; None if the profile has a speed of its own."""
         from slslab.predict.processor import UNANCHORED
 
         if not self.platform.profile.compute.kinds and self.platform.profile.compute.speed.status != "assumed":
             return None
-        return (self.run.recording.processor or UNANCHORED).to_dict()
+        processor = self.run.recording.processor or UNANCHORED
+        return {"name": processor.name, "form": processor.form, "anchors": dict(processor.anchors)}
 
 
 def priced(row: "Row", book: "Book") -> "Row":

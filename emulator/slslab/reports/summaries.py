@@ -1,5 +1,6 @@
 """What the terminal and the pages both show of a run's document: its headline, and rows of tables."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -114,8 +115,10 @@ def build_note(torch: str | None) -> str:
 
 
 def region(found: Document) -> str:
-    """Return the region that a run was modelled in."""
-    return str(found["profile"]["name"]).removeprefix("aws-")
+    """Return the region that a run was modelled in; for a profile that isn't a region's, its name."""
+    name = str(found["profile"]["name"])
+    region = re.match(r"aws-([a-z]+-[a-z]+-\d+)", name)
+    return region[1] if region else name
 
 
 def modelled_figures(found: Document) -> tuple[str, str]:
