@@ -113,7 +113,8 @@ def _least(entries: Sequence[_Entry], superlative: str, better: str, worse: str)
     best, *others = sorted(entries, key=lambda entry: (entry.value, entry.name))
     alike = [entry for entry in others if not best.value or entry.like(best)]
     behind = [entry for entry in others if entry not in alike]
-    compared = [(entry.name, _times(*entry.times(best))) for entry in dict.fromkeys((*behind[:1], *behind[-1:]))]
+    nearest_and_furthest = behind if len(behind) < 3 else (behind[0], behind[-1])
+    compared = [(entry.name, _times(*entry.times(best))) for entry in nearest_and_furthest]
     if alike:
         texts = listed([f"{entry.name} ({entry.text})" for entry in alike])
         answer = f"{best.name} ({best.text}) can't be told apart from {texts} as the {superlative}"

@@ -77,10 +77,10 @@ def test_few_large_requests_and_many_small_ones_cross_where_calculated() -> None
 
 
 def test_one_that_always_wins() -> None:
-    for times, winner in ((2, "a"), (1.1, ""), (0.5, "b")):
+    for times, ahead in ((2, "a"), (1.1, ""), (0.5, "b")):
         (one,) = intervals((1, 10), {"a": (1, 1), "b": (times, times)})
         assert (one.begin, one.end) == pytest.approx((1, 10))
-        assert one.winner == winner
+        assert one.winner == ahead
 
 
 @PATIENT
