@@ -20,7 +20,7 @@ from slslab.reports.summaries import (
 from slslab.reports.terminal.tables import plain_table
 from slslab.reports.verdicts import basis_of, verdicts
 
-HEADINGS = ("run", "AWS s", "bill USD", "waiting", "cold", "this host s", "accuracy")
+HEADINGS = ("run", "AWS s", "bill USD", "waiting", "cold", "here s", "accuracy")
 
 
 def comparison(documents: Sequence[Document], page: Path | None) -> RenderableType:
