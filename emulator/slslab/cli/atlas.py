@@ -40,7 +40,7 @@ def atlas(
     """Which system is fastest and which is cheapest, over model sizes and workers?
 
     \b
-    slslab atlas                              the answers, in half a minute
+    slslab atlas                              the answers, in a minute
     slslab atlas --epochs 100 --out atlas     a longer job; its page and its data
     slslab atlas --on local                   on all cores
     slslab atlas --check --out checks         three points beside real runs, in some minutes

@@ -36,7 +36,7 @@ def point(found: Document) -> str:
 
 def figure(found: Document, name: str) -> str:
     """Return seconds or usd of a point as its 80 % range, or as a number in an atlas of before ranges."""
-    if f"{name}_low" not in found:
+    if found.get(f"{name}_low") is None:
         return formats.significant(found[name], 3)
     return formats.span(found[f"{name}_low"], found[f"{name}_high"])
 

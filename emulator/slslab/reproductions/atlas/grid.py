@@ -77,19 +77,44 @@ class Crossing:
 
 
 def compute(recordings: Recordings, job: Job, report: Callable[[str, int, int], None], on: str | None = None) -> Grid:
-    """Play every point; `report` receives the progress. A few thousand take half a minute in this process, where `on`
-    is None; else it is where they are computed (`slslab.sweeps.sweep`)."""
+    """Play every point, and find the ranges of those that lead somewhere; `report` receives the progress.
+
+    A few thousand take a minute in this process, where `on` is None; else it is where they are computed
+    (`slslab.sweeps.sweep`).
+    """
     places = list(product(SYSTEMS, PARAMETERS, WORKERS))
     playing = _Playing(recordings, job)
-    results = None if on is None else Results(playing.play, [*recordings.digests(), repr(job)])
+
+    def results(function: Callable[[Any], Any]) -> Results | None:
+        return None if on is None else Results(function, [*recordings.digests(), repr(job)])
+
     found: list[Point] = []
     refused: list[Refusal] = []
-    for each in sweep(playing.play, places, on, partial(report, "playing points"), results):
+    for each in sweep(playing.play, places, on, partial(report, "playing points"), results(playing.play)):
         if isinstance(each, Refusal):
             refused.append(each)
         else:
             found += each
-    return Grid(found, refused)
+    led = grouped(((point.system, point.parameters, point.workers), point.memory_mb) for point in leaders(found))
+    ranging = [(place, tuple(sizes)) for place, sizes in led.items()]
+    ranges = sweep(playing.play_ranges, ranging, on, partial(report, "finding ranges"), results(playing.play_ranges))
+    ranged = {_key(point): point for those in ranges for point in those}
+    return Grid([ranged.get(_key(point), point) for point in found], refused)
+
+
+def _key(point: Point) -> tuple[System, int, int, int]:
+    return point.system, point.parameters, point.workers, point.memory_mb
+
+
+def leaders(every: Sequence[Point]) -> list[Point]:
+    """Return the best point of each place and the next system's best one, of all groups and by all objectives."""
+    led = []
+    for group in GROUPS:
+        places = grouped(((point.parameters, point.workers), point) for point in members(every, group))
+        for objective, those in product(OBJECTIVES, places.values()):
+            won = best(those, objective)
+            led += [won, runner_up(those, won, objective)]
+    return list(dict.fromkeys(point for point in led if point is not None))
 
 
 class _Playing:
@@ -102,11 +127,20 @@ class _Playing:
     def play(self, place: tuple[System, int, int]) -> Refusal | tuple[Point, ...]:
         """Return the points of a system with so many parameters and workers, or why there are none."""
         system, parameters, workers = place
+        costs = self._measure(system)
+        if reason := refusal(costs, parameters, workers):
+            return Refusal(system, parameters, workers, reason, _largest(costs, parameters, workers))
+        return tuple(points(costs, parameters, workers, self.job))
+
+    def play_ranges(self, led: tuple[tuple[System, int, int], tuple[int, ...]]) -> tuple[Point, ...]:
+        """Return the points of a place with these memory sizes, MB, with their uncertainties."""
+        (system, parameters, workers), sizes = led
+        return tuple(points(self._measure(system), parameters, workers, self.job, sizes))
+
+    def _measure(self, system: System) -> SystemCosts:
         if self.costs is None or self.costs.system != system:
             self.costs = measure(system, self.recordings, BATCH_SIZE)
-        if reason := refusal(self.costs, parameters, workers):
-            return Refusal(system, parameters, workers, reason, _largest(self.costs, parameters, workers))
-        return tuple(points(self.costs, parameters, workers, self.job))
+        return self.costs
 
 
 def _largest(costs: SystemCosts, refused: int, workers: int) -> int:

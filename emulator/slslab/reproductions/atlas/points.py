@@ -1,7 +1,7 @@
 """A point of the atlas: a system with a model size, a number of workers and a memory size, played and priced."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
@@ -47,7 +47,7 @@ class Point:
     in `seconds` and billed.
 
     `epoch_seconds` and `epoch_usd` are those of a further epoch. `reasons` say why it is extrapolated.
-    `uncertainties` are those of seconds and USD.
+    `uncertainties` are those of seconds and USD, of points that lead somewhere (`slslab.reproductions.atlas.grid`).
     """
 
     system: System
@@ -60,7 +60,7 @@ class Point:
     epoch_usd: float
     boot_s: float
     reasons: tuple[str, ...]
-    uncertainties: Mapping[str, Uncertainty] = field(default_factory=dict)
+    uncertainties: Mapping[str, Uncertainty] = field(default_factory=dict, hash=False)
 
     @property
     def megabytes(self) -> float:
@@ -88,13 +88,14 @@ class Point:
             "reasons": list(self.reasons),
         }
 
-    def _ranges(self) -> dict[str, float]:
-        """Return the ends of the 80 % ranges of seconds and USD."""
-        return {
-            f"{name}_{end}": significant(value)
-            for name, error in self.uncertainties.items()
-            for end, value in zip(("low", "high"), error.around(getattr(self, name)), strict=True)
-        }
+    def _ranges(self) -> dict[str, float | None]:
+        """Return the ends of the 80 % ranges of seconds and USD; None where the uncertainties aren't known."""
+        ends: dict[str, float | None] = {}
+        for name in ("seconds", "usd"):
+            error = self.uncertainties.get(name)
+            values = (None, None) if error is None else map(significant, error.around(getattr(self, name)))
+            ends |= {f"{name}_{end}": value for end, value in zip(("low", "high"), values, strict=True)}
+        return ends
 
 
 def megabytes(parameters: float) -> float:
@@ -120,8 +121,13 @@ def refusal(costs: SystemCosts, parameters: int, workers: int) -> str:
     return ""
 
 
-def points(costs: SystemCosts, parameters: int, workers: int, job: Job) -> Iterator[Point]:
-    """Yield the points of a system with each memory size that holds its functions."""
+def points(
+    costs: SystemCosts, parameters: int, workers: int, job: Job, ranged_mb: Collection[int] = ()
+) -> Iterator[Point]:
+    """Yield the points of a system with each memory size that holds its functions.
+
+    With `ranged_mb`, yield only those with these memory sizes, with their uncertainties. These take six times as long.
+    """
     system, batches = costs.system, math.ceil(MINIBATCHES / workers)
     program = generate(costs.at(parameters), workers, batches, PLAYED_EPOCHS)
     run, peak_mb = costs.nearest(parameters).run, costs.peak_memory_mb(parameters)
@@ -132,7 +138,7 @@ def points(costs: SystemCosts, parameters: int, workers: int, job: Job) -> Itera
     boot_s = node.boot_s.value if node is not None and node.boot_s is not None else 0.0
     reasons = tuple(costs.reasons(parameters, workers))
     for memory_mb in (recorded_mb,) if system.instances else MEMORY_MB:
-        if memory_mb < peak_mb:
+        if memory_mb < peak_mb or (ranged_mb and memory_mb not in ranged_mb):
             continue
         sized = with_memory(program, recorded_mb, memory_mb)
         way = _course(sized, hosts, profile)
@@ -141,9 +147,10 @@ def points(costs: SystemCosts, parameters: int, workers: int, job: Job) -> Itera
         def play_figures(moved: Profile, sized: Program = sized) -> dict[str, float]:
             return _figures(_course(sized, hosts, moved), boot_s, job)
 
-        uncertainties = find_uncertainties(
-            values, play_figures, profile, processor, system.instances, like={"usd": "cost"}
-        )
+        uncertainties: dict[str, Uncertainty] = {}
+        if ranged_mb:
+            instances = system.instances
+            uncertainties = find_uncertainties(values, play_figures, profile, processor, instances, {"usd": "cost"})
         yield Point(
             system,
             parameters,

@@ -32,7 +32,7 @@ def _answers(document: Mapping[str, Any]) -> Iterator[str]:
         yield "\n".join(f"- {answer}" for answer in atlas.answers(document, group))
     yield paragraph(atlas.job(document))
     yield paragraph(
-        f"`{COMMAND}` makes these figures, a page with charts (`atlas.html`) and all points (`points.csv`), in half a "
+        f"`{COMMAND}` makes these figures, a page with charts (`atlas.html`) and all points (`points.csv`), in a "
         "minute on one processor; `python docs/build.py` makes this page. A system is ARCHITECTURE/CHANNEL/ALGORITHM, "
         "the values of `slslab run ARCHITECTURE --channel CHANNEL --algorithm ALGORITHM`. `--epochs`, `--profile` and "
         "`--prices` ask for another job."

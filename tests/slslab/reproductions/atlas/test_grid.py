@@ -81,4 +81,6 @@ def test_points_are_the_same_wherever_they_are_played(
     alone = grid.compute(recordings, job, lambda *_: None)
     assert {point.system for point in alone.points} == set(SYSTEMS)
     assert alone.refusals
+    led = set(grid.leaders(alone.points))
+    assert {point for point in alone.points if point.uncertainties} == led != set(alone.points)
     assert grid.compute(recordings, job, lambda *_: None, "local") == alone

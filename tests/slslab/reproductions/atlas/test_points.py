@@ -83,7 +83,11 @@ def test_an_item_of_dynamodb_holds_400_kb(recordings: Recordings) -> None:
 
 
 def test_a_point_has_80_percent_ranges(recordings: Recordings) -> None:
-    point = find(recordings, System("allreduce", "s3", "ga"), 4, 3008)
+    plain = find(recordings, System("allreduce", "s3", "ga"), 4, 3008)
+    assert (plain.as_document()["seconds_low"], plain.as_document()["usd_high"]) == (None, None)
+    costs = measure(System("allreduce", "s3", "ga"), recordings, BATCH_SIZE)
+    (point,) = points(costs, MOBILENET, 4, JOB, (3008,))
+    assert replace(point, uncertainties={}) == plain
     document = point.as_document()
     for name in ("seconds", "usd"):
         assert document[f"{name}_low"] < document[name] < document[f"{name}_high"]
