@@ -53,8 +53,9 @@ def replay(
     slslab ask --help                                 questions: the cheapest size, waiting, crossings
 
     Nothing runs again: the trace's CPU seconds, bytes and causes are played on a profile of the platform. Several lists
-    give every combination. Each figure is measured, exact (prices, rounding, counts) or modelled, and says which. Of
-    several recordings of one plan it is the mean, with an interval that holds the next recording by 80 %.
+    give every combination. Each figure is measured, exact (prices, rounding, counts) or modelled, and says which.
+    Modelled times and costs are 80 % ranges. Of several recordings of one plan figures are means, and ranges hold their
+    spread.
     """
     from slslab.replay.combining import check_one_plan, combine
     from slslab.replay.whatif import LARGEST_FLEET

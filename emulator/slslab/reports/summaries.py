@@ -18,10 +18,6 @@ NOTEWORTHY = 0.02
 # Sources that widen a range by less than this share are not printed.
 LEAST_WIDTH = 0.005
 RECORDED_BEFORE = "Recorded before ranges: `slslab replay RUN` gives one."
-NOT_ANCHORED = (
-    "This machine's processor wasn't compared with Lambda's, so the range is wide. To narrow it, type: "
-    "slslab calibrate --processor"
-)
 # As a REPORT line names its figures, and as the document does.
 REPORTED = (
     ("Duration, ms", "duration_ms"),
@@ -190,17 +186,27 @@ def processor_note(document: Document) -> str:
         return ""
     processor = document.get("processor")
     if processor is None or not processor["anchors"]:
-        return NOT_ANCHORED
+        return not_anchored()
     anchors = listed([f"{name} ({year})" for name, year in processor["anchors"].items()])
     forms = {"whole": "at full length", "short": "in short form, which widens the range"}
     measured = f"Anchors of the processor, measured on {processor['name']} {forms[processor['form']]}: {anchors}."
     return f"{measured} {processor['missing']}".rstrip()
 
 
+def not_anchored(which: str = "this run") -> str:
+    """Return that the machine of these runs wasn't compared with Lambda's processors, and what to type."""
+    return (
+        f"The machine of {which} wasn't compared with Lambda's processors, so the range is wide. Before the next run, "
+        "type: slslab calibrate --processor"
+    )
+
+
 def unanchored_note(documents: Sequence[Document], names: Sequence[str]) -> str:
     """Return which runs were recorded on a machine whose processor wasn't compared with Lambda's, and what to type."""
-    named = [name for name, document in zip(names, documents, strict=True) if processor_note(document) == NOT_ANCHORED]
-    return NOT_ANCHORED.replace("so the range", f"so the range of {listed(named)}") if named else ""
+    named = [
+        name for name, document in zip(names, documents, strict=True) if processor_note(document) == not_anchored()
+    ]
+    return not_anchored(listed(named)) if named else ""
 
 
 def instances_note(document: Document) -> str:

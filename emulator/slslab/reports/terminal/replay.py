@@ -13,7 +13,7 @@ from rich.text import Text
 
 from slslab.errors import counted
 from slslab.reports.formats import listed, span
-from slslab.reports.summaries import MISSING, NOT_ANCHORED, Document, alone_note, build_note, ranges_made_of
+from slslab.reports.summaries import MISSING, Document, alone_note, build_note, not_anchored, ranges_made_of
 from slslab.reports.terminal.tables import Cells, plain_table
 from slslab.trace.metrics import grouped
 
@@ -344,7 +344,7 @@ def _range_notes(document: Document) -> list[str]:
         return []
     notes = [ranges_made_of([next(iter(each.values())) for each in uncertain])]
     processor = document["processor"]
-    return notes if processor is None or processor["anchors"] else [*notes, NOT_ANCHORED]
+    return notes if processor is None or processor["anchors"] else [*notes, not_anchored()]
 
 
 def _books(rows: Sequence[Document]) -> str:

@@ -171,7 +171,7 @@ def test_a_modelled_run_begins_with_what_it_takes_and_costs_on_lambda() -> None:
         "processor 7 %." in sentences
     )
     assert "interpreter work" not in sentences, "0.4 % is not worth a word"
-    assert "This machine's processor wasn't compared with Lambda's, so the range is wide." in sentences
+    assert "The machine of this run wasn't compared with Lambda's processors, so the range is wide." in sentences
     assert sentences.endswith("slslab calibrate --processor")
     # Then the bill, and what this host measured behind it.
     assert text.index("Bill (us-east-1, modelled): 0.00032 to 0.00051 USD") < text.index("Measured on this host")
