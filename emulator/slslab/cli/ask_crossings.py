@@ -56,7 +56,7 @@ def patterns(
     with replayable(setup.run.plan.run):
         measure = partial(_patterns, setup, second)
         measurements = with_progress("playing both patterns", fleets, measure, on, (setup, second))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for count, (each, errors) in zip(fleets, measurements, strict=True):
         tie = half_width(_of_ratio([errors[name] for name in PATTERNS], second))
         rows.append(
@@ -71,7 +71,7 @@ def patterns(
             }
         )
     document = setup.document(gradient_bytes=int(setup.run.document["gradient_bytes"]), rows=rows)
-    lines = {name: [each.seconds[name] for each, _ in measurements] for name in PATTERNS}
+    lines = {name: [row["step_seconds"][name] for row in rows] for name in PATTERNS}
     _draw(plot, fleets, lines, ("workers", "seconds per step"), setup)
     print_document(document, lambda: replay.patterns(document), json_)
 
@@ -122,19 +122,21 @@ def gpu(
     ]
     document = setup.document(rows=rows, crossings=crossings)
     last = rows[-len(lengths) :]
-    lines = {name: [float(row[name]["cost"]["value"]) for row in last] for name in WAYS}
+    lines = {name: [row[name]["cost"] for row in last] for name in WAYS}
     _draw(plot, lengths, lines, ("epochs", "USD"), setup)
     print_document(document, lambda: replay.gpu(document), json_)
 
 
 def _draw(
-    path: Path | None, at: Sequence[int], lines: dict[str, list[float]], axes: tuple[str, str], setup: ReplaySetup
+    path: Path | None, at: Sequence[int], lines: dict[str, list[Any]], axes: tuple[str, str], setup: ReplaySetup
 ) -> None:
-    """Draw lines over workers or epochs, if a picture was asked for."""
+    """Draw lines of modelled figures over workers or epochs, if a picture was asked for."""
     from slslab.reports.plots.lines import draw_lines
 
     if path is not None:
-        draw_lines(path, at, lines, axes, f"{setup.run.plan.run} on {setup.platform.profile.name}, modelled")
+        values = {name: [float(figure["value"]) for figure in figures] for name, figures in lines.items()}
+        ranges = {name: [(figure["low"], figure["high"]) for figure in figures] for name, figures in lines.items()}
+        draw_lines(path, at, values, axes, f"{setup.run.plan.run} on {setup.platform.profile.name}, modelled", ranges)
 
 
 def _two_runs(

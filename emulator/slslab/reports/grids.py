@@ -1,6 +1,5 @@
 """A reproduction's document as titled grids of text, which the terminal and the documentation both print."""
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -136,11 +135,7 @@ def _estimate(estimate: Document | None, digits: int, sign: str) -> str:
         return NOTHING
     number, low, high = (estimate[name] for name in ("value", "low", "high"))
     value = f"{sign}{number:,.{digits}f}"
-    if low is None:
-        return value
-    if not math.isclose(high - number, number - low):
-        return f"{value} ({low:,.{digits}f} to {high:,.{digits}f})"
-    return f"{value} ± {high - number:,.{digits}f}"
+    return value if low is None else f"{value} ({low:,.{digits}f} to {high:,.{digits}f})"
 
 
 def thresholds(document: Document) -> Grid:

@@ -40,7 +40,8 @@ def basis_of(documents: Sequence[Document]) -> str:
     found = [one for one in map(replayed, documents) if one is not None]
     if not found:
         return "As this host measured and priced it, because no run is modelled on AWS"
-    return f"Modelled on AWS ({region(found[0])})"
+    unknown = any("uncertainty" not in one for one in found)
+    return f"Modelled on AWS ({region(found[0])}){', without ranges: close runs may not differ' * unknown}"
 
 
 def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:

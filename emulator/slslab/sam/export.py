@@ -15,7 +15,7 @@ from slslab.errors import RequestError
 from slslab.replay.modelled import model
 from slslab.replay.programs.recording import read_recording
 from slslab.reports.document import read_document
-from slslab.reports.summaries import headline, replayed
+from slslab.reports.summaries import headline, range_note, replayed
 from slslab.runs.planning import architectures, read_plan_file, refused_plans
 from slslab.sam.readme import Cost, make_readme
 from slslab.sam.template import CODE, PYTHON, deployment_of, make_template
@@ -88,7 +88,7 @@ def cost_of(directory: Path, plan: Plan) -> Cost:
     profile, book = found["profile"], found["cost"]["book"]
     source = (
         f"Modelled: the trace of {plan.run}, which was measured here, replayed on the profile {profile['name']} of "
-        f"{profile['date']}, and priced by the book {book['name']} of {book['date']}."
+        f"{profile['date']}, and priced by the book {book['name']} of {book['date']}. {range_note(found)}"
     )
     return Cost(headline(document), source, found["cost"])
 

@@ -57,13 +57,21 @@ def draw_rows(rows: Sequence["Row"], title: str, path: Path) -> None:
 
 
 def draw_lines(
-    path: Path, at: Sequence[int], lines: Mapping[str, Sequence[float]], axes: tuple[str, str], title: str
+    path: Path,
+    at: Sequence[int],
+    lines: Mapping[str, Sequence[float]],
+    axes: tuple[str, str],
+    title: str,
+    ranges: Mapping[str, Sequence[tuple[float, float]]] | None = None,
 ) -> None:
-    """Draw lines over workers or epochs, both axes logarithmic."""
+    """Draw lines over workers or epochs, both axes logarithmic; bands are the 80 % ranges of lines that have some."""
     figure = open_figure()
     panel = figure.subplots()
     for name, values in lines.items():
-        panel.plot(at, values, marker="o", label=name)
+        (line,) = panel.plot(at, values, marker="o", label=name)
+        if ranges and name in ranges:
+            lows, highs = zip(*ranges[name], strict=True)
+            panel.fill_between(at, lows, highs, color=line.get_color(), alpha=0.2, linewidth=0)
     panel.set(xscale="log", yscale="log", xlabel=axes[0], ylabel=axes[1])
     panel.set_xticks(at, [f"{place:g}" for place in at])
     panel.minorticks_off()

@@ -90,6 +90,7 @@ def test_runs_that_were_recorded_before_ranges_are_compared_by_their_figures() -
             del one["lambda"][name]
     lines = sentences(shown(*given))
     assert lines[0] == "spirt is fastest on AWS: 10.0 s, 3.0 times faster than allreduce."
+    assert lines[-2] == "Modelled on AWS (us-east-1), without ranges: close runs may not differ."
     assert lines[-1] == "Recorded before ranges: `slslab replay RUN` gives one."
 
 
