@@ -11,6 +11,7 @@ from slslab.replay.kernel.kernel import ReplayError, play
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.outcome import Outcome, WorkerFigures, outcome
 from slslab.replay.path import critical_path
+from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import load_profile
 from slslab.replay.programs.recorded import make_program
 from slslab.replay.programs.recording import Recording, check
@@ -19,7 +20,6 @@ from slslab.replay.whatif import with_memory
 from slslab.trace import metrics
 from slslab.trace.document import not_modelled
 
-PROFILE = "aws-us-east-1"
 # Steps that are played for other memory sizes, which bounds what a large run waits for them: about 3 s.
 STEPS = 400_000
 
@@ -46,7 +46,7 @@ def play_on_aws(recording: Recording) -> Timeline:
             f"It computed on {gpus[0]}; a GPU's times are modelled from steps that a processor computed.",
             "run it with --device cpu.",
         )
-    return play(make_program(recording), load_profile(PROFILE))
+    return play(make_program(recording), load_profile(DEFAULT_PROFILE))
 
 
 def _model(recording: Recording, book: Book) -> dict[str, Any]:

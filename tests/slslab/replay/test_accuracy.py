@@ -11,6 +11,7 @@ from slslab.errors import RequestError
 from slslab.papers.paper import load_paper
 from slslab.replay import accuracy
 from slslab.replay.accuracy import FILE, stated_error
+from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import load_profile
 from slslab.reproductions.gradssharding import BASE, PAPER, PROFILE, build
 
@@ -60,6 +61,13 @@ def test_a_profiles_error_is_that_on_rounds_measured_on_aws() -> None:
         for name, size in (("mean", sum(sizes) / len(sizes)), ("worst", max(sizes))):
             for figure in ("seconds", "billed_seconds"):
                 assert found[figure][name] == pytest.approx(math.hypot(replay[figure][name], size), abs=0.006)
+
+
+def test_the_default_profile_takes_what_its_base_takes_for_rounds_measured_on_aws() -> None:
+    paper = load_paper(PAPER)
+    own, base = (build(paper, load_profile(name), None) for name in (DEFAULT_PROFILE, PROFILE))
+    assert own["rows"] == base["rows"]
+    assert stated_error(DEFAULT_PROFILE, instances=False) == stated_error(PROFILE, instances=False)
 
 
 def test_instances_are_billed_by_their_seconds() -> None:

@@ -10,6 +10,7 @@ from slslab.billing.bill import load_book
 from slslab.replay import modelled
 from slslab.replay.accuracy import stated_error
 from slslab.replay.modelled import model
+from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import load_profile
 from slslab.replay.programs.recording import Recording
 from slslab.replay.questions import SIZES
@@ -52,14 +53,14 @@ COMPUTED = (
 
 def test_seconds_bill_and_critical_path_of_a_run_on_lambda() -> None:
     found = model(recording(COMPUTED), BOOK)
-    profile = load_profile("aws-us-east-1")
+    profile = load_profile(DEFAULT_PROFILE)
     functions = profile.functions
     latency_ms = profile.operation("object.put").latency_ms.value
     init_ms = 200 + (functions.init_wait_ms.value if functions.init_wait_ms else 0)
     # One vCPU, nothing parallel at 1,769 MB: CPU time is time. The latency is followed by the put's own CPU time.
     duration_ms = 290 + latency_ms + 10
     assert found["status"] == "modelled"
-    assert found["profile"] == {"name": "aws-us-east-1", "date": profile.date.isoformat()}
+    assert found["profile"] == {"name": DEFAULT_PROFILE, "date": profile.date.isoformat()}
     (worker,) = found["per_worker"]
     assert worker["seconds"] == pytest.approx(duration_ms / 1000)
     assert worker["parts"]["init"] == pytest.approx(init_ms / 1000)
@@ -114,7 +115,7 @@ def test_a_defect_of_the_replay_costs_no_run_its_results(monkeypatch: pytest.Mon
 
 
 def test_the_error_stands_beside_the_figures() -> None:
-    assert model(recording(COMPUTED), BOOK)["error"] == stated_error("aws-us-east-1", instances=False)
+    assert model(recording(COMPUTED), BOOK)["error"] == stated_error(DEFAULT_PROFILE, instances=False)
 
 
 def test_a_run_that_computed_on_a_gpu_is_not_modelled() -> None:

@@ -13,6 +13,7 @@ import yaml
 from tests.commands import slslab
 from tests.slslab.replay.recordings import TRACES
 
+from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.runs.planning import architectures, make_plan
 from slslab.trace.log import load
 
@@ -142,7 +143,7 @@ def test_the_cost_comes_first(tmp_path: Path) -> None:
     document = export(TRACES / "spirt" / "plan.toml", tmp_path / "again")
     cost, readme = document["cost"], (tmp_path / "cloud" / "README.md").read_text()
     assert cost["sentence"].startswith("On AWS Lambda (us-east-1, modelled): ")
-    assert "replayed on the profile aws-us-east-1 of " in cost["source"]
+    assert f"replayed on the profile {DEFAULT_PROFILE} of " in cost["source"]
     assert done.out.startswith(cost["sentence"])
     assert readme.split("\n")[2:4] == [cost["sentence"], cost["source"]]
     assert f"| total | | | {float(cost['bill']['total']):.8f} |" in readme
