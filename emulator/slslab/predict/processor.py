@@ -7,7 +7,7 @@ all systems, so a comparison must draw it once for both sides.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
 from slslab.errors import RequestError
@@ -105,6 +105,20 @@ class Processor:
         if architecture == "x86_64":
             return factor
         return factor.scaled(*self.arm64[kind if kind in self.factors else UNKNOWN])
+
+    def drifted(self, before: Mapping[str, float], after: Mapping[str, float]) -> "Processor":
+        """Return the processor as it was between two probes, each of CPU seconds then ÷ when it was measured, by kind.
+
+        Half of what the probes differ by is one standard deviation of the host's.
+        """
+        factors = dict(self.factors)
+        for kind in KINDS:
+            if kind in before and kind in after:
+                middle = math.sqrt(before[kind] * after[kind])
+                half = abs(math.log(after[kind] / before[kind])) / 2
+                deviations = {**factors[kind].deviations, "host": math.hypot(factors[kind].deviations["host"], half)}
+                factors[kind] = Factor(factors[kind].value / middle, deviations)
+        return replace(self, factors=factors)
 
     def to_dict(self) -> dict[str, Any]:
         """Return a document of JSON types, which `from_dict` reads."""
