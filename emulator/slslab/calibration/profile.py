@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 
-from slslab.aws.limits import QUOTA_PERIOD_NS
+from slslab.aws.limits import QUOTA_PERIOD_NS, bases
 from slslab.calibration.host import BATCH, MODEL, SMALL, Exercise, Request, StepTime
 from slslab.replay.profiles.profile import Channel, Figure, Operation, Profile, Server, load_profile
 
@@ -28,7 +28,7 @@ def fit_host(step: StepTime, exercises: Mapping[str, Exercise], on: date) -> Pro
         update={
             "speed": measured(1, "CPU seconds are this host's own"),
             "period_ms": Figure(
-                value=QUOTA_PERIOD_NS / 1e6, status="documented", source="docs/design.md: the emulator's own CPU quota"
+                value=QUOTA_PERIOD_NS / 1e6, status="measured", source=bases()["quota_period_ms"].source
             ),
         }
         | ({} if step.parallel is None else {"parallel": measured(step.parallel, f"{MODEL}, minibatch of {BATCH}")})

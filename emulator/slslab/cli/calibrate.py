@@ -7,11 +7,16 @@ import click
 from slslab.cli.terminal import Bar, complete_run, json_option, print_document
 from slslab.errors import RequestError
 from slslab.replay.profiles import DEFAULT_PROFILE
-from slslab.reports.terminal.calibration import calibration
+from slslab.reports.terminal.calibration import calibration, processor_table
 
 
 @click.command()
 @click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
+@click.option(
+    "--processor",
+    is_flag=True,
+    help="Measure this machine's processor next to Lambda's, in at most 90 s, and keep the result.",
+)
 @click.option("--epochs", type=click.IntRange(1), help="Fit to this many first epochs of the runs (by default half).")
 @click.option(
     "--cloudwatch",
@@ -37,6 +42,7 @@ from slslab.reports.terminal.calibration import calibration
 @json_option
 def calibrate(
     runs: tuple[str, ...],
+    processor: bool,
     epochs: int | None,
     reports: Path | None,
     run: str | None,
@@ -48,16 +54,29 @@ def calibrate(
     """Measure this host for replay: its processors, and the embedded S3, tensor database and queue.
 
     With RUNs, the profile of the host is fitted to what they recorded in their first epochs. With --cloudwatch,
-    Lambda's processors are fitted to REPORT lines of a real function and the same plan's recorded run.
+    Lambda's processors are fitted to REPORT lines of a real function and the same plan's recorded run. With
+    --processor, work with known times on Lambda is timed here: what a CPU second of this machine is worth there.
 
     \b
     slslab calibrate
+    slslab calibrate --processor
     slslab calibrate last --epochs 2 --out laptop.toml
     slslab calibrate --cloudwatch reports.json --run last --function worker
     aws logs filter-log-events … | slslab calibrate --cloudwatch - --run last
     """
     from slslab.calibration import calibrate as calibrating
 
+    if processor:
+        if runs or reports is not None or run is not None or function is not None or epochs or out:
+            raise RequestError(
+                "--processor measures this machine and takes no runs, log or file.", "slslab calibrate --processor"
+            )
+        from slslab.calibration.processor import calibrate_processor
+
+        with Bar() as bar:
+            measured = calibrate_processor(bar.report)
+        print_document(measured, lambda: processor_table(measured), json_)
+        return
     if reports is not None:
         if runs or run is None:
             raise RequestError("--cloudwatch needs one recorded run.", "slslab calibrate --cloudwatch FILE --run RUN")

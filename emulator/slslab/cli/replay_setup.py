@@ -99,6 +99,7 @@ def read_setup(
     from slslab.billing.bill import DEFAULT_BOOK, load_book
     from slslab.replay.measured import read_measured
     from slslab.replay.profiles.profile import load_profile
+    from slslab.replay.ranges import with_processor
     from slslab.replay.whatif import Platform, Variant
     from slslab.runs.planning import architectures
     from slslab.trace.directory import resolve
@@ -111,7 +112,11 @@ def read_setup(
     _check_functions(measured, arch=arch, concurrency=concurrency, timeout=timeout)
     return ReplaySetup(
         measured,
-        Platform(platform, book, measured.plan.timeout if timeout is None else timeout),
+        Platform(
+            with_processor(platform, measured.recording.processor),
+            book,
+            measured.plan.timeout if timeout is None else timeout,
+        ),
         Variant(arch=arch, network=channels, concurrency=concurrency),
         book if prices is None else load_book(prices),
     )

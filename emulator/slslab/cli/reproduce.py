@@ -174,12 +174,6 @@ def in_database(
 @reproduction(
     "gradssharding",
     click.option(
-        "--measured",
-        type=click.Path(path_type=Path, dir_okay=False),
-        metavar="FILE",
-        help="RQ3's rows as measured on AWS (JSON): adds the errors of what is foretold.",
-    ),
-    click.option(
         "--profile",
         default="aws-us-east-1-2026",
         show_default=True,
@@ -188,22 +182,21 @@ def in_database(
     ),
     replayed_out_option,
 )
-def gradssharding(measured: Path | None, profile: str, out: Path | None, json_: bool) -> None:
-    """Seconds and cost of a round of GradsSharding, λ-FL and LIFL on AWS: fitted to RQ2, foretold for RQ3.
+def gradssharding(profile: str, out: Path | None, json_: bool) -> None:
+    """Seconds and cost of a round of GradsSharding, λ-FL and LIFL on AWS: predicted for RQ3, fitted to RQ2.
 
     \b
     slslab reproduce gradssharding
-    slslab reproduce gradssharding --measured rq3.json --json
 
-    RQ2's five rows are those to which the profile's network is fitted; RQ3's eight are foretold, with intervals of 80 %
-    and two baselines. FILE has {"schema": 1, "rows": [{"model": "VGG-16", "topology": "shards", "shards": 4,
-    "wall_seconds": 60.0}, …]}; `slowest_seconds` and `usd` may be there, too.
+    RQ3's eight rounds were predicted, with intervals of 80 %, before they were compared with what was measured. The
+    predictions are kept as they were made. The profile's network is fitted to RQ2's five rounds, never to RQ3.
+    --profile chooses the platform that today's code models both on.
     """
     from slslab.papers.paper import load_paper
     from slslab.replay.profiles.profile import load_profile
     from slslab.reproductions.gradssharding import PAPER, build
 
-    finish(build(load_paper(PAPER), load_profile(profile), measured), out or folder("gradssharding"), json_)
+    finish(build(load_paper(PAPER), load_profile(profile)), out or folder("gradssharding"), json_)
 
 
 COMMANDS = (
@@ -230,7 +223,7 @@ def reproduce() -> None:
     slslab reproduce lambdaml-fig7                rounds to a loss by GA-SGD, MA-SGD, ADMM; k-means by EM
     slslab reproduce lambdaml-fig8                loss with a barrier (BSP) and without (S-ASP)
     slslab reproduce in-database                  SPIRT's averaging and update, in the database and without
-    slslab reproduce gradssharding                rounds on AWS: fitted, and foretold
+    slslab reproduce gradssharding                rounds on AWS: predicted, and fitted
     slslab reproduce kubeml-times                 KubeML's seconds by merges, one constant fitted
     slslab reproduce kubeml-accuracy              KubeML's accuracy by global batch, on a small model
     slslab reproduce byzantine                    accuracy by attack and rule, and what a rule costs

@@ -215,8 +215,11 @@ def _output_options(prices: str | None) -> list[click.Parameter]:
 
 def _run(start: "Callable[[Bar], EndedDocument]", json_: bool) -> None:
     from slslab.reports.terminal import run as tables
+    from slslab.runs.processor import measure_first
 
     with Bar() as bar:
+        if not json_ and bar.on_terminal:
+            measure_first(bar)
         document = start(bar)
     print_document(document, lambda: tables.summary(document), json_)
     if trouble := document["report"]["error"]:

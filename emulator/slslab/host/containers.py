@@ -209,10 +209,9 @@ class Container:
         try:
             self.accounts.limit_cpu(share)  # the engine takes a thousand times as long
         except OSError:
+            quota = {"cpu_period": PERIOD_US, "cpu_quota": quota_us(share)}
             with suppress(APIError):
-                await self._call(
-                    partial(self._api.update_container, self._container, cpu_period=PERIOD_US, cpu_quota=quota_us(share))
-                )
+                await self._call(partial(self._api.update_container, self._container, **quota))
 
     async def end(self) -> None:
         """Kill and remove the container; OSError if the engine fails, which is called again at the command's end."""

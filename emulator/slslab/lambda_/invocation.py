@@ -16,7 +16,7 @@ from typing import Any
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.jackson import explain
-from slslab.aws.limits import MB, Limits, cpu_share
+from slslab.aws.limits import MB, Limits, cpu_share, init_share, lambda_limits
 from slslab.aws.requests import READ_AT_ONCE, parse_json
 from slslab.errors import StartFailed
 from slslab.lambda_.concurrency import Concurrency
@@ -265,6 +265,8 @@ class InvocationService:
                 environment=environment.id,
                 memory_mb=function.memory_mb,
                 cpu_share=cpu_share(function.memory_mb),
+                init_cpu_share=init_share(function.memory_mb),
+                quota_period_ms=lambda_limits().quota_period_ms,
                 architecture=function.architecture,
                 ephemeral_mb=function.ephemeral_mb,
                 invocation_type=request.kind,

@@ -5,6 +5,7 @@ so that their squares add up.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from math import hypot
@@ -31,6 +32,13 @@ class Deviation(_Entry):
     worst: Annotated[float, Field(gt=0)]
 
 
+class ProfileErrors(_Entry):
+    """A profile's errors on rounds that it predicted: of seconds, and of cost if it predicted any."""
+
+    seconds: Deviation
+    cost: Deviation | None = None
+
+
 class Accuracy(_Entry):
     """The errors of seconds and of billed seconds; when, how and on what they were measured; and those of profiles."""
 
@@ -40,7 +48,7 @@ class Accuracy(_Entry):
     measured_on: str
     seconds: Deviation
     billed_seconds: Deviation
-    profiles: Mapping[str, Deviation]
+    profiles: Mapping[str, ProfileErrors]
 
 
 @cache
@@ -50,27 +58,60 @@ def _load(path: Path) -> Accuracy:
     return validate(Accuracy, document, path, "accuracy file", RequestError)
 
 
+@dataclass(frozen=True)
+class MeanErrors:
+    """Mean absolute errors of seconds, billed seconds and cost; `profile` is None for one that nothing tested."""
+
+    replay: Mapping[str, float]
+    profile: Mapping[str, float] | None
+
+
+def mean_errors(profile: str, *, instances: bool) -> MeanErrors:
+    """Return the mean errors of the replay and of a profile.
+
+    The cost's error is that of billed seconds: what else is billed follows from them, or is a count of requests.
+    Instances are billed from launch to end, so that for them it is that of seconds. So it is for a profile that
+    predicted no costs.
+    """
+    accuracy = _load(FILE)
+    seconds = accuracy.seconds.mean
+    billed = seconds if instances else accuracy.billed_seconds.mean
+    errors = accuracy.profiles.get(profile)
+    if errors is None:
+        return MeanErrors(_by_figure(seconds, billed), None)
+    cost = errors.seconds if instances else errors.cost or errors.seconds
+    return MeanErrors(_by_figure(seconds, billed), _by_figure(errors.seconds.mean, cost.mean))
+
+
+def _by_figure(seconds: float, billed: float) -> dict[str, float]:
+    return {"seconds": seconds, "billed_seconds": billed, "cost": billed}
+
+
 def stated_error(profile: str, *, instances: bool) -> dict[str, Any]:
     """Return the error that stands beside a run's modelled figures, for its document (`StatedError`).
 
     That of billed seconds is the cost's, too: what else is billed follows from them, or is a count of requests.
-    Instances are billed from launch to end, so that for them it is that of seconds. Of a profile that nothing was
-    compared with, the error is the replay's alone.
+    Instances are billed from launch to end, so that for them it is that of seconds, as it is for a profile that
+    predicted no costs. Of a profile that nothing was compared with, the error is the replay's alone.
     """
     accuracy = _load(FILE)
     billed = accuracy.seconds if instances else accuracy.billed_seconds
     platform = accuracy.profiles.get(profile)
 
-    def together(replay: Deviation) -> dict[str, float]:
-        if platform is None:
+    def together(replay: Deviation, of_profile: Deviation | None) -> dict[str, float]:
+        if of_profile is None:
             return replay.model_dump()
         return {
-            "mean": round(hypot(replay.mean, platform.mean), 3),
-            "worst": round(hypot(replay.worst, platform.worst), 3),
+            "mean": round(hypot(replay.mean, of_profile.mean), 3),
+            "worst": round(hypot(replay.worst, of_profile.worst), 3),
         }
 
+    seconds = cost = None
+    if platform is not None:
+        seconds = platform.seconds
+        cost = seconds if instances else platform.cost or seconds
     return {
-        "seconds": together(accuracy.seconds),
-        "billed_seconds": together(billed),
+        "seconds": together(accuracy.seconds, seconds),
+        "billed_seconds": together(billed, cost),
         "date": accuracy.date.isoformat(),
     }

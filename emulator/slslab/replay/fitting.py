@@ -25,7 +25,8 @@ from slslab_workers.plan import VCPU_MB
 
 Sample = tuple[int, float, float]
 NAME = "this-host"
-PERIOD_MS = 100.0
+# Of recordings from before 28 November 2026, whose records do not tell it; their init had the memory size's share.
+FORMER_PERIOD_MS = 100
 KEPT = 0.9
 # Candidates of a bandwidth, 10⁶ bytes a second: from a slow disk's to memory's.
 BANDWIDTHS = np.geomspace(10, 20_000, 153)
@@ -47,8 +48,14 @@ def fit(recordings: Sequence[Recording], epochs: int, on: date, parallel: Figure
     def assumed(value: float, why: str) -> Figure:
         return Figure(value=value, status="assumed", source=why)
 
+    def quota(value: float) -> Figure:
+        return Figure(value=value, status="documented", source="the emulator's own CPU quota (docs/design.md)")
+
     events = [each for recording in recordings for each in _with_server_ns(recording)]
-    shares = {one["request_id"]: one["cpu_share"] for recording in recordings for one in recording.invocations}
+    records = [record for recording in recordings for record in recording.invocations]
+    init_shares = [record["init_cpu_share"] for record in records if record.get("init_cpu_share")]
+    period_ms = _period_ms(records[0]) if records else FORMER_PERIOD_MS
+    shares = {record["request_id"]: (record["cpu_share"], _period_ms(record)) for record in records}
     # An operation that the first epochs did not have (an update, while none is significant) is fitted to all epochs.
     samples = _samples(events, shares) | _samples((each for each in events if each[0]["epoch"] < epochs), shares)
     if not samples:
@@ -65,10 +72,9 @@ def fit(recordings: Sequence[Recording], epochs: int, on: date, parallel: Figure
         compute=Compute(
             speed=figure(1.0),
             parallel=parallel or assumed(1.0, "nothing was measured at two memory sizes"),
-            period_ms=Figure(
-                value=PERIOD_MS, status="documented", source="the emulator's own CPU quota (docs/design.md)"
-            ),
+            period_ms=quota(period_ms),
             vcpu_mb=Figure(value=VCPU_MB, status="documented", source="AWS Lambda developer guide, memory"),
+            init_vcpus=quota(min(init_shares)) if init_shares else None,
         ),
         functions=Functions(
             cold_zip_ms=figure(around["cold"]),
@@ -110,7 +116,7 @@ def _with_server_ns(recording: Recording) -> Iterator[tuple[Event, int]]:
     return ((event, databases.server_ns(event)) for event in recording.events)
 
 
-def _samples(events: Iterable[tuple[Event, int]], shares: Mapping[str, float]) -> dict[str, Samples]:
+def _samples(events: Iterable[tuple[Event, int]], shares: Mapping[str, tuple[float, int]]) -> dict[str, Samples]:
     """Return each operation's requests that succeeded."""
     samples: dict[str, Samples] = defaultdict(Samples)
     seen = set()
@@ -119,7 +125,7 @@ def _samples(events: Iterable[tuple[Event, int]], shares: Mapping[str, float]) -
         # A call that waits for the answer lasts as long as what it calls.
         if event["worker"] >= 0 and "." in op and not event["failed"] and op not in (*BESIDE, "lambda.invoke"):
             wall_ms = (lambda_clock_ns(event) - server_ns) / 1e6
-            cpu_ms = _busy_ms(event["cpu_ns"], shares.get(event["invocation"], 1.0))
+            cpu_ms = _busy_ms(event["cpu_ns"], *shares.get(event["invocation"], (1.0, FORMER_PERIOD_MS)))
             of_environment = (op, event["environment"])
             requests = samples[op].later if of_environment in seen else samples[op].first
             requests.append((event["bytes"], wall_ms, cpu_ms))
@@ -151,11 +157,15 @@ def _beyond_cpu(samples: Sequence[Sample], per_byte: float, typical: Callable[[l
     return typical([wall - max(cpu, size * per_byte / 1e6) for size, wall, cpu in samples])
 
 
-def _busy_ms(cpu_ns: int, share: float) -> float:
+def _period_ms(record: Mapping[str, Any]) -> int:
+    return int(record.get("quota_period_ms") or FORMER_PERIOD_MS)
+
+
+def _busy_ms(cpu_ns: int, share: float, period_ms: int) -> float:
     """Return the wall ms of CPU time that begins with a period, with this share of one processor."""
-    quota_ns = min(1.0, share) * PERIOD_MS * 1e6
+    quota_ns = min(1.0, share) * period_ms * 1e6
     periods, rest = divmod(cpu_ns, quota_ns)
-    return periods * PERIOD_MS + rest / 1e6
+    return periods * period_ms + rest / 1e6
 
 
 def _bandwidth(samples: Sequence[Sequence[Sample]]) -> float | None:
@@ -199,7 +209,8 @@ def _around(recordings: Sequence[Recording], epochs: int) -> dict[str, float]:
             event, inside = recording.events[number], spans[invocation]
             # An asynchronous call ends before what it calls.
             inside_ns = min(event["end_ns"], inside["end_ns"]) - inside["start_ns"]
-            cpu_ms = _busy_ms(event["cpu_ns"], records[event["invocation"]]["cpu_share"])
+            record = records[event["invocation"]]
+            cpu_ms = _busy_ms(event["cpu_ns"], record["cpu_share"], _period_ms(record))
             times["invoke"].append((_wall_ns(event) - inside_ns) / 1e6 - cpu_ms)
         for event in recording.events:
             if event["op"] == TRANSITION and event["invocation"] in spans and 0 <= event["epoch"] < epochs:

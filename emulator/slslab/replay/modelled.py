@@ -6,16 +6,16 @@ from typing import Any
 
 from slslab.billing.bill import Bill, Book, compute_bill
 from slslab.errors import RunError, SlslabError
-from slslab.replay.accuracy import stated_error
 from slslab.replay.kernel.kernel import ReplayError, play
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.outcome import Outcome, WorkerFigures, outcome
 from slslab.replay.path import critical_path
 from slslab.replay.profiles import DEFAULT_PROFILE
-from slslab.replay.profiles.profile import load_profile
+from slslab.replay.profiles.profile import Profile, load_profile
 from slslab.replay.programs.recorded import make_program
 from slslab.replay.programs.recording import Recording, check
 from slslab.replay.questions import SIZES
+from slslab.replay.ranges import figures_of, find_uncertainties, with_processor
 from slslab.replay.whatif import with_memory
 from slslab.trace import metrics
 from slslab.trace.document import not_modelled
@@ -46,26 +46,40 @@ def play_on_aws(recording: Recording) -> Timeline:
             f"It computed on {gpus[0]}; a GPU's times are modelled from steps that a processor computed.",
             "run it with --device cpu.",
         )
-    return play(make_program(recording), load_profile(DEFAULT_PROFILE))
+    return play(make_program(recording), with_processor(load_profile(DEFAULT_PROFILE), recording.processor))
 
 
 def _model(recording: Recording, book: Book) -> dict[str, Any]:
     timeline = play_on_aws(recording)
     profile, played = timeline.profile, outcome(timeline, recording.arch)
+    bill = _bill(recording, played, book)
+
+    def play_figures(profile: Profile) -> dict[str, float]:
+        moved = outcome(play(timeline.program, profile), recording.arch)
+        return figures_of(moved, _bill(recording, moved, book))
+
+    plain = figures_of(played, bill)
+    uncertainties = find_uncertainties(plain, play_figures, profile, recording.processor, bool(recording.instances))
     return {
         "status": "modelled",
         "profile": {"name": profile.name, "date": profile.date.isoformat()},
         "seconds": round(played.seconds, 6),
         "billed_seconds": round(played.billed_seconds, 3),
-        "error": stated_error(profile.name, instances=bool(recording.instances)),
+        "ranges": {name: _range(uncertainties[name].around(value)) for name, value in plain.items()},
+        "uncertainty": {name: uncertainty.as_document() for name, uncertainty in uncertainties.items()},
         "gb_seconds": format(played.gb_seconds, "f"),
         "cold_starts": played.cold_starts,
         "waiting_share": round(played.waiting_share, 4),
         "critical_path": critical_path(timeline).describe(),
         "per_worker": [_worker(worker) for worker in played.workers],
-        "cost": _bill(recording, played, book).as_document(),
+        "cost": bill.as_document(),
         "memory_sizes": list(_memory_sizes(recording, timeline, book)),
     }
+
+
+def _range(ends: tuple[float, float]) -> dict[str, float]:
+    low, high = ends
+    return {"low": float(f"{low:.6g}"), "high": float(f"{high:.6g}")}
 
 
 def _bill(recording: Recording, played: Outcome, book: Book) -> Bill:

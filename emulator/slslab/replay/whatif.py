@@ -5,7 +5,7 @@ exact (prices, rounding, and counts that the protocol fixes), or modelled (whate
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -17,8 +17,9 @@ from slslab.replay.kernel.program import Program, Track
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.measured import Measured
 from slslab.replay.outcome import Outcome, outcome
-from slslab.replay.profiles.profile import Figure, Profile, with_speed
+from slslab.replay.profiles.profile import Figure, Profile
 from slslab.replay.programs.scaling import generate
+from slslab.replay.ranges import Uncertainty, figures_of, find_uncertainties
 from slslab_workers.plan import thread_count
 
 Basis = Literal["measured", "exact", "modelled"]
@@ -59,7 +60,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Valued:
-    """A number and what it is based on; from `low` to `high` if several recordings differ in it."""
+    """A number and what it is based on; from `low` to `high` is its 80 % range, if it has one."""
 
     value: float | Decimal
     basis: Basis
@@ -71,6 +72,8 @@ class Valued:
 class Row:
     """What a run was, or would be; `late` has the invocations over the time-out: function, worker, seconds.
 
+    `uncertainties` are those of seconds, billed seconds and cost, empty for what was measured.
+
     A row that cannot be has no figures, and `trouble` says why.
     """
 
@@ -81,6 +84,7 @@ class Row:
     late: tuple[tuple[str, int, float], ...] = ()
     trouble: str = ""
     variant: Variant | None = None
+    uncertainties: Mapping[str, Uncertainty] = field(default_factory=dict)
 
     def number(self, figure: str) -> float:
         """Return a figure as a float, for comparison and plots."""
@@ -146,8 +150,14 @@ def with_arch(profile: Profile, recorded: str, arch: str) -> Profile:
         raise RequestError(
             f"The profile {profile.name} does not say how fast arm64 is.", "add [compute.arm_speed] to it."
         )
-    speed = profile.compute.speed.value * (arm.value if arch == "arm64" else 1 / arm.value)
-    return with_speed(profile, Figure(value=speed, status=arm.status, source=f"speed, on {arch}: {arm.source}"))
+    factor, compute = arm.value if arch == "arm64" else 1 / arm.value, profile.compute
+
+    def on_arch(speed: Figure) -> Figure:
+        return Figure(value=speed.value * factor, status=arm.status, source=f"speed, on {arch}: {arm.source}")
+
+    kinds = {kind: on_arch(speed) for kind, speed in compute.kinds.items()}
+    changed = compute.model_copy(update={"speed": on_arch(compute.speed), "kinds": kinds})
+    return profile.model_copy(update={"compute": changed})
 
 
 def with_concurrency(profile: Profile, concurrency: int) -> Profile:
@@ -214,11 +224,21 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
         return Row(label, {}, trouble=f"{error.message} To change that, {error.hint}", variant=variant)
     bill = compute_bill(modelled_usage(run, timeline, played), platform.book)
     late = played.over_timeout(platform.timeout_s)
+
+    def play_figures(profile: Profile) -> dict[str, float]:
+        moved_timeline, moved = simulate(run, variant, profile)
+        return figures_of(moved, compute_bill(modelled_usage(run, moved_timeline, moved), platform.book))
+
+    plain = figures_of(played, bill)
+    instances = bool(run.recording.instances)
+    uncertainties = find_uncertainties(plain, play_figures, platform.profile, run.recording.processor, instances)
     figures: dict[str, Valued] = {
-        "seconds": Valued(played.seconds, "modelled"),
-        "billed_seconds": Valued(played.billed_seconds, "modelled"),
+        "seconds": Valued(played.seconds, "modelled", *uncertainties["seconds"].around(plain["seconds"])),
+        "billed_seconds": Valued(
+            played.billed_seconds, "modelled", *uncertainties["billed_seconds"].around(plain["billed_seconds"])
+        ),
         "gb_seconds": Valued(played.gb_seconds, "modelled"),
-        "cost": Valued(bill.total, "modelled"),
+        "cost": Valued(bill.total, "modelled", *uncertainties["cost"].around(plain["cost"])),
         "waiting_share": Valued(played.waiting_share, "modelled"),
         # A worker over its time-out would invoke itself again; the recorded one did not.
         "invocations": Valued(len(played.invocations), "modelled" if late else "exact"),
@@ -232,6 +252,7 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
         _line_bases(bill, timeline, "modelled" if late else "exact"),
         tuple((one.function, one.worker, one.duration_ms / 1000) for one in late),
         variant=variant,
+        uncertainties=uncertainties,
     )
 
 

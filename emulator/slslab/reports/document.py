@@ -50,10 +50,12 @@ def make_document(
     seconds: float,
     book: Book,
     alone: Alone | NotAlone | None = None,
+    processor: Mapping[str, Any] | None = None,
 ) -> RunDocument:
-    """Return the document of a run by its trace, what its driver computed, the system that it ran on, and what was
-    measured before it."""
+    """Return the document of a run by its trace, what its driver computed, the system that it ran on, what was measured
+    before it, and the host's processor next to Lambda's."""
     events = trace.events
+    measured = {"alone": alone, "processor": processor}
     totals = metrics.totals(events, records, launched)
     held_up = totals.pop("host")
     parameters = outcome.parameters if outcome else spec(plan.model).parameters
@@ -62,7 +64,7 @@ def make_document(
         "run": plan.run,
         "status": _status(failure),
         "error": _error(failure, plan, events, records) if failure else None,
-        "lambda": _on_lambda(plan, trace, records, launched, alone, book, complete=failure is None),
+        "lambda": _on_lambda(plan, trace, records, launched, measured, book, complete=failure is None),
         "architecture": plan.architecture,
         "model": plan.model,
         "dataset": plan.dataset,
@@ -102,6 +104,7 @@ def make_document(
         },
         **cast(Totals, totals),
         "alone": alone,
+        "processor": dict(processor) if processor else None,
         "cost": make_bill(events, records, launched, book),
         "faults": injected(events, plan.faults),
         "trace_torn": trace.torn,
@@ -119,12 +122,15 @@ def _on_lambda(
     trace: Trace,
     records: list[dict[str, Any]],
     launched: list[dict[str, Any]],
-    alone: Alone | NotAlone | None,
+    measured: Mapping[str, Any],
     book: Book,
     *,
     complete: bool,
 ) -> Modelled | NotModelled:
-    """Return what the run takes and costs on Lambda, or why that is not known."""
+    """Return what the run takes and costs on Lambda, or why that is not known.
+
+    `measured` has what the run's document tells of its host: `alone` and `processor`.
+    """
     if not complete or trace.torn:
         return not_modelled("The run did not come to its end, and so its trace has none.")
     if not installed("numpy") or not installed("scipy"):
@@ -133,9 +139,9 @@ def _on_lambda(
     if plan.faults is not None:
         return not_modelled("Faults were injected into it, and a replay would be of a run without them.")
     from slslab.replay.modelled import model
-    from slslab.replay.programs.recording import Recording, kinds_alone
+    from slslab.replay.programs.recording import Recording, kinds_alone, processor_of
 
-    recording = Recording(plan, trace.events, records, launched, kinds_alone({"alone": alone}))
+    recording = Recording(plan, trace.events, records, launched, kinds_alone(measured), processor_of(measured))
     return cast(Modelled, model(recording, book))
 
 
@@ -262,12 +268,12 @@ def bill_of(run: str, book: str) -> Mapping[str, Any]:
     document = read_document(str(directory.path))
     trace, records, launched = load(directory.path), invocations(directory.path), instances(directory.path)
     plan, done = read_plan(document["plan"]), document["status"] == "done"
-    replayed = _on_lambda(plan, trace, records, launched, document.get("alone"), prices, complete=done)
+    replayed = _on_lambda(plan, trace, records, launched, document, prices, complete=done)
     return bill_document(replayed, make_bill(trace.events, records, launched, prices))
 
 
 def bill_document(replayed: Modelled | NotModelled, cost: Cost) -> dict[str, Any]:
-    """Return the bill of a run: Lambda's with its stated error, or why there is none.
+    """Return the bill of a run: Lambda's with its 80 % range, or why there is none.
 
     `host` is what the usage of the host that ran it would cost, by the same prices.
     """
@@ -276,7 +282,8 @@ def bill_document(replayed: Modelled | NotModelled, cost: Cost) -> dict[str, Any
             "schema": 1,
             **replayed["cost"],
             "profile": replayed["profile"],
-            "error": replayed["error"],
+            **({"error": replayed["error"]} if "error" in replayed else {}),
+            **({"range": replayed["ranges"]["cost"]} if "ranges" in replayed else {}),
             "host": cost,
         }
     return {"schema": 1, **replayed, "host": cost}

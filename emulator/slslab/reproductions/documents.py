@@ -32,7 +32,7 @@ AGREES, AGREES_MEMORY = 0.25, 0.15
 class Cell:
     """One figure of a row: `published` with the digits that were printed; `tolerance` is the share of it up to which
     others agree with it, `reason` why they do not, `missing` why there is no figure of ours. `least` and `most` bound
-    ours even if it has no figure."""
+    ours even if it has no figure. A `fitted` figure has no verdict: the model was fitted to the published one."""
 
     published: Decimal | None = None
     recomputed: tuple[Recomputed, ...] = ()
@@ -43,6 +43,7 @@ class Cell:
     missing: str = ""
     least: float = -math.inf
     most: float = math.inf
+    fitted: bool = False
 
     @property
     def difference(self) -> float | None:
@@ -55,6 +56,8 @@ class Cell:
     @property
     def verdict(self) -> str:
         """Return whether the figures agree; empty where there is nothing to compare."""
+        if self.fitted:
+            return ""
         if self.difference is None:
             return "differs" if self._is_elsewhere else ""
         return "agrees" if abs(self.difference) <= self.tolerance else "differs"

@@ -1,171 +1,194 @@
-"""GradsSharding's rounds: those measured on AWS to which the profile was fitted, and those that it foretells.
+"""GradsSharding's rounds on AWS: five that the profile is fitted to (RQ2), and eight that were predicted (RQ3).
 
-RQ2's measurements are the paper's (papers/gradssharding-2026.toml). RQ3's are public, and were not looked at when these
-predictions were made and committed: whoever has them gives them as a file, and sees the errors. That is by declaration.
+What was measured is in papers/gradssharding-2026.toml. RQ3's predictions are kept in gradssharding.toml as they were
+committed, before they were compared. Nothing is fitted to RQ3.
 """
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from slslab.errors import RequestError
 from slslab.papers.paper import Paper
 from slslab.replay.profiles.profile import Profile, load_profile
-from slslab.reproductions.aggregation import (
-    Cost,
-    Fitted,
-    Observed,
-    Round,
-    Setting,
-    fit_network,
-    play_round,
-)
-from slslab.reproductions.documents import Cell, ReproducedRow, head, read_entries
+from slslab.reproductions.aggregation import Cost, Fitted, Observed, Round, Setting, fit_network, play_round
+from slslab.reproductions.documents import Cell, ReproducedRow, head
 from slslab.reproductions.minibatches import Estimate
-from slslab_workers.gradssharding.topology import levels, memory_mb
+from slslab.toml_files import read_toml, validate
 
-NAME, PAPER, TABLE = "gradssharding", "gradssharding-2026", "rq2"
+NAME, PAPER, FITTED_TO, BLIND = "gradssharding", "gradssharding-2026", "rq2", "rq3"
 PROFILE, BASE = "aws-us-east-1-2026", "aws-us-east-1"
-SCHEMA = 1
+PREDICTIONS = Path(__file__).with_suffix(".toml")
 # Init of a function: numpy and boto3 are imported in 0.31 CPU seconds on this project's host; scaled as adding is.
 COST_OF_INIT_S = 1.1
-# The range of CPU time per byte that an interval covers, as a factor either way: adding, by which it is scaled, is
-# bound by memory and takes 3.6 times as long on Lambda as here; training steps, by the fit of Table 2, 2.3 times.
-CPU_RANGE = 1.6
-# A line through RQ2's reads, which the reference gives: what a model without physics would say, 10⁶ bytes a second.
-LINE_MB_S = 60.7
-# Nine rounds were measured, in three repetitions, the first of them cold.
-ROUNDS, REPETITIONS, RUNS = 9, 3, 14
+# RQ3's means are of nine rounds, the first of them cold; RQ2's of 14 warm ones.
+ROUNDS, RUNS = 9, 14
 CONFIDENCE = 0.8
-MODELS = {"ResNet-18": 11_181_642, "VGG-16": 134_301_514, "GPT-2 Large": 774_030_080, "synthetic 5 GB": 1_342_177_280}
-TREES = ("lambda-fl", "lifl")
-FORETOLD = (
-    *((model, "shards", 4) for model in ("ResNet-18", "VGG-16", "GPT-2 Large")),
-    ("synthetic 5 GB", "shards", 8),
-    *((model, tree, 1) for model in ("ResNet-18", "VGG-16") for tree in TREES),
-)
 COLUMNS = (
     ("wall_seconds", "a round", "s", 1),
     ("slowest_seconds", "the slowest function", "s", 1),
     ("usd", "cost of a round", "USD", 6),
 )
+# Names in `comparison`: the predictions' seconds and dollars, and what today's code models on the command's profile.
+SECONDS, USD, TODAY = "seconds", "usd", "today"
 
 
-def _measured(value: object) -> object:
-    """Return what was measured, of an entry as this document has it."""
-    return value.get("measured") if isinstance(value, dict) else value
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Measurement(BaseModel):
-    """One row that a user has measured: this document's row, or its names and numbers alone."""
-
-    model_config = ConfigDict(extra="ignore", frozen=True)
+class Prediction(_Entry):
+    """What was predicted of a round: seconds with their interval, of the slowest function, USD, baselines' seconds."""
 
     model: str
     topology: str
-    shards: Annotated[int, Field(ge=1)]
-    wall_seconds: Annotated[float, BeforeValidator(_measured), Field(gt=0, allow_inf_nan=False)]
-    slowest_seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    shards: int
+    seconds: float
+    low: float
+    high: float
+    slowest_seconds: float
+    usd: float
+    baselines: Mapping[str, float]
 
 
-class Measurements(BaseModel):
-    """A file of measured rows."""
+class Predictions(_Entry):
+    """RQ3's predictions, with the commit that made them and the profile that they were made on."""
 
-    model_config = ConfigDict(extra="ignore", frozen=True)
+    schema_version: Literal[1] = Field(alias="schema")
+    commit: str
+    date: date
+    profile: str
+    rows: tuple[Prediction, ...]
 
-    schema_version: Annotated[int, Field(alias="schema")] = SCHEMA
-    rows: Annotated[tuple[Measurement, ...], Field(min_length=1)]
+    def of(self, setting: Setting) -> Prediction:
+        """Return the prediction of a round; KeyError if there is none."""
+        by_round = {(row.model, row.topology, row.shards): row for row in self.rows}
+        return by_round[setting.model, setting.topology, setting.shards]
 
 
 @dataclass(frozen=True)
-class Foretold:
-    """A row: the round as modelled, its interval as a factor either way, what baselines say, and what was measured."""
+class Compared:
+    """A round: its modelled seconds with their interval, seconds of its slowest function, USD, and what was measured.
+
+    Of RQ3 the modelled figures are the predictions; `today` is what today's code models, and `baselines` are seconds.
+    """
 
     experiment: str
     setting: Setting
-    modelled: Round
+    seconds: float
+    low: float
+    high: float
+    slowest_s: float
     usd: float
-    factor: float
+    measured: Mapping[str, Decimal]
     baselines: Mapping[str, float]
-    measured: Mapping[str, float | None]
+    today: float | None = None
 
     @property
-    def interval(self) -> tuple[float, float]:
-        """Return the interval of the round's seconds."""
-        return self.modelled.wall_s / self.factor, self.modelled.wall_s * self.factor
+    def name(self) -> str:
+        """Return the topology, with its number of shards."""
+        topology, shards = self.setting.topology, self.setting.shards
+        return f"{topology}, M = {shards}" if topology == "shards" else topology
+
+    @property
+    def measured_s(self) -> float:
+        """Return the measured seconds of the round."""
+        return float(self.measured["wall_seconds"])
+
+    @property
+    def measured_usd(self) -> float:
+        """Return the measured cost of the round, USD."""
+        return float(self.measured["usd"])
+
+    @property
+    def inside(self) -> bool:
+        """Return whether the interval holds the measured seconds."""
+        return self.low <= self.measured_s <= self.high
 
     def errors(self) -> dict[str, float]:
-        """Return the relative errors of the round's seconds, of the model and each baseline; none if not measured."""
-        seconds = self.measured["wall_seconds"]
-        if seconds is None:
-            return {}
-        said = {"modelled": self.modelled.wall_s, **self.baselines}
-        return {name: value / seconds - 1 for name, value in said.items()}
+        """Return the relative errors of seconds, of USD, and of the seconds that baselines and today's code give."""
+        today = {} if self.today is None else {TODAY: self.today}
+        seconds = {SECONDS: self.seconds, **self.baselines, **today}
+        errors = {name: value / self.measured_s - 1 for name, value in seconds.items()}
+        return {**errors, USD: self.usd / self.measured_usd - 1}
+
+
+@cache
+def predictions() -> Predictions:
+    """Return RQ3's predictions as they were committed."""
+    document = read_toml(PREDICTIONS, "file of predictions", (), RequestError)
+    return validate(Predictions, document, PREDICTIONS, "file of predictions", RequestError)
 
 
 def observations(paper: Paper) -> list[Observed]:
     """Return RQ2's rounds."""
-    table = paper.table(TABLE)
-    return [_observed({**table.inputs_of(row), **row.published}) for row in table.rows]
+    return [_observed(values) for values in _values(paper, FITTED_TO)]
 
 
 def _observed(values: Mapping[str, Any]) -> Observed:
-    numbers = (int(values[name]) for name in ("shards", "memory_mb", "clients"))
     names = ("get_rate", "put_rate", "sum_rate", "wall", "wall_deviation", "slowest", "cold", "cost")
-    setting = Setting("VGG-16", int(values["parameters"]), "shards", *numbers)
-    return Observed(setting, *(float(values[name]) for name in names))
+    return Observed(_setting(values), *(float(values[name]) for name in names))
 
 
-def foretold_settings() -> list[Setting]:
-    """Return RQ3's rows, with the memory sizes of the released code."""
-    return [
-        Setting(model, MODELS[model], topology, shards, _memory(model, MODELS[model], topology, shards))
-        for model, topology, shards in sorted(FORETOLD, key=lambda row: list(MODELS).index(row[0]))
-    ]
+def _values(paper: Paper, table: str) -> Iterator[dict[str, Any]]:
+    """Yield the inputs and published figures of each row."""
+    for row in paper.table(table).rows:
+        yield {**paper.table(table).inputs_of(row), **row.published}
 
 
-def _memory(model: str, parameters: int, topology: str, shards: int) -> int:
-    largest = 4 * parameters // (shards if topology == "shards" else 1)
-    return memory_mb(largest, 2 if model == "ResNet-18" else 3)
+def _setting(values: Mapping[str, Any]) -> Setting:
+    model, topology = str(values["model"]), str(values["topology"])
+    return Setting(
+        model, int(values["parameters"]), topology, *(int(values[name]) for name in ("shards", "memory_mb", "clients"))
+    )
 
 
-def build(paper: Paper, profile: Profile, measured: Path | None) -> dict[str, Any]:
-    """Return the document: RQ2's rows and RQ3's, the fit with its leave-one-out errors, and what can be compared."""
-    given = {} if measured is None else _read(measured)
+def build(paper: Paper, profile: Profile) -> dict[str, Any]:
+    """Return the document: RQ3's predictions with their errors, RQ2's rounds, and the fit with leave-one-out errors."""
     observed = observations(paper)
     base = load_profile(BASE)
     fit = fit_network(observed, base)
     left_out = _leave_one_out(observed, base, profile)
-    deviations = _deviations(left_out, observed)
-    rows = [
-        *(_of_rq2(one, profile, fit, base, deviations) for one in observed),
-        *(_of_rq3(one, profile, fit, base, deviations, observed, given) for one in foretold_settings()),
+    factor = _factor(left_out, observed)
+    fitted = [
+        _of_rq2(one, values, profile, fit, factor)
+        for one, values in zip(observed, _values(paper, FITTED_TO), strict=True)
     ]
-    table = paper.table(TABLE)
-    return {
-        **head(NAME, "replayed", paper, table),
+    add_s_per_gb = fmean(one.add_s_per_gb for one in observed)
+    predicted = [_of_rq3(values, profile, fit, add_s_per_gb) for values in _values(paper, BLIND)]
+    tables = [paper.table(name) for name in (BLIND, FITTED_TO)]
+    rows = [*fitted, *predicted]
+    document = {
+        **head(NAME, "replayed", paper, tables[0]),
+        "table": {
+            "title": "Rounds of GradsSharding, λ-FL and LIFL on AWS Lambda",
+            "source": "RQ2 and RQ3, the measurements released with the paper",
+            "notes": [note for table in tables for note in table.notes],
+        },
         "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
         "fit": {**vars(fit), "left_out": left_out},
         "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=True)) for column in COLUMNS],
         "rows": [_row(one).as_document() for one in rows],
-        "comparison": _compare([one for one in rows if one.experiment == "RQ3"]),
+        "comparison": _compare(predicted),
         "rankings": [],
         "bills": [],
         "curves": [],
-        "bars": list(_bars(rows)),
-        "notes": list(_notes(rows, left_out, profile)),
+        "bars": [_bars("RQ3", predicted, "predicted"), _bars("RQ2", fitted, "modelled")],
+        "matrices": [_predicted_matrix(predicted), _baselines_matrix(predicted), _fitted_matrix(fitted)],
     }
+    return {**document, "findings": list(_findings(document)), "notes": list(_notes(document, fitted))}
 
 
 def _leave_one_out(observed: Sequence[Observed], base: Profile, profile: Profile) -> list[dict[str, float]]:
-    """Return, for each measured round, its seconds as foretold by a fit to the others, and the error."""
+    """Return, for each measured round, its seconds as predicted by a fit to the others, and the error."""
     left_out = []
     for one in observed:
         fit = fit_network([other for other in observed if other is not one], base)
@@ -185,218 +208,246 @@ def _play(setting: Setting, profile: Profile, spread: float, add_s_per_gb: float
     return play_round(setting, Cost(COST_OF_INIT_S, add_s_per_gb), profile, spread, cold=cold)
 
 
-@dataclass(frozen=True)
-class _Deviations:
-    """Standard deviations of logarithms: of what is foretold of an unseen row, and of one run of a row."""
-
-    unseen: float
-    run: float
-    freedom: int
-
-
-def _deviations(left_out: Sequence[Mapping[str, float]], observed: Sequence[Observed]) -> _Deviations:
-    errors = [math.log1p(row["error"]) for row in left_out]
-    runs = [math.log1p(one.deviation_s / one.wall_s) for one in observed]
-    unseen, run = (math.sqrt(fmean(value**2 for value in values)) for values in (errors, runs))
-    return _Deviations(unseen, run, len(observed) - 1)
-
-
-def _factor(deviations: _Deviations, runs: int, cpu: float = 0.0) -> float:
-    """Return the interval's factor either way: of a mean of so many runs, beside an error of CPU time per byte."""
+def _factor(left_out: Sequence[Mapping[str, float]], observed: Sequence[Observed]) -> float:
+    """Return an interval's factor either way: of RQ2's mean of warm runs, for a round that the fit didn't see."""
     from scipy.stats import t
 
-    width = t.ppf((1 + CONFIDENCE) / 2, deviations.freedom)
-    return math.exp(width * math.sqrt(deviations.unseen**2 + deviations.run**2 / runs + cpu**2))
+    errors = [math.log1p(row["error"]) for row in left_out]
+    runs = [math.log1p(one.deviation_s / one.wall_s) for one in observed]
+    unseen, run = (fmean(value**2 for value in values) for values in (errors, runs))
+    width = t.ppf((1 + CONFIDENCE) / 2, len(observed) - 1)
+    return math.exp(width * math.sqrt(unseen + run / RUNS))
 
 
-def _of_rq2(one: Observed, profile: Profile, fit: Fitted, base: Profile, deviations: _Deviations) -> Foretold:
+def _of_rq2(one: Observed, values: Mapping[str, Any], profile: Profile, fit: Fitted, factor: float) -> Compared:
     modelled = _play(one.setting, profile, fit.spread, one.add_s_per_gb)
-    return Foretold(
+    return Compared(
         "RQ2",
         one.setting,
-        modelled,
+        modelled.wall_s,
+        modelled.wall_s / factor,
+        modelled.wall_s * factor,
+        modelled.slowest_s,
         # As released: every function is paid as if it were the slowest.
         modelled.usd(one.setting.memory_mb, modelled.slowest_s * one.setting.shards),
-        _factor(deviations, RUNS),
-        _baselines(one.setting, base, one.add_s_per_gb),
-        {"wall_seconds": one.wall_s, "slowest_seconds": one.slowest_s, "usd": one.usd},
+        _measured(values),
+        {},
     )
 
 
-def _of_rq3(
-    setting: Setting,
-    profile: Profile,
-    fit: Fitted,
-    base: Profile,
-    deviations: _Deviations,
-    observed: Sequence[Observed],
-    given: Mapping[tuple[str, str, int], Measurement],
-) -> Foretold:
-    add_s_per_gb = fmean(one.add_s_per_gb for one in observed)
-    warm, cold = (_play(setting, profile, fit.spread, add_s_per_gb, cold=cold) for cold in (False, True))
-    wall = ((ROUNDS - 1) * warm.wall_s + cold.wall_s) / ROUNDS
-    slow, fast = (
-        _play(setting, _with_cpu(profile, factor), fit.spread, add_s_per_gb).wall_s
-        for factor in (CPU_RANGE, 1 / CPU_RANGE)
-    )
-    modelled = Round(wall, warm.slowest_s, warm.total_s, warm.gets, warm.puts)
-    row = given.get((setting.model, setting.topology, setting.shards))
-    return Foretold(
+def _measured(values: Mapping[str, Any]) -> dict[str, Decimal]:
+    """Return what was measured of a round, by column, with the digits that were released."""
+    names = {"wall_seconds": "wall", "slowest_seconds": "slowest", "usd": "cost"}
+    return {column: values[name] for column, name in names.items() if name in values}
+
+
+def _of_rq3(values: Mapping[str, Any], profile: Profile, fit: Fitted, add_s_per_gb: float) -> Compared:
+    setting = _setting(values)
+    prediction = predictions().of(setting)
+    warm, cold = (_play(setting, profile, fit.spread, add_s_per_gb, cold=cold).wall_s for cold in (False, True))
+    return Compared(
         "RQ3",
         setting,
-        modelled,
-        modelled.usd(setting.memory_mb, modelled.total_s),
-        _factor(deviations, REPETITIONS, math.log(slow / fast) / 2),
-        _baselines(setting, base, add_s_per_gb),
-        {name: getattr(row, name, None) for name, *_ in COLUMNS},
+        prediction.seconds,
+        prediction.low,
+        prediction.high,
+        prediction.slowest_seconds,
+        prediction.usd,
+        _measured(values),
+        prediction.baselines,
+        ((ROUNDS - 1) * warm + cold) / ROUNDS,
     )
 
 
-def _with_cpu(profile: Profile, factor: float) -> Profile:
-    """Return the profile with so many times the CPU time per byte of its object store's client."""
-    objects = profile.channels["object"]
-    operations = {
-        name: operation
-        if operation.cpu_ms_per_mb is None
-        else operation.model_copy(
-            update={
-                "cpu_ms_per_mb": operation.cpu_ms_per_mb.model_copy(
-                    update={"value": operation.cpu_ms_per_mb.value * factor}
-                )
-            }
-        )
-        for name, operation in objects.operations.items()
-    }
-    channel = objects.model_copy(update={"operations": operations})
-    return profile.model_copy(update={"channels": {**profile.channels, "object": channel}})
-
-
-def _baselines(setting: Setting, base: Profile, add_s_per_gb: float) -> dict[str, float]:
-    """Return the round's seconds by what its longest chain of functions moves at one rate, and on the base profile."""
-    moved = 0.0
-    for level in levels(setting.topology, setting.clients, setting.shards):
-        share = setting.shards if setting.topology == "shards" else 1
-        moved += max(len(one.inputs) + 1 for one in level) * 4e-6 * setting.parameters / share
-    return {f"{LINE_MB_S} MB/s": moved / LINE_MB_S, base.name: _play(setting, base, 0.0, add_s_per_gb).wall_s}
-
-
-def _read(path: Path) -> dict[tuple[str, str, int], Measurement]:
-    """Return a file's measured rows; RequestError for a row that is not foretold."""
-    hint = 'give JSON: {"schema": 1, "rows": [{"model": …, "topology": …, "shards": …, "wall_seconds": …}]}.'
-    rows = read_entries(path, Measurements, SCHEMA, "measurements", RequestError, hint).rows
-    found = {(row.model, row.topology, row.shards): row for row in rows}
-    if len(found) < len(rows):
-        raise RequestError(f"{path} has a row twice.", "leave one of them out.")
-    if unknown := [key for key in found if key not in FORETOLD]:
-        model, topology, shards = unknown[0]
-        raise RequestError(
-            f"{path} has a row that is not foretold: {model}, {topology}, {shards} shards.",
-            f"rows are {'; '.join(f'{model}, {topology}, {shards}' for model, topology, shards in FORETOLD)}.",
-        )
-    return found
-
-
-def _compare(rows: Sequence[Foretold]) -> dict[str, Any] | None:
-    """Return errors of the model and the baselines over what was measured, and how many intervals hold it."""
-    errors = {row.setting: row.errors() for row in rows if row.errors()}
-    if not errors:
-        return None
-    named: dict[str, list[float]] = {}
-    for row in errors.values():
-        for name, error in row.items():
-            named.setdefault(name, []).append(abs(error))
-    held = [
-        row.interval[0] <= seconds <= row.interval[1]
-        for row in rows
-        if (seconds := row.measured["wall_seconds"]) is not None
-    ]
+def _compare(rows: Sequence[Compared]) -> dict[str, Any]:
+    """Return the errors of predictions, baselines and today's code, and how many intervals hold what was measured."""
+    made = predictions()
+    errors = [row.errors() for row in rows]
     return {
+        "commit": made.commit,
+        "date": made.date.isoformat(),
+        "profile": made.profile,
         "rows": [
-            {"model": setting.model, "topology": setting.topology, "shards": setting.shards, "errors": row}
-            for setting, row in errors.items()
+            {
+                "model": row.setting.model,
+                "topology": row.setting.topology,
+                "shards": row.setting.shards,
+                "inside": row.inside,
+                "errors": of_row,
+            }
+            for row, of_row in zip(rows, errors, strict=True)
         ],
-        "mean": {name: fmean(values) for name, values in named.items()},
-        "worst": {name: max(values) for name, values in named.items()},
+        "errors": {name: _summary([of_row[name] for of_row in errors]) for name in errors[0]},
         "confidence": CONFIDENCE,
-        "covered": sum(held),
-        "of": len(held),
+        "covered": sum(row.inside for row in rows),
+        "of": len(rows),
     }
 
 
-def _row(one: Foretold) -> ReproducedRow:
-    setting, (low, high) = one.setting, one.interval
-    modelled = {"wall_seconds": one.modelled.wall_s, "slowest_seconds": one.modelled.slowest_s, "usd": one.usd}
-    estimates = {name: Estimate(value, None, None, 0) for name, value in modelled.items()}
-    estimates["wall_seconds"] = Estimate(modelled["wall_seconds"], low, high, 0)
+def _summary(errors: Sequence[float]) -> dict[str, float]:
+    """Return the mean and greatest absolute error, the mean error, and how many are below 0."""
+    sizes = [abs(error) for error in errors]
+    return {
+        "mean": fmean(sizes),
+        "worst": max(sizes),
+        "bias": fmean(errors),
+        "too_low": sum(error < 0 for error in errors),
+    }
+
+
+def _row(one: Compared) -> ReproducedRow:
+    setting, fitted = one.setting, one.experiment == "RQ2"
+    estimates = {
+        "wall_seconds": Estimate(one.seconds, one.low, one.high, 0),
+        "slowest_seconds": Estimate(one.slowest_s, None, None, 0),
+        "usd": Estimate(one.usd, None, None, 0),
+    }
     cells = {
-        name: Cell(None if seen is None else Decimal(str(seen)), modelled=estimates[name])
-        for name, seen in one.measured.items()
+        name: Cell(one.measured.get(name), modelled=estimate, fitted=fitted) for name, estimate in estimates.items()
     }
-    seconds = {"modelled": modelled["wall_seconds"], "low": low, "high": high, "measured": one.measured["wall_seconds"]}
     more = {
         "experiment": one.experiment,
         "model": setting.model,
         "topology": setting.topology,
         "shards": setting.shards,
         "memory_mb": setting.memory_mb,
-        "wall_seconds": seconds,
-        "slowest_seconds": modelled["slowest_seconds"],
-        "usd": modelled["usd"],
+        "wall_seconds": {"modelled": one.seconds, "low": one.low, "high": one.high, "measured": one.measured_s},
+        "slowest_seconds": one.slowest_s,
+        "usd": one.usd,
         "baselines": dict(one.baselines),
     }
-    name = f"{setting.topology}, M = {setting.shards}" if setting.topology == "shards" else setting.topology
-    # That a row agrees to which the model was fitted shows little.
-    variant = f"{one.experiment}, {'fitted' if one.experiment == 'RQ2' else 'foretold'}"
-    return ReproducedRow(name, setting.model, variant, cells, more=more)
+    variant = f"{one.experiment}, {'fitted' if fitted else 'predicted'}"
+    return ReproducedRow(one.name, setting.model, variant, cells, more=more)
 
 
-def _bars(rows: Sequence[Foretold]) -> Iterator[dict[str, Any]]:
-    """Yield a chart for each experiment: seconds of a round, modelled and measured."""
-    for experiment in dict.fromkeys(row.experiment for row in rows):
-        members = [row for row in rows if row.experiment == experiment]
-        yield {
-            "title": f"{experiment}: a round",
-            "axis": "time of a round",
-            "unit": "s",
-            "series": ["measured on AWS", "modelled"],
-            "values": [
-                [f"{row.setting.model}\n{row.setting.topology} {row.setting.shards}", series, seconds]
-                for row in members
-                for series, seconds in (
-                    ("measured on AWS", row.measured["wall_seconds"]),
-                    ("modelled", row.modelled.wall_s),
-                )
-                if seconds is not None
-            ],
-        }
+def _bars(experiment: str, rows: Sequence[Compared], ours: str) -> dict[str, Any]:
+    """Return a chart: seconds of an experiment's rounds, measured and ours."""
+    return {
+        "title": f"{experiment}: a round",
+        "axis": "time of a round",
+        "unit": "s",
+        "series": ["measured on AWS", ours],
+        "values": [
+            [f"{row.setting.model}\n{row.setting.topology} {row.setting.shards}", series, seconds]
+            for row in rows
+            for series, seconds in (("measured on AWS", row.measured_s), (ours, row.seconds))
+        ],
+    }
 
 
-def _notes(rows: Sequence[Foretold], left_out: Sequence[Mapping[str, float]], profile: Profile) -> Iterator[str]:
-    errors = [abs(row["error"]) for row in left_out]
-    fitted = [abs(row.errors()["modelled"]) for row in rows if row.experiment == "RQ2"]
+def _predicted_matrix(rows: Sequence[Compared]) -> dict[str, Any]:
+    """Return RQ3's predictions next to what was measured."""
+    made = predictions()
+    return {
+        "title": f"RQ3: predicted on {made.date} (commit {made.commit[:7]}), and measured",
+        "headings": [
+            *("round", f"predicted s ({CONFIDENCE:.0%})", "measured s", "error", "inside"),
+            *("predicted USD", "measured USD", "error of USD"),
+        ],
+        "rows": [
+            [
+                *(_title(row), f"{seconds} ({row.low:.1f} to {row.high:.1f})", *measured),
+                *("yes" if row.inside else "no", *_pair(row.usd, row.measured["usd"], 6)),
+            ]
+            for row in rows
+            for seconds, *measured in [_pair(row.seconds, row.measured["wall_seconds"], 1)]
+        ],
+    }
+
+
+def _baselines_matrix(rows: Sequence[Compared]) -> dict[str, Any]:
+    """Return RQ3's seconds as baselines predict them."""
+    names = list(rows[0].baselines)
+    return {
+        "title": f"RQ3: baselines (commit {predictions().commit[:7]})",
+        "headings": ["round", "measured s", *(heading for name in names for heading in (f"{name}, s", "error"))],
+        "rows": [
+            [
+                *(_title(row), str(row.measured["wall_seconds"])),
+                *(cell for name in names for cell in (f"{row.baselines[name]:.1f}", f"{row.errors()[name]:+.1%}")),
+            ]
+            for row in rows
+        ],
+    }
+
+
+def _fitted_matrix(rows: Sequence[Compared]) -> dict[str, Any]:
+    """Return RQ2's rounds, to which the profile is fitted."""
+    return {
+        "title": "RQ2: fitted",
+        "headings": [
+            *("round", "modelled s", "measured s", "error", "slowest function, s", "measured s", "error"),
+            *("modelled USD", "measured USD", "error of USD"),
+        ],
+        "rows": [
+            [
+                *(_title(row), *_pair(row.seconds, row.measured["wall_seconds"], 1)),
+                *_pair(row.slowest_s, row.measured["slowest_seconds"], 1),
+                *_pair(row.usd, row.measured["usd"], 6),
+            ]
+            for row in rows
+        ],
+    }
+
+
+def _title(row: Compared) -> str:
+    return f"{row.setting.model}, {row.name}"
+
+
+def _pair(ours: float, measured: Decimal, digits: int) -> tuple[str, str, str]:
+    """Return our figure, the measured one and the error of ours."""
+    return f"{ours:.{digits}f}", str(measured), f"{ours / float(measured) - 1:+.1%}"
+
+
+def _findings(document: Mapping[str, Any]) -> Iterator[str]:
+    comparison = document["comparison"]
+    errors, of = comparison["errors"], comparison["of"]
+    seconds, usd = errors[SECONDS], errors[USD]
     yield (
-        f"Modelled on {profile.name} of {profile.date}, whose network and spread of functions are fitted to RQ2's five "
-        f"rows: they are {fmean(fitted):.0%} off on average (at most {max(fitted):.0%}), each left out of the fit "
-        f"{fmean(errors):.0%} ({max(errors):.0%}). RQ3's rows were foretold before any of them was looked at; they are "
-        "public, so that this is by declaration."
+        f"RQ3's {of} rounds were predicted on {comparison['date']} (commit {comparison['commit'][:7]}), before they "
+        f"were compared: their seconds are off by {_size(seconds)}, and {comparison['covered']} of {of} intervals of "
+        f"{comparison['confidence']:.0%} hold the measured time."
+    )
+    yield f"{seconds['too_low']} of {of} predicted times are too low; the mean error is {seconds['bias']:+.1%}."
+    yield f"Predicted costs are off by {_size(usd)}; {usd['too_low']} of {of} are too low."
+    yield (
+        "Baselines: "
+        + "; ".join(
+            f"{'bytes ÷ ' if name.endswith('MB/s') else 'profile '}{name} is off by {_size(error)}"
+            for name, error in errors.items()
+            if name not in (SECONDS, USD, TODAY)
+        )
+        + "."
     )
     yield (
-        f"Intervals of {CONFIDENCE:.0%} hold the leave-one-out error, the deviation of repeated runs, and an error of "
-        f"{CPU_RANGE - 1:.0%} in the CPU time per byte. They hold for one author's account, in one region, and say "
-        "little about memory sizes and objects outside the range of the fit: RQ2's functions have 3,008 MB, RQ3's 472 "
-        "to 2,665 MB; RQ2's objects have 34 to 537 MB, RQ3's 11 to 774 MB."
+        f"Today's code on {document['profile']['name']}, run after the measurements were known, is off by "
+        f"{_size(errors[TODAY])}."
+    )
+
+
+def _size(error: Mapping[str, float]) -> str:
+    return f"{error['mean']:.1%} on average (at most {error['worst']:.1%})"
+
+
+def _notes(document: Mapping[str, Any], fitted: Sequence[Compared]) -> Iterator[str]:
+    sizes = [abs(row.errors()[SECONDS]) for row in fitted]
+    left_out = [abs(row["error"]) for row in document["fit"]["left_out"]]
+    profile = document["profile"]
+    yield (
+        f"RQ2's rounds are modelled on {profile['name']} of {profile['date']}. The network of {PROFILE} and the spread "
+        f"of functions are fitted to these rounds: they are {fmean(sizes):.0%} off on average (at most "
+        f"{max(sizes):.0%}), each left out of the fit {fmean(left_out):.0%} ({max(left_out):.0%})."
     )
     yield (
-        "A round is the mean of nine, of which the first is cold. RQ2's cost takes the slowest function for all, RQ3's "
-        "the sum of all functions, as released: without Lambda's requests and init."
+        "RQ3's measurements were public when the predictions were made. They weren't looked at before, which can "
+        "only be declared. Nothing is fitted to RQ3; a figure that is must be marked as fitted."
     )
-    comparison = _compare([row for row in rows if row.experiment == "RQ3"])
-    if comparison is None:
-        yield "RQ3's measured column is empty: --measured FILE fills it, and shows the errors."
-        return
-    worst = comparison["worst"]
-    parts = "; ".join(f"{name} {mean:.0%} (at most {worst[name]:.0%})" for name, mean in comparison["mean"].items())
     yield (
-        f"Errors of RQ3's rounds, mean and greatest: {parts}. {comparison['covered']} of {comparison['of']} intervals "
-        "hold what was measured."
+        f"Intervals of {CONFIDENCE:.0%} cover the leave-one-out error and the deviation of repeated runs, RQ3's also "
+        "an error of 60% in the CPU time per byte. They hold for one author's account, in one region. RQ2's functions "
+        "have 3,008 MB, RQ3's 472 to 2,665 MB; RQ2's objects have 34 to 537 MB, RQ3's 11 to 774 MB."
+    )
+    yield (
+        "RQ2's costs take the slowest function for all, RQ3's the sum of all functions, as released: without Lambda's "
+        "requests and init."
     )

@@ -20,6 +20,7 @@ from slslab.runs import alone
 from slslab.runs.admission import admit
 from slslab.runs.embedded import EmbeddedSystem
 from slslab.runs.planning import architectures, find_book, load_plan, make_plan, refused_plans, settle
+from slslab.runs.processor import ProcessorWatch
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import System
 from slslab.trace.directory import DOCUMENT, RunDirectory, root
@@ -103,9 +104,11 @@ def execute(
     began = False
     try:
         directory.write_plan(plan.to_document())
-        before = None
+        before, processor = None, None
+        watch = ProcessorWatch(plan, progress)
         if plan.record == "alone":
             before = alone.measure(plan, architecture, find_system, directory.path, progress)
+            processor = watch.end()
         started = time.monotonic()
         outcome: Outcome | None = None
         failure: RunFailed | None = None
@@ -123,10 +126,12 @@ def execute(
                     failure = RunFailed("Interrupted", "The run was interrupted; its trace up to then is kept.")
                 host |= running.finish()
         seconds = time.monotonic() - started
+        if plan.record != "alone":
+            processor = watch.end()
         records = [record.as_document() for record in recorder.records]
         directory.write_invocations(records)
         trace, launched = load(directory.path), instances(directory.path)
-        made = make_document(plan, trace, records, launched, host, outcome, failure, seconds, book, before)
+        made = make_document(plan, trace, records, launched, host, outcome, failure, seconds, book, before, processor)
         directory.write("bill.json", bill_document(made["lambda"], made["cost"]))
         figures: Mapping[str, Any] = made
         directory.write("metrics.json", {key: figures[key] for key in METRICS})

@@ -207,6 +207,20 @@ class StatedError(TypedDict):
     date: str
 
 
+class Range(TypedDict):
+    """The ends of an 80 % range."""
+
+    low: float
+    high: float
+
+
+class Deviations(TypedDict):
+    """Standard deviations of a figure's logarithm, by source: those that all figures share, and its own."""
+
+    shared: dict[str, float]
+    own: dict[str, float]
+
+
 class ModelledProfile(TypedDict):
     """Name and date of the profile that a run is modelled by."""
 
@@ -243,15 +257,18 @@ class MemorySize(TypedDict):
 class Modelled(TypedDict):
     """What the run takes and costs on Lambda: its trace replayed (`slslab.replay.modelled`).
 
-    `error` is None in documents of schema 1. `memory_sizes` are those that the functions fit into, the run's own among
-    them. Documents before 0.2 do not have them.
+    `ranges` are 80 % ranges of seconds, billed seconds and cost, and `uncertainty` what they are made of
+    (`slslab.replay.ranges`). Older documents have an `error` instead, None in those of schema 1. `memory_sizes` are
+    those that the functions fit into, the run's own among them. Documents before 0.2 do not have them.
     """
 
     status: Literal["modelled"]
     profile: ModelledProfile
     seconds: float
     billed_seconds: float
-    error: StatedError | None
+    error: NotRequired[StatedError | None]
+    ranges: NotRequired[dict[str, Range]]
+    uncertainty: NotRequired[dict[str, Deviations]]
     gb_seconds: Decimals
     cold_starts: int
     waiting_share: float
@@ -453,6 +470,8 @@ class RunDocument(Totals, OnLambda):
     seconds: Seconds
     # None if CPU seconds are the run's own (`record` of the plan).
     alone: NotRequired[Alone | NotAlone | None]
+    # The host's processor next to Lambda's (`slslab.predict.processor`), None if it was not measured.
+    processor: NotRequired[dict[str, Any] | None]
     # What each fault of the plan did; runs before 0.2 have none.
     faults: NotRequired[list[Injected]]
     cost: Cost

@@ -26,9 +26,10 @@ class InvocationRecord(_Record):
     `template` names the modules of the template that the environment was forked from, empty for one started afresh. A
     fork shares memory with its template, so that peaks and limits of such an invocation are not Lambda's.
 
-    `requests` are those that Lambda bills. `host_delay_ms` is not in the durations. `uncertain_ms` is how much of them
-    may be the host's, too: waits for a file or a service while the host was short of processors, memory or disks (None
-    where the kernel does not tell).
+    `cpu_share` is the vCPUs of an invocation, `init_cpu_share` those of a first init; both are enforced by periods of
+    `quota_period_ms`. `requests` are those that Lambda bills. `host_delay_ms` is not in the durations. `uncertain_ms`
+    is how much of them may be the host's, too: waits for a file or a service while the host was short of processors,
+    memory or disks (None where the kernel does not tell).
     """
 
     request_id: str
@@ -37,6 +38,8 @@ class InvocationRecord(_Record):
     environment: str
     memory_mb: int
     cpu_share: float
+    init_cpu_share: float
+    quota_period_ms: int
     architecture: str
     ephemeral_mb: int
     invocation_type: str
@@ -145,7 +148,7 @@ def launch_record(
 # Fields without which a record can be read.
 UNREAD = {
     "version", "invocation_type", "template", "cgroup_peak_mb", "uncertain_ms", "report", "cpu_seconds", "exit_code",
-    "requests",
+    "requests", "init_cpu_share", "quota_period_ms",
 }  # fmt: skip
 # JSON writes a whole number without a point.
 _AS_WRITTEN = {float: int | float, float | None: int | float | None}

@@ -244,6 +244,41 @@ def test_cpu_share_is_memory_over_1769(deploy: Deploy, invoke: Invoke, emulator:
     assert invoke(name).payload <= 884 / 1769 * 1.15
 
 
+def test_a_first_init_has_a_whole_vcpu_and_an_invocation_its_share(
+    deploy: Deploy, invoke: Invoke, emulator: Emulator
+) -> None:
+    name = deploy(
+        """
+        import os, time
+
+        def burn(seconds):
+            begin = time.process_time()
+            while time.process_time() - begin < seconds:
+                pass
+
+        burn(0.15)
+
+        def handler(event, context):
+            burn(0.05)
+            if event == "exit":
+                os._exit(1)
+        """,
+        MemorySize=128,
+        Timeout=30,
+    )
+    invoke(name, "exit", check=False)
+    first = emulator.records[-1]
+    # 128 MB are 0.072 vCPU: 0.15 s of init would take 2.1 s, and 0.05 s of the handler take 0.69 s.
+    assert first.init_ms is not None
+    assert 150 <= first.init_ms < 1000
+    assert first.duration_ms > 600
+    assert (first.init_cpu_share, first.quota_period_ms) == (1.0, 20)
+    # The init that is repeated belongs to the invocation, and has its share.
+    invoke(name)
+    assert emulator.records[-1].init_ms is None
+    assert emulator.records[-1].duration_ms > 4 * 600
+
+
 def test_event_invocations_retry_and_then_end(lambda_client: Any, deploy: Deploy, emulator: Emulator) -> None:
     name = deploy("def handler(event, context):\n    raise RuntimeError('again')\n")
     config = lambda_client.put_function_event_invoke_config(FunctionName=name, MaximumRetryAttempts=1)

@@ -159,8 +159,8 @@ def test_in_an_interval_of_several_periods_no_more_is_hidden_than_the_host_held_
 def test_a_quota_that_nobody_has_used_yet_hides_nothing() -> None:
     """The bucket is full at first, as Lambda's is: a short burst above the share is not throttled."""
     clock = LambdaClock(0.25, Sample(0, 0, 0, {}))
-    sample = Sample(20_000_000, 10_000_000, 0, {1: ThreadTimes(10_000_000, 10_000_000)})
-    assert advance(clock, sample) == (10_000_000, 10_000_000)
+    sample = Sample(10_000_000, 5_000_000, 0, {1: ThreadTimes(5_000_000, 5_000_000)})
+    assert advance(clock, sample) == (5_000_000, 5_000_000)
 
 
 def test_a_quota_used_to_its_last_nanosecond_owes_nothing() -> None:
@@ -225,7 +225,8 @@ def test_an_error_without_a_type_has_no_status_in_its_report_line() -> None:
 def test_a_record_is_json_with_every_field() -> None:
     fields: dict[str, Any] = {
         "request_id": "a", "function": "f", "version": "$LATEST", "environment": "f-0001", "memory_mb": 1769,
-        "cpu_share": 1.0, "architecture": "x86_64", "ephemeral_mb": 512, "invocation_type": "RequestResponse",
+        "cpu_share": 1.0, "init_cpu_share": 1.0, "quota_period_ms": 20, "architecture": "x86_64", "ephemeral_mb": 512,
+        "invocation_type": "RequestResponse",
         "cold_start": True, "template": "", "init_ms": None, "duration_ms": 1.25, "billed_ms": 2, "max_memory_mb": 40,
         "cgroup_peak_mb": None, "cpu_ms": 1.0, "host_delay_ms": 0.0, "uncertain_ms": None, "status": "success",
         "error_type": None, "started_at": "2026-11-21T10:00:00.000+00:00", "start_ns": 0, "end_ns": 1_250_000,

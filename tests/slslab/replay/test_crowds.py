@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from tests.slslab.replay.platform import figure, platform
 from tests.slslab.replay.small_programs import MS
 
+from slslab.predict.kinds import KINDS, REQUESTS
 from slslab.replay.kernel.environment import Environment, Pool
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.program import Program, Step, Track
@@ -13,7 +14,7 @@ from slslab.replay.profiles.profile import Figure, Profile
 
 
 def environment(share: float) -> Environment:
-    return Environment(share, round(share * 1769), platform(), (1.0, 1.0))
+    return Environment(share, round(share * 1769), platform(), dict.fromkeys(KINDS, 1.0))
 
 
 def scaling(burst: float, ramp_per_s: float) -> Profile:
@@ -35,19 +36,19 @@ def test_work_that_is_repeated_ends_as_if_it_were_done_one_by_one(
     share: float, used_ms: int, begin_ms: int, cpu_ns: int, pause_ns: int, waited_ms: int, after_ms: int
 ) -> None:
     at_once, one_by_one = environment(share), environment(share)
-    began = {each.compute(begin_ms * MS, used_ms * MS, False) for each in (at_once, one_by_one)}
+    began = {each.compute(begin_ms * MS, used_ms * MS, REQUESTS) for each in (at_once, one_by_one)}
     assert len(began) == 1
     (now,) = began
     until = now + waited_ms * MS
     found = at_once.repeat(now, cpu_ns, pause_ns, until)
     times = 0
     while now < until:
-        now = one_by_one.compute(now, cpu_ns, False) + pause_ns
+        now = one_by_one.compute(now, cpu_ns, REQUESTS) + pause_ns
         times += 1
     assert found == (now, times)
     # And what it used up of its share is known.
     later = now + after_ms * MS
-    assert at_once.compute(later, 30 * MS, False) == one_by_one.compute(later, 30 * MS, False)
+    assert at_once.compute(later, 30 * MS, REQUESTS) == one_by_one.compute(later, 30 * MS, REQUESTS)
 
 
 def test_the_environment_that_was_given_back_last_is_taken_first() -> None:

@@ -1,9 +1,11 @@
 """Execution environments in a replay: their share of processors, and how many of them may exist."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
+from slslab.predict.kinds import INIT, REQUESTS, Kind
 from slslab.replay.kernel.program import Track
 from slslab.replay.profiles.profile import Profile, to_ns
 from slslab_workers.plan import thread_count
@@ -19,17 +21,18 @@ class Environment:
     """
 
     __slots__ = (
-        "buckets", "network", "period", "period_ns", "processors", "quota", "seen", "serial", "speed", "threads", "used"
+        "buckets", "network", "period", "period_ns", "processors", "quota", "seen", "serial", "speeds", "threads",
+        "used",
     )  # fmt: skip
 
-    def __init__(self, share: float, memory_mb: int, profile: Profile, speeds: tuple[float, ...]) -> None:
-        """`speeds` are those of ordinary and of parallel work; an infinite share is that of a machine of its own."""
+    def __init__(self, share: float, memory_mb: int, profile: Profile, speeds: Mapping[Kind, float]) -> None:
+        """`speeds` are those of each kind of work; an infinite share is that of a machine of its own."""
         self.period_ns = to_ns(profile.compute.period_ms)
-        self.quota = round(share * self.period_ns) if math.isfinite(share) else 0
+        self.limit_cpu(share)
         self.threads = thread_count(memory_mb)
         # What was measured of threads was measured on Lambda.
         self.processors = profile.compute.processors(self.threads) if math.isfinite(share) else self.threads
-        self.speed = speeds
+        self.speeds = speeds
         self.serial = 1.0 - profile.compute.parallel.value
         self.seen: set[str] = set()
         self.period = 0
@@ -37,6 +40,10 @@ class Environment:
         self.network = profile.functions.network if math.isfinite(share) else None
         # By direction, bytes that may still be moved at once, and since when (ns).
         self.buckets: dict[bool, tuple[float, int]] = {}
+
+    def limit_cpu(self, share: float) -> None:
+        """Allow so many processors from now on."""
+        self.quota = round(share * self.period_ns) if math.isfinite(share) else 0
 
     def transfer(self, now: int, size: int, sends: bool, least_ns: int) -> int:
         """Return how long it takes to move `size` bytes, begun at `now`, if the connection takes `least_ns`."""
@@ -50,18 +57,18 @@ class Environment:
         self.buckets[sends] = (min(most, held + took * rate - size), now + took)
         return took
 
-    def compute(self, now: int, cpu_ns: int, parallel: bool) -> int:
-        """Return when work of `cpu_ns`, begun at `now`, is done."""
-        work = round(cpu_ns / self.speed[parallel])
+    def compute(self, now: int, cpu_ns: int, kind: Kind, parallel: bool = False) -> int:
+        """Return when work of `cpu_ns`, begun at `now`, is done; `parallel` work runs on all threads."""
+        work = round(cpu_ns / self.speeds[kind])
         if not parallel or self.threads == 1:
             return self._spend(now, work, 1)
         serial = round(work * self.serial)
         return self._spend(self._spend(now, serial, 1), work - serial, self.processors)
 
     def repeat(self, now: int, cpu_ns: int, pause_ns: int, until: int) -> tuple[int, int]:
-        """Repeat work of `cpu_ns` followed by a pause as long as it begins before `until`; return when the next
+        """Repeat a request of `cpu_ns` followed by a pause as long as it begins before `until`; return when the next
         repetition would begin, and how many there were."""
-        work = round(cpu_ns / self.speed[False])
+        work = round(cpu_ns / self.speeds[REQUESTS])
         spaced, times = work + pause_ns, 0
         # After two periods what was used before no longer counts; then all take equally long, if the share allows it.
         settled = now + 2 * self.period_ns
@@ -72,7 +79,7 @@ class Environment:
                 now += skipped * spaced
                 times += skipped
                 lasts = False
-            now = self.compute(now, cpu_ns, False) + pause_ns
+            now = self.compute(now, cpu_ns, REQUESTS) + pause_ns
             times += 1
         return now, times
 
@@ -161,12 +168,12 @@ class Pool:
         self._started[track.name] = max(allowed, now - self._burst_ns)
         self.free -= 1
         compute, functions = self._profile.compute, self._profile.functions
-        environment = Environment(
-            track.memory_mb / compute.vcpu_mb.value, track.memory_mb, self._profile, (compute.speed.value,) * 2
-        )
+        share = track.memory_mb / compute.vcpu_mb.value
+        init_share = max(share, compute.init_vcpus.value) if compute.init_vcpus else share
+        environment = Environment(init_share, track.memory_mb, self._profile, compute.speeds())
         ready = now + functions.cold_ns(track.package)
-        # Init has at least one vCPU, and runs on one thread.
-        inited = ready + round(track.init_cpu_ns / compute.speed.value) + functions.init_wait_ns(track.package)
+        inited = environment.compute(ready, track.init_cpu_ns, INIT) + functions.init_wait_ns(track.package)
+        environment.limit_cpu(share)
         return Lease(environment, inited + self._warm_ns, inited - ready, True)
 
     def give_back(self, function: str, when: int, environment: Environment) -> None:

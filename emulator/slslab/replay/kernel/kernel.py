@@ -14,6 +14,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
+from slslab.predict.kinds import COMPUTE, KINDS, REQUESTS, Kind, kind_of
 from slslab.replay.kernel.environment import NS, Environment, Lease, Pool
 from slslab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab.replay.kernel.request_cost import RequestCost, Servers
@@ -204,7 +205,7 @@ class _Kernel:
             call.began = now
         elif track.kind == "instance":
             instance = self.profile.instance(track.name)
-            speeds = (instance.host_speed.value, instance.compute_speed.value)
+            speeds = {**dict.fromkeys(KINDS, instance.host_speed.value), COMPUTE: instance.compute_speed.value}
             state.environment = Environment(math.inf, track.memory_mb, self.profile, speeds)
             call.began = now + round(instance.boot_s.value * NS)
         elif (lease := self._lease(state, now)) is not None:
@@ -264,7 +265,7 @@ class _Kernel:
         if step.op == TRANSITION:
             end = start + self.transition_ns + self._task(step)
         elif cost is None:
-            end = self._compute(state, start, step.cpu_ns, step.parallel)
+            end = self._compute(state, start, step.cpu_ns, kind_of(step.op), step.parallel)
         elif step.requests <= 1 or opened <= begin:
             end = self._request(state, step, cost, start)
         else:
@@ -287,8 +288,8 @@ class _Kernel:
         """Return the entry that opened the last of these gates."""
         return self.opener[max(gates, key=lambda gate: self.opened[gate])] if gates else NEVER
 
-    def _compute(self, state: _TrackState, now: int, cpu_ns: int, parallel: bool = False) -> int:
-        return state.environment.compute(now, cpu_ns, parallel) if state.environment else now
+    def _compute(self, state: _TrackState, now: int, cpu_ns: int, kind: Kind, parallel: bool = False) -> int:
+        return state.environment.compute(now, cpu_ns, kind, parallel) if state.environment else now
 
     def _request(self, state: _TrackState, step: Step, cost: RequestCost, now: int) -> int:
         """Return when a step's requests, made now one after another, have been answered."""
@@ -296,8 +297,8 @@ class _Kernel:
         arrived = now + self.servers.delay(cost, owner, step, now)
         moved = round(cost.per_byte * step.bytes)
         if (environment := state.environment) is not None:
-            cpu_ns = max(step.cpu_ns, round(cost.cpu_per_byte * step.bytes * environment.speed[False]))
-            moved = max(environment.compute(arrived, cpu_ns, False) - arrived, moved)
+            cpu_ns = max(step.cpu_ns, round(cost.cpu_per_byte * step.bytes * environment.speeds[REQUESTS]))
+            moved = max(environment.compute(arrived, cpu_ns, REQUESTS) - arrived, moved)
             moved = environment.transfer(arrived, step.bytes, cost.sends, moved)
         latency = cost.latency * max(1, step.requests)
         if cost.first and state.environment is not None and step.op not in state.environment.seen:
@@ -321,12 +322,12 @@ class _Kernel:
                 now, more = state.environment.repeat(now, cpu_ns, cost.latency + round(limit * NS), latest)
                 polls += more
                 break
-            now = self._compute(state, now, cpu_ns) + cost.latency + round(state.pause * NS)
+            now = self._compute(state, now, cpu_ns, REQUESTS) + cost.latency + round(state.pause * NS)
             state.pause = min(state.pause * factor, limit)
             polls += 1
         if listing:
             # The list that finds something is a request of its own.
             state.listed = now
-            now = self._compute(state, now, cpu_ns) + cost.latency
+            now = self._compute(state, now, cpu_ns, REQUESTS) + cost.latency
             polls += 1
         return now, polls

@@ -15,6 +15,7 @@ import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from slslab.errors import RequestError
+from slslab.predict.kinds import KINDS, Kind
 from slslab.toml_files import check_schema, read_toml, shown, validate
 
 PROFILES = Path(__file__).parent
@@ -115,20 +116,28 @@ class Channel(_Entry):
 class Compute(_Entry):
     """The platform's processors.
 
-    `speed` is their speed as a multiple of the recording host's: CPU seconds are divided by it. `parallel` is the share
+    `speed` is their speed as a multiple of the recording host's: CPU seconds are divided by it. `kinds` are the speeds
+    for kinds of work that were measured on both; the others have `speed`. `parallel` is the share
     of a training step that runs on several threads at once (Amdahl's law). The CPU share is enforced by `period_ms`: a
-    function that has used its share of a period waits for the next one. `vcpu_mb` is the memory size of one vCPU.
+    function that has used its share of a period waits for the next one. `vcpu_mb` is the memory size of one vCPU. Init
+    has at least `init_vcpus`, whatever the memory size; without that figure it has the memory size's share.
     `arm_speed` is the speed of arm64 as a multiple of x86-64's at the same memory size; a profile without it cannot
     model arm64. `further_thread` is what each thread of a function beyond the first adds, as a share of a processor:
     with 0.9, two threads get at most 1.9 processors, whatever their CPU share. Without it each adds a whole one.
     """
 
     speed: Positive
+    kinds: dict[Kind, Positive] = {}
     parallel: Share
     period_ms: Positive
     vcpu_mb: Positive
+    init_vcpus: Positive | None = None
     arm_speed: Positive | None = None
     further_thread: Share | None = None
+
+    def speeds(self) -> dict[Kind, float]:
+        """Return the speed of each kind of work."""
+        return {kind: self.kinds.get(kind, self.speed).value for kind in KINDS}
 
     def processors(self, threads: int) -> float:
         """Return how many processors a function's threads get at most, if its CPU share allows it."""
@@ -236,8 +245,8 @@ class Profile(_Entry):
 
 
 def with_speed(profile: Profile, figure: Figure) -> Profile:
-    """Return the profile with functions on processors of this speed."""
-    return profile.model_copy(update={"compute": profile.compute.model_copy(update={"speed": figure})})
+    """Return the profile with functions on processors of this speed, whatever the kind of work."""
+    return profile.model_copy(update={"compute": profile.compute.model_copy(update={"speed": figure, "kinds": {}})})
 
 
 def figures(value: Any, entry: str = "") -> Iterator[tuple[str, Figure]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.errors import RunError
+from slslab.predict.processor import Processor
 from slslab.trace import log, metrics
 from slslab.trace.directory import RunDirectory
 from slslab.trace.document import AloneKind
@@ -29,6 +30,7 @@ class Recording:
     """What is read of a run directory: its plan, events (rows of the trace's table), and metered records.
 
     `alone` are the kinds of steps whose CPU time was measured alone, None if it is the run's own (`alone.py`).
+    `processor` is the host's next to Lambda's, None if that is not known.
     """
 
     plan: Plan
@@ -36,6 +38,7 @@ class Recording:
     invocations: Sequence[Mapping[str, Any]]
     instances: Sequence[Mapping[str, Any]]
     alone: Sequence[AloneKind] | None = None
+    processor: Processor | None = None
 
     @property
     def arch(self) -> str:
@@ -68,9 +71,16 @@ def read_recording(directory: Path) -> Recording:
         log.invocations(directory),
         log.instances(directory),
         kinds_alone(document),
+        processor_of(document),
     )
     check(recording)
     return recording
+
+
+def processor_of(document: Mapping[str, Any]) -> Processor | None:
+    """Return the processor that recorded a run, by the run's document; None if that was not measured."""
+    processor = document.get("processor")
+    return Processor.from_dict(processor) if processor else None
 
 
 def kinds_alone(document: Mapping[str, Any]) -> Sequence[AloneKind] | None:

@@ -116,6 +116,8 @@ TABLES: Mapping[str, Table] = {
             ("memory_mb", INTEGER, "MB", "Memory Size"),
             ("ephemeral_mb", INTEGER, "MB", "size of /tmp"),
             ("cpu_share", NUMBER, "vCPU", "memory size / 1769 MB"),
+            ("init_cpu_share", NUMBER, "vCPU", "of a first init; null in older recordings"),
+            ("quota_period_ms", INTEGER, "ms", "period of the CPU quota; null stands for 100"),
             ("duration_ms", NUMBER, "ms", "Duration, on the Lambda clock"),
             ("init_ms", NUMBER, "ms", "Init Duration; null where the environment was warm"),
             ("billed_ms", INTEGER, "ms", "Billed Duration"),

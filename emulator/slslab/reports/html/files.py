@@ -53,11 +53,13 @@ def modelled_trace(
         return None
     from slslab.replay.as_trace import as_trace
     from slslab.replay.modelled import play_on_aws
-    from slslab.replay.programs.recording import Recording, kinds_alone
+    from slslab.replay.programs.recording import Recording, kinds_alone, processor_of
     from slslab_workers.architecture import read_plan
 
     launched = document.get("instances") or ()
-    recording = Recording(read_plan(document["plan"]), events, invocations, launched, kinds_alone(document))
+    recording = Recording(
+        read_plan(document["plan"]), events, invocations, launched, kinds_alone(document), processor_of(document)
+    )
     return as_trace(play_on_aws(recording))
 
 

@@ -33,6 +33,41 @@ def calibration(document: Document) -> RenderableType:
     return Group(*parts, figures, Text(f"The profile {document['name']} is in {document['path']}."))
 
 
+def processor_table(document: Document) -> RenderableType:
+    """Return what a CPU second of this host is worth on Lambda, by kind of work, and the anchors that say so."""
+    processor = document["processor"]
+    kinds = document["kinds"]
+    first, *others = (
+        f"{_range(factor)}{{}} for {kinds[kind]}" for kind, factor in reversed(processor["factors"].items())
+    )
+    answer = ", ".join([first.format(" of a Lambda vCPU"), *(other.format("") for other in others)])
+    parts: list[RenderableType] = [Text(f"One CPU second of this machine is {answer}."), Text(processor["missing"])]
+    rows = (
+        (
+            anchor["anchor"],
+            kinds[anchor["kind"]],
+            f"{anchor['lambda_s']:.4g} ({anchor['year']})",
+            f"{'' if anchor['measured'] else '≈ '}{anchor['host_s']:.4g}",
+            f"{anchor['factor']:.2f}",
+            "" if anchor["residual"] is None else f"{anchor['residual']:+.0%}",
+            ", ".join(anchor["predicted_from"]),
+        )
+        for anchor in document["anchors"]
+    )
+    headings = ("anchor", "kind of work", "Lambda, s", "here, CPU s", "ratio", "error if predicted", "from")
+    parts.append(plain_table(headings, rows))
+    if short := document["short_forms"]:
+        parts.append(
+            Text("Short forms next to whole ones: " + ", ".join(f"{k} {v:+.0%}" for k, v in short.items()) + ".")
+        )
+    parts.append(Text(f"{processor['name']}; kept in {document['path']}."))
+    return Group(*parts)
+
+
+def _range(factor: Mapping[str, Any]) -> str:
+    return f"{factor['value']:.2g} s ({factor['low']:.2g} to {factor['high']:.2g})"
+
+
 def _comparison(document: Document) -> Table:
     return plain_table(
         ("ms", "REPORT lines", f"modelled by {document['base']}", "modelled after the fit"),

@@ -6,18 +6,21 @@ import pytest
 from tests.slslab.replay.platform import platform, with_network
 from tests.slslab.replay.small_programs import MS
 
+from slslab.predict.kinds import COMPUTE, KINDS, REQUESTS
 from slslab.replay.kernel.environment import Environment, Lease, Pool
 from slslab.replay.kernel.program import Track
 from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import Figure, load_profile
 from slslab_workers.plan import VCPU_MB
 
+AS_RECORDED = dict.fromkeys(KINDS, 1.0)
+
 
 def environment(share: float, parallel: float = 1.0) -> Environment:
     profile = platform()
     figure = profile.compute.parallel.model_copy(update={"value": parallel})
     compute = profile.compute.model_copy(update={"parallel": figure})
-    return Environment(share, round(share * VCPU_MB), profile.model_copy(update={"compute": compute}), (1.0, 1.0))
+    return Environment(share, round(share * VCPU_MB), profile.model_copy(update={"compute": compute}), AS_RECORDED)
 
 
 @pytest.mark.parametrize(
@@ -35,14 +38,14 @@ def environment(share: float, parallel: float = 1.0) -> Environment:
     ],
 )
 def test_a_share_of_one_processor(share: float, begin_ms: int, cpu_ms: int, end_ms: int) -> None:
-    assert environment(share).compute(begin_ms * MS, cpu_ms * MS, False) == end_ms * MS
+    assert environment(share).compute(begin_ms * MS, cpu_ms * MS, REQUESTS) == end_ms * MS
 
 
 def test_a_period_s_share_is_used_up_by_whoever_comes_first() -> None:
     one = environment(0.25)
-    assert one.compute(0, 20 * MS, False) == 20 * MS
-    assert one.compute(40 * MS, 10 * MS, False) == 105 * MS
-    assert one.compute(300 * MS, 10 * MS, False) == 310 * MS
+    assert one.compute(0, 20 * MS, REQUESTS) == 20 * MS
+    assert one.compute(40 * MS, 10 * MS, REQUESTS) == 105 * MS
+    assert one.compute(300 * MS, 10 * MS, REQUESTS) == 310 * MS
 
 
 @pytest.mark.parametrize(
@@ -56,9 +59,9 @@ def test_a_period_s_share_is_used_up_by_whoever_comes_first() -> None:
     ],
 )
 def test_several_threads_share_what_runs_in_parallel(share: float, parallel: float, cpu_ms: int, end_ms: int) -> None:
-    assert environment(share, parallel).compute(0, cpu_ms * MS, True) == end_ms * MS
+    assert environment(share, parallel).compute(0, cpu_ms * MS, COMPUTE, True) == end_ms * MS
     if share == 2.0:
-        assert environment(share, parallel).compute(0, cpu_ms * MS, False) == cpu_ms * MS
+        assert environment(share, parallel).compute(0, cpu_ms * MS, REQUESTS) == cpu_ms * MS
 
 
 # Seconds of 200 pbkdf2, one process at a time and two: jvroig/AWS-Experiments-Lambda-Multithreading, December 2022.
@@ -82,11 +85,11 @@ def test_two_processes_get_as_much_of_lambda_s_processors_as_was_measured(
     whole = profile.compute.parallel.model_copy(update={"value": 1.0})
     profile = profile.model_copy(update={"compute": profile.compute.model_copy(update={"parallel": whole})})
     # At this size a function has two threads; the share is that of the size of the row.
-    function = Environment(memory_mb / VCPU_MB, 2 * VCPU_MB, profile, (1.0, 1.0))
-    took_s = function.compute(0, round(one_s * 1e9), True) / 1e9
+    function = Environment(memory_mb / VCPU_MB, 2 * VCPU_MB, profile, AS_RECORDED)
+    took_s = function.compute(0, round(one_s * 1e9), COMPUTE, True) / 1e9
     assert took_s == pytest.approx(two_s, rel=0.05 if fitted else 0.04)
     # One process has a whole processor.
-    assert function.compute(0, MS, False) == MS
+    assert function.compute(0, MS, REQUESTS) == MS
 
 
 def test_each_thread_beyond_the_first_adds_a_part_of_a_processor() -> None:
@@ -95,7 +98,7 @@ def test_each_thread_beyond_the_first_adds_a_part_of_a_processor() -> None:
     profile = profile.model_copy(update={"compute": profile.compute.model_copy(update={"further_thread": figure})})
 
     def took_ms(share: float, threads: int, cpu_ms: int) -> float:
-        return Environment(share, threads * VCPU_MB, profile, (1.0, 1.0)).compute(0, cpu_ms * MS, True) / MS
+        return Environment(share, threads * VCPU_MB, profile, AS_RECORDED).compute(0, cpu_ms * MS, COMPUTE, True) / MS
 
     assert [took_ms(2.0, 2, 190), took_ms(6.0, 6, 550)] == pytest.approx([100, 100])
     # The CPU share is what two threads lack: 150 ms in 78.9 ms of each period, and the last 95 ms in 50 ms.
@@ -105,9 +108,9 @@ def test_each_thread_beyond_the_first_adds_a_part_of_a_processor() -> None:
 
 
 def test_speed_divides_cpu_seconds() -> None:
-    fast = Environment(1.0, VCPU_MB, platform(), (2.0, 4.0))
-    assert fast.compute(0, 100 * MS, False) == 50 * MS
-    assert fast.compute(0, 100 * MS, True) == 25 * MS
+    fast = Environment(1.0, VCPU_MB, platform(), {**dict.fromkeys(KINDS, 2.0), COMPUTE: 4.0})
+    assert fast.compute(0, 100 * MS, REQUESTS) == 50 * MS
+    assert fast.compute(0, 100 * MS, COMPUTE) == 25 * MS
 
 
 def test_environments_are_taken_warm_cold_or_not_at_all() -> None:
@@ -154,7 +157,7 @@ def test_new_environments_start_in_a_burst_and_then_at_a_rate() -> None:
 def test_a_function_s_network_is_a_token_bucket_for_each_direction() -> None:
     """100 MB/s of a connection; the network refills at 50 MB/s and holds 100 MB."""
     profile = with_network(platform(), rate_mb_s=50, burst_mb=100)
-    one = Environment(1.0, VCPU_MB, profile, (1.0, 1.0))
+    one = Environment(1.0, VCPU_MB, profile, AS_RECORDED)
     # While 200 MB come with 100 MB/s, the bucket loses 50 MB a second.
     assert one.transfer(0, 150_000_000, False, 1_500 * MS) == 1_500 * MS
     # 25 MB are left: then it takes (200 - 25) ÷ 50 seconds.
@@ -170,5 +173,5 @@ def test_a_function_s_network_is_a_token_bucket_for_each_direction() -> None:
 
 
 def test_a_machine_of_its_own_has_its_connections_alone() -> None:
-    one = Environment(math.inf, VCPU_MB, with_network(platform(), rate_mb_s=1, burst_mb=0), (1.0, 1.0))
+    one = Environment(math.inf, VCPU_MB, with_network(platform(), rate_mb_s=1, burst_mb=0), AS_RECORDED)
     assert one.transfer(0, 10**9, False, 10 * MS) == 10 * MS

@@ -1,0 +1,142 @@
+"""Measure the reference machine's workloads again and write them into `emulator/slslab/predict/anchors.toml`.
+
+    python benchmarks/anchors.py --reference [--old-python PYTHON] [--minutes N]
+    python benchmarks/anchors.py --interpreters PYTHON...
+
+`--reference` repeats each workload in rounds for N minutes (10) and keeps the least CPU seconds. It writes them, with
+the processor, the versions and the load average, into [reference] and [workloads]. Run it on an idle machine: above a
+load of 0.5 the figures stay marked as provisional. `--old-python` is an interpreter with torch 1.0.1 and NumPy 1.16, the
+versions of the only dense anchor; without it that workload keeps its figure. To make one:
+
+    python3.7 -m venv OLD && OLD/bin/pip install torch==1.0.1 numpy==1.16.6
+
+`--interpreters` prints what the Python workloads take in several interpreters, in short and whole form: how much the
+build matters, and how well a short form stands for the whole one.
+"""
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections import defaultdict
+from datetime import UTC, datetime
+from pathlib import Path
+
+from slslab.predict.anchors import PATH, load_anchors
+from slslab.predict.kept import read_cpu
+from slslab.predict.measurement import NEEDS, read_versions, run_workloads
+from slslab.predict.processor import Timing
+
+OLD = "resnet50-2019"
+PYTHON = ("hash", "loop", "floats", "sort")
+FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "sha_ni", "asimd", "sve")
+IDLE = 0.5
+Seconds = dict[tuple[str, str], list[float]]
+
+
+def repeat(interpreter: str, names: tuple[str, ...], forms: tuple[str, ...], rounds: int, found: Seconds) -> None:
+    """Run workloads in rounds and add their CPU seconds to `found`, by name and form."""
+    versions = read_versions(interpreter)
+    usable = [name for name in names if versions[NEEDS.get(name, "python")]]
+    for _ in range(rounds):
+        for form in forms:
+            for line in run_workloads(interpreter, usable, form, repeat=3, seconds=3.0, timeout_s=300):
+                found[line["name"], form] += line["cpu_s"]
+
+
+def measure_reference(old_python: str | None, minutes: float) -> None:
+    """Measure all workloads and write them into the file of anchors."""
+    found: Seconds = defaultdict(list)
+    loads, until = [os.getloadavg()[0]], time.monotonic() + 60 * minutes
+    while not found or time.monotonic() < until:
+        repeat(sys.executable, (*PYTHON, "add", "step", "resnet50"), ("short", "whole"), 1, found)
+        if old_python:
+            old: Seconds = defaultdict(list)
+            repeat(old_python, ("resnet50",), ("whole",), 1, old)
+            found[OLD, "whole"] += old["resnet50", "whole"]
+        loads.append(os.getloadavg()[0])
+        print(f"{datetime.now(UTC):%H:%M:%S} load {loads[-1]:.1f}", flush=True)
+    text = PATH.read_text(encoding="utf-8")
+    for name in load_anchors().workloads:
+        if not found[name, "whole"]:
+            print(f"{name}: not measured, keeps its figure")
+            continue
+        whole = Timing("whole", found[name, "whole"])
+        values = {"whole_s": whole.least, "spread": whole.spread}
+        if found[name, "short"]:
+            values["short_s"] = min(found[name, "short"])
+        for key, value in values.items():
+            text = _set(text, f"workloads.{name}", key, f"{value:.4g}")
+        print(f"{name}: {values}")
+    # A load of 1 is this program's own.
+    load = max(loads) - 1 if len(loads) > 2 else max(loads)
+    for key, shown in _describe(load).items():
+        text = _set(text, "reference", key, shown)
+    PATH.write_text(text, encoding="utf-8")
+
+
+def _describe(load: float) -> dict[str, str]:
+    cpu, versions = read_cpu(), read_versions()
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    flags = next((line.split() for line in lines if line.startswith(("flags", "Features"))), [])
+    name = ", ".join(
+        f"{field} {cpu[field]}" for field in ("cpu family", "model", "stepping", "cache size") if field in cpu
+    )
+    texts = {
+        "processor": f"{cpu.get('model name', 'unknown')}, {name}",
+        "flags": " ".join(flag for flag in FLAGS if flag in flags),
+        "python": f"{versions['python']} ({versions['build']})",
+        **{package: versions[package] for package in ("openssl", "torch", "numpy")},
+    }
+    return {
+        **{key: f'"{value}"' for key, value in texts.items()},
+        "measured": f"{datetime.now(UTC):%Y-%m-%d}",
+        "load": f"{max(0.0, load):.1f}",
+        "provisional": str(load > IDLE).lower(),
+    }
+
+
+def _set(text: str, table: str, key: str, value: str) -> str:
+    """Set a key of a table of TOML that has it already."""
+    pattern = rf"(?ms)^(\[{re.escape(table)}\]\n(?:(?!\[).*\n)*?{key} = )[^\n]*$"
+    text, count = re.subn(pattern, lambda match: match[1] + value, text, count=1)
+    if not count:
+        raise SystemExit(f"{PATH} has no {key} in [{table}]")
+    return text
+
+
+def compare_interpreters(interpreters: list[str]) -> None:
+    """Print each interpreter's CPU seconds, and its short form's ratio next to the whole one's, by workload."""
+    base: Seconds | None = None
+    for interpreter in interpreters:
+        found: Seconds = defaultdict(list)
+        repeat(interpreter, PYTHON, ("short", "whole"), 2, found)
+        least = {key: min(values) for key, values in found.items()}
+        base = base or {key: [value] for key, value in least.items()}
+        for name in PYTHON:
+            whole, short = (least[name, form] / base[name, form][0] for form in ("whole", "short"))
+            version = read_versions(interpreter)["python"]
+            print(
+                f"{version} {name}: {least[name, 'whole']:.3f} s, × {whole:.2f}; short ÷ whole {short / whole - 1:+.0%}"
+            )
+
+
+def main() -> None:
+    """Read the arguments and measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--reference", action="store_true")
+    parser.add_argument("--old-python", metavar="PYTHON")
+    parser.add_argument("--minutes", type=float, default=10.0)
+    parser.add_argument("--interpreters", nargs="+", metavar="PYTHON")
+    given = parser.parse_args()
+    if given.reference:
+        measure_reference(given.old_python, given.minutes)
+    elif given.interpreters:
+        compare_interpreters(given.interpreters)
+    else:
+        parser.error("name --reference or --interpreters")
+
+
+if __name__ == "__main__":
+    main()

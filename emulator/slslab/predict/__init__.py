@@ -1,0 +1,1 @@
+"""What one invocation takes on Lambda, with its range."""

@@ -1,0 +1,199 @@
+"""Anchors: work with known times on Lambda, and what the same work takes on the reference machine (`anchors.toml`)."""
+
+import math
+from collections.abc import Mapping
+from datetime import date
+from functools import cache
+from pathlib import Path
+from statistics import NormalDist
+from typing import Annotated, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from slslab.errors import RequestError
+from slslab.toml_files import check_schema, read_toml, validate
+
+Kind = Literal["dense", "streaming", "objects", "interpreter"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+Architecture = Literal["x86_64", "arm64"]
+Form = Literal["whole", "short"]
+PATH = Path(__file__).with_name("anchors.toml")
+SCHEMA = 1
+# A range of 80 % of a normal distribution reaches this many standard deviations to each side.
+Z80 = NormalDist().inv_cdf(0.9)
+
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Deviation = Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)]
+Text = Annotated[str, Field(min_length=1)]
+
+
+class AnchorError(RequestError):
+    """`anchors.toml` can't be read."""
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Reference(_Entry):
+    """The machine that `workloads` were measured on, and the state it was in; `provisional` until measured idle."""
+
+    processor: Text
+    flags: Text
+    python: Text
+    openssl: Text
+    torch: Text
+    numpy: Text
+    measured: date
+    load: float
+    provisional: bool
+
+
+class Workload(_Entry):
+    """CPU seconds of one reference workload on the reference machine: the least of several repetitions.
+
+    `spread` is the standard deviation of the repetitions' logarithms.
+    """
+
+    description: Text
+    whole_s: Positive
+    short_s: Positive | None = None
+    spread: Deviation
+    versions: str = ""
+
+    def seconds(self, form: Form) -> float:
+        """Return the seconds of one form; AnchorError if the workload has no short form."""
+        seconds = self.whole_s if form == "whole" else self.short_s
+        if seconds is None:
+            raise AnchorError("A workload has no short form.", "measure it whole.")
+        return seconds
+
+
+class KindOfWork(_Entry):
+    """One kind of work, and how uncertain one anchor of it is (standard deviations of logarithms).
+
+    `deviation` holds for any work of this kind, `year_deviation` for the time that has passed since the anchor was
+    measured. `neighbour` is the kind most like this one: the two kinds' anchors are predicted from each other.
+    """
+
+    title: Text
+    description: Text
+    neighbour: Kind
+    deviation: Deviation
+    reason: Text
+    year_deviation: Deviation = 0.0
+    year_reason: str = ""
+
+
+class Anchor(_Entry):
+    """Work with a known time on Lambda: seconds on one full vCPU, by architecture.
+
+    `reference` is the workload that is this work itself, `hosts` those that other hosts are compared by. An anchor of
+    `ratios_only` gives no factor.
+    """
+
+    kind: Kind
+    seconds: Mapping[Architecture, Positive]
+    memory_mb: int
+    year: int
+    python: Text
+    source: Text
+    reference: str = ""
+    hosts: tuple[str, ...] = ()
+    ratios_only: bool = False
+    spread: Deviation | None = None
+
+
+class HostDeviations(_Entry):
+    """What is added to a host's own deviation if it wasn't measured like the reference machine."""
+
+    least: Deviation
+    short: Deviation
+    python: Deviation
+    torch: Deviation
+    reason: Text
+
+
+class Unanchored(_Entry):
+    """The least and the largest factor seen between a host of this project and Lambda, of any kind of work."""
+
+    lowest: Positive
+    highest: Positive
+    source: Text
+
+
+class Anchors(_Entry):
+    """The whole file."""
+
+    schema_: int = Field(alias="schema")
+    version: Text
+    date: date
+    missing: Text
+    reference: Reference
+    unanchored: Unanchored
+    host: HostDeviations
+    kinds: Mapping[Kind, KindOfWork]
+    workloads: Mapping[str, Workload]
+    anchors: Mapping[str, Anchor]
+
+    @model_validator(mode="after")
+    def _check(self) -> "Anchors":
+        for name, anchor in self.usable().items():
+            if unknown := {anchor.reference, *anchor.hosts} - set(self.workloads) or not anchor.hosts:
+                raise ValueError(f"the anchor {name} names the workloads {unknown or 'none'}")
+            if "x86_64" not in anchor.seconds:
+                raise ValueError(f"the anchor {name} has no time on x86_64")
+        if missing := set(KINDS) - {anchor.kind for anchor in self.usable().values()}:
+            raise ValueError(f"no anchor is of the kind {', '.join(sorted(missing))}")
+        return self
+
+    def usable(self) -> Mapping[str, Anchor]:
+        """Return the anchors that give a factor."""
+        return {name: anchor for name, anchor in self.anchors.items() if not anchor.ratios_only}
+
+    def constant(self, name: str) -> float:
+        """Return Lambda's seconds ÷ the reference machine's for this anchor, on x86_64."""
+        anchor = self.anchors[name]
+        return anchor.seconds["x86_64"] / self.workloads[anchor.reference].whole_s
+
+    def constants(self, kind: Kind) -> list[float]:
+        """Return the constants of all anchors of a kind."""
+        return [self.constant(name) for name, anchor in self.usable().items() if anchor.kind == kind]
+
+    def deviation(self, kind: Kind) -> float:
+        """Return how uncertain the constant of a kind is: the standard deviation of its logarithm, without the year.
+
+        It is the largest of three: what the file states, half the distance between the kind's anchors, and half the
+        distance to the middle of the neighbouring kind. More anchors never make it smaller.
+        """
+        described = self.kinds[kind]
+        middle, half = envelope(self.constants(kind))
+        neighbour, _ = envelope(self.constants(described.neighbour))
+        return max(described.deviation, half, envelope([middle, neighbour])[1])
+
+    def arm64(self, kind: Kind) -> tuple[float, float]:
+        """Return arm64's seconds ÷ x86_64's for a kind, and the deviation that holds the ratios of all its anchors.
+
+        For a kind without an anchor on arm64, all anchors' ratios and 1 count.
+        """
+        ratios = {
+            name: anchor.seconds["arm64"] / anchor.seconds["x86_64"]
+            for name, anchor in self.usable().items()
+            if "arm64" in anchor.seconds
+        }
+        own = [ratio for name, ratio in ratios.items() if self.anchors[name].kind == kind]
+        return envelope(own or [1.0, *ratios.values()])
+
+
+def envelope(values: list[float]) -> tuple[float, float]:
+    """Return the middle of these values on a logarithmic scale, and the deviation with which 80 % hold them all."""
+    low, high = math.log(min(values)), math.log(max(values))
+    return math.exp((low + high) / 2), (high - low) / 2 / Z80
+
+
+@cache
+def load_anchors(path: Path = PATH) -> Anchors:
+    """Return the anchors; AnchorError names the first entry that is wrong."""
+    document = read_toml(path, "file of anchors", (), AnchorError)
+    check_schema(document, SCHEMA, path, "file of anchors", AnchorError)
+    return validate(Anchors, document, path, "file of anchors", AnchorError)

@@ -1,0 +1,193 @@
+"""Processors that were measured on this host, kept per user and found again by processor and interpreter."""
+
+import hashlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from slslab.host.state import make_state_directory, only_owner, state_directory, unusable
+from slslab.predict import workloads
+from slslab.predict.anchors import Form, load_anchors
+from slslab.predict.measurement import Measurement, Progress, measure, read_versions, run_probe
+from slslab.predict.processor import UNANCHORED, Processor, Timing, make_processor
+
+NAME, SCHEMA = "processors.json", 1
+# Fields of /proc/cpuinfo, on x86-64 and on arm64.
+FIELDS = (
+    "vendor_id", "cpu family", "model", "model name", "stepping", "cache size",
+    "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision",
+)  # fmt: skip
+FLAGS = ("flags", "Features")
+
+
+class Damaged(Exception):
+    """The file of kept measurements can't be read; the message is a sentence."""
+
+
+@cache
+def read_cpu(path: Path = Path("/proc/cpuinfo")) -> Mapping[str, str]:
+    """Return what /proc/cpuinfo says about the first processor, with a digest of its flags."""
+    with suppress(OSError):
+        block = path.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
+        values = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in block.split("\n"))}
+        flags = " ".join(sorted(next((values[name] for name in FLAGS if name in values), "").split()))
+        return {
+            **{name: values[name] for name in FIELDS if name in values},
+            "flags": hashlib.sha256(flags.encode()).hexdigest()[:16],
+        }
+    return {}
+
+
+def describe(interpreter: str = sys.executable) -> str:
+    """Return the processor and the interpreter in words."""
+    cpu, versions = read_cpu(), read_versions(interpreter)
+    name = cpu.get("model name") or platform.machine()
+    if "cpu family" in cpu:
+        name += f" (family {cpu['cpu family']}, model {cpu.get('model', '?')}, stepping {cpu.get('stepping', '?')})"
+    packages = "".join(f", {package} {versions[package]}" for package in ("torch", "numpy") if versions[package])
+    return f"{name}, Python {versions['python']}, {' '.join(versions['openssl'].split()[:2])}{packages}"
+
+
+@cache
+def make_key(interpreter: str = sys.executable) -> str:
+    """Return the key under which measurements are kept: what CPU times depend on, and which workloads were run."""
+    work = hashlib.sha256(Path(workloads.__file__).read_bytes()).hexdigest()[:16]
+    parts = {**read_cpu(), **{f"python {name}": value for name, value in read_versions(interpreter).items()}}
+    return hashlib.sha256(json.dumps({**parts, "workloads": work}, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def load_processor(interpreter: str = sys.executable) -> Processor:
+    """Return the processor as it was measured on this host for this interpreter, or UNANCHORED; never measure.
+
+    If what was kept is damaged, UNANCHORED's `missing` says so.
+    """
+    try:
+        entry = _read().get(make_key(interpreter))
+        return UNANCHORED if entry is None else _make(_measurement(entry), interpreter, str(entry["measured"]))
+    except Damaged as error:
+        return replace(UNANCHORED, missing=f"{error} To measure again, run: slslab calibrate --processor")
+
+
+def load_measurement(interpreter: str = sys.executable) -> Measurement | None:
+    """Return what is kept for this interpreter; None if nothing is, or if it is damaged."""
+    with suppress(Damaged):
+        entry = _read().get(make_key(interpreter))
+        return None if entry is None else _measurement(entry)
+    return None
+
+
+def measure_processor(
+    short: bool = False, interpreter: str = sys.executable, progress: Progress = lambda *_: None
+) -> Processor:
+    """Measure this host's processor and keep the result for `load_processor`.
+
+    Short forms take at most 20 s and give a wider range; whole ones take at most 90 s. Kept whole measurements are not
+    replaced by short ones. HostError if nothing could be measured or kept.
+    """
+    measurement = measure(interpreter, short, progress)
+    measured = datetime.now(UTC).isoformat(timespec="seconds")
+    entries: dict[str, Any] = {}
+    with suppress(Damaged):  # it is written anew
+        entries = dict(_read())
+    processor = _make(measurement, interpreter, measured)
+    key = make_key(interpreter)
+    if not (short and key in entries and entries[key].get("whole")):
+        _write({**entries, key: _entry(measurement, measured, describe(interpreter))})
+    return processor
+
+
+def probe(interpreter: str = sys.executable) -> dict[str, float]:
+    """Run about a second of each kind of work; return its CPU seconds now ÷ the kept ones, by kind.
+
+    It is empty if nothing is kept. Above 1, this host is slower than when it was measured.
+    """
+    kept = load_measurement(interpreter)
+    if kept is None or not kept.probe:
+        return {}
+    return {kind: seconds / kept.probe[kind] for kind, seconds in run_probe(interpreter).items() if kind in kept.probe}
+
+
+def _make(measurement: Measurement, interpreter: str, measured: str) -> Processor:
+    anchors, versions = load_anchors(), read_versions(interpreter)
+    return make_processor(
+        measurement.timings,
+        describe(interpreter),
+        measured,
+        same_python=versions["python"].startswith(f"{anchors.anchors['hash'].python}."),
+        same_torch=_minor(versions["torch"]) == _minor(anchors.reference.torch),
+        anchors=anchors,
+    )
+
+
+def _minor(version: str) -> list[str]:
+    return version.split(".")[:2]
+
+
+def _entry(measurement: Measurement, measured: str, name: str) -> dict[str, Any]:
+    forms = {"whole": measurement.whole, "short": measurement.short}
+    return {
+        "name": name,
+        "measured": measured,
+        "load": measurement.load,
+        "probe": dict(measurement.probe),
+        **{form: {name: list(timing.cpu_s) for name, timing in timings.items()} for form, timings in forms.items()},
+    }
+
+
+def _measurement(entry: Any) -> Measurement:
+    """Return the measurement of an entry; Damaged if it holds anything but positive seconds."""
+
+    def timings(form: Form) -> dict[str, Timing]:
+        return {name: Timing(form, _positive(values)) for name, values in entry[form].items() if values}
+
+    try:
+        probe = dict(zip(entry["probe"], _positive(entry["probe"].values()), strict=True))
+        return Measurement(timings("whole"), timings("short"), probe, float(entry["load"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"The measurements in {state_directory() / NAME} are damaged.") from error
+
+
+def _positive(values: Any) -> tuple[float, ...]:
+    seconds = tuple(map(float, values))
+    if not all(0 < value < 1e6 for value in seconds):
+        raise ValueError
+    return seconds
+
+
+def _read() -> Mapping[str, Any]:
+    """Return the kept entries by key; Damaged if the file isn't what `_write` wrote."""
+    path = state_directory() / NAME
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise Damaged(f"The measurements in {path} can't be read.") from error
+    if (
+        not isinstance(document, dict)
+        or document.get("schema") != SCHEMA
+        or not isinstance(document.get("hosts"), dict)
+    ):
+        raise Damaged(f"The measurements in {path} are damaged.")
+    hosts: Mapping[str, Any] = document["hosts"]
+    return hosts
+
+
+def _write(entries: Mapping[str, Any]) -> None:
+    path = make_state_directory() / NAME
+    temporary = path.with_name(f".{NAME}-{os.getpid()}")
+    try:
+        with open(temporary, "w", encoding="utf-8", opener=only_owner) as file:
+            json.dump({"schema": SCHEMA, "hosts": entries}, file, indent=1)
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise unusable(error) from error

@@ -1,0 +1,25 @@
+"""Kinds of work, and which kind each operation of a trace is: processors differ by kind, not by one factor."""
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+Kind = Literal["dense", "streaming", "objects", "interpreter"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+COMPUTE: Kind = "dense"
+# A client's own CPU time of a request, and an environment's init.
+REQUESTS: Kind = "interpreter"
+INIT: Kind = "interpreter"
+# Assumed. Everything else runs mostly in the interpreter: connecting, serialising, building a model, requests.
+_KINDS: Mapping[str, Kind] = {
+    "compute": COMPUTE,
+    "validate": COMPUTE,
+    "reduce": "streaming",
+    "update": "streaming",
+    "filter": "streaming",
+    "restore": "streaming",
+}
+
+
+def kind_of(op: str) -> Kind:
+    """Return the kind of work that an operation of the trace does."""
+    return _KINDS.get(op, "interpreter")

@@ -1,0 +1,283 @@
+"""A host's processor next to Lambda's: seconds of one full Lambda vCPU for each CPU second here, by kind of work.
+
+A factor has two steps. This host to the reference machine: the same work, measured on both. The reference machine to
+Lambda: one constant for each kind of work, from its anchor. The second step's uncertainty is the same for all hosts and
+all systems, so a comparison must draw it once for both sides.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
+
+from slslab.errors import RequestError
+from slslab.predict.anchors import KINDS, Z80, Anchors, Architecture, Form, Kind, envelope, load_anchors
+
+NOT_ANCHORED: Literal["not anchored"] = "not anchored"
+# Sources of uncertainty. Those that all hosts share come first.
+Source = Literal["anchors", "year", "host"]
+SHARED: tuple[Source, ...] = ("anchors", "year")
+SOURCES: tuple[Source, ...] = (*SHARED, "host")
+UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Factor:
+    """Seconds of one full Lambda vCPU for one CPU second of a host.
+
+    `deviations` are standard deviations of its logarithm, by source; the sources are independent.
+    """
+
+    value: float
+    deviations: Mapping[Source, float] = field(default_factory=dict)
+
+    @property
+    def deviation(self) -> float:
+        """The standard deviation of the logarithm, of all sources together."""
+        return math.hypot(*self.deviations.values())
+
+    @property
+    def low(self) -> float:
+        """The lower end of the 80 % range."""
+        return self.value * math.exp(-Z80 * self.deviation)
+
+    @property
+    def high(self) -> float:
+        """The upper end of the 80 % range."""
+        return self.value * math.exp(Z80 * self.deviation)
+
+    def scaled(self, by: float, anchors: float = 0.0) -> "Factor":
+        """Return the factor times `by`, with this much more deviation of the anchors."""
+        return Factor(
+            self.value * by, {**self.deviations, "anchors": math.hypot(self.deviations.get("anchors", 0.0), anchors)}
+        )
+
+
+@dataclass(frozen=True)
+class Timing:
+    """CPU seconds of a workload's repetitions on a host, in the order in which they ran."""
+
+    form: Form
+    cpu_s: Sequence[float]
+
+    @property
+    def least(self) -> float:
+        """The least of them: other work on the host only ever adds."""
+        return min(self.cpu_s)
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation of their logarithms around the least; 0 for one repetition."""
+        squares = [math.log(seconds / self.least) ** 2 for seconds in self.cpu_s]
+        return math.sqrt(sum(squares) / max(1, len(squares) - 1))
+
+
+@dataclass(frozen=True)
+class Processor:
+    """A host's factors by kind of work, and the one for work of an unknown kind.
+
+    `name` says what was measured (processor and interpreter), `form` how: whole anchors, short ones, or not at all.
+    `anchors` are the names of the anchors that were used, with their year; `missing` is the sentence that says which
+    anchor is missing or contradicts another.
+    """
+
+    name: str
+    form: Form | Literal["not anchored"]
+    measured: str
+    version: str
+    factors: Mapping[Kind, Factor]
+    unknown: Factor
+    arm64: Mapping[str, tuple[float, float]]
+    anchors: Mapping[str, int]
+    missing: str
+
+    @property
+    def anchored(self) -> bool:
+        """Whether anything was measured on this host."""
+        return self.form != NOT_ANCHORED
+
+    def factor(self, kind: str, architecture: Architecture = "x86_64") -> Factor:
+        """Return the factor of a kind of work on one of Lambda's architectures.
+
+        Kinds that aren't one of KINDS are unknown.
+        """
+        factor = self.factors.get(cast(Kind, kind), self.unknown)
+        if architecture == "x86_64":
+            return factor
+        return factor.scaled(*self.arm64[kind if kind in self.factors else UNKNOWN])
+
+    def drifted(self, before: Mapping[str, float], after: Mapping[str, float]) -> "Processor":
+        """Return the processor as it was between two probes, each of CPU seconds then ÷ when it was measured, by kind.
+
+        Half of what the probes differ by is one standard deviation of the host's.
+        """
+        factors = dict(self.factors)
+        for kind in KINDS:
+            if kind in before and kind in after:
+                middle = math.sqrt(before[kind] * after[kind])
+                half = abs(math.log(after[kind] / before[kind])) / 2
+                deviations = {**factors[kind].deviations, "host": math.hypot(factors[kind].deviations["host"], half)}
+                factors[kind] = Factor(factors[kind].value / middle, deviations)
+        return replace(self, factors=factors)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a document of JSON types, which `from_dict` reads."""
+        return {
+            "name": self.name,
+            "form": self.form,
+            "measured": self.measured,
+            "version": self.version,
+            "factors": {kind: _factor_document(factor) for kind, factor in self.factors.items()},
+            "unknown": _factor_document(self.unknown),
+            "arm64": {kind: list(ratio) for kind, ratio in self.arm64.items()},
+            "anchors": dict(self.anchors),
+            "missing": self.missing,
+        }
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, Any]) -> "Processor":
+        """Return the processor that a document describes; RequestError if it describes none."""
+        try:
+            factors = {kind: _read_factor(document["factors"][kind]) for kind in KINDS}
+            texts = [str(document[name]) for name in ("name", "measured", "version", "missing")]
+            if document["form"] not in ("whole", "short", NOT_ANCHORED):
+                raise ValueError
+            arm64 = {kind: _read_ratio(document["arm64"][kind]) for kind in (*KINDS, UNKNOWN)}
+            anchors = {str(name): int(year) for name, year in document["anchors"].items()}
+            unknown = _read_factor(document["unknown"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RequestError(
+                "The description of a processor is damaged.", "measure it again: slslab calibrate --processor"
+            ) from error
+        name, measured, version, missing = texts
+        return cls(name, document["form"], measured, version, factors, unknown, arm64, anchors, missing)
+
+
+def _factor_document(factor: Factor) -> dict[str, Any]:
+    return {"value": factor.value, "low": factor.low, "high": factor.high, "deviations": dict(factor.deviations)}
+
+
+def _read_factor(document: Mapping[str, Any]) -> Factor:
+    value = float(document["value"])
+    deviations = {source: float(document["deviations"][source]) for source in SOURCES}
+    if not (0 < value < math.inf and all(0 <= deviation < math.inf for deviation in deviations.values())):
+        raise ValueError
+    return Factor(value, deviations)
+
+
+def _read_ratio(pair: Sequence[Any]) -> tuple[float, float]:
+    ratio, deviation = map(float, pair)
+    if not (0 < ratio < math.inf and 0 <= deviation < math.inf):
+        raise ValueError
+    return ratio, deviation
+
+
+def make_processor(
+    timings: Mapping[str, Timing],
+    name: str,
+    measured: str,
+    same_python: bool = True,
+    same_torch: bool = True,
+    anchors: Anchors | None = None,
+) -> Processor:
+    """Return the processor of a host on which these workloads were measured.
+
+    `same_python` and `same_torch` tell whether the interpreter's minor version is the anchors', and torch's the
+    reference machine's. A kind of work that none of the workloads measures gets the factor for unknown work.
+    """
+    anchors = anchors or load_anchors()
+    found: dict[Kind, Factor] = {}
+    for kind in KINDS:
+        same, extra = (same_torch, anchors.host.torch) if kind == "dense" else (same_python, anchors.host.python)
+        if factor := _fit(kind, timings, 0.0 if same or kind == "streaming" else extra, anchors):
+            found[kind] = factor
+    if not found:
+        return UNANCHORED
+    values = anchor_factors(timings, anchors)
+    middle, half = envelope(list(values.values()))
+    own = max(factor.deviations["host"] for factor in found.values())
+    unknown = Factor(middle, {"anchors": half, "year": 0.0, "host": own})
+    absent = [kind for kind in KINDS if kind not in found]
+    missing = f"{anchors.missing} {' and '.join(absent).capitalize()} work was not measured here."
+    return Processor(
+        name,
+        "short" if any(timing.form == "short" for timing in timings.values()) else "whole",
+        measured,
+        anchors.version,
+        {kind: found.get(kind, unknown) for kind in KINDS},
+        unknown,
+        _arm64(anchors),
+        {anchor: anchors.anchors[anchor].year for anchor in values},
+        missing if absent else anchors.missing,
+    )
+
+
+def anchor_factors(timings: Mapping[str, Timing], anchors: Anchors) -> dict[str, float]:
+    """Return the factor that each anchor gives for itself; anchors that were not measured here are left out."""
+    factors = {}
+    for name, anchor in anchors.usable().items():
+        if ratios := _host_ratios(anchor.hosts, timings, anchors):
+            factors[name] = envelope(ratios)[0] * anchors.constant(name)
+    return factors
+
+
+def anchor_residuals(factors: Mapping[str, float], anchors: Anchors) -> dict[str, tuple[float, list[str]]]:
+    """Return what each anchor's time is off by when it is predicted from others, as a share, and from which.
+
+    The others are those of its kind; for the only anchor of a kind, those of the neighbouring kind.
+    """
+    residuals = {}
+    for name, factor in factors.items():
+        kind = anchors.anchors[name].kind
+        for other in (kind, anchors.kinds[kind].neighbour):
+            near = [near for near in factors if near != name and anchors.anchors[near].kind == other]
+            if near:
+                residuals[name] = envelope([factors[one] for one in near])[0] / factor - 1, near
+                break
+    return residuals
+
+
+def _fit(kind: Kind, timings: Mapping[str, Timing], extra: float, anchors: Anchors) -> Factor | None:
+    """Return the factor of a kind; None if no workload of its anchors was measured here."""
+    factors = anchor_factors(timings, anchors)
+    names = [name for name in factors if anchors.anchors[name].kind == kind]
+    if not names:
+        return None
+    workloads = sorted({workload for name in names for workload in anchors.anchors[name].hosts} & set(timings))
+    _, disagreement = envelope(_host_ratios(workloads, timings, anchors))
+    spread = max(timings[workload].spread for workload in workloads)
+    short = anchors.host.short if any(timings[workload].form == "short" for workload in workloads) else 0.0
+    deviations: dict[Source, float] = {
+        "anchors": anchors.deviation(kind),
+        "year": anchors.kinds[kind].year_deviation,
+        "host": math.hypot(anchors.host.least, disagreement, spread, short, extra),
+    }
+    return Factor(envelope([factors[name] for name in names])[0], deviations)
+
+
+def _host_ratios(workloads: Sequence[str], timings: Mapping[str, Timing], anchors: Anchors) -> list[float]:
+    """Return the reference machine's seconds ÷ this host's, for those workloads that were measured."""
+    return [
+        anchors.workloads[workload].seconds(timings[workload].form) / timings[workload].least
+        for workload in workloads
+        if workload in timings
+    ]
+
+
+def _arm64(anchors: Anchors) -> dict[str, tuple[float, float]]:
+    known: dict[str, tuple[float, float]] = {kind: anchors.arm64(kind) for kind in KINDS}
+    return known | {UNKNOWN: envelope([1.0, *(ratio for ratio, _ in known.values())])}
+
+
+def _make_unanchored() -> Processor:
+    """Return the processor of a host on which nothing was measured: factor 1, with all that was ever seen in range."""
+    anchors = load_anchors()
+    seen = anchors.unanchored
+    half = max(abs(math.log(seen.lowest)), abs(math.log(seen.highest))) / Z80
+    factor = Factor(1.0, {"anchors": 0.0, "year": 0.0, "host": half})
+    sentence = "This machine's processor was not measured. To measure it, run: slslab calibrate --processor"
+    factors = dict.fromkeys(KINDS, factor)
+    return Processor(NOT_ANCHORED, NOT_ANCHORED, "", anchors.version, factors, factor, _arm64(anchors), {}, sentence)
+
+
+UNANCHORED = _make_unanchored()
