@@ -1,5 +1,6 @@
 """What the terminal and the pages both show of a run's document: its headline, and rows of tables."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -8,6 +9,8 @@ from slslab.errors import counted
 from slslab.reports.formats import significant
 
 Document = Mapping[str, Any]
+# What a profile's name has after its region.
+DATE = re.compile(r"-\d{4}(-\d{2})?$")
 MISSING = "–"
 # The bill is Lambda's; what the usage of the host that ran it would cost is named so.
 HOST_PRICED = "this host's seconds, priced"
@@ -84,8 +87,8 @@ def build_note(torch: str | None) -> str:
 
 
 def region(found: Document) -> str:
-    """Return the region that a run was modelled in."""
-    return str(found["profile"]["name"]).removeprefix("aws-")
+    """Return the region that a run was modelled in: its profile's name without the date."""
+    return DATE.sub("", str(found["profile"]["name"]).removeprefix("aws-"))
 
 
 def modelled_figures(found: Document) -> tuple[str, str]:

@@ -11,8 +11,9 @@ from rich.console import Console, RenderableType
 
 from slslab.aws.limits import bases, lambda_limits
 from slslab.billing.bill import Usage, compute_bill, load_book
+from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.reports.document import read_document
-from slslab.reports.summaries import replayed
+from slslab.reports.summaries import region, replayed
 from slslab.reports.terminal import bills, doctor, run
 from slslab.reports.terminal.doctor import MISSING, OK, PARTLY, Finding
 from slslab.reports.terminal.tables import plain_table
@@ -177,6 +178,11 @@ def test_a_model_whose_error_was_not_stated_has_no_plus_or_minus() -> None:
         "Without ±: the error was not stated when it was recorded.",
     ]
     assert "±" not in "".join(text.splitlines()[3:])
+
+
+@pytest.mark.parametrize("profile", ["aws-us-east-1", "aws-us-east-1-2026", DEFAULT_PROFILE])
+def test_a_region_is_named_without_the_date_of_its_profile(profile: str) -> None:
+    assert region({"profile": {"name": profile}}) == "us-east-1"
 
 
 def test_instances_run_on_aws_and_not_on_lambda() -> None:
