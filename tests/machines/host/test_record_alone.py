@@ -22,7 +22,7 @@ MORE = {"mlless": ("--queue", "embedded"), "spirt": ("--queue", "embedded", "--l
 def run(directory: Path, *arguments: object) -> dict[str, Any]:
     with commands.forked_environments():
         done = commands.slslab(
-            "run", *arguments, "--json", "--out", directory, variables={"CUDA_VISIBLE_DEVICES": ""}
+            "run", *arguments, "--json", "--out", directory, variables={"CUDA_VISIBLE_DEVICES": "", "XDG_CACHE_HOME": str(directory.parent / "cache")}
         )  # fmt: skip
     return dict(done.document)
 
