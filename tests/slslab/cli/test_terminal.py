@@ -27,7 +27,7 @@ class Terminal:
     def __init__(self) -> None:
         self._ours, self.theirs = pty.openpty()
         self._shown = bytearray()
-        self._reader = threading.Thread(target=self._read)
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
@@ -66,7 +66,7 @@ def test_a_run_shows_its_stages_while_they_go_on_and_then_its_tables(
 ) -> None:
     measured: list[bool] = []
     monkeypatch.setattr(processor, "load_processor", lambda: UNANCHORED)
-    monkeypatch.setattr(processor, "measure_processor", lambda short, progress: measured.append(short))
+    monkeypatch.setattr(processor, "measure_processor", lambda short, **_: measured.append(short))
     plan = ("run", "allreduce", "--workers", "1", "--batches", "1", "--epochs", "1", "--record", "together")
     with forked_environments():
         code, shown = at_terminal(variables, *plan)
