@@ -1,24 +1,27 @@
 """`slslab ask`: questions about a recorded run, each answered by replaying it."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich.console import Group
-from rich.text import Text
 
 from slslab.cli.ask_crossings import gpu, patterns
 from slslab.cli.ask_model import model
 from slslab.cli.options import Amount, memory_option, on_option, platform_options, plot_option, with_options
 from slslab.cli.replay_setup import ReplaySetup, draw, modelled, read_memory, read_setup, replayable, with_progress
 from slslab.cli.terminal import print_document, run_argument
-from slslab.errors import RequestError, counted
+from slslab.errors import RequestError
 from slslab.reports.terminal import replay
 
 if TYPE_CHECKING:
+    from slslab.billing.bill import Bill
     from slslab.replay.kernel.timeline import Timeline
     from slslab.replay.outcome import Outcome
+    from slslab.replay.questions import Waiting
+    from slslab.replay.uncertainty import Uncertainty
     from slslab.replay.whatif import Row
 
 
@@ -58,15 +61,20 @@ def cheapest(
 ) -> None:
     """Which memory size is cheapest, and done by the deadline?
 
-    Sizes below the measured peak memory are refused; sizes at which a function exceeds its time-out do not count.
-    Exit code 1 if none is done in time.
+    A size is done in time if the upper end of its 80 % range is. Sizes below the measured peak memory are refused;
+    sizes at which a function exceeds its time-out do not count. Exit code 1 if none is surely done in time.
     """
     from slslab.replay import questions
 
     setup, rows = _sweep(run, memory, on, plot, options)
-    best, fastest = questions.cheapest(rows, deadline), questions.fastest(rows)
+    best, likely = questions.cheapest(rows, deadline), questions.likely_cheapest(rows, deadline)
     document = setup.document(
-        rows=setup.documents(rows), deadline_s=deadline, cheapest=_size(best), fastest=_size(fastest)
+        rows=setup.documents(rows),
+        deadline_s=deadline,
+        cheapest=_size(best),
+        alike=_sizes(questions.alike(questions.in_time(rows, deadline), best, ("cost",))),
+        likely=None if likely is None else {"memory_mb": _size(likely), "likelihood": _likelihood(likely, deadline)},
+        fastest=_size(questions.fastest(rows)),
     )
     print_document(document, lambda: replay.cheapest(document), json_)
     if best is None:
@@ -84,14 +92,18 @@ def memory(run: str, memory: str | None, on: str | None, plot: Path | None, json
 
     By default from 128 to 10240 MB; sizes below the measured peak memory are refused.
     """
-    from slslab.replay.questions import balanced, cheapest, fastest
+    from slslab.replay import questions
 
     setup, rows = _sweep(run, memory, on, plot, options)
+    best = {
+        "cheapest": (questions.cheapest(rows, float("inf")), ("cost",)),
+        "fastest": (questions.fastest(rows), ("seconds",)),
+        "balanced": (questions.balanced(rows), questions.BALANCE),
+    }
     document = setup.document(
         rows=setup.documents(rows),
-        cheapest=_size(cheapest(rows, float("inf"))),
-        fastest=_size(fastest(rows)),
-        balanced=_size(balanced(rows)),
+        **{name: _size(row) for name, (row, _) in best.items()},
+        alike={name: _sizes(questions.alike(rows, row, figures)) for name, (row, figures) in best.items()},
     )
     print_document(document, lambda: replay.sweep(document), json_)
 
@@ -114,6 +126,15 @@ def _size(row: "Row | None") -> int | None:
     return None if row is None or row.variant is None else row.variant.memory_mb
 
 
+def _sizes(rows: "Sequence[Row]") -> list[int]:
+    return [size for size in map(_size, rows) if size is not None]
+
+
+def _likelihood(row: "Row", deadline: float) -> float:
+    """Return how likely a row ends by the deadline, from 0 to 1."""
+    return round(row.uncertainties["seconds"].likelihood(row.number("seconds"), deadline), 3)
+
+
 @ask.command()
 @run_argument
 @variant_options
@@ -125,19 +146,34 @@ def waiting(run: str, json_: bool, **options: Any) -> None:
     """
     from slslab.billing.bill import compute_bill
     from slslab.replay.questions import waiting as find_waiting
+    from slslab.replay.ranges import figures_of
     from slslab.replay.whatif import modelled_usage
 
     setup, timeline, result = _played(run, options)
-    bill = compute_bill(modelled_usage(setup.run, timeline, result), setup.prices)
-    billed = {worker.worker: worker.billed for worker in result.workers}
-    rows = find_waiting(timeline, billed, bill)
+
+    def find(timeline: "Timeline", result: "Outcome") -> "tuple[Bill, tuple[Waiting, ...]]":
+        bill = compute_bill(modelled_usage(setup.run, timeline, result), setup.prices)
+        return bill, find_waiting(timeline, {worker.worker: worker.billed for worker in result.workers}, bill)
+
+    def figures(timeline: "Timeline", result: "Outcome") -> dict[str, float]:
+        bill, rows = find(timeline, result)
+        return {
+            **figures_of(result, bill),
+            "waiting_seconds": result.waiting_seconds,
+            "waiting_cost": sum(row.cost for row in rows),
+        }
+
+    bill, rows = find(timeline, result)
+    like = {"waiting_seconds": "billed_seconds", "waiting_cost": "cost"}
+    errors = _uncertainties(setup, timeline, result, figures, like)
     document = setup.document(
         variant=setup.variant.label or None,
-        billed_seconds=modelled(result.billed_seconds),
-        cost=modelled(format(bill.total, "f")),
-        waiting_seconds=modelled(result.waiting_seconds),
+        billed_seconds=modelled(result.billed_seconds, errors["billed_seconds"]),
+        cost=modelled(format(bill.total, "f"), errors["cost"]),
+        waiting_seconds=modelled(result.waiting_seconds, errors["waiting_seconds"]),
         waiting_share=modelled(result.waiting_share),
-        waiting_cost=modelled(format(sum(row.cost for row in rows), ".10f")),
+        waiting_cost=modelled(format(sum(row.cost for row in rows), ".10f"), errors["waiting_cost"]),
+        uncertainty={name: error.as_document() for name, error in errors.items()},
         measured_share={"value": setup.run.waiting_share, "basis": "measured"},
         rows=[{**asdict(row), "basis": "modelled"} for row in rows],
     )
@@ -153,8 +189,9 @@ def path(run: str, json_: bool, **options: Any) -> None:
     from slslab.replay.path import critical_path
     from slslab.reports.terminal.path import critical_path_table
 
-    setup, timeline, _ = _played(run, options)
+    setup, timeline, result = _played(run, options)
     critical = critical_path(timeline)
+    error = _uncertainty(setup, timeline, result)
     parts = [
         {
             "op": part.op,
@@ -168,11 +205,12 @@ def path(run: str, json_: bool, **options: Any) -> None:
     ]
     document = setup.document(
         variant=setup.variant.label or None,
-        seconds=modelled(critical.ns / 1e9),
+        seconds=modelled(critical.ns / 1e9, error),
+        uncertainty={"seconds": error.as_document()},
         summary=critical.describe(),
         rows=parts,
     )
-    print_document(document, lambda: Group(critical_path_table(timeline), critical.describe()), json_)
+    print_document(document, lambda: Group(critical_path_table(timeline), replay.path(document)), json_)
 
 
 @ask.command()
@@ -202,17 +240,47 @@ def timeline(run: str, perfetto: Path | None, plot: Path | None, json_: bool, **
     if plot is not None:
         label = f" with {setup.variant.label}" if setup.variant.label else ""
         draw_timeline(played, f"{setup.run.plan.run}{label}, modelled on {played.profile.name}", plot)
+    error = _uncertainty(setup, played, result)
     document = setup.document(
         variant=setup.variant.label or None,
-        seconds=modelled(result.seconds),
+        seconds=modelled(result.seconds, error),
+        uncertainty={"seconds": error.as_document()},
         steps=len(played.steps),
         perfetto=None if perfetto is None else str(perfetto),
         plot=None if plot is None else str(plot),
     )
     where = {perfetto: " (open it at https://ui.perfetto.dev)", plot: ""}
     files = " and ".join(f"{file}{note}" for file, note in where.items() if file is not None)
-    print_document(
-        document, lambda: Text(f"{counted(len(played.steps), 'step')} in ≈{result.seconds:,.2f} s: {files}"), json_
+    print_document(document, lambda: replay.timeline(document, files), json_)
+
+
+def _uncertainty(setup: ReplaySetup, timeline: "Timeline", result: "Outcome") -> "Uncertainty":
+    """Return the uncertainty of the result's seconds."""
+    return _uncertainties(setup, timeline, result, lambda _, result: {"seconds": result.seconds})["seconds"]
+
+
+def _uncertainties(
+    setup: ReplaySetup,
+    timeline: "Timeline",
+    result: "Outcome",
+    figures: "Callable[[Timeline, Outcome], dict[str, float]]",
+    like: dict[str, str] | None = None,
+) -> "dict[str, Uncertainty]":
+    """Return the uncertainty of each figure of the setup's variant, which gave this timeline and this result.
+
+    `like` is as in `find_uncertainties`.
+    """
+    from slslab.replay.ranges import find_uncertainties
+    from slslab.replay.whatif import simulate
+
+    recording = setup.run.recording
+    return find_uncertainties(
+        figures(timeline, result),
+        lambda profile: figures(*simulate(setup.run, setup.variant, profile)),
+        setup.platform.profile,
+        recording.processor,
+        bool(recording.instances),
+        like,
     )
 
 

@@ -1,7 +1,7 @@
 """`slslab ask patterns` and `slslab ask gpu`: where two ways to train cross."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,12 @@ from slslab.reports.terminal import replay
 if TYPE_CHECKING:
     from slslab.replay.crossings import Course, Patterns
     from slslab.replay.kernel.program import Program
+    from slslab.replay.profiles.profile import Profile
+    from slslab.replay.uncertainty import Uncertainty
 
 PATTERNS = ("allreduce", "scatterreduce")
 GPU = "gpu"
+WAYS, FIGURES = ("functions", "instances"), ("seconds", "cost")
 # Epochs that are replayed to find what each further epoch takes: the first is slower.
 EPOCHS = 3
 
@@ -37,10 +40,11 @@ def patterns(
     """Where do AllReduce and ScatterReduce cross?
 
     For each number of workers: seconds of a training step in both, and in which interval of the object store's latency
-    × bandwidth ÷ gradient size which of them wins. Less than 15 % is a tie. Give a run of each, or one of either: the
-    other pattern is then made of its steps.
+    × bandwidth ÷ gradient size which of them wins. It is a tie if the 80 % range of their ratio holds 1. Give a run of
+    each, or one of either: the other pattern is then made of its steps.
     """
-    from slslab.replay.crossings import intervals
+    from slslab.replay.crossings import intervals, winner
+    from slslab.replay.uncertainty import half_width
     from slslab.replay.whatif import LARGEST_FLEET
 
     setup, second = _two_runs(run, other, PATTERNS, options)
@@ -52,18 +56,22 @@ def patterns(
     with replayable(setup.run.plan.run):
         measure = partial(_patterns, setup, second)
         measurements = with_progress("playing both patterns", fleets, measure, on, (setup, second))
-    rows = [
-        {
-            "workers": count,
-            "step_seconds": {name: modelled(value) for name, value in each.seconds.items()},
-            "winner": each.winner or None,
-            "latency_bandwidth_size": modelled(each.share),
-            "intervals": [asdict(interval) for interval in intervals(each.shares, each.swept)],
-        }
-        for count, each in zip(fleets, measurements, strict=True)
-    ]
+    rows = []
+    for count, (each, errors) in zip(fleets, measurements, strict=True):
+        tie = half_width(_of_ratio([errors[name] for name in PATTERNS], second))
+        rows.append(
+            {
+                "workers": count,
+                "step_seconds": {name: modelled(value, errors[name]) for name, value in each.seconds.items()},
+                "uncertainty": {name: error.as_document() for name, error in errors.items()},
+                "tie": tie,
+                "winner": winner(each.seconds, tie) or None,
+                "latency_bandwidth_size": modelled(each.share),
+                "intervals": [asdict(interval) for interval in intervals(each.shares, each.swept, tie)],
+            }
+        )
     document = setup.document(gradient_bytes=int(setup.run.document["gradient_bytes"]), rows=rows)
-    lines = {name: [each.seconds[name] for each in measurements] for name in PATTERNS}
+    lines = {name: [each.seconds[name] for each, _ in measurements] for name in PATTERNS}
     _draw(plot, fleets, lines, ("workers", "seconds per step"), setup)
     print_document(document, lambda: replay.patterns(document), json_)
 
@@ -91,7 +99,7 @@ def gpu(
     RUN is one of functions. GPU_RUN is a run of `slslab run gpu` with the same model; without
     one the instances do the same steps, at the speed that the profile gives their GPU.
     """
-    from slslab.replay.crossings import MOST_EPOCHS, compare, crossing
+    from slslab.replay.crossings import MOST_EPOCHS
     from slslab.replay.whatif import LARGEST_FLEET
 
     setup, second = _two_runs(run, gpu_run, (GPU,), options)
@@ -101,25 +109,20 @@ def gpu(
     lengths = read_numbers("--epochs", epochs, 1, MOST_EPOCHS)
 
     with replayable(setup.run.plan.run):
-        measure = partial(_courses, setup, second)
+        measure = partial(_courses, setup, second, lengths)
         courses = with_progress("playing functions and instances", fleets, measure, on, (setup, second))
-    rows = []
-    for count, ways in zip(fleets, courses, strict=True):
-        for length in lengths:
-            comparison = compare(ways, length, setup.prices)
-            row: dict[str, Any] = {"workers": count, "epochs": length}
-            for name, seconds, cost in zip(
-                ("functions", "instances"), comparison.seconds, comparison.cost, strict=True
-            ):
-                row[name] = {"seconds": modelled(seconds), "cost": modelled(format(cost, "f"))}
-            rows.append(row)
+    rows = [
+        _compared(setup, second, ways, count, length)
+        for count, ways in zip(fleets, courses, strict=True)
+        for length in lengths
+    ]
     crossings = [
-        {"workers": count, **{figure: crossing(ways, figure, setup.prices) for figure in ("seconds", "cost")}}
+        {"workers": count, **_crossings(setup, second, ways, lengths)}
         for count, ways in zip(fleets, courses, strict=True)
     ]
     document = setup.document(rows=rows, crossings=crossings)
     last = rows[-len(lengths) :]
-    lines = {name: [float(row[name]["cost"]["value"]) for row in last] for name in ("functions", "instances")}
+    lines = {name: [float(row[name]["cost"]["value"]) for row in last] for name in WAYS}
     _draw(plot, lengths, lines, ("epochs", "USD"), setup)
     print_document(document, lambda: replay.gpu(document), json_)
 
@@ -177,22 +180,84 @@ def _program(setup: ReplaySetup, second: ReplaySetup | None, name: str, workers:
         ) from error
 
 
-def _patterns(setup: ReplaySetup, second: ReplaySetup | None, workers: int) -> "Patterns":
-    """Return both patterns with so many workers."""
-    from slslab.replay.crossings import measure_patterns
+def _source(setup: ReplaySetup, second: ReplaySetup | None, name: str) -> ReplaySetup:
+    """Return the run that an architecture's program is made of."""
+    return second if second is not None and second.run.plan.architecture == name else setup
+
+
+def _of_ratio(errors: "Sequence[Uncertainty]", second: ReplaySetup | None) -> float:
+    """Return the deviation of the ratio of two figures, which are of one recording if there is no second one."""
+    first, other = errors if second is not None else [error.of_one_recording() for error in errors]
+    return first.of_ratio(other)
+
+
+def _patterns(
+    setup: ReplaySetup, second: ReplaySetup | None, workers: int
+) -> "tuple[Patterns, dict[str, Uncertainty]]":
+    """Return both patterns with so many workers, and the uncertainty of each one's step."""
+    from slslab.replay.crossings import measure_patterns, step_seconds
+    from slslab.replay.kernel.kernel import play
+    from slslab.replay.ranges import find_uncertainties
     from slslab.replay.whatif import vary_profile
 
-    programs = {name: _program(setup, second, name, workers, 1) for name in PATTERNS}
-    profile = vary_profile(setup.run, setup.variant, setup.platform.profile)
-    return measure_patterns(programs, profile, int(setup.run.document["gradient_bytes"]))
+    programs, errors = {}, {}
+    for name in PATTERNS:
+        source = _source(setup, second, name)
+        program = _program(setup, second, name, workers, 1)
+
+        def play_steps(
+            profile: "Profile", source: ReplaySetup = source, program: "Program" = program
+        ) -> dict[str, float]:
+            varied = vary_profile(source.run, source.variant, profile)
+            return {"seconds": step_seconds(play(program, varied))}
+
+        profile, processor = source.platform.profile, source.run.recording.processor
+        found = find_uncertainties(play_steps(profile), play_steps, profile, processor, instances=False)
+        programs[name] = program, vary_profile(source.run, source.variant, profile)
+        errors[name] = found["seconds"]
+    return measure_patterns(programs, int(setup.run.document["gradient_bytes"])), errors
 
 
-def _courses(setup: ReplaySetup, second: ReplaySetup | None, workers: int) -> "tuple[Course, Course]":
+@dataclass(frozen=True)
+class _Way:
+    """How functions or instances go on, and the uncertainties of (figure, number of epochs)."""
+
+    course: "Course"
+    errors: "dict[str, Uncertainty]"
+
+
+Ways = tuple[_Way, _Way]
+
+
+def _courses(setup: ReplaySetup, second: ReplaySetup | None, lengths: Sequence[int], workers: int) -> Ways:
     """Return how functions and instances go on, so many of each."""
-    return _course(setup, second, setup.run.plan.architecture, workers), _course(setup, second, GPU, workers)
+    names = (setup.run.plan.architecture, GPU)
+    functions, instances = (_way(setup, second, name, workers, lengths) for name in names)
+    return functions, instances
 
 
-def _course(setup: ReplaySetup, second: ReplaySetup | None, name: str, workers: int) -> "Course":
+def _way(setup: ReplaySetup, second: ReplaySetup | None, name: str, workers: int, lengths: Sequence[int]) -> _Way:
+    from slslab.replay.ranges import find_uncertainties
+
+    source = _source(setup, second, name)
+    plain = _course(setup, second, name, workers, source.platform.profile)
+
+    def figures(course: "Course") -> dict[str, float]:
+        seconds = {f"seconds.{length}": course.seconds(length) for length in lengths}
+        return seconds | {f"cost.{length}": float(course.cost(length, setup.prices)) for length in lengths}
+
+    errors = find_uncertainties(
+        figures(plain),
+        lambda profile: figures(_course(setup, second, name, workers, profile)),
+        source.platform.profile,
+        source.run.recording.processor,
+        instances=name == GPU,
+        like={f"{figure}.{length}": figure for figure in FIGURES for length in lengths},
+    )
+    return _Way(plain, errors)
+
+
+def _course(setup: ReplaySetup, second: ReplaySetup | None, name: str, workers: int, profile: "Profile") -> "Course":
     from slslab.replay.crossings import course
     from slslab.replay.kernel.kernel import play
     from slslab.replay.outcome import outcome
@@ -202,7 +267,47 @@ def _course(setup: ReplaySetup, second: ReplaySetup | None, name: str, workers: 
     # An instance's processor is its profile's.
     variant = setup.variant if is_of_run else replace(setup.variant, arch=None)
     program = _program(setup, second, name, workers, EPOCHS)
-    timeline = play(program, vary_profile(setup.run, variant, setup.platform.profile))
+    timeline = play(program, vary_profile(setup.run, variant, profile))
     result = outcome(timeline, setup.variant.arch or setup.run.recording.arch)
     driver = setup.run.driver_requests(workers, EPOCHS)
     return course(timeline, result, result.usage(setup.run.hosts(workers) if is_of_run else (), driver))
+
+
+def _compared(setup: ReplaySetup, second: ReplaySetup | None, ways: Ways, workers: int, epochs: int) -> dict[str, Any]:
+    """Return seconds and cost of functions and instances, and which has less; None if they can't be told apart."""
+    from slslab.replay.crossings import compare, winner
+    from slslab.replay.uncertainty import half_width
+
+    comparison = compare((ways[0].course, ways[1].course), epochs, setup.prices)
+    row: dict[str, Any] = {"workers": workers, "epochs": epochs, **{name: {} for name in WAYS}}
+    for figure, less in zip(FIGURES, ("faster", "cheaper"), strict=True):
+        errors = [way.errors[f"{figure}.{epochs}"] for way in ways]
+        values = dict(zip(WAYS, getattr(comparison, figure), strict=True))
+        for (name, value), error in zip(values.items(), errors, strict=True):
+            row[name][figure] = modelled(format(value, "f") if figure == "cost" else value, error)
+        numbers = {name: float(value) for name, value in values.items()}
+        row[less] = winner(numbers, half_width(_of_ratio(errors, second))) or None
+    row["uncertainty"] = {
+        name: way.errors[f"seconds.{epochs}"].as_document() for name, way in zip(WAYS, ways, strict=True)
+    }
+    return row
+
+
+def _crossings(setup: ReplaySetup, second: ReplaySetup | None, ways: Ways, lengths: Sequence[int]) -> dict[str, Any]:
+    """Return by figure at how many epochs another way becomes the better one, and between which it does by 80 %.
+
+    The ratio's error is taken at the asked number of epochs next to that. None is never.
+    """
+    from slslab.replay.crossings import MOST_EPOCHS, crossing
+    from slslab.replay.uncertainty import half_width
+
+    courses = ways[0].course, ways[1].course
+    found: dict[str, Any] = {}
+    for figure in FIGURES:
+        epochs = crossing(courses, figure, setup.prices)
+        near = min(lengths, key=lambda length: abs(length - (epochs or MOST_EPOCHS)))
+        factor = 1 + half_width(_of_ratio([way.errors[f"{figure}.{near}"] for way in ways], second))
+        ends = [crossing(courses, figure, setup.prices, scale) for scale in (1 / factor, factor)]
+        found[figure] = epochs
+        found[f"{figure}_range"] = sorted(ends, key=lambda end: (end is None, end))
+    return found

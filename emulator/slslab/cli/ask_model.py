@@ -118,6 +118,7 @@ def _replayed(setup: ReplaySetup, workers: int, estimate: "Estimate") -> dict[st
     """Return the replay with so many workers, and by what share of its figures the model is off; or why it cannot
     be."""
     from slslab.replay.analytic import Estimate, communication
+    from slslab.replay.ranges import find_uncertainties
     from slslab.replay.whatif import ConcurrencyError, simulate
 
     variant = replace(setup.variant, workers=workers)
@@ -127,8 +128,19 @@ def _replayed(setup: ReplaySetup, workers: int, estimate: "Estimate") -> dict[st
     except ConcurrencyError as error:
         return row | {"trouble": error.message}
     figures = Estimate(played.seconds, communication(timeline))
+
+    def play(profile: "Profile") -> dict[str, float]:
+        moved, result = simulate(setup.run, variant, profile)
+        return asdict(Estimate(result.seconds, communication(moved)))
+
+    recording = setup.run.recording
+    uncertainties = find_uncertainties(
+        asdict(figures), play, setup.platform.profile, recording.processor, False, {"communication": "seconds"}
+    )
+    row["uncertainty"] = {name: each.as_document() for name, each in uncertainties.items()}
+    replayed = {name: modelled(value, uncertainties[name]) for name, value in asdict(figures).items()}
     errors = {name: modelled(value / getattr(figures, name) - 1) for name, value in asdict(estimate).items()}
-    return row | {"replay": _modelled(figures), "model_error": errors}
+    return row | {"replay": replayed, "model_error": errors}
 
 
 def _measured(setup: ReplaySetup) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from slslab_workers.training.algorithms import is_asynchronous
 if TYPE_CHECKING:
     from slslab.billing.bill import Book
     from slslab.replay.measured import Measured
+    from slslab.replay.uncertainty import Uncertainty
     from slslab.replay.whatif import Platform, Row, Variant
     from slslab.sweeps.results import Results
 
@@ -60,12 +61,22 @@ class ReplaySetup:
             "oversubscribed": self.run.document["host"]["oversubscribed"],
             "alone": self.run.document.get("alone"),
             "asynchronous": is_asynchronous(self.run.plan.options),
+            "processor": self._processor(),
             "profile": {"name": profile.name, "date": profile.date.isoformat()},
             "network": self.variant.network.name if self.variant.network else None,
             "prices": {"name": self.prices.name, "date": self.prices.date.isoformat()},
             "timeout_s": self.platform.timeout_s,
             **more,
         }
+
+    def _processor(self) -> dict[str, Any] | None:
+        """Return what the recording host's processor was compared by; None if the profile has a speed of its own."""
+        from slslab.predict.processor import UNANCHORED
+
+        if not self.platform.profile.compute.kinds and self.platform.profile.compute.speed.status != "assumed":
+            return None
+        processor = self.run.recording.processor or UNANCHORED
+        return {"name": processor.name, "form": processor.form, "anchors": dict(processor.anchors)}
 
 
 def priced(row: "Row", book: "Book") -> "Row":
@@ -184,9 +195,12 @@ def _results(function: Callable[[Any], Any], setups: Sequence[ReplaySetup]) -> "
     return Results(function, inputs, sorted(packages))
 
 
-def modelled(value: float | str) -> dict[str, Any]:
-    """Return a figure that rests on a replayed time."""
-    return {"value": value, "basis": "modelled"}
+def modelled(value: float | str, uncertainty: "Uncertainty | None" = None) -> dict[str, Any]:
+    """Return a figure that rests on a replayed time, with its 80 % range if its uncertainty is given."""
+    figure: dict[str, Any] = {"value": value, "basis": "modelled"}
+    if uncertainty is not None:
+        figure["low"], figure["high"] = uncertainty.around(float(value))
+    return figure
 
 
 def draw(path: Path | None, rows: Iterable["Row"], title: str) -> None:

@@ -1,16 +1,14 @@
 """How far modelled figures are off, as accuracy.toml states it.
 
-The replay errs on plans that a host had not run, and a profile on what AWS takes. The two are taken to be independent,
-so that their squares add up.
+The replay errs on plans that a host had not run, and a profile on what AWS takes.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 from functools import cache
-from math import hypot
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -85,33 +83,3 @@ def mean_errors(profile: str, *, instances: bool) -> MeanErrors:
 
 def _by_figure(seconds: float, billed: float) -> dict[str, float]:
     return {"seconds": seconds, "billed_seconds": billed, "cost": billed}
-
-
-def stated_error(profile: str, *, instances: bool) -> dict[str, Any]:
-    """Return the error that stands beside a run's modelled figures, for its document (`StatedError`).
-
-    That of billed seconds is the cost's, too: what else is billed follows from them, or is a count of requests.
-    Instances are billed from launch to end, so that for them it is that of seconds, as it is for a profile that
-    predicted no costs. Of a profile that nothing was compared with, the error is the replay's alone.
-    """
-    accuracy = _load(FILE)
-    billed = accuracy.seconds if instances else accuracy.billed_seconds
-    platform = accuracy.profiles.get(profile)
-
-    def together(replay: Deviation, of_profile: Deviation | None) -> dict[str, float]:
-        if of_profile is None:
-            return replay.model_dump()
-        return {
-            "mean": round(hypot(replay.mean, of_profile.mean), 3),
-            "worst": round(hypot(replay.worst, of_profile.worst), 3),
-        }
-
-    seconds = cost = None
-    if platform is not None:
-        seconds = platform.seconds
-        cost = seconds if instances else platform.cost or seconds
-    return {
-        "seconds": together(accuracy.seconds, seconds),
-        "billed_seconds": together(billed, cost),
-        "date": accuracy.date.isoformat(),
-    }

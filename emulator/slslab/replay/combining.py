@@ -1,13 +1,15 @@
-"""Several recordings of one plan as one model: means, and intervals that hold the differences between recordings."""
+"""Several recordings of one plan as one model: means, and 80 % ranges that hold the differences between recordings."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from decimal import Decimal
 from statistics import fmean, stdev
 
 from slslab.errors import RequestError
+from slslab.predict.anchors import Z80
 from slslab.replay.measured import Measured
+from slslab.replay.uncertainty import SPREAD, Uncertainty
 from slslab.replay.whatif import Row, Valued
 from slslab_workers.plan import Plan
 
@@ -38,26 +40,52 @@ def _differences(first: Plan, second: Plan) -> Iterator[str]:
 
 
 def combine(rows: Sequence[Row]) -> Row:
-    """Return one row of the same row of several recordings, with the bill of the one whose cost is next to the mean."""
+    """Return one row of the same row of several recordings, with the bill of the one whose cost is next to the mean.
+
+    Figures are means. The 80 % range of a modelled one has the recordings' spread in place of the recordings' own
+    errors if that is wider; the range of a measured one is the spread alone.
+    """
     if len(rows) == 1:
         return rows[0]
     if (refused := next((row for row in rows if row.trouble), None)) is not None:
         return refused
-    figures = {name: _combined([row.figures[name] for row in rows]) for name in rows[0].figures}
+    uncertainties = {
+        name: _joined([row.uncertainties[name] for row in rows], [row.number(name) for row in rows])
+        for name in rows[0].uncertainties
+    }
+    figures = {
+        name: _combined([row.figures[name] for row in rows], uncertainties.get(name)) for name in rows[0].figures
+    }
     middle = min(rows, key=lambda row: abs(Decimal(row.figures["cost"].value) - Decimal(figures["cost"].value)))
     late = tuple(call for row in rows for call in row.late)
-    return replace(rows[0], figures=figures, bill=middle.bill, bases=middle.bases, late=late)
+    return replace(
+        rows[0], figures=figures, bill=middle.bill, bases=middle.bases, late=late, uncertainties=uncertainties
+    )
 
 
-def _combined(valued: Sequence[Valued]) -> Valued:
+def _joined(uncertainties: Sequence[Uncertainty], values: Sequence[float]) -> Uncertainty:
+    """Return the uncertainty of the mean: errors are averaged, and own ones give way to the spread if that is wider."""
+
+    def mean(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+        return {name: fmean(part.get(name, 0.0) for part in parts) for name in {**parts[0], **parts[-1]}}
+
+    shared, own = mean([each.shared for each in uncertainties]), mean([each.own for each in uncertainties])
+    spread = math.log1p(half_width(values) / fmean(values)) / Z80 if any(values) else 0.0
+    return Uncertainty(shared, own if math.hypot(*own.values()) >= spread else {SPREAD: spread})
+
+
+def _combined(valued: Sequence[Valued], uncertainty: Uncertainty | None) -> Valued:
     values = [one.value for one in valued]
-    if len(set(values)) == 1:
-        return valued[0]
     numbers = list(map(float, values))
-    mean = fmean(numbers)
-    half = half_width(numbers)
+    mean, alike = fmean(numbers), len(set(values)) == 1
     exact = isinstance(values[0], Decimal)
-    return Valued(Decimal(f"{mean:.12g}") if exact else mean, valued[0].basis, max(0.0, mean - half), mean + half)
+    value = values[0] if alike else Decimal(f"{mean:.12g}") if exact else mean
+    if uncertainty is not None:
+        return Valued(value, valued[0].basis, *uncertainty.around(mean))
+    if alike or valued[0].basis == "modelled":
+        return Valued(value, valued[0].basis)
+    half = half_width(numbers)
+    return Valued(value, valued[0].basis, max(0.0, mean - half), mean + half)
 
 
 def half_width(numbers: Sequence[float]) -> float:

@@ -75,31 +75,33 @@ class Patterns:
     """Seconds of one training step by pattern, on the profile as it is.
 
     `share` is latency × bandwidth ÷ size there; `swept` has the seconds at each of the `shares` that other latencies
-    give. `winner` is empty for a tie.
+    give.
     """
 
     seconds: Mapping[str, float]
     share: float
     shares: tuple[float, ...]
     swept: Mapping[str, tuple[float, ...]]
-    winner: str
 
 
-def measure_patterns(programs: Mapping[str, Program], profile: Profile, size: int) -> Patterns:
-    """Play two patterns with a gradient of `size` bytes over FACTORS of the object store's latency."""
-    share = pipe_share(profile, size)
+def measure_patterns(programs: Mapping[str, tuple[Program, Profile]], size: int) -> Patterns:
+    """Play two patterns, each on its profile, with a gradient of `size` bytes over FACTORS of the store's latency.
+
+    The profiles differ only in the speeds of processors.
+    """
+    share = pipe_share(next(profile for _, profile in programs.values()), size)
     swept = {
         name: tuple(step_seconds(play(program, with_latency(profile, factor))) for factor in FACTORS)
-        for name, program in programs.items()
+        for name, (program, profile) in programs.items()
     }
     seconds = {name: by_factor[FACTORS.index(1)] for name, by_factor in swept.items()}
-    return Patterns(seconds, share, tuple(share * factor for factor in FACTORS), swept, winner(seconds))
+    return Patterns(seconds, share, tuple(share * factor for factor in FACTORS), swept)
 
 
-def winner(seconds: Mapping[str, float]) -> str:
-    """Return the faster one of two; empty for a tie, which is a difference of less than TIE."""
+def winner(seconds: Mapping[str, float], tie: float = TIE) -> str:
+    """Return the faster one of two; empty for a tie, which is a difference of less than this share."""
     fast, slow = sorted(seconds, key=lambda name: seconds[name])
-    return fast if seconds[slow] >= (1 + TIE) * seconds[fast] else ""
+    return fast if seconds[slow] >= (1 + tie) * seconds[fast] else ""
 
 
 @dataclass(frozen=True)
@@ -111,11 +113,13 @@ class Interval:
     winner: str
 
 
-def intervals(shares: Sequence[float], seconds: Mapping[str, Sequence[float]]) -> tuple[Interval, ...]:
-    """Return where each of two ways wins by more than TIE, along rising shares; between two points the logarithms are
+def intervals(
+    shares: Sequence[float], seconds: Mapping[str, Sequence[float]], tie: float = TIE
+) -> tuple[Interval, ...]:
+    """Return where each of two ways wins by more than `tie`, along rising shares; between two points the logarithms are
     interpolated linearly."""
     (first, firsts), (second, seconds_of_second) = seconds.items()
-    border = math.log(1 + TIE)
+    border = math.log1p(tie)
     at = [math.log(share) for share in shares]
     # Above zero the first way is the faster one.
     leads = [math.log(slow / fast) for fast, slow in zip(firsts, seconds_of_second, strict=True)]
@@ -204,15 +208,20 @@ def compare(ways: tuple[Course, Course], epochs: int, book: Book) -> Comparison:
     )
 
 
-def crossing(ways: tuple[Course, Course], figure: str, book: Book) -> int | None:
+def crossing(ways: tuple[Course, Course], figure: str, book: Book, factor: float = 1.0) -> int | None:
     """Return the first number of epochs from which on another way has less of `seconds` or `cost` than with one epoch;
-    None if there is none up to MOST_EPOCHS."""
+    None if there is none up to MOST_EPOCHS.
 
-    def leads(epochs: int) -> bool:
-        of_first, of_second = getattr(compare(ways, epochs, book), figure)
-        return bool(of_first <= of_second)
+    With a factor, which the first way's figure is multiplied by, another way may have less from one epoch on.
+    """
 
-    first = leads(1)
+    def leads(epochs: int, factor: float = factor) -> bool:
+        of_first, of_second = map(float, getattr(compare(ways, epochs, book), figure))
+        return of_first * factor <= of_second
+
+    first = leads(1, 1.0)
+    if leads(1) != first:
+        return 1
     low, high = 1, 2
     while leads(high) == first:
         if high >= MOST_EPOCHS:

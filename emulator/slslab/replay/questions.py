@@ -1,8 +1,10 @@
 """Questions about a recorded run that rows and timelines answer: the cheapest memory size, and the cost of waiting."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 
@@ -10,22 +12,34 @@ from slslab.billing.bill import ARCHITECTURES, HOST, METERS, Bill, describe_mete
 from slslab.replay.kernel.environment import NS
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.outcome import waits
+from slslab.replay.uncertainty import NONE, Uncertainty, ratio_range
 from slslab.replay.whatif import Row
 
 # Sizes of a sweep, MB: round ones, and from 1,769 up whole vCPUs.
 SIZES = (128, 256, 512, 768, 1024, 1536, 1769, 2048, 3008, 3538, 5307, 7076, 8845, 10_240)
 
 
-def cheapest(rows: Sequence[Row], deadline_s: float) -> Row | None:
-    """Return the cheapest of the rows that end by the deadline, with no invocation over its time-out.
+# Figures whose product a question is about.
+BALANCE = ("cost", "seconds")
 
-    Of equally cheap ones the fastest; None if no row ends in time.
+
+def cheapest(rows: Sequence[Row], deadline_s: float) -> Row | None:
+    """Return the cheapest of the rows that surely end by the deadline, with no invocation over its time-out.
+
+    A row surely ends in time if the upper end of its 80 % range does. Of equally cheap rows return the fastest; None if
+    no row ends in time.
     """
-    return min(
-        (row for row in _without_timeout(rows) if row.number("seconds") <= deadline_s),
-        key=lambda row: (row.figures["cost"].value, row.number("seconds")),
-        default=None,
-    )
+    return _cheapest(in_time(rows, deadline_s))
+
+
+def likely_cheapest(rows: Sequence[Row], deadline_s: float) -> Row | None:
+    """Return the cheapest of the rows that more likely than not end by the deadline, None if there are none."""
+    return _cheapest([row for row in _without_timeout(rows) if row.number("seconds") <= deadline_s])
+
+
+def in_time(rows: Sequence[Row], deadline_s: float) -> list[Row]:
+    """Return the rows that surely end by the deadline, with no invocation over its time-out."""
+    return [row for row in _without_timeout(rows) if _latest(row) <= deadline_s]
 
 
 def fastest(rows: Sequence[Row]) -> Row | None:
@@ -36,6 +50,39 @@ def fastest(rows: Sequence[Row]) -> Row | None:
 def balanced(rows: Sequence[Row]) -> Row | None:
     """Return the row with the least cost × time, of those with no invocation over its time-out."""
     return min(_without_timeout(rows), key=lambda row: row.number("cost") * row.number("seconds"), default=None)
+
+
+def alike(rows: Sequence[Row], best: Row | None, figures: Sequence[str]) -> list[Row]:
+    """Return the rows that can't be told apart from the best one of them by a figure, or by a product of figures.
+
+    These are the rows for which the 80 % range of the ratio holds 1. The rows are of one recording, so they share this
+    machine's error. Rows with an invocation over its time-out are left out.
+    """
+    if best is None:
+        return []
+    return [row for row in _without_timeout(rows) if row is not best and _holds_1(row, best, figures)]
+
+
+def _holds_1(row: Row, best: Row, figures: Sequence[str]) -> bool:
+    values = tuple(math.prod(one.number(name) for name in figures) for one in (row, best))
+    if not values[1]:
+        return not values[0]
+    low, high = ratio_range((values[0], values[1]), (_uncertainty(row, figures), _uncertainty(best, figures)))
+    return low <= 1 <= high
+
+
+def _uncertainty(row: Row, figures: Sequence[str]) -> Uncertainty:
+    known = [row.uncertainties.get(name, NONE).of_one_recording() for name in figures]
+    return reduce(Uncertainty.of_product, known)
+
+
+def _cheapest(rows: Sequence[Row]) -> Row | None:
+    return min(rows, key=lambda row: (row.figures["cost"].value, row.number("seconds")), default=None)
+
+
+def _latest(row: Row) -> float:
+    seconds = row.figures["seconds"]
+    return float(seconds.value) if seconds.high is None else seconds.high
 
 
 def _without_timeout(rows: Sequence[Row]) -> list[Row]:

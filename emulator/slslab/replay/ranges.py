@@ -1,74 +1,27 @@
-"""80 % ranges of modelled figures, and of their ratios: what each source of error adds to a figure's logarithm.
+"""How uncertain modelled figures are: what each source of error adds to a figure's logarithm.
 
 A figure's sensitivity to a source is found by playing the program again with that source one standard deviation off.
-Two systems share the anchors' errors and the profile's, so these are drawn once for both sides of a ratio.
 """
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel
 
 from slslab.billing.bill import Bill
-from slslab.predict.anchors import Z80
 from slslab.predict.kinds import KINDS, Kind
 from slslab.predict.processor import SHARED, UNANCHORED, Processor
 from slslab.replay.accuracy import mean_errors
 from slslab.replay.outcome import Outcome
 from slslab.replay.profiles.profile import Figure, Profile
+from slslab.replay.uncertainty import HOST, ON_LAMBDA, PROFILE, REPLAY, Uncertainty
 
 # Standard deviation ÷ mean absolute error of a normal distribution.
 PER_MEAN_ERROR = math.sqrt(math.pi / 2)
 # Figures of a profile that make a run longer as they grow, and those that make it shorter.
 LONGER, SHORTER = ("_ms", "_ms_per_mb", "_ms_per_kb"), ("_mb_s", "burst_mb")
 Figures = Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Uncertainty:
-    """Standard deviations of a figure's logarithm, by source.
-
-    `shared` ones are the same error in every figure, and signed; `own` ones belong to this figure alone.
-    """
-
-    shared: Mapping[str, float]
-    own: Mapping[str, float]
-
-    @property
-    def deviation(self) -> float:
-        """The standard deviation of all sources together."""
-        return math.hypot(*self.shared.values(), *self.own.values())
-
-    def around(self, value: float) -> tuple[float, float]:
-        """Return the 80 % range of a figure of this value."""
-        return _range(value, self.deviation)
-
-    def of_ratio(self, other: "Uncertainty") -> float:
-        """Return the standard deviation of the logarithm of this figure ÷ another one."""
-        names = self.shared.keys() | other.shared.keys()
-        differences = [self.shared.get(name, 0.0) - other.shared.get(name, 0.0) for name in names]
-        return math.hypot(*differences, *self.own.values(), *other.own.values())
-
-    def half_widths(self) -> dict[str, float]:
-        """Return by source how far the upper end would be above the figure with that source alone, as a share."""
-        sources = {**self.shared, **self.own}
-        return {name: math.exp(Z80 * abs(deviation)) - 1 for name, deviation in sources.items() if deviation}
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the deviations for JSON; `read_uncertainty` reads them."""
-        return {"shared": _rounded(self.shared), "own": _rounded(self.own)}
-
-
-def read_uncertainty(document: Mapping[str, Any]) -> Uncertainty:
-    """Return the deviations that `Uncertainty.as_document` wrote."""
-    return Uncertainty(document["shared"], document["own"])
-
-
-def ratio_range(values: tuple[float, float], uncertainties: tuple[Uncertainty, Uncertainty]) -> tuple[float, float]:
-    """Return the 80 % range of the ratio of two figures."""
-    return _range(values[0] / values[1], uncertainties[0].of_ratio(uncertainties[1]))
 
 
 def figures_of(played: Outcome, bill: Bill) -> dict[str, float]:
@@ -91,12 +44,19 @@ def with_processor(profile: Profile, processor: Processor | None) -> Profile:
 
 
 def find_uncertainties(
-    plain: Figures, play: Callable[[Profile], Figures], profile: Profile, processor: Processor | None, instances: bool
+    plain: Figures,
+    play: Callable[[Profile], Figures],
+    profile: Profile,
+    processor: Processor | None,
+    instances: bool,
+    like: Mapping[str, str] | None = None,
 ) -> dict[str, Uncertainty]:
     """Return the uncertainty of every figure in `plain`, which is what `play` gives on the profile.
 
     The profile already has the processor's speeds (`with_processor`). `instances` tells whether instances are billed.
+    `like` says which of seconds, billed_seconds and cost has the same mean errors as a figure of another name.
     """
+    like = {**{name: name for name in plain}, **(like or {})}
     errors = mean_errors(profile.name, instances=instances)
     shared: dict[str, dict[str, float]] = {name: {} for name in plain}
     host: dict[str, list[float]] = {name: [] for name in plain}
@@ -106,18 +66,18 @@ def find_uncertainties(
         for name, value in plain.items():
             sensitivity = _shift(moved[name], value) / factor.deviation
             common = math.hypot(*(factor.deviations[source] for source in SHARED))
-            shared[name][f"{kind} work on Lambda"] = sensitivity * common
+            shared[name][f"{kind}{ON_LAMBDA}"] = sensitivity * common
             host[name].append(sensitivity * factor.deviations["host"])
     if errors.profile is not None:
         deviation = max(errors.profile.values()) * PER_MEAN_ERROR
         moved = play(_slower_platform(profile, math.exp(deviation)))
         for name, value in plain.items():
             sensitivity = _shift(moved[name], value) / deviation
-            shared[name]["the profile's requests"] = sensitivity * errors.profile[name] * PER_MEAN_ERROR
+            shared[name][PROFILE] = sensitivity * errors.profile[like[name]] * PER_MEAN_ERROR
     return {
         name: Uncertainty(
             shared[name],
-            {"this machine's processor": math.hypot(*host[name]), "the replay": errors.replay[name] * PER_MEAN_ERROR},
+            {HOST: math.hypot(*host[name]), REPLAY: errors.replay[like[name]] * PER_MEAN_ERROR},
         )
         for name in plain
     }
@@ -153,11 +113,3 @@ def _scaled(name: str, value: Any, factor: float) -> Any:
 
 def _shift(moved: float, plain: float) -> float:
     return math.log(moved / plain) if plain > 0 else 0.0
-
-
-def _range(value: float, deviation: float) -> tuple[float, float]:
-    return value * math.exp(-Z80 * deviation), value * math.exp(Z80 * deviation)
-
-
-def _rounded(deviations: Mapping[str, float]) -> dict[str, float]:
-    return {name: round(deviation, 5) for name, deviation in deviations.items()}

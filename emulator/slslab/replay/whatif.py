@@ -19,7 +19,8 @@ from slslab.replay.measured import Measured
 from slslab.replay.outcome import Outcome, outcome
 from slslab.replay.profiles.profile import Figure, Profile
 from slslab.replay.programs.scaling import generate
-from slslab.replay.ranges import Uncertainty, figures_of, find_uncertainties
+from slslab.replay.ranges import figures_of, find_uncertainties
+from slslab.replay.uncertainty import Uncertainty
 from slslab_workers.plan import thread_count
 
 Basis = Literal["measured", "exact", "modelled"]
@@ -72,7 +73,7 @@ class Valued:
 class Row:
     """What a run was, or would be; `late` has the invocations over the time-out: function, worker, seconds.
 
-    `uncertainties` are those of seconds, billed seconds and cost, empty for what was measured.
+    `uncertainties` are those of seconds, billed_seconds, gb_seconds and cost, empty for what was measured.
 
     A row that cannot be has no figures, and `trouble` says why.
     """
@@ -237,7 +238,9 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
         "billed_seconds": Valued(
             played.billed_seconds, "modelled", *uncertainties["billed_seconds"].around(plain["billed_seconds"])
         ),
-        "gb_seconds": Valued(played.gb_seconds, "modelled"),
+        "gb_seconds": Valued(
+            played.gb_seconds, "modelled", *uncertainties["billed_seconds"].around(float(played.gb_seconds))
+        ),
         "cost": Valued(bill.total, "modelled", *uncertainties["cost"].around(plain["cost"])),
         "waiting_share": Valued(played.waiting_share, "modelled"),
         # A worker over its time-out would invoke itself again; the recorded one did not.
@@ -252,7 +255,7 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
         _line_bases(bill, timeline, "modelled" if late else "exact"),
         tuple((one.function, one.worker, one.duration_ms / 1000) for one in late),
         variant=variant,
-        uncertainties=uncertainties,
+        uncertainties={**uncertainties, "gb_seconds": uncertainties["billed_seconds"]},
     )
 
 
@@ -306,6 +309,8 @@ def as_document(row: Row) -> dict[str, Any]:
         | ({} if one.low is None or one.high is None else {"low": one.low, "high": one.high})
         for name, one in row.figures.items()
     }
+    if row.uncertainties:
+        document["uncertainty"] = {name: each.as_document() for name, each in row.uncertainties.items()}
     if row.bill is not None:
         bill = row.bill.as_document()
         for line in bill["lines"]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from slslab.reports import formats
+from slslab.reports.summaries import ranges_made_of
 
 Document = Mapping[str, Any]
 WORDS = {"seconds": "fastest", "usd": "cheapest"}
@@ -29,9 +30,27 @@ def answers(document: Document, group: str) -> Iterator[str]:
 def point(found: Document) -> str:
     """Return a best point with its figures, and the next system."""
     beyond = ", extrapolated" if found["extrapolated"] else ""
-    seconds, usd = (formats.significant(found[figure], 3) for figure in WORDS)
-    following = f" ({found['next']}: {found['next_ratio']:.2f} times as much)" if found["next"] else ""
-    return f"{place(found)}: {seconds} s and ${usd}{beyond}{following}"
+    seconds, usd = (figure(found, name) for name in WORDS)
+    return f"{place(found)}: {seconds} s and {usd} USD{beyond}{following(found)}"
+
+
+def figure(found: Document, name: str) -> str:
+    """Return seconds or usd of a point as its 80 % range, or as a number in an atlas of before ranges."""
+    if f"{name}_low" not in found:
+        return formats.significant(found[name], 3)
+    return formats.span(found[f"{name}_low"], found[f"{name}_high"])
+
+
+def following(found: Document) -> str:
+    """Return the next system in brackets: by how much it is behind, or that it can't be told apart."""
+    if not found["next"]:
+        return ""
+    ends = found.get("next_range")
+    if ends is None:
+        return f" ({found['next']}: {found['next_ratio']:.2f} times as much)"
+    if ends["low"] <= 1 <= ends["high"]:
+        return f" (can't be told apart from {found['next']})"
+    return f" ({found['next']}: {formats.span(ends['low'], ends['high'])} times as much)"
 
 
 def place(found: Document) -> str:
@@ -47,11 +66,12 @@ def size(megabytes: float) -> str:
 
 def job(document: Document) -> str:
     """Return what is trained, by which prices, and how exact that is."""
-    work, error = document["job"], document["error"]["seconds"]
+    work = document["job"]
+    before = "Made before ranges: `slslab atlas` gives each point one."
+    ranges = ranges_made_of([document["uncertainty"]]) if "uncertainty" in document else before
     return (
         f"{work['epochs']} epochs of {work['images']:,} images, minibatches of {work['batch_size']}, starts included, "
-        f"on {document['profile']['name']} by the prices of {document['prices']['name']}. Modelled ± "
-        f"{error['mean']:.0%}: smaller differences tell nothing apart."
+        f"modelled on {document['profile']['name']} by the prices of {document['prices']['name']}. {ranges}"
     )
 
 

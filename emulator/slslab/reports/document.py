@@ -282,8 +282,8 @@ def bill_document(replayed: Modelled | NotModelled, cost: Cost) -> dict[str, Any
             "schema": 1,
             **replayed["cost"],
             "profile": replayed["profile"],
-            **({"error": replayed["error"]} if "error" in replayed else {}),
-            **({"range": replayed["ranges"]["cost"]} if "ranges" in replayed else {}),
+            "range": replayed["ranges"]["cost"],
+            "uncertainty": replayed["uncertainty"]["cost"],
             "host": cost,
         }
     return {"schema": 1, **replayed, "host": cost}

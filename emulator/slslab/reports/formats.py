@@ -1,5 +1,7 @@
 """Numbers as people read them, with their units."""
 
+import math
+from collections.abc import Sequence
 from decimal import Decimal
 
 # Decimal, as AWS's price lists and the tables of a terminal count.
@@ -20,6 +22,32 @@ def significant(value: float | None, digits: int = 4) -> str:
         return f"{value:,.0f}"
     places = max(0, digits - 1 - Decimal(value).adjusted())
     return f"{value:,.{places}f}"
+
+
+def span(low: float, high: float) -> str:
+    """Return a range with as many digits as its width allows, and the same number of decimals at both ends.
+
+    These are one significant digit of half of the width, or two if that begins with a 1. The lower end keeps one.
+    """
+    half = (high - low) / 2
+    if half <= 0:
+        return significant(low)
+    exponent = _exponent(half)
+    places = (half < 1.95 * 10.0**exponent) - exponent
+    # Tens and hundreds are written out, so two digits of the half-width are shown there.
+    places = places if places >= 0 else 1 - exponent
+    if low > 0:
+        places = max(places, -_exponent(low))
+    return " to ".join(f"{round(end, places):,.{max(0, places)}f}" for end in (low, high))
+
+
+def _exponent(value: float) -> int:
+    return math.floor(math.log10(float(f"{value:.1e}")))
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names as a sentence has them: A, B and C."""
+    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
 def seconds(value: float | None) -> str:

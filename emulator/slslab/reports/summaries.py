@@ -6,16 +6,22 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.errors import counted
-from slslab.reports.formats import significant
+from slslab.replay.uncertainty import HOST, NONE, ON_LAMBDA, PROFILE, REPLAY, SPREAD, ratio_range, read_uncertainty
+from slslab.reports.formats import listed, significant, span
 
 Document = Mapping[str, Any]
-# What a profile's name has after its region.
-DATE = re.compile(r"-\d{4}(-\d{2})?$")
 MISSING = "–"
 # The bill is Lambda's; what the usage of the host that ran it would cost is named so.
 HOST_PRICED = "this host's seconds, priced"
 # A saving below this share is not spoken of.
 NOTEWORTHY = 0.02
+# Sources that widen a range by less than this share are not printed.
+LEAST_WIDTH = 0.005
+RECORDED_BEFORE = "Recorded before ranges: `slslab replay RUN` gives one."
+NOT_ANCHORED = (
+    "This machine's processor wasn't compared with Lambda's, so the range is wide. To narrow it, type: "
+    "slslab calibrate --processor"
+)
 # As a REPORT line names its figures, and as the document does.
 REPORTED = (
     ("Duration, ms", "duration_ms"),
@@ -56,16 +62,38 @@ def advice(document: Document) -> str:
     if found is None:
         return ""
     sentence = f"{_percent(found['waiting_share'])} of the billed time is waiting"
-    own = own_size(document)
-    best = min(found.get("memory_sizes", ()), key=lambda size: float(size["cost"]), default=None)
-    if own is None or best is None:
+    own, sizes = own_size(document), found.get("memory_sizes", ())
+    if own is None:
         return f"{sentence}."
-    cheaper = 1 - float(best["cost"]) / float(own["cost"])
-    if cheaper < NOTEWORTHY:
+    # Every size is taken to be as uncertain as the run's own.
+    uncertain = {name: read_uncertainty(each).of_one_recording() for name, each in found.get("uncertainty", {}).items()}
+
+    def changes(size: Document, figure: str) -> tuple[float, float]:
+        values = float(size[figure]), float(own[figure])
+        errors = uncertain.get(figure, NONE)
+        low, high = ratio_range(values, (errors, errors))
+        return low - 1, high - 1
+
+    best = min(sizes, key=lambda size: float(size["cost"]))
+    cheaper = changes(best, "cost")
+    if float(best["cost"]) > (1 - NOTEWORTHY) * float(own["cost"]):
         return f"{sentence}; no other memory size would be {_percent(NOTEWORTHY)} cheaper."
-    slower = best["seconds"] / own["seconds"] - 1
-    speed = f"{_percent(abs(slower))} {'slower' if slower >= 0 else 'faster'}"
-    return f"{sentence}; {best['memory_mb']:,} MB would be {_percent(cheaper)} cheaper and {speed}."
+    if cheaper[1] > 0:
+        return f"{sentence}; {best['memory_mb']:,} MB may be cheaper, but the two can't be told apart."
+    return (
+        f"{sentence}; {best['memory_mb']:,} MB would be {_changed(cheaper, 'cheaper', 'more expensive')} and "
+        f"{_changed(changes(best, 'seconds'), 'faster', 'slower')}."
+    )
+
+
+def _changed(ends: tuple[float, float], less: str, more: str) -> str:
+    """Return a change in words, by the ends of its range as shares: 12 to 20 % cheaper."""
+    low, high = ends
+    if low < 0 < high:
+        return f"{_percent(-low)} {less} to {_percent(high)} {more}"
+    shares = sorted(abs(end) for end in ends)
+    first, last = map(_percent, shares)
+    return f"{last if first == last else f'{100 * shares[0]:.0f} to {last}'} {less if high <= 0 else more}"
 
 
 def _percent(share: float) -> str:
@@ -87,32 +115,100 @@ def build_note(torch: str | None) -> str:
 
 
 def region(found: Document) -> str:
-    """Return the region that a run was modelled in: its profile's name without the date."""
-    return DATE.sub("", str(found["profile"]["name"]).removeprefix("aws-"))
+    """Return the region that a run was modelled in; for a profile that isn't a region's, its name."""
+    name = str(found["profile"]["name"])
+    region = re.match(r"aws-([a-z]+-[a-z]+-\d+)", name)
+    return region[1] if region else name
 
 
 def modelled_figures(found: Document) -> tuple[str, str]:
-    """Return the seconds and the cost of a modelled run, each with its stated error."""
-    error = found["error"] or {}
+    """Return the seconds and the cost of a modelled run, each as its 80 % range if it has one."""
     return (
-        f"{significant(found['seconds'], 3)} s{plus_minus(error.get('seconds'))}",
-        f"{amount(found['cost'], 3)}{plus_minus(error.get('billed_seconds'))}",
+        seconds_range(found) or f"{significant(found['seconds'], 3)} s",
+        cost_range(found) or amount(found["cost"], 3),
     )
 
 
-def plus_minus(deviation: Document | None) -> str:
-    """Return the stated error of a modelled figure, to be put behind it; empty if none was stated."""
-    return f" ± {100 * deviation['mean']:.0f} %" if deviation else ""
+def seconds_range(found: Document, figure: str = "seconds") -> str:
+    """Return the 80 % range of a modelled run's seconds, with the unit; empty if it has none."""
+    return f"{figure_range(found, figure)} s" if "ranges" in found else ""
 
 
-def error_note(*found: Document | None) -> str:
-    """Return what the errors of these modelled runs are; empty if none is modelled."""
-    stated = {one["error"] is not None for one in found if one is not None}
-    notes = {
-        True: "±: mean absolute error of the replay and of its profile of AWS (docs/replay.md).",
-        False: "Without ±: the error was not stated when it was recorded.",
-    }
-    return " ".join(note for known, note in notes.items() if known in stated)
+def cost_range(found: Document) -> str:
+    """Return the 80 % range of a modelled run's cost, with the currency; empty if it has none."""
+    return f"{figure_range(found, 'cost')} {found['cost']['currency']}" if "ranges" in found else ""
+
+
+def figure_range(found: Document, figure: str) -> str:
+    """Return the 80 % range of a modelled run's seconds, billed_seconds or cost; empty if it has none."""
+    ends = found["ranges"][figure] if "ranges" in found else None
+    return span(ends["low"], ends["high"]) if ends else ""
+
+
+def range_note(*found: Document | None) -> str:
+    """Return what the ranges of these modelled runs are made of, in a sentence; empty if none is modelled."""
+    known = [one for one in found if one is not None]
+    notes = [ranges_made_of([one["uncertainty"]["seconds"] for one in known if "uncertainty" in one])]
+    notes += [RECORDED_BEFORE] if any("ranges" not in one for one in known) else []
+    return " ".join(filter(None, notes))
+
+
+def ranges_made_of(deviations: Sequence[Document]) -> str:
+    """Return what 80 % ranges with these standard deviations cover, and what they don't; empty without any."""
+    if not deviations:
+        return ""
+    uncertainties = [read_uncertainty(each) for each in deviations]
+    named = {name for each in uncertainties for name in each.half_widths()}
+    sources = ["Lambda's processors"] if any(name.endswith(ON_LAMBDA) for name in named) else []
+    sources += [source for source in (HOST, PROFILE, REPLAY, SPREAD) if source in named]
+    sentence = f"80 % ranges: the errors of {listed(sources)} (docs/replay.md)."
+    untested = any(PROFILE not in each.shared for each in uncertainties)
+    return f"{sentence} The profile's requests were never tested, so their error isn't included." * untested or sentence
+
+
+def half_widths(found: Document, figure: str = "seconds") -> list[tuple[str, float]]:
+    """Return the sources of a modelled figure's range with the half-width that each gives alone, largest first."""
+    if "uncertainty" not in found:
+        return []
+    widths = read_uncertainty(found["uncertainty"][figure]).half_widths()
+    return sorted(widths.items(), key=lambda width: -width[1])
+
+
+def made_of(found: Document) -> str:
+    """Return what the range of a modelled run's seconds comes from, source by source; empty if it has no range."""
+    sources = ", ".join(f"{name} {_percent(width)}" for name, width in half_widths(found) if width >= LEAST_WIDTH)
+    return f"The range comes from: {sources}." if sources else ""
+
+
+def processor_note(document: Document) -> str:
+    """Return by which anchors this machine's processor is compared with Lambda's, or how to find out.
+
+    Empty for a run without a range, and for one whose range doesn't depend on the processor.
+    """
+    found = replayed(document) or {}
+    if HOST not in dict(half_widths(found)):
+        return ""
+    processor = document.get("processor")
+    if processor is None or not processor["anchors"]:
+        return NOT_ANCHORED
+    anchors = listed([f"{name} ({year})" for name, year in processor["anchors"].items()])
+    forms = {"whole": "at full length", "short": "in short form, which widens the range"}
+    measured = f"Anchors of the processor, measured on {processor['name']} {forms[processor['form']]}: {anchors}."
+    return f"{measured} {processor['missing']}".rstrip()
+
+
+def unanchored_note(documents: Sequence[Document], names: Sequence[str]) -> str:
+    """Return which runs were recorded on a machine whose processor wasn't compared with Lambda's, and what to type."""
+    named = [name for name, document in zip(names, documents, strict=True) if processor_note(document) == NOT_ANCHORED]
+    return NOT_ANCHORED.replace("so the range", f"so the range of {listed(named)}") if named else ""
+
+
+def instances_note(document: Document) -> str:
+    """Return that the speed of a run's instances is assumed; empty for a run of functions or without a range."""
+    kinds = sorted({instance["type"] for instance in document.get("instances") or ()})
+    if not kinds or "ranges" not in (replayed(document) or {}):
+        return ""
+    return f"The speed of {listed(kinds)} is assumed, so its error isn't in the range."
 
 
 def bills(documents: Sequence[Document]) -> tuple[str, list[Document | None]]:

@@ -1,53 +1,79 @@
 """The sentences that a reader came for: which of several runs is best, and how far a reproduction agrees."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 
-from slslab.reports.formats import significant
-from slslab.reports.summaries import Document, plus_minus, region, replayed
+from slslab.replay.uncertainty import Uncertainty, ratio_range, read_uncertainty
+from slslab.reports.formats import listed, significant, span
+from slslab.reports.summaries import Document, amount, modelled_figures, region, replayed
 from slslab.trace.metrics import grouped
 
 # Verdicts of a recomputation that gives what was printed.
 FOLLOWS = frozenset({"agrees", "rounding"})
-# Names and their figure; equal figures share a place.
-Place = tuple[str, float]
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A run's figure, its uncertainty if it is modelled with one, and the figure in words."""
+
+    name: str
+    value: float
+    uncertainty: Uncertainty | None
+    text: str
+
+    def times(self, other: "_Entry") -> tuple[float, float]:
+        """Return the 80 % range of this figure ÷ another one; both ends are alike if an uncertainty isn't known."""
+        if self.uncertainty is None or other.uncertainty is None:
+            return self.value / other.value, self.value / other.value
+        return ratio_range((self.value, other.value), (self.uncertainty, other.uncertainty))
+
+    def like(self, other: "_Entry") -> bool:
+        """Return whether the two figures can't be told apart."""
+        low, high = self.times(other)
+        return low <= 1 <= high if low < high else self.text == other.text
 
 
 def basis_of(documents: Sequence[Document]) -> str:
-    """Return on what the verdicts of these runs stand."""
+    """Return what the verdicts of these runs are based on."""
     found = [one for one in map(replayed, documents) if one is not None]
     if not found:
         return "As this host measured and priced it, because no run is modelled on AWS"
-    stated = [one["error"]["seconds"] for one in found if one["error"]]
-    return (
-        f"On AWS ({region(found[0])}, modelled{plus_minus(max(stated, key=lambda each: each['mean'], default=None))})"
-    )
+    return f"Modelled on AWS ({region(found[0])})"
 
 
-def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield questions and their answers, for those that the runs have figures for.
+def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each question that the runs have figures for: which is fastest, cheapest, most accurate.
 
     Time and cost are those on AWS; they are this host's where no run is modelled.
     """
     found = [replayed(document) for document in documents]
     modelled = any(one is not None for one in found)
-    seconds: list[float | None] = []
-    costs: list[float | None] = []
-    for document, one in zip(documents, found, strict=True):
-        used = one if modelled else document
-        seconds.append(None if used is None else used["seconds"] if modelled else used["seconds"]["measured"])
-        costs.append(None if used is None else float(used["cost"]["total"]))
-    errors = [one["error"] for one in found if one is not None and one["error"]]
-    if places := _places(seconds, names, _three):
-        error = max((each["seconds"]["mean"] for each in errors), default=0.0)
-        yield "Fastest", _least(places, "{} s", "takes", "as long", error)
-    if places := _places(costs, names, _three):
-        error = max((each["billed_seconds"]["mean"] for each in errors), default=0.0)
-        yield "Cheapest", _least(places, "${}", "costs", "as much", error)
-    accuracies = [document["accuracy"][-1] if document.get("accuracy") else None for document in documents]
-    if places := _places(accuracies, names, lambda value: f"{value:.1%}"):
-        yield "Most accurate", "; ".join(f"{name}, {value:.1%}" for name, value in reversed(places))
+    used = found if modelled else list(documents)
+    pairs = [(name, one) for name, one in zip(names, used, strict=True) if one is not None]
+    seconds, costs = [], []
+    for name, one in pairs:
+        taken, bill = (one["seconds"] if modelled else one["seconds"]["measured"]), float(one["cost"]["total"])
+        texts = modelled_figures(one) if modelled else (f"{significant(taken, 3)} s", amount(one["cost"], 3))
+        seconds.append(_Entry(name, taken, _uncertainty(one, "seconds"), texts[0]))
+        costs.append(_Entry(name, bill, _uncertainty(one, "cost"), texts[1]))
+    where = " on AWS" if modelled else " on this host"
+    if seconds:
+        yield _least(seconds, f"fastest{where}", "{} times faster than {}", "takes {} times as long")
+    if costs:
+        yield _least(costs, f"cheapest{where}", "{} times cheaper than {}", "costs {} times as much")
+    learnt = [
+        (name, document["accuracy"][-1])
+        for name, document in zip(names, documents, strict=True)
+        if document.get("accuracy")
+    ]
+    if places := _places(learnt):
+        yield f"Most accurate: {'; '.join(f'{name}, {value:.1%}' for name, value in places)}"
+
+
+def _uncertainty(one: Document, figure: str) -> Uncertainty | None:
+    return read_uncertainty(one["uncertainty"][figure]) if "uncertainty" in one else None
 
 
 def agreement(document: Document) -> Iterator[str]:
@@ -75,31 +101,27 @@ def agreement(document: Document) -> Iterator[str]:
         yield f"{follow} of {total} printed numbers follow from the paper's own inputs."
 
 
-def _places(values: Sequence[float | None], names: Sequence[str], shown: Callable[[float], str]) -> list[Place]:
-    """Return the runs from the least value to the greatest; those whose values are shown alike share a place."""
-    known = sorted((value, name) for value, name in zip(values, names, strict=True) if value is not None)
-    groups = [list(group) for _, group in groupby(known, lambda each: shown(each[0]))]
-    return [(listed([name for _, name in group]), group[0][0]) for group in groups]
+def _places(values: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Return names and shares from the greatest to the least; shares that are shown alike have one place."""
+    ascending = sorted((value, name) for name, value in values)
+    groups = [list(group) for _, group in groupby(ascending, lambda each: f"{each[0]:.1%}")]
+    return [(listed([name for _, name in group]), group[0][0]) for group in reversed(groups)]
 
 
-def _least(places: Sequence[Place], unit: str, verb: str, measure: str, error: float) -> str:
-    """Return the first place, and how far behind it the next and the last are."""
-    (best, least), *others = places
-    answer = f"{best}, {unit.format(_three(least))}"
-    if not others or not least:
-        return answer
-    (after, value), (last, most) = others[0], others[-1]
-    ratio = value / least
-    answer += f"; {after} {verb} {significant(ratio, 2 if ratio >= 1.1 else 3)} times {measure}"
-    if value < least * (1 + error):
-        answer += f" (± {100 * error:.0f} % does not tell them apart)"
-    return answer if after == last else f"{answer}, {last} {significant(most / least, 2)} times"
+def _least(entries: Sequence[_Entry], superlative: str, better: str, worse: str) -> str:
+    """Return which run has the least of a figure, or which can't be told apart, and how far the others are behind."""
+    best, *others = sorted(entries, key=lambda entry: (entry.value, entry.name))
+    alike = [entry for entry in others if not best.value or entry.like(best)]
+    behind = [entry for entry in others if entry not in alike]
+    nearest_and_furthest = behind if len(behind) < 3 else (behind[0], behind[-1])
+    compared = [(entry.name, _times(*entry.times(best))) for entry in nearest_and_furthest]
+    if alike:
+        texts = listed([f"{entry.name} ({entry.text})" for entry in alike])
+        answer = f"{best.name} ({best.text}) can't be told apart from {texts} as the {superlative}"
+        return "; ".join((answer, *(f"{name} {worse.format(times)} as {best.name}" for name, times in compared)))
+    answer = f"{best.name} is {superlative}: {best.text}"
+    return ", ".join(filter(None, (answer, " and ".join(better.format(times, name) for name, times in compared))))
 
 
-def listed(names: Sequence[str]) -> str:
-    """Return names as a sentence has them: A, B and C."""
-    return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
-
-
-def _three(value: float) -> str:
-    return significant(value, 3)
+def _times(low: float, high: float) -> str:
+    return span(low, high) if low < high else significant(low, 2 if low >= 1.1 else 3)

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from slslab.billing.bill import Book
 from slslab.errors import RequestError, counted
 from slslab.papers.paper import Paper
-from slslab.reports.verdicts import listed
+from slslab.reports.formats import listed
 from slslab.reproductions import find_committed
 from slslab.reproductions.documents import Cell, ReproducedRow, head, host, read_entries
 from slslab.reproductions.minibatches import Estimate

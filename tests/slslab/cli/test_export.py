@@ -111,6 +111,7 @@ def test_the_bill_is_lambdas_and_the_cost_this_hosts(export: Export, tmp_path: P
         assert float(tables["runs"][0][name]) == float(cost["total"])
     assert tables["bill"] != tables["cost"]
     assert float(tables["runs"][0]["modelled_s"]) == told["lambda"]["seconds"]
+    assert tables["runs"][0]["modelled_low_s"] == tables["runs"][0]["bill_high"] == "", "it has no range"
     described = json.loads((tmp_path / "tables" / "schema.json").read_text())
     assert [column["name"] for column in described["tables"]["bill"]["columns"]] == list(tables["bill"][0])
 

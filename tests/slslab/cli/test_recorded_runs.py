@@ -38,7 +38,7 @@ def test_document_of_a_finished_run(recorded_runs: RecordedRuns, architecture: s
     modelled = document["lambda"]
     assert modelled["status"] == "modelled"
     assert modelled["seconds"] > 0
-    assert 0 < modelled["error"]["seconds"]["mean"] < modelled["error"]["seconds"]["worst"] < 1
+    assert 0 < modelled["ranges"]["seconds"]["low"] < modelled["seconds"] < modelled["ranges"]["seconds"]["high"]
     assert check_document(document) == document
     # Those that only add up or supervise come last.
     ranks = list(range(len(document["per_worker"])))
@@ -91,7 +91,7 @@ def test_bill_adds_up(recorded_runs: RecordedRuns, architecture: str) -> None:
     assert left == slslab("bill", path, "--json").document
     assert left["host"] == document["cost"]
     assert {**document["lambda"]["cost"], **left} == left
-    assert left["error"] == document["lambda"]["error"]
+    assert left["range"] == document["lambda"]["ranges"]["cost"]
     quantities = {line["item"]: Decimal(line["quantity"]) for line in document["cost"]["lines"]}
     lists = document["overheads"]["counts"].get("object.list", 0)
     assert quantities.get("S3 LIST requests", 0) == lists
@@ -171,9 +171,9 @@ def test_runs_are_listed_and_compared(recorded_runs: RecordedRuns) -> None:
     assert {document["run"] for document in documents.values()} <= {document["run"] for document in listed}
     ids = [document["run"] for document in documents.values()]
     compared = slslab("compare", *ids, variables=recorded_runs.variables).out
-    assert compared.startswith("On AWS (us-east-1, modelled")
-    assert "Fastest: " in compared
-    assert "Cheapest: " in compared
+    assert " fastest on AWS" in compared
+    assert " cheapest on AWS" in compared
+    assert "80 % ranges: the errors of " in compared
     assert {line.split()[0] for line in compared.splitlines() if line.strip()} >= documents.keys()
 
 

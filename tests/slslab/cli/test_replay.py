@@ -16,8 +16,10 @@ from tests.slslab.replay.platform import platform
 from tests.slslab.replay.recordings import GRADIENT_BYTES, write_run
 
 from slslab.cli.root import root
+from slslab.predict.anchors import Z80
 from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import save_profile
+from slslab.reports.formats import span
 
 # What AllReduce, ScatterReduce and the GPU baseline do beside puts and gets.
 OTHERS = (
@@ -74,13 +76,23 @@ def test_several_recordings_are_one_model_with_an_interval(slslab: Slslab, again
     assert modelled["seconds"]["value"] == pytest.approx(sum(seconds) / 2)
     # Student's t of one degree of freedom is 3.078 at 90 %; of two values the deviation is their distance ÷ √2.
     half = 3.0777 * 0.08 / math.sqrt(2) * math.sqrt(1.5)
-    assert modelled["seconds"]["high"] - modelled["seconds"]["value"] == pytest.approx(half, rel=1e-3)
-    assert modelled["seconds"]["low"] <= min(seconds)
-    # What is the same in both has none.
+    spans = [float(row["seconds"]["value"]) for row in (one["rows"][0] for one in alone)]
+    wide = 3.0777 * abs(spans[1] - spans[0]) / math.sqrt(2) * math.sqrt(1.5)
+    assert measured["seconds"]["high"] - measured["seconds"]["value"] == pytest.approx(wide, rel=1e-3)
+    # The processor was not measured, which is a wider error than the spread.
+    own = alone[0]["rows"][1]["uncertainty"]["seconds"]["own"]
+    assert math.expm1(Z80 * math.hypot(*own.values())) > half / modelled["seconds"]["value"]
+    assert modelled["seconds"]["low"] < min(seconds) < max(seconds) < modelled["seconds"]["high"]
+    assert modelled["uncertainty"]["seconds"]["own"].keys() == own.keys()
+    # What is the same in both has none, and what has no uncertainty either.
     assert "low" not in measured["invocations"]
+    assert "low" not in modelled["waiting_share"]
     table = slslab("replay", "small", "again", "--profile", "round.toml").out
     assert "Replay of 2 recordings" in table
-    assert f"± {half:.2f}" in table
+    assert f"≈{span(modelled['seconds']['low'], modelled['seconds']['high'])}" in table
+    assert "80 % ranges: the errors of Lambda's processors, this machine's processor and the replay" not in table
+    assert "80 % ranges: the errors of this machine's processor and the replay" in " ".join(table.split())
+    assert "slslab calibrate --processor" in " ".join(table.split())
 
 
 @pytest.mark.parametrize(
@@ -210,11 +222,24 @@ def test_an_architecture_that_is_not_installed(slslab: Slslab, directory: Path) 
 
 def test_the_cheapest_size_by_a_deadline(slslab: Slslab) -> None:
     arguments = ("ask", "cheapest", "small", "--profile", "round.toml", "--memory", "256,1769,3538")
-    slow, fast = values(slslab(*arguments, "--deadline", "9", "--json").document, "seconds")
-    assert slow > fast
-    for deadline, found in ((slow, 1769), ((slow + fast) / 2, 3538)):
-        document = slslab(*arguments, "--deadline", str(deadline), "--json").document
-        assert document["cheapest"] == found
+    document = slslab(*arguments, "--deadline", "9", "--json").document
+    slow, fast = values(document, "seconds")
+    latest = [row["seconds"]["high"] for row in document["rows"] if not row["trouble"]]
+    assert latest[0] > latest[1] > slow > fast
+    for deadline, found, likely in ((latest[0], 1769, 1769), (latest[1], 3538, 1769), (slow, None, 1769)):
+        done = slslab(*arguments, "--deadline", str(deadline), "--json")
+        assert done.code == (found is None)
+        answer = json.loads(done.out)
+        assert (answer["cheapest"], answer["likely"]["memory_mb"]) == (found, likely)
+    # The middle is as likely too long as too short, and the upper end of the range is too short by 10 %.
+    assert answer["likely"]["likelihood"] == pytest.approx(0.5, abs=0.001)
+    surely = slslab(*arguments, "--deadline", str(latest[0]), "--json").document
+    assert surely["likely"]["likelihood"] == pytest.approx(0.9, abs=0.002)
+    text = " ".join(slslab(*arguments, "--deadline", str(latest[1])).out.split())
+    assert f"3,538 MB is the cheapest size that is done in {latest[1]:g} s: ≈" in text
+    assert "1,769 MB would be cheaper and is done in time with a likelihood of " in text
+    text = " ".join(slslab(*arguments, "--deadline", str(slow)).out.split())
+    assert f"It can't be told whether a size is done in {slow:g} s. 1,769 MB is with a likelihood of 50 %: ≈" in text
     done = slslab(*arguments, "--deadline", str(fast / 2))
     assert done.code == 1
     assert "No size is done in" in done.out
@@ -228,7 +253,13 @@ def test_a_sweep_over_memory_sizes_refuses_those_below_the_peak(slslab: Slslab) 
     assert min(shown, key=lambda size: float(shown[size]["cost"]["value"])) == document["cheapest"]
     assert document["fastest"] in shown
     assert document["balanced"] in shown
-    assert "least cost × time" in slslab("ask", "memory", "small", "--profile", "round.toml").out
+    assert set(document["alike"]) == {"cheapest", "fastest", "balanced"}
+    text = slslab("ask", "memory", "small", "--profile", "round.toml").out
+    assert f"Cheapest: {document['cheapest']:,} MB, ≈" in text
+    assert "Least cost × time: " in text
+    for name, sizes in document["alike"].items():
+        assert document[name] not in sizes
+        assert all(f"{size:,}" in text for size in sizes)
 
 
 @pytest.mark.parametrize("runs", [("small",), ("scattered",), ("small", "scattered"), ("scattered", "small")])
@@ -241,7 +272,9 @@ def test_where_patterns_cross(slslab: Slslab, directory: Path, runs: tuple[str, 
     for row in document["rows"]:
         seconds = {name: one["value"] for name, one in row["step_seconds"].items()}
         slow, fast = max(seconds.values()), min(seconds.values())
-        assert row["winner"] == (min(seconds, key=lambda name: seconds[name]) if slow > 1.15 * fast else None)
+        told = slow >= (1 + row["tie"]) * fast
+        assert row["winner"] == (min(seconds, key=lambda name: seconds[name]) if told else None)
+        assert all(one["low"] < one["value"] < one["high"] for one in row["step_seconds"].values())
         # 5 ms × 100 MB/s ÷ 1 MB
         assert row["latency_bandwidth_size"]["value"] == pytest.approx(0.5)
         (here,) = [span for span in row["intervals"] if span["begin"] <= 0.5 < span["end"]]
@@ -259,8 +292,10 @@ def test_where_functions_and_instances_cross(slslab: Slslab, directory: Path) ->
     assert first["functions"]["seconds"]["value"] < 30 < first["instances"]["seconds"]["value"]
     assert last["functions"]["seconds"]["value"] > last["instances"]["seconds"]["value"]
     (crossing,) = document["crossings"]
-    assert 1 < crossing["seconds"] < 1000
-    assert f"which is faster changes at {crossing['seconds']} epochs" in slslab(*arguments).out
+    low, high = crossing["seconds_range"]
+    assert 1 < low <= crossing["seconds"] <= high < 1000
+    assert (first["faster"], last["faster"]) == ("functions", "instances")
+    assert f"which is faster changes at {low} to {high} epochs" in slslab(*arguments).out
 
 
 def test_steps_that_do_not_tell_what_another_architecture_takes(slslab: Slslab, directory: Path) -> None:
@@ -278,6 +313,8 @@ def test_how_much_of_the_bill_is_waiting(slslab: Slslab) -> None:
     assert document["waiting_seconds"]["value"] == pytest.approx(total)
     assert 0 < total < document["billed_seconds"]["value"]
     assert 0 < float(document["waiting_cost"]["value"]) < float(document["cost"]["value"])
+    for name in ("waiting_seconds", "waiting_cost", "billed_seconds", "cost"):
+        assert document[name]["low"] < float(document[name]["value"]) < document[name]["high"]
     assert "are waiting" in slslab("ask", "waiting", "small", "--profile", "round.toml", "--memory", "3538").out
 
 
@@ -285,6 +322,7 @@ def test_the_critical_path_is_the_run(slslab: Slslab) -> None:
     document = slslab("ask", "path", "small", "--profile", "round.toml", "--json").document
     assert sum(row["seconds"]["value"] for row in document["rows"]) == pytest.approx(document["seconds"]["value"])
     assert document["summary"].startswith("The run's ")
+    assert document["seconds"]["low"] < document["seconds"]["value"] < document["seconds"]["high"]
     assert "Critical path, modelled on round" in slslab("ask", "path", "small", "--profile", "round.toml").out
 
 

@@ -1,16 +1,16 @@
-"""The error that stands beside modelled figures is the measured one, here and in docs/replay.md."""
+"""The errors that ranges are made of are the measured ones, here and in docs/replay.md."""
 
 import json
-import math
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from slslab.errors import RequestError
 from slslab.papers.paper import load_paper
 from slslab.replay import accuracy
-from slslab.replay.accuracy import FILE, stated_error
+from slslab.replay.accuracy import FILE, mean_errors
 from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import load_profile
 from slslab.reproductions.gradssharding import BASE, PAPER, PROFILE, build
@@ -19,20 +19,31 @@ ROOT = Path(__file__).parents[3]
 PAGE, MEASURED = ROOT / "docs" / "replay.md", ROOT / "results" / "replay-error.json"
 
 
-def test_the_stated_error_is_the_measured_one() -> None:
-    measured, found = json.loads(MEASURED.read_text()), stated_error("", instances=False)
-    assert found["date"] == measured["date"]
-    for stated, figure in (("seconds", "duration"), ("billed_seconds", "billed")):
+def written() -> dict[str, Any]:
+    return tomllib.loads(FILE.read_text())
+
+
+def test_the_error_of_the_replay_is_the_measured_one() -> None:
+    measured, stated = json.loads(MEASURED.read_text()), written()
+    assert stated["date"].isoformat() == measured["date"]
+    for name, figure in (("seconds", "duration"), ("billed_seconds", "billed")):
         errors = [abs(row["error"]) for row in measured["rows"] if row["figure"] == figure]
-        assert found[stated] == {
+        assert stated[name] == {
             "mean": pytest.approx(sum(errors) / len(errors), abs=0.005),
             "worst": pytest.approx(max(errors), abs=0.005),
         }
+    found = mean_errors("", instances=False)
+    assert found.replay == {
+        "seconds": stated["seconds"]["mean"],
+        "billed_seconds": stated["billed_seconds"]["mean"],
+        "cost": stated["billed_seconds"]["mean"],
+    }
+    assert found.profile is None, "nothing tested a profile of this name"
 
 
-def test_the_stated_error_is_the_pages() -> None:
-    found = stated_error("", instances=False)
-    seconds, billed = found["seconds"], found["billed_seconds"]
+def test_the_error_of_the_replay_is_the_pages() -> None:
+    stated = written()
+    seconds, billed = stated["seconds"], stated["billed_seconds"]
     assert 0 < seconds["mean"] < seconds["worst"]
     assert 0 < billed["mean"] < billed["worst"]
     said = (
@@ -41,21 +52,18 @@ def test_the_stated_error_is_the_pages() -> None:
     )
     text = " ".join(PAGE.read_text().split())
     assert said.replace("%", " %") in text
-    written = tomllib.loads(FILE.read_text())
-    assert f"`{written['source']}`, {written['date']:%-d %B %Y}" in text
-    assert found["date"] == written["date"].isoformat()
+    assert f"`{stated['source']}`, {stated['date']:%-d %B %Y}" in text
 
 
 def test_a_profiles_error_is_that_of_rounds_predicted_blind() -> None:
     blind = build(load_paper(PAPER), load_profile(PROFILE))["comparison"]["errors"]
     # The base predicted no costs, so that its error of seconds stands for them.
     errors = {BASE: (blind[BASE], blind[BASE]), PROFILE: (blind["seconds"], blind["usd"])}
-    replay = stated_error("", instances=False)
-    for profile, of_profile in errors.items():
-        found = stated_error(profile, instances=False)
-        for figure, error in zip(("seconds", "billed_seconds"), of_profile, strict=True):
-            for name in ("mean", "worst"):
-                assert found[figure][name] == pytest.approx(math.hypot(replay[figure][name], error[name]), abs=0.001)
+    for profile, (seconds, cost) in errors.items():
+        found = mean_errors(profile, instances=False).profile
+        assert found is not None
+        expected = {"seconds": seconds["mean"], "billed_seconds": cost["mean"], "cost": cost["mean"]}
+        assert dict(found) == pytest.approx(expected, abs=0.001)
 
 
 def test_the_default_profile_has_the_error_of_its_base_since_it_takes_nearly_as_long_for_these_rounds() -> None:
@@ -66,13 +74,16 @@ def test_the_default_profile_has_the_error_of_its_base_since_it_takes_nearly_as_
     ]
     today = own["comparison"]["errors"]["today"]
     assert (today["mean"], today["worst"]) == pytest.approx((0.117, 0.239), abs=0.001)
-    assert stated_error(DEFAULT_PROFILE, instances=False) == stated_error(PROFILE, instances=False)
+    assert mean_errors(DEFAULT_PROFILE, instances=False) == mean_errors(PROFILE, instances=False)
 
 
 def test_instances_are_billed_by_their_seconds() -> None:
-    for profile in ("", PROFILE):
-        found = stated_error(profile, instances=True)
-        assert found["billed_seconds"] == found["seconds"] == stated_error(profile, instances=False)["seconds"]
+    found = mean_errors(PROFILE, instances=True)
+    functions = mean_errors(PROFILE, instances=False)
+    assert found.profile is not None
+    assert functions.profile is not None
+    for errors, expected in ((found.replay, functions.replay), (found.profile, functions.profile)):
+        assert set(errors.values()) == {expected["seconds"]}
 
 
 @pytest.mark.parametrize(
@@ -93,4 +104,4 @@ def test_a_file_that_is_wrong_is_named(
     path.write_text(text.replace(old, new))
     monkeypatch.setattr(accuracy, "FILE", path)
     with pytest.raises(RequestError, match=says):
-        stated_error("", instances=False)
+        mean_errors("", instances=False)

@@ -1,8 +1,14 @@
 """How far the next recording may be from the mean of several, and how probable an order of two means is."""
 
+import math
+from decimal import Decimal
+
 import pytest
 
-from slslab.replay.combining import half_width, likelihood
+from slslab.predict.anchors import Z80
+from slslab.replay.combining import combine, half_width, likelihood
+from slslab.replay.uncertainty import Uncertainty
+from slslab.replay.whatif import Basis, Row, Valued
 
 
 def test_the_next_recording_is_within_students_interval() -> None:
@@ -24,3 +30,34 @@ def test_the_next_recording_is_within_students_interval() -> None:
 )
 def test_the_probability_of_an_order(first: list[float], second: list[float], probability: float) -> None:
     assert likelihood(first, second) == pytest.approx(probability, abs=1e-4)
+
+
+def row(seconds: float, own: float, basis: Basis = "modelled") -> Row:
+    uncertainty = Uncertainty({"dense work on Lambda": 0.2}, {"the replay": own})
+    figures = {
+        "seconds": Valued(seconds, basis, *uncertainty.around(seconds)),
+        "cost": Valued(Decimal("0.01"), basis, *uncertainty.around(0.01)),
+        "waiting_share": Valued(seconds / 100, basis),
+    }
+    modelled = dict.fromkeys(("seconds", "cost"), uncertainty)
+    return Row("one", figures, uncertainties=modelled if basis == "modelled" else {})
+
+
+def test_the_recordings_spread_takes_the_place_of_their_own_errors_if_it_is_wider() -> None:
+    spread = math.log1p(half_width([10.0, 12.0]) / 11) / Z80
+    for own, expected in ((0.01, {"the recordings' spread": pytest.approx(spread)}), (0.9, {"the replay": 0.9})):
+        found = combine([row(10.0, own), row(12.0, own)])
+        assert found.figures["seconds"].value == 11
+        assert found.uncertainties["seconds"].shared == {"dense work on Lambda": pytest.approx(0.2)}
+        assert found.uncertainties["seconds"].own == expected
+        ends = found.figures["seconds"].low, found.figures["seconds"].high
+        assert ends == pytest.approx(found.uncertainties["seconds"].around(11))
+        # What is the same in all recordings is still uncertain on Lambda.
+        assert found.uncertainties["cost"].own == {"the replay": own}
+        assert (found.figures["cost"].low or 0) < 0.01
+        assert found.figures["waiting_share"].low is None, "nothing says how uncertain it is on Lambda"
+
+
+def test_measured_figures_have_the_spread_alone() -> None:
+    found = combine([row(10.0, 0, "measured"), row(12.0, 0, "measured")]).figures["seconds"]
+    assert (found.low, found.high) == pytest.approx((11 - half_width([10.0, 12.0]), 11 + half_width([10.0, 12.0])))

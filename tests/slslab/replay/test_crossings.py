@@ -22,6 +22,7 @@ from slslab.replay.crossings import (
     measure_patterns,
     pipe_share,
     step_seconds,
+    winner,
     with_latency,
 )
 from slslab.replay.kernel.kernel import play
@@ -60,23 +61,26 @@ def test_latency_times_bandwidth_over_size() -> None:
 def test_few_large_requests_and_many_small_ones_cross_where_calculated() -> None:
     """One get of 5 MB takes L + 50 ms, ten of 0.1 MB take 10 L + 10 ms: equal at L = 4.44 ms, less at 5."""
     programs = {"few": requests(1, 5_000_000), "many": requests(10, 100_000)}
-    found = measure_patterns(programs, platform(), 1_000_000)
+    found = measure_patterns({name: (program, platform()) for name, program in programs.items()}, 1_000_000)
     assert found.seconds == {"few": pytest.approx(0.055), "many": pytest.approx(0.06)}
     assert found.share == pytest.approx(0.5)
-    assert found.winner == "", "less than 15 % is a tie"
+    assert winner(found.seconds) == "", "less than 15 % is a tie"
     first, tie, last = intervals(found.shares, found.swept)
     assert (first.winner, tie.winner, last.winner) == ("many", "", "few")
     assert (first.begin, last.end) == pytest.approx((0.005, 50))
     # 1.15 (10 L + 10) = L + 50 at L = 3.66, and 1.15 (L + 50) = 10 L + 10 at 5.37; between points it is interpolated.
     assert first.end == tie.begin == pytest.approx(0.366, rel=0.1)
+    assert winner(found.seconds, 0.05) == "few"
+    (_, narrow, _) = intervals(found.shares, found.swept, 0.05)
+    assert tie.begin < narrow.begin < narrow.end < tie.end
     assert tie.end == last.begin == pytest.approx(0.537, rel=0.1)
 
 
 def test_one_that_always_wins() -> None:
-    for times, winner in ((2, "a"), (1.1, ""), (0.5, "b")):
+    for times, ahead in ((2, "a"), (1.1, ""), (0.5, "b")):
         (one,) = intervals((1, 10), {"a": (1, 1), "b": (times, times)})
         assert (one.begin, one.end) == pytest.approx((1, 10))
-        assert one.winner == winner
+        assert one.winner == ahead
 
 
 @PATIENT

@@ -1,19 +1,22 @@
 """The modelled part of a run's document, of a recording by hand on the profile of AWS."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from slslab.billing.bill import load_book
+from slslab.predict.anchors import Z80
+from slslab.predict.processor import UNANCHORED
 from slslab.replay import modelled
-from slslab.replay.accuracy import stated_error
 from slslab.replay.modelled import model
 from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import load_profile
 from slslab.replay.programs.recording import Recording
 from slslab.replay.questions import SIZES
+from slslab.replay.uncertainty import HOST, NONE, REPLAY, Uncertainty, ratio_range, read_uncertainty
 from slslab.trace.document import not_modelled
 from slslab_workers.plan import Plan
 
@@ -114,8 +117,32 @@ def test_a_defect_of_the_replay_costs_no_run_its_results(monkeypatch: pytest.Mon
     assert found == not_modelled("Its trace could not be replayed (KeyError: '20261121-one').")
 
 
-def test_the_error_stands_beside_the_figures() -> None:
-    assert model(recording(COMPUTED), BOOK)["error"] == stated_error(DEFAULT_PROFILE, instances=False)
+def test_every_figure_has_its_80_percent_range_and_what_that_is_made_of() -> None:
+    found = model(recording(COMPUTED), BOOK)
+    values = {**{name: found[name] for name in ("seconds", "billed_seconds")}, "cost": float(found["cost"]["total"])}
+    assert found["ranges"].keys() == found["uncertainty"].keys() == values.keys()
+    for name, ends in found["ranges"].items():
+        uncertainty = read_uncertainty(found["uncertainty"][name])
+        assert (ends["low"], ends["high"]) == pytest.approx(uncertainty.around(values[name]), rel=1e-3)
+        assert {HOST, REPLAY} <= uncertainty.own.keys()
+        # The host was not measured, and not all of the time is its processor's.
+        assert 0 < uncertainty.own[HOST] < UNANCHORED.unknown.deviation
+    assert "error" not in found
+
+
+def test_a_ratio_draws_shared_errors_once() -> None:
+    one, other = Uncertainty({"a": 0.3}, {HOST: 0.03}), Uncertainty({"a": 0.3, "b": 0.0}, {HOST: 0.04})
+    assert one.of_ratio(other) == pytest.approx(0.05)
+    low, high = ratio_range((3.0, 1.5), (one, other))
+    assert (low * high, high / low) == pytest.approx((4, math.exp(2 * Z80 * 0.05)))
+    assert one.of_one_recording().of_ratio(other.of_one_recording()) == pytest.approx(0.01)
+    assert one.of_product(one).deviation == pytest.approx(2 * one.deviation)
+    assert one.likelihood(2.0, 2.0) == pytest.approx(0.5)
+    assert one.likelihood(2.0, one.around(2.0)[1]) == pytest.approx(0.9, abs=1e-4)
+    assert NONE.likelihood(2.0, 2.0) == 1
+    assert NONE.likelihood(2.0, 1.9) == 0
+    assert one.half_widths() == {"a": pytest.approx(math.expm1(Z80 * 0.3)), HOST: pytest.approx(math.expm1(Z80 * 0.03))}
+    assert read_uncertainty(one.as_document()) == one
 
 
 def test_a_run_that_computed_on_a_gpu_is_not_modelled() -> None:

@@ -10,7 +10,18 @@ from slslab.billing.bill import compute_bill, load_book
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.program import Program, Step, Track
 from slslab.replay.outcome import outcome
-from slslab.replay.questions import SIZES, balanced, cheapest, fastest, waiting
+from slslab.replay.questions import (
+    BALANCE,
+    SIZES,
+    alike,
+    balanced,
+    cheapest,
+    fastest,
+    in_time,
+    likely_cheapest,
+    waiting,
+)
+from slslab.replay.uncertainty import HOST, REPLAY, Uncertainty
 from slslab.replay.whatif import Row, Valued, check_memory
 
 BOOK = load_book("aws-us-east-1")
@@ -35,6 +46,40 @@ ROWS = [
 def test_the_cheapest_that_is_done_in_time(deadline: float, found: str | None) -> None:
     best = cheapest(ROWS, deadline)
     assert (best.label if best else None) == found
+
+
+def uncertain(label: str, seconds: float, cost: str, host: float = 0.0, replay: float = 0.0) -> Row:
+    """A row with a deviation of the logarithm of 0.3 that all rows share."""
+    error = Uncertainty({"dense work on Lambda": 0.3}, {HOST: host, REPLAY: replay})
+    values: dict[str, float | Decimal] = {"seconds": seconds, "cost": Decimal(cost)}
+    figures = {name: Valued(value, "modelled", *error.around(float(value))) for name, value in values.items()}
+    return Row(label, figures, uncertainties=dict.fromkeys(figures, error))
+
+
+def test_a_deadline_holds_for_the_upper_end_of_the_range() -> None:
+    rows = [uncertain("cheap", 20, "2"), uncertain("good", 9, "3")]
+    # The upper ends are 29.4 and 13.2 s.
+    assert [one.label if one else None for one in (cheapest(rows, 30), cheapest(rows, 29), cheapest(rows, 13))] == [
+        "cheap", "good", None,
+    ]  # fmt: skip
+    assert [one.label for one in in_time(rows, 29)] == ["good"]
+    assert [one.label if one else None for one in (likely_cheapest(rows, 20), likely_cheapest(rows, 8))] == [
+        "cheap", None,
+    ]  # fmt: skip
+
+
+def test_sizes_of_one_recording_are_told_apart_but_for_the_replays_own_error() -> None:
+    certain = [uncertain("one", 10, "2", host=0.5), uncertain("two", 10.1, "2.2", host=0.5)]
+    assert alike(certain, certain[0], ("seconds",)) == [], "shared errors and this machine's cancel"
+    # The ratio's deviation is 0.05 √2, and 80 % of it are within 1.095.
+    for seconds, told in ((10.9, False), (11.0, True)):
+        rows = [uncertain("one", 10, "2", 0.5, 0.05), uncertain("two", seconds, "2", 0.5, 0.05)]
+        assert (alike(rows, rows[0], ("seconds",)) == []) is told
+        assert alike(rows, rows[0], ("cost",)) == [rows[1]]
+        # Of a product the errors add up.
+        assert alike(rows, rows[0], BALANCE) == [rows[1]]
+    assert alike(ROWS, None, ("cost",)) == []
+    assert alike(ROWS, ROWS[4], ("seconds",)) == [ROWS[5]], "rows without uncertainties are alike if they are equal"
 
 
 def test_fastest_and_balanced() -> None:

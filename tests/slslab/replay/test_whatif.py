@@ -81,7 +81,10 @@ def test_the_run_as_recorded_on_another_platform(run: Measured) -> None:
     )  # fmt: skip
     assert [name for name, one in row.figures.items() if one.basis == "exact"] == ["invocations"]
     document = as_document(row)
-    assert document["seconds"] == {"value": 0.58, "basis": "modelled"}
+    low, high = row.uncertainties["seconds"].around(0.58)
+    assert document["seconds"] == {"value": pytest.approx(0.58), "basis": "modelled", "low": low, "high": high}
+    assert low < 0.58 < high
+    assert document["uncertainty"]["cost"] == row.uncertainties["cost"].as_document()
     assert {line["item"]: line["basis"] for line in document["bill"]["lines"]} == {
         "Lambda duration, x86_64": "modelled",
         "Lambda requests": "exact",

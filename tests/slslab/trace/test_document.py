@@ -8,8 +8,14 @@ import pytest
 from pydantic import ValidationError
 from tests.slslab.replay.recordings import TRACES
 
-from slslab.replay.accuracy import stated_error
 from slslab.trace.document import check_document
+
+FIGURES = ("seconds", "billed_seconds", "cost")
+STATED = {
+    "seconds": {"mean": 0.13, "worst": 0.25},
+    "billed_seconds": {"mean": 0.12, "worst": 0.2},
+    "date": "2026-11-21",
+}
 
 # Recordings are kept as they were written.
 KEPT = sorted(Path(__file__).parents[3].glob("results/table2/*/run.json"))
@@ -19,7 +25,10 @@ OF_SCHEMA_1 = json.loads((TRACES / "mobilenet-idle" / "run.json").read_text())
 def of_schema_2() -> dict[str, Any]:
     """The document of a modelled run, as it is left today."""
     found = check_document(OF_SCHEMA_1)
-    return found | {"lambda": found["lambda"] | {"error": stated_error("aws-us-east-1", instances=False)}}
+    replayed = {name: value for name, value in found["lambda"].items() if name != "error"}
+    ranges = {name: {"low": 1.0, "high": 2.0} for name in FIGURES}
+    uncertainty = {name: {"shared": {"dense work on Lambda": 0.1}, "own": {"the replay": 0.06}} for name in FIGURES}
+    return found | {"lambda": replayed | {"ranges": ranges, "uncertainty": uncertainty}}
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: path.parent.name)
@@ -78,9 +87,20 @@ def test_what_is_not_of_schema_2_is_refused(changes: dict[str, Any], place: str)
 
 @pytest.mark.parametrize("error", [{}, {"seconds": {"mean": 0.1}}, 0.13])
 def test_an_error_is_stated_completely_or_not_at_all(error: object) -> None:
+    """As documents had it before there were ranges."""
     document = of_schema_2()
+    assert check_document(document | {"lambda": document["lambda"] | {"error": STATED}})
     with pytest.raises(ValidationError, match="lambda"):
         check_document(document | {"lambda": document["lambda"] | {"error": error}})
+
+
+@pytest.mark.parametrize(
+    "changes", [{"ranges": {"seconds": {"low": 1.0}}}, {"ranges": None}, {"uncertainty": {"seconds": {"own": {}}}}]
+)
+def test_a_range_has_both_ends_and_its_deviations(changes: dict[str, Any]) -> None:
+    document = of_schema_2()
+    with pytest.raises(ValidationError, match="lambda"):
+        check_document(document | {"lambda": document["lambda"] | changes})
 
 
 def test_a_document_without_the_run_on_lambda_is_refused() -> None:

@@ -74,11 +74,15 @@ def figures(run: Finished) -> dict[str, float]:
     """
     document, cost = run.document, run.document["cost"]
     seconds, found = document["seconds"], replayed(document)
+    ranges = (found or {}).get("ranges", {})
+    currency = cost["currency"].lower()
     values = {
         "measured_s": seconds["measured"],
         "span_s": span_seconds(run.events, run.instances),
         "modelled_s": found and found["seconds"],
-        f"bill_{cost['currency'].lower()}": found and found["cost"]["total"],
+        **{f"modelled_{end}_s": value for end, value in ranges.get("seconds", {}).items()},
+        f"bill_{currency}": found and found["cost"]["total"],
+        **{f"bill_{end}_{currency}": value for end, value in ranges.get("cost", {}).items()},
         "billed_s": document["billed_seconds"],
         "gb_seconds": document["gb_seconds"],
         "peak_memory_mb": document["peak_memory_mb"],
@@ -86,7 +90,7 @@ def figures(run: Finished) -> dict[str, float]:
         "cold_starts": document["cold_starts"],
         "to_stores_bytes": document["bytes"]["in"],
         "from_stores_bytes": document["bytes"]["out"],
-        f"cost_{cost['currency'].lower()}": cost["total"],
+        f"cost_{currency}": cost["total"],
         **{f"phase_{phase}_s": value for phase, value in document["phases"].items()},
     }
     return {name: float(value) for name, value in values.items() if value is not None}

@@ -75,11 +75,15 @@ TABLES: Mapping[str, Table] = {
             ("measured_s", NUMBER, "s", "wall time of the command on this host"),
             ("span_s", NUMBER, "s", "wall time from the first invocation's acceptance to the last one's end"),
             ("modelled_s", NUMBER, "s", "the replayed trace on Lambda, modelled; null for a run that is not modelled"),
+            ("modelled_low_s", NUMBER, "s", "lower end of its 80 % range; null for a run without ranges"),
+            ("modelled_high_s", NUMBER, "s", "upper end of its 80 % range"),
             ("billed_s", NUMBER, "s", "sum of the billed durations, on the Lambda clock"),
             ("gb_seconds", NUMBER, "GB s", "billed, 1 GB = 1024 MB"),
             ("invocations", INTEGER, "", "metered invocations"),
             ("cold_starts", INTEGER, "", "invocations that began with init"),
             ("bill", NUMBER, "currency", "total of the bill on Lambda, modelled; null for a run that is not modelled"),
+            ("bill_low", NUMBER, "currency", "lower end of its 80 % range; null for a run without ranges"),
+            ("bill_high", NUMBER, "currency", "upper end of its 80 % range"),
             ("cost", NUMBER, "currency", "what the usage of the host that ran it would cost"),
             ("currency", TEXT, "", "of bill and cost"),
             ("price_book", TEXT, "", "prices of bill and cost"),
@@ -212,14 +216,17 @@ def make_tables(runs: Sequence[Finished]) -> dict[str, pa.Table]:
 def _runs(run: Finished) -> Iterator[Row]:
     document, cost = run.document, run.document["cost"]
     seconds, found = document["seconds"], replayed(document)
+    ranges = (found or {}).get("ranges", {})
     yield {
         **document,
         "measured_s": seconds["measured"],
         "span_s": span_seconds(run.events, run.instances),
         "modelled_s": found and found["seconds"],
+        **{f"modelled_{end}_s": value for end, value in ranges.get("seconds", {}).items()},
         "billed_s": document["billed_seconds"],
         "gb_seconds": float(document["gb_seconds"]),
         "bill": found and float(found["cost"]["total"]),
+        **{f"bill_{end}": value for end, value in ranges.get("cost", {}).items()},
         "cost": float(cost["total"]),
         "currency": cost["currency"],
         "price_book": cost["book"]["name"],

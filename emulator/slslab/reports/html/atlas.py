@@ -145,9 +145,9 @@ def _best(document: Document, group: str) -> Card:
                 f"{each['workers']}",
                 each["system"],
                 formats.integer(each["memory_mb"]),
-                formats.significant(each["seconds"], 3),
-                formats.significant(each["usd"], 3),
-                f"{each['next']}, {each['next_ratio']:.2f} ×",
+                atlas.figure(each, "seconds"),
+                atlas.figure(each, "usd"),
+                atlas.following(each).strip(" ()"),
                 "; ".join(each["reasons"]) or "no",
             )
             for workers in document["axes"]["workers"]

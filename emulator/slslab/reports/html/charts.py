@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
@@ -157,33 +158,73 @@ def _widths(rows: Rows, keys: Sequence[Key]) -> alt.Scale:
     return alt.Scale(domain=names, range=[2 + 3 * behind.get(name, 0) for name in names])
 
 
+@dataclass(frozen=True)
+class Point:
+    """A named point of cost and time, with its text and the 80 % ranges of both if they are known."""
+
+    name: str
+    seconds: float
+    cost: float
+    text: str
+    ranges: Mapping[str, Mapping[str, float]] | None = None
+
+    def row(self) -> tuple[str | float | None, ...]:
+        """Return the point as a row of data, with the ends of its ranges."""
+        none = {"low": None, "high": None}
+        seconds, cost = ((self.ranges or {}).get(name, none) for name in ("seconds", "cost"))
+        return (
+            self.name,
+            self.seconds,
+            self.cost,
+            self.text,
+            seconds["low"],
+            seconds["high"],
+            cost["low"],
+            cost["high"],
+        )
+
+
 def scatter(
-    identifier: str, label: str, rows: Rows, keys: Sequence[Key], titles: tuple[str, str], caption: str
+    identifier: str, label: str, points: Sequence[Point], keys: Sequence[Key], titles: tuple[str, str], caption: str
 ) -> Chart:
-    """Draw named points: rows of (name, x, y, text), where the text stands at the point; both axes begin at 0."""
-    points = [(float(row[1] or 0), float(row[2] or 0)) for row in rows]
-    data = Data(
-        ("line", "x", "y", "text", "above"), [(*row, above) for row, above in zip(rows, _above(points), strict=True)]
-    )
+    """Draw named points with their 80 % ranges as bars; a text stands at each point, and both axes begin at 0."""
+    above = _above([(point.seconds, point.cost) for point in points])
+    columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "above")
+    data = Data(columns, [(*point.row(), is_above) for point, is_above in zip(points, above, strict=True)])
+
+    def x(field: str) -> alt.X:
+        return alt.X(f"{field}:Q", title=title_lines(titles[0]), axis=number_axis())
+
+    def y(field: str) -> alt.Y:
+        return alt.Y(f"{field}:Q", title=titles[1], axis=alt.Axis(format="$~g", tickCount=5))
+
+    colour = alt.Color("line:N", scale=colour_scale(keys), legend=None)
     base = alt.Chart(alt.NamedData(name=DATA)).encode(
-        x=alt.X("x:Q", title=title_lines(titles[0]), axis=number_axis()),
-        y=alt.Y("y:Q", title=titles[1], axis=alt.Axis(format="$~g", tickCount=5)),
+        x=x("x"),
+        y=y("y"),
         tooltip=[
             alt.Tooltip("line:N", title="of"),
-            alt.Tooltip("x:Q", title=titles[0], format=",.4~r"),
-            alt.Tooltip("y:Q", title=titles[1], format="$,.4~r"),
+            *_tooltips("x", titles[0], ",.4~r"),
+            *_tooltips("y", titles[1], "$,.4~r"),
             alt.Tooltip("text:N", title="is"),
         ],
     )
-    marks = base.mark_point(filled=True, size=170, opacity=0.9).encode(
-        color=alt.Color("line:N", scale=colour_scale(keys), legend=None)
-    )
+    marks = base.mark_point(filled=True, size=170, opacity=0.9).encode(color=colour)
     # At the sides no text may leave the picture.
-    most = max(x for x, _ in points)
+    most = max(max(point.seconds, point.ranges["seconds"]["high"] if point.ranges else 0) for point in points)
     side = f"datum.x < {most / 4} ? 'left' : datum.x > {most * 3 / 4} ? 'right' : 'center'"
-    texts = base.mark_text(align=alt.ExprRef(side), dy=alt.ExprRef("datum.above ? -17 : 17"))
-    chart = alt.layer(marks, texts.encode(text="text:N"), width="container", height=300)
+    texts = base.mark_text(align=alt.ExprRef(side), dy=alt.ExprRef("datum.above ? -17 : 17")).encode(text="text:N")
+    bars = base.transform_filter("isValid(datum.x_low)").mark_rule(strokeWidth=2, opacity=0.55).encode(color=colour)
+    ranges = (bars.encode(x=x("x_low"), x2="x_high:Q"), bars.encode(y=y("y_low"), y2="y_high:Q"))
+    # Without any range, its axis would have no extent.
+    layers = (*ranges, marks, texts) if any(point.ranges for point in points) else (marks, texts)
+    chart = alt.layer(*layers, width="container", height=300)
     return Chart(identifier, label, specification(chart), {DATA: data}, (), caption)
+
+
+def _tooltips(axis: str, title: str, form: str) -> list[alt.Tooltip]:
+    ends = ((f"{axis}:Q", title), (f"{axis}_low:Q", "80 % range from"), (f"{axis}_high:Q", "to"))
+    return [alt.Tooltip(field, title=name, format=form) for field, name in ends]
 
 
 def _above(points: Sequence[tuple[float, float]]) -> Iterator[bool]:

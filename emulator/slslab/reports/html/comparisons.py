@@ -4,13 +4,23 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from string import ascii_uppercase
 
+from slslab.replay.uncertainty import ratio_range, read_uncertainty
 from slslab.reports import formats
 from slslab.reports.html import charts, scales
 from slslab.reports.html.intervals import CONFIDENCE, Interval, step_samples, welch, worker_samples
 from slslab.reports.html.parts import Card, Caution, Cell, Document, Figure, Key, Page, Table
 from slslab.reports.html.runs import NAMES
-from slslab.reports.summaries import HOST_PRICED, bills, error_note, peak_limit_mb, replayed
-from slslab.reports.verdicts import basis_of, listed, verdicts
+from slslab.reports.summaries import (
+    HOST_PRICED,
+    bills,
+    figure_range,
+    instances_note,
+    peak_limit_mb,
+    range_note,
+    replayed,
+    unanchored_note,
+)
+from slslab.reports.verdicts import basis_of, verdicts
 from slslab.trace.metrics import PHASES, Rows
 from slslab_workers.architecture import chosen_options
 from slslab_workers.plan import Plan
@@ -29,13 +39,15 @@ def _on_lambda(value: Callable[[Document], float]) -> Value:
 
 
 ACCURACY = "test accuracy"
-TIME, BILL = "time on AWS, s", "bill, USD"
+TIME, BILL, BILLED = "time on AWS, s", "bill, USD", "billed time on AWS, s"
+# Figures with 80 % ranges, by their names in documents.
+MODELLED = {TIME: "seconds", BILL: "cost", BILLED: "billed_seconds"}
 PRICED = f"{HOST_PRICED}, USD"
 # What is compared of whole runs, the modelled before the measured: a title and the value.
 FIGURES: tuple[tuple[str, Value], ...] = (
     (TIME, _on_lambda(lambda found: float(found["seconds"]))),
     (BILL, _on_lambda(lambda found: float(found["cost"]["total"]))),
-    ("billed time on AWS, s", _on_lambda(lambda found: float(found["billed_seconds"]))),
+    (BILLED, _on_lambda(lambda found: float(found["billed_seconds"]))),
     ("first to last, s", lambda d: d["seconds"].get("span")),
     ("billed time, s", lambda d: d["billed_seconds"]),
     ("GB-seconds", lambda d: float(d["gb_seconds"])),
@@ -66,10 +78,10 @@ def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | N
         _conditions(documents, names),
     )
     return Page(
-        title=listed(list(dict.fromkeys(_name(document) for document in documents))),
+        title=formats.listed(list(dict.fromkeys(_name(document) for document in documents))),
         subtitle="comparison of runs",
-        answers=tuple(f"{question}: {answer}." for question, answer in verdicts(documents, names)),
-        answers_note=f"{basis_of(documents)}. {error_note(*map(replayed, documents))}".rstrip(),
+        answers=tuple(f"{sentence}." for sentence in verdicts(documents, names)),
+        answers_note=f"{basis_of(documents)}. {range_note(*map(replayed, documents))}".rstrip(),
         cards=tuple(card for card in cards if card is not None),
         chips=tuple(f"{name}: {document['run']}" for name, document in zip(names, documents, strict=True)),
         warnings=tuple(_warnings(documents, names)),
@@ -77,8 +89,26 @@ def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | N
     )
 
 
-def _text(title: str, value: float | None) -> str:
+def _text(title: str, document: Document) -> str:
+    """Return a figure of a run: its 80 % range if it has one."""
+    value = dict(FIGURES)[title](document)
+    if title in MODELLED and value is not None:
+        return figure_range(replayed(document) or {}, MODELLED[title]) or formats.significant(value)
     return formats.share(value) if title == ACCURACY else formats.significant(value)
+
+
+def _change(title: str, first: Document, second: Document) -> str:
+    """Return by what share a figure of the second run differs: as the 80 % range of their ratio, if it has one."""
+    values = [dict(FIGURES)[title](document) for document in (first, second)]
+    relative = _relative(*values)
+    models = [replayed(document) or {} for document in (first, second)]
+    if relative is None or title not in MODELLED or not all("uncertainty" in model for model in models):
+        return formats.difference(relative)
+    errors = [read_uncertainty(model["uncertainty"][MODELLED[title]]) for model in models]
+    low, high = ratio_range((1 + relative, 1), (errors[1], errors[0]))
+    if low <= 1 <= high:
+        return "can't be told apart"
+    return f"{100 * (low - 1):+.0f} to {100 * (high - 1):+.0f} %"
 
 
 def _picture(documents: Sequence[Document], keys: Sequence[Key]) -> Card | None:
@@ -88,7 +118,8 @@ def _picture(documents: Sequence[Document], keys: Sequence[Key]) -> Card | None:
         if (found := replayed(document)) is not None:
             learnt = f", {document['accuracy'][-1]:.1%} right" if document["accuracy"] else ""
             text = f"{key.label.partition(' ')[2]}{learnt}"
-            rows.append((key.label, float(found["seconds"]), float(found["cost"]["total"]), text))
+            cost = float(found["cost"]["total"])
+            rows.append(charts.Point(key.label, float(found["seconds"]), cost, text, found.get("ranges")))
     if not rows:
         return None
     chart = charts.scatter(
@@ -97,7 +128,8 @@ def _picture(documents: Sequence[Document], keys: Sequence[Key]) -> Card | None:
         rows,
         keys,
         (TIME, BILL),
-        "A run further left is faster, one further down cheaper; beside each stands its accuracy on the test images.",
+        "A run further left is faster, one further down cheaper; beside each stands its accuracy on the test images. "
+        "Bars: 80 % ranges.",
     )
     return Card("card-cost-time", "Cost, time and accuracy on AWS", (chart,), wide=True)
 
@@ -105,16 +137,19 @@ def _picture(documents: Sequence[Document], keys: Sequence[Key]) -> Card | None:
 def _figures(documents: Sequence[Document], names: Sequence[str]) -> Card:
     rows: list[tuple[str | Cell, ...]] = []
     for title, value in FIGURES:
-        first, *others = map(value, documents)
-        if any(each is not None for each in (first, *others)):
-            cells = (Cell(_text(title, other), formats.difference(_relative(first, other))) for other in others)
+        if any(value(document) is not None for document in documents):
+            first, *others = documents
+            cells = (Cell(_text(title, other), _change(title, first, other)) for other in others)
             rows.append((title, _text(title, first), *cells))
     return Card(
         "card-figures",
         "Figures of the runs",
         (),
         (Table(("", *names), rows),),
-        notes=(f"Beneath each number stands its difference from {names[0]}.",),
+        notes=(
+            f"Beneath each number stands its difference from {names[0]}. Where both are ranges, it is the 80 % range "
+            "of their ratio, in which shared errors cancel.",
+        ),
         wide=True,
     )
 
@@ -292,19 +327,24 @@ def _headline(documents: Sequence[Document]) -> Iterator[Figure]:
         basis = "modelled" if title in modelled else "exact" if title.startswith("bytes") else "measured"
         name, _, unit = title.rpartition(", ") if ", " in title else (title, "", "")
         points = f"{100 * (second - first):+.2f} points"
-        change = points if title == ACCURACY else formats.difference(_relative(first, second))
-        yield Figure(name, change, basis, f"{_text(title, first)} → {_text(title, second)} {unit}".rstrip())
+        change = points if title == ACCURACY else _change(title, *documents)
+        texts = " → ".join(_text(title, document) for document in documents)
+        yield Figure(name, change, basis, f"{texts} {unit}".rstrip())
 
 
 def _warnings(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Caution]:
+    if anchors := unanchored_note(documents, names):
+        yield Caution(anchors)
     short = [name for name, document in zip(names, documents, strict=True) if document["host"]["oversubscribed"]]
     if short:
-        yield Caution(f"This host was short of processors while {listed(short)} ran: see the page of the run.")
+        yield Caution(f"This host was short of processors while {formats.listed(short)} ran: see the page of the run.")
     for name, document in zip(names, documents, strict=True):
         if replayed(document) is None:
             yield Caution(f"{name} is not modelled on AWS. {document['lambda']['reason']}")
         if document["status"] != "done":
             yield Caution(f"{name} {'has' if document['status'] == 'failed' else 'was'} {document['status']}.", "bad")
+        if note := instances_note(document):
+            yield Caution(f"{name}: {note}")
         if document.get("instances"):
             yield Caution(f"{name} ran on instances: its times are wall time, {', '.join(document['cost']['notes'])}.")
 

@@ -11,7 +11,9 @@ from slslab.reports.summaries import (
     MISSING,
     beside_modelled,
     build_note,
+    half_widths,
     own_size,
+    processor_note,
     quantity,
     region,
     replayed,
@@ -114,13 +116,20 @@ def sizes_card(document: Document) -> Card | None:
         return None
     keys = (Key("this run", "modelled"), Key("other memory sizes", "8"))
     rows = [
-        (keys[size is not own].label, size["seconds"], float(size["cost"]), formats.megabytes(size["memory_mb"]))
+        charts.Point(
+            keys[size is not own].label,
+            size["seconds"],
+            float(size["cost"]),
+            formats.megabytes(size["memory_mb"]),
+            document["lambda"].get("ranges") if size is own else None,
+        )
         for size in document["lambda"]["memory_sizes"]
     ]
     caption = (
         "Each point is this run, replayed with another memory size of its training functions: further left is faster, "
         "further down cheaper. Left out are sizes with which they exceed their time-out, and sizes below "
-        f"their peak memory as it was measured here{build_note(document['torch'])}."
+        f"their peak memory as it was measured here{build_note(document['torch'])}. The bars are the run's 80 % "
+        "ranges; the other sizes are about as uncertain."
     )
     label = "Points: cost and time on AWS with each memory size"
     chart = charts.scatter("sizes", label, rows, keys, ("time on AWS, s", "bill, USD"), caption)
@@ -153,12 +162,23 @@ def modelled_card(document: Document) -> Card | None:
     )
     headings = ("worker", "modelled s", "modelled billed s", "measured s", "measured billed s")
     profile = found["profile"]
+    widths = dict(half_widths(found, "cost"))
+    sources = Table(
+        ("the range comes from", "of the seconds", "of the cost"),
+        [(name, *(_width(each) for each in (width, widths.get(name)))) for name, width in half_widths(found)],
+        caption="Half-widths of the 80 % ranges, each with its source of error alone",
+    )
     note = (
         f"Modelled on the profile {profile['name']} of {profile['date']}. {found['critical_path']} "
         f"Of the billed time {found['waiting_share']:.0%} is waiting (modelled)."
     )
-    table = Table(headings, rows, total=total, folded=True)
-    return Card("card-modelled", "Modelled on Lambda, and measured here", (chart,), (table,), notes=(note,))
+    tables = (*((sources,) if sources.rows else ()), Table(headings, rows, total=total, folded=True))
+    notes = tuple(filter(None, (note, processor_note(document))))
+    return Card("card-modelled", "Modelled on Lambda, and measured here", (chart,), tables, notes=notes)
+
+
+def _width(width: float | None) -> str:
+    return MISSING if width is None else f"{100 * width:.0f} %"
 
 
 def bill_card(document: Document) -> Card | None:

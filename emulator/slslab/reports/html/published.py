@@ -6,6 +6,7 @@ from decimal import Decimal
 
 from slslab.papers.paper import Paper, Row, load_paper, paper_names
 from slslab.papers.paper import Table as PaperTable
+from slslab.replay.uncertainty import read_uncertainty
 from slslab.reports import formats
 from slslab.reports.html.parts import Card, Document, Table
 from slslab.reports.summaries import handler_seconds, replayed
@@ -58,7 +59,8 @@ def published_card(document: Document) -> Card | None:
             (
                 f"{COLUMNS[column]}, {match.table.units[column]}",
                 f"{match.row.published[column]}",
-                *map(formats.significant, reversed(ours[column])),
+                _modelled(document, column, ours[column][1]),
+                formats.significant(ours[column][0]),
             )
             for column in columns
         ]
@@ -67,6 +69,15 @@ def published_card(document: Document) -> Card | None:
         if differing := _differing(match, document):
             notes.append(f"{match.table.source} is of {', '.join(differing)}: compare ratios before amounts.")
     return Card("card-published", "Published and ours", (), tuple(tables), notes=tuple(notes)) if tables else None
+
+
+def _modelled(document: Document, column: str, value: float | None) -> str:
+    """Return a modelled figure as its 80 % range: a share of the run's billed time or cost is as uncertain as these."""
+    uncertainty = (replayed(document) or {}).get("uncertainty")
+    if value is None or uncertainty is None:
+        return formats.significant(value)
+    of = "cost" if column.endswith("cost") else "billed_seconds"
+    return formats.span(*read_uncertainty(uncertainty[of]).around(value))
 
 
 def own_figures(document: Document) -> dict[str, tuple[float | None, float | None]]:

@@ -22,12 +22,14 @@ from slslab.reports.summaries import (
     HOST_PRICED,
     advice,
     cpu_share_enforced,
-    error_note,
     fault_rows,
+    figure_range,
     headline,
+    instances_note,
     peak_limit_mb,
-    plus_minus,
+    range_note,
     replayed,
+    seconds_range,
 )
 from slslab.trace.metrics import OVERSUBSCRIBED, Records, Rows
 from slslab_workers.architecture import chosen_options
@@ -64,7 +66,7 @@ def describe_run(document: Document, events: Rows | None, invocations: Records, 
     return Page(
         title=title_of(document),
         answers=tuple(filter(None, [document.get("progress"), headline(document), advice(document)])),
-        answers_note=error_note(replayed(document)),
+        answers_note=" ".join(filter(None, (range_note(replayed(document)), instances_note(document)))),
         subtitle=f"since {document['started_at']}" if "functions" in document else f"run {document['run']}",
         cards=tuple(card for card in cards if card is not None),
         status=str(document["status"]),
@@ -138,12 +140,11 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Caution]:
 def _figures(document: Document) -> Iterator[Figure]:
     """Yield the run's figures: those on Lambda before what this host measured of the same."""
     found = replayed(document)
-    error = (found["error"] or {}) if found else {}
 
-    def both(title: str, there: str | None, here: str, part: str, named: str = "") -> Figure:
+    def both(title: str, there: str | None, here: str, named: str = "") -> Figure:
         if there is None:
             return Figure(named or title, here, "measured")
-        note = plus_minus(error.get(part)).strip()
+        note = "80 % range" if found and "ranges" in found else ""
         return Figure(title, there, "modelled", note, (f"{here} {named}".strip(), "measured"))
 
     def measured(title: str, value: str, note: str = "") -> Figure:
@@ -151,15 +152,15 @@ def _figures(document: Document) -> Iterator[Figure]:
 
     if spent := document.get("seconds"):
         name = "first to last" if "span" in spent else "wall time"
-        theirs = formats.seconds(found["seconds"]) if found else None
-        yield both(name, theirs, formats.seconds(spent.get("span", spent["measured"])), "seconds")
+        theirs = (seconds_range(found) or formats.seconds(found["seconds"])) if found else None
+        yield both(name, theirs, formats.seconds(spent.get("span", spent["measured"])))
     if cost := document.get("cost"):
-        theirs = formats.money(found["cost"]["total"]) if found else None
+        theirs = (figure_range(found, "cost") or formats.money(found["cost"]["total"])) if found else None
         named = f"{HOST_PRICED}, {cost['currency']}" if "lambda" in document else ""
-        yield both(f"bill, {cost['currency']}", theirs, formats.money(cost["total"]), "billed_seconds", named)
+        yield both(f"bill, {cost['currency']}", theirs, formats.money(cost["total"]), named)
     if "billed_seconds" in document:
-        theirs = formats.seconds(found["billed_seconds"]) if found else None
-        yield both("billed time", theirs, formats.seconds(document["billed_seconds"]), "billed_seconds")
+        theirs = (seconds_range(found, "billed_seconds") or formats.seconds(found["billed_seconds"])) if found else None
+        yield both("billed time", theirs, formats.seconds(document["billed_seconds"]))
     if document.get("peak_memory_mb"):
         limit_mb = peak_limit_mb(document)
         limit = "" if limit_mb is None else f"of {formats.megabytes(limit_mb)}"
@@ -189,7 +190,7 @@ def _faults(document: Document) -> Card | None:
 def _node(node: Document) -> str:
     lost = "; it was lost" if node["lost"] else ""
     place = f"{counted(node['cores'], 'core')}, {node['memory_mb']:,} MB"
-    return f"{place}, its clock ± {node['clock_error_ms']:g} ms{lost}"
+    return f"{place}, its clock within {node['clock_error_ms']:g} ms{lost}"
 
 
 def _host(document: Document) -> Card | None:

@@ -25,7 +25,7 @@ from slslab.reports.html.pages import (
 from slslab.reports.html.parts import Live
 from slslab.reports.live.log import Log
 from slslab.reports.live.underway import Now, Underway, describe
-from slslab.reports.summaries import replayed
+from slslab.reports.summaries import cost_range, replayed, seconds_range
 from slslab.trace.directory import PLAN, RunDirectory, list_runs
 from slslab.trace.log import invocations
 
@@ -133,8 +133,8 @@ class Views:
             str(document["status"]),
             str(document.get("architecture", "")),
             str(document.get("model", "")),
-            formats.seconds(found["seconds"]) if found else "",
-            _money(found["cost"]) if found else "",
+            (seconds_range(found) or formats.seconds(found["seconds"])) if found else "",
+            (cost_range(found) or _money(found["cost"])) if found else "",
             formats.seconds(spent["measured"]) if spent else "",
             _money(cost) if cost else "",
             comparable=underway is None and "architecture" in document,

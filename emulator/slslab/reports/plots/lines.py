@@ -29,22 +29,26 @@ def check_format(path: Path | None) -> None:
 
 
 def draw_rows(rows: Sequence["Row"], title: str, path: Path) -> None:
-    """Time and cost of variants: over the one number that they differ in, else as bars, grey ones if measured."""
+    """Time and cost of variants with their 80 % ranges: over the one number that they differ in, else as bars.
+
+    Bars of measured rows are grey.
+    """
     figure = open_figure()
     axes = figure.subplots(1, len(PANELS))
     over = _over(rows)
     for panel, (name, label) in zip(axes, PANELS, strict=True):
         values = [row.number(name) for row in rows]
+        beyond = _beyond(rows, name)
         if over:
             places = [getattr(row.variant, over) for row in rows]
-            panel.plot(places, values, marker="o")
+            panel.errorbar(places, values, yerr=beyond, marker="o", capsize=3)
             panel.set_xscale("log", base=2)
             panel.set_xticks(places, [f"{place:g}" for place in places], rotation=90)
             panel.set(xlabel=AXES[over], ylabel=label, ylim=(0, None))
         else:
             names = [row.label for row in rows]
             colours = [COLOURS[row.figures["seconds"].basis] for row in rows]
-            panel.barh(range(len(rows)), values, color=colours)
+            panel.barh(range(len(rows)), values, xerr=beyond, color=colours, capsize=3)
             panel.set_yticks(range(len(rows)), names if name == PANELS[0][0] else [""] * len(rows))
             panel.invert_yaxis()
             panel.set(xlabel=label)
@@ -127,6 +131,14 @@ def draw_bars(document: Mapping[str, Any], path: Path) -> None:
         panel.set(xlabel=f"{chart['axis']}, {chart['unit']}", title=chart["title"])
         panel.legend(fontsize="small")
     save_figure(figure, f"{document['table']['title']}, modelled on {document['profile']['name']}", path)
+
+
+def _beyond(rows: Sequence["Row"], name: str) -> list[list[float]]:
+    """Return how far the ends of the ranges are below and above the values; 0 for values without a range."""
+    figures = [(float(row.figures[name].value), row.figures[name]) for row in rows]
+    below = [0.0 if figure.low is None else value - figure.low for value, figure in figures]
+    above = [0.0 if figure.high is None else figure.high - value for value, figure in figures]
+    return [below, above]
 
 
 def _over(rows: Sequence["Row"]) -> str:

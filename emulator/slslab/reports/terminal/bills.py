@@ -6,7 +6,17 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from slslab.reports.summaries import HOST_PRICED, Document, amount, error_note, plus_minus, quantity, region, replayed
+from slslab.reports.formats import span
+from slslab.reports.summaries import (
+    HOST_PRICED,
+    Document,
+    amount,
+    cost_range,
+    quantity,
+    ranges_made_of,
+    region,
+    replayed,
+)
 from slslab.reports.terminal.tables import plain_table
 
 
@@ -18,7 +28,9 @@ def both_bills(document: Document) -> RenderableType:
     if "host" not in document:
         return bill(document)
     if "profile" in document:
-        lead: tuple[RenderableType, ...] = (_modelled_bill(document, document), Text(error_note(document), "dim"))
+        shown = f"{span(**document['range'])} {document['currency']}"
+        note = ranges_made_of([document["uncertainty"]])
+        lead: tuple[RenderableType, ...] = (_modelled_bill(document, document, shown), Text(note, "dim"))
     else:
         lead = (Text(f"No bill, because it is not modelled: {document['reason']}", "bold yellow"),)
     return Group(*lead, bill(document["host"], HOST_PRICED.capitalize()))
@@ -27,13 +39,12 @@ def both_bills(document: Document) -> RenderableType:
 def run_bill(document: Document) -> Table:
     """Return the bill of a run, or what stands in its place."""
     if (found := replayed(document)) is not None:
-        return _modelled_bill(found, found["cost"])
+        return _modelled_bill(found, found["cost"], cost_range(found) or amount(found["cost"]))
     return bill(document["cost"], HOST_PRICED.capitalize() if "lambda" in document else "Bill")
 
 
-def _modelled_bill(found: Document, cost: Document) -> Table:
-    error = (found["error"] or {}).get("billed_seconds")
-    return bill(cost, f"Bill ({region(found)}, modelled): {amount(cost)}{plus_minus(error)}")
+def _modelled_bill(found: Document, cost: Document, shown: str) -> Table:
+    return bill(cost, f"Bill ({region(found)}, modelled): {shown}")
 
 
 def bill(cost: Document, title: str = "Bill") -> Table:

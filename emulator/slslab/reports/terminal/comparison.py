@@ -8,21 +8,28 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from slslab.reports import formats
-from slslab.reports.summaries import MISSING, Document, replayed
+from slslab.reports.summaries import (
+    MISSING,
+    Document,
+    figure_range,
+    instances_note,
+    range_note,
+    replayed,
+    unanchored_note,
+)
 from slslab.reports.terminal.tables import plain_table
 from slslab.reports.verdicts import basis_of, verdicts
 
-HEADINGS = ("run", "AWS s", "bill USD", "waiting", "cold", "this host s", "accuracy")
+HEADINGS = ("run", "AWS s", "bill USD", "waiting", "cold", "here s", "accuracy")
 
 
 def comparison(documents: Sequence[Document], page: Path | None) -> RenderableType:
     """Return what `compare` prints: the answers, a table that fits 80 columns, and where the details are."""
     names = short_names(documents)
-    answers = Text(f"{basis_of(documents)}:", "bold")
-    for question, answer in verdicts(documents, names):
-        answers.append(f"\n  {question}: ", "bold").append(answer, "default")
+    answers = Text("\n".join(f"{sentence}." for sentence in verdicts(documents, names)), "bold")
+    basis = " ".join(filter(None, (f"{basis_of(documents)}.", range_note(*map(replayed, documents)))))
     table = plain_table(HEADINGS, (_row(name, document) for name, document in zip(names, documents, strict=True)))
-    return Group(answers, table, *_notes(documents, names), Text(_next(documents, page), "dim"))
+    return Group(answers, Text(basis, "dim"), table, *_notes(documents, names), Text(_next(documents, page), "dim"))
 
 
 def short_names(documents: Sequence[Document]) -> list[str]:
@@ -39,8 +46,8 @@ def _row(name: str, document: Document) -> tuple[str, ...]:
     found = replayed(document)
     used = document if found is None else found
     modelled = (
-        MISSING if found is None else formats.significant(found["seconds"], 3),
-        formats.significant(float(used["cost"]["total"]), 3),
+        MISSING if found is None else figure_range(found, "seconds") or formats.significant(found["seconds"], 3),
+        figure_range(used, "cost") or formats.significant(float(used["cost"]["total"]), 3),
         MISSING if found is None else f"{found['waiting_share']:.0%}",
         f"{used['cold_starts']:,}",
     )
@@ -57,7 +64,10 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> list[Text]:
     if short := [name for name, document in named if document["host"]["oversubscribed"]]:
         whose = "all runs" if len(short) == len(names) > 1 else ", ".join(short)
         notes.append(f"This host was short of processors in {whose}; `slslab show RUN` says how much.")
+    if anchors := unanchored_note(documents, names):
+        notes.append(anchors)
     for name, document in named:
+        notes += [f"{name}: {note}" for note in [instances_note(document)] if note]
         notes += [f"{name}: {note}." for note in document["cost"].get("notes", ())]
     return [Text(note, "yellow") for note in notes]
 

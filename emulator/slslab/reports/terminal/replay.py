@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from slslab.errors import counted
-from slslab.reports.summaries import MISSING, Document, alone_note, build_note
+from slslab.reports.formats import listed, span
+from slslab.reports.summaries import MISSING, NOT_ANCHORED, Document, alone_note, build_note, ranges_made_of
 from slslab.reports.terminal.tables import Cells, plain_table
 from slslab.trace.metrics import grouped
 
@@ -20,6 +21,7 @@ SIGNS = {"measured": "", "modelled": "≈", "exact": "="}
 BAR_WIDTH = 40
 # The columns of `slslab ask model`.
 FOUR = ("model", "closed_form", "replay", "measured")
+NOT_APART = "can't tell"
 NOT_IN_TIME = "No memory size is done within the functions' time-out."
 
 
@@ -62,9 +64,12 @@ def _variants(document: Document) -> tuple[RenderableType, ...]:
 
 
 def _signed(figure: Document, show: Callable[[Any], str]) -> str:
-    """Return a figure with the sign of its basis, and half of its interval, if it has one."""
-    value = SIGNS[figure["basis"]] + show(figure["value"])
-    return value if "high" not in figure else f"{value} ± {show(figure['high'] - float(figure['value']))}"
+    """Return a figure with the sign of its basis: its 80 % range if it has one, or else its value."""
+    return SIGNS[figure["basis"]] + (_range(figure) if "high" in figure else show(figure["value"]))
+
+
+def _range(figure: Document) -> str:
+    return span(figure["low"], figure["high"])
 
 
 def _bars(rows: Sequence[Document]) -> Table:
@@ -82,28 +87,64 @@ def _bars(rows: Sequence[Document]) -> Table:
 
 def cheapest(document: Document) -> RenderableType:
     """Return the answer to `slslab ask cheapest`, and the sizes among which it was found."""
-    deadline, answer = document["deadline_s"], NOT_IN_TIME
+    deadline, likely, answer = document["deadline_s"], document["likely"], NOT_IN_TIME
     if (size := document["cheapest"]) is not None:
         answer = f"{size:,} MB is the cheapest size that is done in {deadline:g} s: {_briefly(document, size)}."
+        if document["alike"]:
+            answer += f" {_megabytes(document['alike'])} can't be told apart from it by cost."
+        if likely["memory_mb"] not in (size, *document["alike"]):
+            answer += f" {likely['memory_mb']:,} MB would be cheaper and is done in time with {_likely(likely)}."
+    elif likely is not None:
+        answer = (
+            f"It can't be told whether a size is done in {deadline:g} s. {likely['memory_mb']:,} MB is with "
+            f"{_likely(likely)}: {_briefly(document, likely['memory_mb'])}."
+        )
     elif (size := document["fastest"]) is not None:
         answer = f"No size is done in {deadline:g} s; the fastest is {size:,} MB: {_briefly(document, size)}."
     return Group(Text(answer, "bold"), *_variants(document))
+
+
+def _likely(likely: Document) -> str:
+    return f"a likelihood of {100 * likely['likelihood']:.0f} %"
+
+
+def _megabytes(sizes: Sequence[int]) -> str:
+    return f"{listed([f'{size:,}' for size in sizes])} MB"
 
 
 def sweep(document: Document) -> RenderableType:
     """Return the answer to `slslab ask memory`."""
     answer = NOT_IN_TIME
     if document["cheapest"] is not None:
-        answer = (
-            f"Cheapest {document['cheapest']:,} MB, fastest {document['fastest']:,} MB, least cost × time "
-            f"{document['balanced']:,} MB."
-        )
+        titles = {"cheapest": "Cheapest", "fastest": "Fastest", "balanced": "Least cost × time"}
+        answer = "\n".join(f"{title}: {_best_size(document, name)}." for name, title in titles.items())
     return Group(Text(answer, "bold"), *_variants(document))
+
+
+def _best_size(document: Document, name: str) -> str:
+    """Return a best size with its figures, and the sizes that can't be told apart from it."""
+    others = document["alike"][name]
+    alike = f"; {_megabytes(others)} can't be told apart from it" if others else ""
+    return f"{document[name]:,} MB, {_briefly(document, document[name])}{alike}"
 
 
 def _briefly(document: Document, memory_mb: int) -> str:
     row = next(row for row in document["rows"] if row["variant"].get("memory_mb") == memory_mb)
-    return f"≈{row['seconds']['value']:,.2f} s, ≈{Decimal(row['cost']['value']):.6f} USD"
+    return f"≈{_range(row['seconds'])} s, ≈{_range(row['cost'])} USD"
+
+
+def path(document: Document) -> Text:
+    """Return what the critical path is made of, with its range."""
+    return Text(f"{document['summary']} Its 80 % range is ≈{_range(document['seconds'])} s.\n").append(
+        _footnote(document)
+    )
+
+
+def timeline(document: Document, files: str) -> Text:
+    """Return how long the timeline in these files is."""
+    seconds = f"{counted(document['steps'], 'step')} in ≈{_range(document['seconds'])} s (80 % range)"
+    middle = f"drawn with the middle of the range, ≈{document['seconds']['value']:,.2f} s"
+    return Text("\n".join((f"{seconds}, {middle}: {files}", *_range_notes(document))))
 
 
 def patterns(document: Document) -> RenderableType:
@@ -115,9 +156,9 @@ def patterns(document: Document) -> RenderableType:
             (
                 str(row["workers"]),
                 *(_signed(row["step_seconds"][name], lambda value: f"{value:,.4f}") for name in names),
-                row["winner"] or "tie",
+                row["winner"] or NOT_APART,
                 f"≈{row['latency_bandwidth_size']['value']:.3g}",
-                "\n".join(f"{i['begin']:.3g} to {i['end']:.3g}: {i['winner'] or 'tie'}" for i in row["intervals"]),
+                "\n".join(f"{i['begin']:.3g} to {i['end']:.3g}: {i['winner'] or NOT_APART}" for i in row["intervals"]),
             )
             for row in document["rows"]
         ),
@@ -132,19 +173,28 @@ def gpu(document: Document) -> RenderableType:
     rows = []
     for row in document["rows"]:
         cells = [str(row["workers"]), f"{row['epochs']:,}"]
-        for name, form in (("seconds", ",.1f"), ("cost", ".6f")):
-            values = [Decimal(str(row[way][name]["value"])) for way in ("functions", "instances")]
-            cells += [f"≈{value:{form}}" for value in values]
-            cells.append("functions" if values[0] <= values[1] else "instances")
+        for figure, less in (("seconds", "faster"), ("cost", "cheaper")):
+            cells += [f"≈{_range(row[way][figure])}" for way in ("functions", "instances")]
+            cells.append(row[less] or NOT_APART)
         rows.append(cells)
     table = plain_table(("workers", "epochs", *headings), rows, title="Functions and GPU instances")
-    answers = []
-    for crossing in document["crossings"]:
-        for figure, word in (("seconds", "faster"), ("cost", "cheaper")):
-            epochs = crossing[figure]
-            where = "never changes" if epochs is None else f"changes at {counted(epochs, 'epoch')}"
-            answers.append(f"{counted(crossing['workers'], 'worker')}: which is {word} {where}.")
-    return Group(table, Text("\n".join(answers), "bold"), _footnote(document))
+    answers = [
+        f"{counted(crossing['workers'], 'worker')}: which is {word} {_where(crossing[f'{figure}_range'])}."
+        for crossing in document["crossings"]
+        for figure, word in (("seconds", "faster"), ("cost", "cheaper"))
+    ]
+    assumed = Text("The speeds of GPUs and instances are assumed, so their errors aren't in the ranges.", "dim")
+    return Group(table, Text("\n".join(answers), "bold"), assumed, _footnote(document))
+
+
+def _where(ends: Sequence[int | None]) -> str:
+    """Return at how many epochs another way becomes the better one, by the ends of the range; None is never."""
+    first, last = ends
+    if first is None:
+        return "never changes"
+    if last is None:
+        return f"changes at {counted(first, 'epoch')} or later, or never"
+    return f"changes at {counted(first, 'epoch')}" if first == last else f"changes at {first:,} to {last:,} epochs"
 
 
 def model(document: Document) -> RenderableType:
@@ -227,6 +277,10 @@ def _model_notes(document: Document) -> Text:
         f"≈{known['compute_s']['value']:.2f} s. Each worker has as many minibatches as recorded.",
         *("\n- ".join((f"{titles[name]}:", *parts)) for name, parts in document["left_out"].items()),
     ]
+    lines.append(
+        "The replay has its 80 % range. The model and the closed form use the same profile and CPU seconds; their "
+        "errors are those against the middle of the replay."
+    )
     if document["network"] is None:
         lines.append("Measured is with this host's stores; --network this-host gives the other three the same.")
     return Text("\n".join(lines))
@@ -234,10 +288,10 @@ def _model_notes(document: Document) -> Text:
 
 def waiting(document: Document) -> RenderableType:
     """Return the answer to `slslab ask waiting`."""
-    share, cost = document["waiting_share"]["value"], document["waiting_cost"]["value"]
+    share = document["waiting_share"]["value"]
     answer = (
-        f"Of ≈{document['billed_seconds']['value']:,.2f} billed s ≈{document['waiting_seconds']['value']:,.2f} s "
-        f"({share:.0%}) are waiting, ≈{Decimal(cost):.6f} of ≈{Decimal(document['cost']['value']):.6f} USD. "
+        f"Of ≈{_range(document['billed_seconds'])} billed s ≈{_range(document['waiting_seconds'])} s "
+        f"({share:.0%}) are waiting, ≈{_range(document['waiting_cost'])} of ≈{_range(document['cost'])} USD. "
         f"Measured, the pauses of waiting were {document['measured_share']['value']:.0%}."
     )
     table = plain_table(
@@ -266,7 +320,8 @@ def _footnote(document: Document) -> Text:
         f"host. Prices: {_books(document['rows']) or prices['name'] + ' of ' + prices['date']}."
     ]
     if len(document.get("recordings", ())) > 1:
-        lines.append("Means of the recordings; another one is within ± by 80 % (Student's).")
+        lines.append("Of several recordings: means, and ranges that hold another recording by 80 % (Student's).")
+    lines += _range_notes(document)
     if document["oversubscribed"]:
         lines.append("The host was oversubscribed: measured times are longer than they would be on an idle host.")
     if document["asynchronous"]:
@@ -280,6 +335,16 @@ def _footnote(document: Document) -> Text:
         lines.append(f"No size may be below the peak, {peak}.")
     refused = grouped((row["trouble"], row["label"]) for row in document["rows"] if row.get("trouble"))
     return Text("\n".join([*lines, *(f"{'; '.join(labels)}: {trouble}" for trouble, labels in refused.items())]), "dim")
+
+
+def _range_notes(document: Document) -> list[str]:
+    """Return what the answer's ranges are made of, and what to type if the processor wasn't measured."""
+    uncertain = [one["uncertainty"] for one in (document, *document.get("rows", ())) if one.get("uncertainty")]
+    if not uncertain:
+        return []
+    notes = [ranges_made_of([next(iter(each.values())) for each in uncertain])]
+    processor = document["processor"]
+    return notes if processor is None or processor["anchors"] else [*notes, NOT_ANCHORED]
 
 
 def _books(rows: Sequence[Document]) -> str:

@@ -20,11 +20,15 @@ from slslab.reports.summaries import (
     byte_rows,
     count_rows,
     cpu_share_enforced,
-    error_note,
     fault_rows,
+    figure_range,
     handler_seconds,
     headline,
+    instances_note,
+    made_of,
     peak_limit_mb,
+    processor_note,
+    range_note,
     replayed,
     report_rows,
     seconds,
@@ -75,17 +79,19 @@ def runs(documents: Sequence[Document]) -> Table:
                 document["run"],
                 document["status"],
                 *(str(document.get(name, "")) for name in named),
-                f"{found['seconds']:,.1f}" if found else "",
-                money(found["cost"]["total"]) if found else "",
+                (figure_range(found, "seconds") or f"{found['seconds']:,.1f}") if found else "",
+                (figure_range(found, "cost") or money(found["cost"]["total"])) if found else "",
                 f"{document['accuracy'][-1]:.1%}" if document.get("accuracy") else "",
             )
         )
-    return plain_table(
+    table = plain_table(
         ("run", "status", *named, "AWS s", "bill USD", "accuracy"),
         rows,
         # The run's id has the architecture and the model.
         dispensable=("dataset", "model", "architecture", "epochs", "workers", "accuracy", "AWS s"),
     )
+    table.caption, table.caption_justify = range_note(*map(replayed, documents)), "left"
+    return table
 
 
 def functions(document: Document) -> Table:
@@ -147,6 +153,8 @@ def modelled(document: Document) -> RenderableType:
         ("all", *map(seconds, (sums[0], found["billed_seconds"], sums[1], document["billed_seconds"]))),
         ("from first to last", seconds(found["seconds"]), "", seconds(document["seconds"].get("span")), ""),
     ]
+    if "ranges" in found:
+        totals.append(("80 % range", *(figure_range(found, name) for name in ("seconds", "billed_seconds")), "", ""))
     table = plain_table(
         ("worker", *(f"{basis} {unit}" for basis in ("modelled", "measured") for unit in ("s", "billed s"))),
         rows,
@@ -240,11 +248,13 @@ def _rank(worker: Document) -> str:
 
 
 def _headline(document: Document) -> Text:
-    """Return what the run takes and costs on Lambda, and what the errors of that are."""
+    """Return what the run takes and costs on Lambda, and what the ranges of that are made of."""
     found = replayed(document)
     text = Text(f"{headline(document)}\n", "bold" if found else "bold yellow")
     text.append(f"{advice(document)}\n" if found else "", "bold")
-    text.append(error_note(found), "dim")
+    if found is not None:
+        notes = (range_note(found), made_of(found), processor_note(document), instances_note(document))
+        text.append("\n".join(filter(None, notes)), "dim")
     text.rstrip()
     return text
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from slslab.replay.accuracy import stated_error
+from slslab.replay.uncertainty import NONE, Uncertainty, ratio_range
 from slslab.reproductions.atlas.grid import (
     GROUPS,
     OBJECTIVES,
@@ -43,7 +43,7 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
         },
         "profile": {"name": job.profile.name, "date": job.profile.date.isoformat()},
         "prices": {"name": job.book.name, "date": job.book.date.isoformat()},
-        "error": stated_error(job.profile.name, instances=False),
+        "uncertainty": _widest(grid),
         "groups": TITLES,
         "answers": list(_answers(grid)),
         "winners": list(_winners(grid)),
@@ -91,12 +91,27 @@ def _best(those: Sequence[Point], objective: str) -> dict[str, Any]:
     """Return the best of these points, and by how much it leads another system's best one."""
     won = best(those, objective)
     following = runner_up(those, won, objective)
-    ratio = None if following is None else getattr(following, objective) / getattr(won, objective)
+    if following is None:
+        return {**won.as_document(), "next": None, "next_ratio": None, "next_range": None}
+    values = getattr(following, objective), getattr(won, objective)
+    low, high = ratio_range(values, (_uncertainty(following, objective), _uncertainty(won, objective)))
     return {
         **won.as_document(),
-        "next": None if following is None else following.system.name,
-        "next_ratio": None if ratio is None else significant(ratio),
+        "next": following.system.name,
+        "next_ratio": significant(values[0] / values[1]),
+        "next_range": {"low": significant(low), "high": significant(high)},
     }
+
+
+def _uncertainty(point: Point, objective: str) -> Uncertainty:
+    """Return the uncertainty of a point for ratios: the recordings are taken to be of one machine."""
+    return point.uncertainties.get(objective, NONE).of_one_recording()
+
+
+def _widest(grid: Grid) -> dict[str, Any]:
+    """Return what the range of the point with the most uncertain seconds is made of."""
+    errors = [point.uncertainties.get("seconds", NONE) for point in grid.points]
+    return max(errors, key=lambda error: error.deviation, default=NONE).as_document()
 
 
 def _answers(grid: Grid) -> Iterator[dict[str, Any]]:
@@ -126,6 +141,11 @@ def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
         "Every point is a replay of two epochs, of which the first has the cold starts; a job's further epochs take as "
         "long as the second. A run over Lambda's time-out of 900 s continues in another invocation, whose cold start "
         "is left out, and so are the requests of the driver, which puts the minibatches."
+    )
+    yield (
+        "The best system is the one with the least middle of a range. Two systems are told apart by the 80 % range of "
+        "their ratio; the recordings are taken to be of one machine, so the error of its processor cancels there. The "
+        "speeds of GPUs and instances are assumed, and their errors aren't in the ranges."
     )
     yield (
         "Forward and backward of a model take as long in all systems: as one worker of AllReduce took for them, "

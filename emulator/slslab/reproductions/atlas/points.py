@@ -1,17 +1,20 @@
 """A point of the atlas: a system with a model size, a number of workers and a memory size, played and priced."""
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
 from slslab.billing.bill import Book
 from slslab.replay.crossings import Course, course
 from slslab.replay.kernel.kernel import play
+from slslab.replay.kernel.program import Program
 from slslab.replay.outcome import outcome
 from slslab.replay.profiles.profile import Profile
 from slslab.replay.programs.scaling import generate
+from slslab.replay.ranges import find_uncertainties, with_processor
+from slslab.replay.uncertainty import Uncertainty
 from slslab.replay.whatif import with_memory
 from slslab.reproductions.atlas.costs import SystemCosts
 from slslab.reproductions.atlas.systems import System
@@ -44,6 +47,7 @@ class Point:
     in `seconds` and billed.
 
     `epoch_seconds` and `epoch_usd` are those of a further epoch. `reasons` say why it is extrapolated.
+    `uncertainties` are those of seconds and USD.
     """
 
     system: System
@@ -56,6 +60,7 @@ class Point:
     epoch_usd: float
     boot_s: float
     reasons: tuple[str, ...]
+    uncertainties: Mapping[str, Uncertainty] = field(default_factory=dict)
 
     @property
     def megabytes(self) -> float:
@@ -74,12 +79,21 @@ class Point:
             "memory_mb": None if self.system.instances else self.memory_mb,
             "seconds": significant(self.seconds),
             "usd": significant(self.usd),
+            **self._ranges(),
             "epoch_seconds": significant(self.epoch_seconds),
             "epoch_usd": significant(self.epoch_usd),
             "boot_seconds": self.boot_s,
             "basis": "modelled",
             "extrapolated": bool(self.reasons),
             "reasons": list(self.reasons),
+        }
+
+    def _ranges(self) -> dict[str, float]:
+        """Return the ends of the 80 % ranges of seconds and USD."""
+        return {
+            f"{name}_{end}": significant(value)
+            for name, error in self.uncertainties.items()
+            for end, value in zip(("low", "high"), error.around(getattr(self, name)), strict=True)
         }
 
 
@@ -110,7 +124,9 @@ def points(costs: SystemCosts, parameters: int, workers: int, job: Job) -> Itera
     """Yield the points of a system with each memory size that holds its functions."""
     system, batches = costs.system, math.ceil(MINIBATCHES / workers)
     program = generate(costs.at(parameters), workers, batches, PLAYED_EPOCHS)
-    recorded_mb, peak_mb = costs.nearest(parameters).run.plan.memory_mb, costs.peak_memory_mb(parameters)
+    run, peak_mb = costs.nearest(parameters).run, costs.peak_memory_mb(parameters)
+    recorded_mb, processor = run.plan.memory_mb, run.recording.processor
+    profile = with_processor(job.profile, processor)
     hosts = costs.architecture.requirements(_plan(costs, workers)).hosts
     node = job.profile.channels[TRACED.get(system.own_channel, system.own_channel)] if system.own_channel else None
     boot_s = node.boot_s.value if node is not None and node.boot_s is not None else 0.0
@@ -118,21 +134,39 @@ def points(costs: SystemCosts, parameters: int, workers: int, job: Job) -> Itera
     for memory_mb in (recorded_mb,) if system.instances else MEMORY_MB:
         if memory_mb < peak_mb:
             continue
-        timeline = play(with_memory(program, recorded_mb, memory_mb), job.profile)
-        result = outcome(timeline)
-        way = course(timeline, result, result.usage(hosts))
+        sized = with_memory(program, recorded_mb, memory_mb)
+        way = _course(sized, hosts, profile)
+        values = _figures(way, boot_s, job)
+
+        def play_figures(moved: Profile, sized: Program = sized) -> dict[str, float]:
+            return _figures(_course(sized, hosts, moved), boot_s, job)
+
+        uncertainties = find_uncertainties(
+            values, play_figures, profile, processor, system.instances, like={"usd": "cost"}
+        )
         yield Point(
             system,
             parameters,
             workers,
             memory_mb,
-            seconds=way.seconds(job.epochs) + boot_s,
-            usd=float(_booted(way, boot_s, job.epochs).cost(job.epochs, job.book)),
+            **values,
             epoch_seconds=way.epoch_s,
             epoch_usd=float(way.cost(job.epochs + 1, job.book) - way.cost(job.epochs, job.book)),
             boot_s=boot_s,
             reasons=reasons,
+            uncertainties=uncertainties,
         )
+
+
+def _course(program: Program, hosts: Sequence[str], profile: Profile) -> Course:
+    timeline = play(program, profile)
+    result = outcome(timeline)
+    return course(timeline, result, result.usage(hosts))
+
+
+def _figures(way: Course, boot_s: float, job: Job) -> dict[str, float]:
+    usd = float(_booted(way, boot_s, job.epochs).cost(job.epochs, job.book))
+    return {"seconds": way.seconds(job.epochs) + boot_s, "usd": usd}
 
 
 def _booted(way: Course, boot_s: float, epochs: int) -> Course:

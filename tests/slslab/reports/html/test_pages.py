@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 from tests.slslab.replay.recordings import TRACES
 from tests.slslab.reports.html.reproduced import reproduction
+from tests.slslab.reports.terminal.test_run import ranges
 
 from slslab.billing.bill import load_book
 from slslab.cli.root import root
-from slslab.replay.accuracy import stated_error
 from slslab.replay.modelled import model
 from slslab.replay.programs.recording import read_recording
 from slslab.reports.html import charts, scales
@@ -158,10 +158,13 @@ def test_what_must_be_known_stands_above() -> None:
 
 
 def of_schema_2(name: str, *, oversubscribed: bool = False) -> dict[str, Any]:
-    """A modelled run with its error, which documents of schema 1 do not state."""
+    """A modelled run with its ranges, which documents of schema 1 do not have."""
     found = document(name)
     found["host"]["oversubscribed"] = oversubscribed
-    return found | {"lambda": found["lambda"] | {"error": stated_error("aws-us-east-1", instances=False)}}
+    replayed = found["lambda"]
+    values = {name: replayed[name] for name in ("seconds", "billed_seconds")}
+    own = ranges(**values, cost=float(replayed["cost"]["total"]))
+    return found | {"lambda": replayed | own}
 
 
 def test_where_no_function_ran_nothing_is_told_of_its_cpu_share() -> None:
@@ -177,8 +180,10 @@ def test_a_page_begins_with_what_the_run_takes_and_costs_on_lambda() -> None:
     text = run_page(of_schema_2("mobilenet-idle"))
     parts = Parts(text)
     assert len(parts.answers) == 2
-    assert re.fullmatch(r"On AWS Lambda \(us-east-1, modelled\): 17\.0 s ± \d+ %, \$0\.0\d+ ± \d+ %", parts.answers[0])
-    assert "±: mean absolute error of the replay and of its profile of AWS" in text
+    assert parts.answers[0] == "On AWS Lambda (us-east-1, modelled): 14 to 21 s, 0.0013 to 0.0020 USD"
+    assert "80 % ranges: the errors of Lambda&#39;s processors, this machine&#39;s processor" in text
+    assert "Half-widths of the 80 % ranges, each with its source of error alone" in text
+    assert "slslab calibrate --processor" in text
     # Then the key figures, the modelled ones first, and the bill before what this host used.
     first = text.index('<small class="basis b-modelled">modelled</small>')
     assert first < text.index('<small class="basis b-measured">measured</small>')
@@ -196,9 +201,14 @@ def test_a_page_tells_which_memory_size_is_cheaper_and_shows_both_timelines() ->
     own = found["memory_mb"]
     best = min(found["lambda"]["memory_sizes"], key=lambda size: float(size["cost"]))
     assert best["memory_mb"] < own, "or the sentence would be another"
-    assert re.fullmatch(
-        rf"\d+ % of the billed time is waiting; {best['memory_mb']:,} MB would be \d+ % cheaper and \d+ % slower\.",
-        parts.answers[1],
+    # The replay's own errors are as large as the difference.
+    waiting, told = parts.answers[1].split("; ")
+    assert re.fullmatch(r"\d+ % of the billed time is waiting", waiting)
+    assert told == f"{best['memory_mb']:,} MB may be cheaper, but the two can't be told apart."
+    exact = {name: {"shared": {}, "own": {"the replay": 0.001}} for name in ("seconds", "billed_seconds", "cost")}
+    certain = advice(found | {"lambda": found["lambda"] | {"uncertainty": exact}})
+    assert re.search(
+        rf"; {best['memory_mb']:,} MB would be (\d+ to )?\d+ % cheaper and (\d+ to )?\d+ % slower\.$", certain
     )
     sizes, modelled, measured = parts.charts[:3]
     assert (sizes["id"], modelled["id"], measured["id"]) == ("sizes", "timeline-modelled", "timeline")
@@ -218,7 +228,7 @@ def test_a_run_of_schema_1_states_no_error() -> None:
     assert re.fullmatch(
         r"On AWS Lambda \(us-east-1, modelled\): 17\.0 s, \$0\.0\d+ \[oversubscribed\]", Parts(text).answers[0]
     )
-    assert "Without ±: the error was not stated when it was recorded." in text
+    assert "Recorded before ranges: `slslab replay RUN` gives one." in text
 
 
 def test_a_run_that_is_not_modelled_says_why_in_the_place_of_its_figures() -> None:
@@ -237,13 +247,19 @@ def test_runs_are_compared_on_lambda_first() -> None:
     ]
     text = comparison_page(documents[:2], [None, None])
     parts = Parts(text)
-    assert [answer.partition(":")[0] for answer in parts.answers][:2] == ["Fastest", "Cheapest"]
+    assert ["fastest on AWS" in parts.answers[0], "cheapest on AWS" in parts.answers[1]] == [True, True]
     second = f"B {NAMES[documents[1]['architecture']]}"
     assert f"This host was short of processors while {second} ran" in text
-    assert "1 thing to know before believing the numbers" in text
+    assert "2 things to know before believing the numbers" in text
     assert "Bill, modelled" in parts.headings
     [picture] = [chart for chart in parts.charts if chart["id"] == "cost-time"]
-    assert [row[1] for row in picture["data"]["data"]["rows"]] == [one["lambda"]["seconds"] for one in documents[:2]]
+    rows = picture["data"]["data"]["rows"]
+    assert [row[1] for row in rows] == [one["lambda"]["seconds"] for one in documents[:2]]
+    ends = [one["lambda"]["ranges"] for one in documents[:2]]
+    assert [row[4:8] for row in rows] == [
+        [one[name][end] for name in ("seconds", "cost") for end in ("low", "high")] for one in ends
+    ]
+    assert len(picture["spec"]["layer"]) == 4, "points, texts, and a bar each way"
     assert text.index("time on AWS") < text.index("first to last")
     mixed = comparison_page(documents, [None] * 3)
     assert "C AllReduce is not modelled on AWS." in mixed
@@ -256,7 +272,9 @@ def test_a_comparison_has_differences_and_intervals() -> None:
     text = comparison_page(documents, [read_events(TRACES / name) for name in names])
     parts = Parts(text)
     assert parts.headings[0] == "AllReduce and ScatterReduce"
-    assert [answer.partition(":")[0] for answer in parts.answers] == ["Fastest", "Cheapest", "Most accurate"]
+    assert [("on this host" in answer, "Most accurate" in answer) for answer in parts.answers] == [
+        (True, False), (True, False), (False, True),
+    ]  # fmt: skip
     [chart] = [chart for chart in parts.charts if chart["id"] == "differences-1"]
     rows = chart["data"]["data"]["rows"]
     assert [row[0] for row in rows][:2] == ["fetch a minibatch, s", "compute a minibatch, s"]

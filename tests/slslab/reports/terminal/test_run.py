@@ -12,6 +12,7 @@ from rich.console import Console, RenderableType
 from slslab.aws.limits import bases, lambda_limits
 from slslab.billing.bill import Usage, compute_bill, load_book
 from slslab.replay.profiles import DEFAULT_PROFILE
+from slslab.replay.uncertainty import read_uncertainty
 from slslab.reports.document import read_document
 from slslab.reports.summaries import region, replayed
 from slslab.reports.terminal import bills, doctor, run
@@ -116,6 +117,31 @@ def test_phases_stand_in_their_columns_and_an_unknown_worker_is_a_question_mark(
     assert row(text, "all") == [*seconds, "10.50", "2", "1,300"]
 
 
+# Deviations of a figure's logarithm, by source.
+UNCERTAINTY = {
+    "shared": {"dense work on Lambda": 0.15, "interpreter work on Lambda": 0.003, "the profile's requests": 0.06},
+    "own": {"this machine's processor": 0.05, "the replay": 0.06},
+}
+# What they make of a range in words.
+RANGES = (
+    "80 % ranges: the errors of Lambda's processors, this machine's processor, the profile's requests and the replay "
+    + "(docs/replay.md)."
+)
+PROCESSOR = {
+    "name": "AMD EPYC, Python 3.13", "form": "whole", "anchors": {"chained hash": 2022, "ResNet-50": 2020},
+    "missing": "Streaming work has one anchor.",
+}  # fmt: skip
+
+
+def ranges(uncertainty: dict[str, Any] = UNCERTAINTY, **values: float) -> dict[str, Any]:
+    """The ranges of these figures, as a document has them."""
+    ends = {name: read_uncertainty(uncertainty).around(value) for name, value in values.items()}
+    return {
+        "ranges": {name: {"low": low, "high": high} for name, (low, high) in ends.items()},
+        "uncertainty": dict.fromkeys(values, uncertainty),
+    }
+
+
 def modelled(**more: Any) -> dict[str, Any]:
     worker = {"worker": 0, "seconds": 8.25, "billed_seconds": 9.125}
     return {
@@ -123,11 +149,7 @@ def modelled(**more: Any) -> dict[str, Any]:
         "profile": {"name": "aws-us-east-1", "date": "2026-11-21"},
         "seconds": 11.5,
         "billed_seconds": 9.125,
-        "error": {
-            "seconds": {"mean": 0.13, "worst": 0.25},
-            "billed_seconds": {"mean": 0.12, "worst": 0.2},
-            "date": "2026-11-21",
-        },
+        **ranges(seconds=11.5, billed_seconds=9.125, cost=float(cost(puts=20)["total"])),
         "gb_seconds": "15.764",
         "cold_starts": 1,
         "waiting_share": 0.254,
@@ -139,13 +161,21 @@ def modelled(**more: Any) -> dict[str, Any]:
 
 def test_a_modelled_run_begins_with_what_it_takes_and_costs_on_lambda() -> None:
     text = shown(run.summary(document(**{"lambda": modelled()})))
-    first, waiting, second, third, *_ = text.splitlines()
-    assert first == "On AWS Lambda (us-east-1, modelled): 11.5 s ± 13 %, $0.000403 ± 12 %"
+    first, waiting, *_ = text.splitlines()
+    # The deviation of all sources together is 0.18, and 80 % are within a factor of 1.26.
+    assert first == "On AWS Lambda (us-east-1, modelled): 9 to 14 s, 0.00032 to 0.00051 USD"
     assert waiting == "25 % of the billed time is waiting."
-    assert second.startswith("±: mean absolute error of the replay and of its profile of AWS")
-    assert third.startswith("20261121-one: allreduce, lenet on digits")
+    sentences = " ".join(text[: text.index("20261121-one: allreduce, lenet on digits")].split())
+    assert RANGES in sentences
+    assert (
+        "The range comes from: dense work on Lambda 21 %, the profile's requests 8 %, the replay 8 %, this machine's "
+        "processor 7 %." in sentences
+    )
+    assert "interpreter work" not in sentences, "0.4 % is not worth a word"
+    assert "This machine's processor wasn't compared with Lambda's, so the range is wide." in sentences
+    assert sentences.endswith("slslab calibrate --processor")
     # Then the bill, and what this host measured behind it.
-    assert text.index("Bill (us-east-1, modelled): $0.0004025 ± 12 %") < text.index("Measured on this host")
+    assert text.index("Bill (us-east-1, modelled): 0.00032 to 0.00051 USD") < text.index("Measured on this host")
     assert row(text, "S3 PUT requests") == ["20", "request", "0.000005", "0.00010000"]
     assert row(text, "total") == ["0.00040252"], "there is one bill"
     assert row(text, "this host's seconds, priced, USD") == ["0.000363"]
@@ -170,14 +200,38 @@ def test_a_run_that_was_not_modelled_says_why_in_the_place_of_its_figures() -> N
     assert row(text, "total") == ["0.00036252"]
 
 
-def test_a_model_whose_error_was_not_stated_has_no_plus_or_minus() -> None:
-    text = shown(run.summary(document(**{"lambda": modelled(error=None)})))
+def test_the_anchors_of_the_processor_are_named() -> None:
+    def said(**processor: Any) -> str:
+        return " ".join(shown(run.summary(document(processor=PROCESSOR | processor, **{"lambda": modelled()}))).split())
+
+    assert (
+        "Anchors of the processor, measured on AMD EPYC, Python 3.13 at full length: chained hash (2022) and ResNet-50 "
+        "(2020). Streaming work has one anchor." in said()
+    )
+    assert "in short form, which widens the range" in said(form="short")
+    assert "calibrate" not in said()
+    assert "calibrate --processor" in said(form="not anchored", anchors={})
+
+
+def test_a_range_that_does_not_depend_on_the_processor_names_none() -> None:
+    uncertainty = {"shared": {}, "own": {"this machine's processor": 0.0, "the replay": 0.06}}
+    own = ranges(uncertainty, seconds=11.5, billed_seconds=9.125, cost=0.0004)
+    text = " ".join(shown(run.summary(document(**{"lambda": modelled(**own)}))).split())
+    assert "80 % ranges: the errors of the replay (docs/replay.md). The profile's requests were never tested" in text
+    assert "calibrate" not in text
+
+
+@pytest.mark.parametrize("error", [None, {"seconds": {"mean": 0.13, "worst": 0.25}}])
+def test_a_run_that_was_recorded_before_ranges_has_none(error: object) -> None:
+    found = {name: value for name, value in modelled(error=error).items() if name not in ("ranges", "uncertainty")}
+    text = shown(run.summary(document(**{"lambda": found})))
     assert text.splitlines()[:3] == [
         "On AWS Lambda (us-east-1, modelled): 11.5 s, $0.000403",
         "25 % of the billed time is waiting.",
-        "Without ±: the error was not stated when it was recorded.",
+        "Recorded before ranges: `slslab replay RUN` gives one.",
     ]
-    assert "±" not in "".join(text.splitlines()[3:])
+    assert "range" not in "".join(text.splitlines()[3:])
+    assert "±" not in text
 
 
 @pytest.mark.parametrize("profile", ["aws-us-east-1", "aws-us-east-1-2026", DEFAULT_PROFILE])
@@ -190,7 +244,8 @@ def test_instances_run_on_aws_and_not_on_lambda() -> None:
     launched = [{"type": "g4dn.xlarge"}]
     given = document(instances=launched, device="cpu", cost=cost() | {"notes": ["computed on CPU"]}, host=host)
     text = shown(run.summary(given | {"lambda": modelled()}))
-    assert text.startswith("On AWS (us-east-1, modelled): 11.5 s ± 13 %, $")
+    assert text.startswith("On AWS (us-east-1, modelled): 9 to 14 s, 0.000")
+    assert "The speed of g4dn.xlarge is assumed, so its error isn't in the range." in text
     assert text.count("computed on CPU") == 1
 
 
@@ -207,18 +262,20 @@ def test_each_workers_modelled_seconds_stand_before_the_measured_ones() -> None:
     assert row(own, "? ") == ["–", "–", "9.999", "0.000"]
     assert row(own, "all") == ["8.250", "9.125", "19.998", "10.500"]
     assert row(own, "from first to last") == ["11.500", "11.000"]
+    assert row(own, "80 % range") == ["9", "to", "14", "7", "to", "11"]
     assert "61% compute of worker 0. Of the billed time 25% is waiting (modelled)." in text
 
 
 def test_the_bill_is_lambdas_and_what_this_host_used_stands_behind_it() -> None:
     found = modelled()
-    given = {**found["cost"], "profile": found["profile"], "error": found["error"], "host": cost()}
+    one = {"range": found["ranges"]["cost"], "uncertainty": found["uncertainty"]["cost"]}
+    given = {**found["cost"], "profile": found["profile"], **one, "host": cost()}
     text = shown(bills.both_bills(given))
-    assert text.startswith("Bill (us-east-1, modelled): $0.0004025 ± 12 %")
+    assert text.startswith("Bill (us-east-1, modelled): 0.00032 to 0.00051 USD")
     bill, host = text.split("This host's seconds, priced")
     assert row(bill, "total") == ["0.00040252"]
     assert row(host, "total") == ["0.00036252"]
-    assert "±: mean absolute error" in bill
+    assert "80 % ranges: the errors of Lambda's processors" in bill
     none = shown(bills.both_bills({**NOT_MODELLED, "host": cost()}))
     assert none.startswith("No bill, because it is not modelled: It has no end.")
     assert row(none, "total") == ["0.00036252"]
@@ -349,7 +406,7 @@ def test_runs_of_every_kind_have_a_line() -> None:
     bare: Mapping[str, Any] = {"run": "bare", "status": "interrupted"}
     text = shown(run.runs([document(**{"lambda": modelled()}), document(run="20261121-two"), interrupted, bare]))
     plan = ["done", "allreduce", "lenet", "digits", "2", "2"]
-    assert row(text, "20261121-one") == [*plan, "11.5", "0.000403", "50.0%"]
+    assert row(text, "20261121-one") == [*plan, *"9 to 14 0.00032 to 0.00051 50.0%".split()]
     assert row(text, "20261121-two") == [*plan, "50.0%"], "not modelled"
     assert row(text, "begun") == ["interrupted", "allreduce"]
     assert row(text, "bare") == ["interrupted"]

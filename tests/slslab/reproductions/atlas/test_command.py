@@ -109,6 +109,31 @@ def test_the_terminal_answers_first(whole: tuple[dict[str, Any], Path]) -> None:
     assert any("The papers' own crossings" in line for line in lines)
 
 
+@pytest.mark.exhaustive
+def test_every_point_and_every_lead_has_its_range(whole: tuple[dict[str, Any], Path]) -> None:
+    document, _ = whole
+    for point in document["points"]:
+        assert point["seconds_low"] < point["seconds"] < point["seconds_high"]
+        assert point["usd_low"] < point["usd"] < point["usd_high"]
+    for won in document["winners"]:
+        assert won["next_range"]["low"] < won["next_ratio"] < won["next_range"]["high"]
+        assert ("can't be told apart" in atlas.following(won)) == (won["next_range"]["low"] <= 1)
+    assert "80 % ranges: the errors of " in atlas.job(document)
+
+
+def test_an_atlas_of_before_ranges_is_read() -> None:
+    point = {"seconds": 12.345, "next": "spirt", "next_ratio": 1.234}
+    assert atlas.figure(point, "seconds") == "12.3"
+    assert atlas.following(point) == " (spirt: 1.23 times as much)"
+    kept = {
+        "job": {"epochs": 2, "images": 100, "batch_size": 10},
+        "profile": {"name": "aws-us-east-1"},
+        "prices": {"name": "aws-us-east-1"},
+        "error": {"seconds": {"mean": 0.4}},
+    }
+    assert atlas.job(kept).endswith("Made before ranges: `slslab atlas` gives each point one.")
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [

@@ -9,6 +9,7 @@ from slslab.replay.kernel.kernel import play
 from slslab.replay.outcome import outcome
 from slslab.replay.profiles.profile import load_profile
 from slslab.replay.programs.scaling import generate
+from slslab.replay.uncertainty import HOST, REPLAY
 from slslab.reproductions.atlas.costs import measure
 from slslab.reproductions.atlas.points import MEMORY_MB, Job, Point, points, refusal
 from slslab.reproductions.atlas.recordings import Recordings
@@ -79,3 +80,16 @@ def test_an_item_of_dynamodb_holds_400_kb(recordings: Recordings) -> None:
     cut = measure(System("scatterreduce", "dynamodb", "ga"), recordings, BATCH_SIZE)
     assert refusal(cut, MOBILENET, 16) == "messages of 0.804 MB are more than dynamodb holds"
     assert refusal(cut, MOBILENET, 48) == ""
+
+
+def test_a_point_has_80_percent_ranges(recordings: Recordings) -> None:
+    point = find(recordings, System("allreduce", "s3", "ga"), 4, 3008)
+    document = point.as_document()
+    for name in ("seconds", "usd"):
+        assert document[f"{name}_low"] < document[name] < document[f"{name}_high"]
+        error = point.uncertainties[name]
+        assert (document[f"{name}_low"], document[f"{name}_high"]) == pytest.approx(
+            error.around(document[name]), rel=1e-4
+        )
+        # The recordings name no processor.
+        assert error.own[HOST] > error.own[REPLAY] > 0
