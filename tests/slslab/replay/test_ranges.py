@@ -10,14 +10,8 @@ from slslab.predict.kinds import KINDS
 from slslab.predict.processor import UNANCHORED, Factor, Processor
 from slslab.replay.accuracy import mean_errors
 from slslab.replay.profiles.profile import Figure, Profile, load_profile, with_speed
-from slslab.replay.ranges import (
-    PER_MEAN_ERROR,
-    Uncertainty,
-    find_uncertainties,
-    ratio_range,
-    read_uncertainty,
-    with_processor,
-)
+from slslab.replay.ranges import PER_MEAN_ERROR, find_uncertainties, with_processor
+from slslab.replay.uncertainty import Uncertainty, ratio_range, read_uncertainty
 
 # Compared with measurements, with a speed that is assumed.
 PROFILE = "aws-us-east-1-2026"
