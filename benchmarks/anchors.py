@@ -5,13 +5,13 @@
 
 `--reference` repeats each workload in rounds for N minutes (10) and keeps the least CPU seconds. It writes them, with
 the processor, the versions and the load average, into [reference] and [workloads]. Run it on an idle machine: above a
-load of 0.5 the figures stay marked as provisional. `--old-python` is an interpreter with torch 1.0.1 and NumPy 1.16, the
-versions of the only dense anchor; without it that workload keeps its figure. To make one:
+load of 0.5 the figures stay marked as provisional. `--old-python` is an interpreter with torch 1.0.1 and NumPy 1.16,
+the versions of the only dense anchor; without it that workload keeps its figure. To make one:
 
     python3.7 -m venv OLD && OLD/bin/pip install torch==1.0.1 numpy==1.16.6
 
-`--interpreters` prints what the Python workloads take in several interpreters, in short and whole form: how much the
-build matters, and how well a short form stands for the whole one.
+`--interpreters` compares the Python workloads in other versions of Python with those in this one, writes the multiples,
+and prints how well short forms stand for whole ones.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from slslab.predict.anchors import PATH, load_anchors
+from slslab.predict.anchors import PATH, load_anchors, minor_version
 from slslab.predict.kept import read_cpu
 from slslab.predict.measurement import NEEDS, read_versions, run_workloads
 from slslab.predict.processor import Timing
@@ -107,19 +107,25 @@ def _set(text: str, table: str, key: str, value: str) -> str:
 
 
 def compare_interpreters(interpreters: list[str]) -> None:
-    """Print each interpreter's CPU seconds, and its short form's ratio next to the whole one's, by workload."""
-    base: Seconds | None = None
-    for interpreter in interpreters:
+    """Print each interpreter's CPU seconds and what its short forms are off by; write the multiples of this one's."""
+    seconds: dict[str, dict[tuple[str, str], float]] = {}
+    for interpreter in (sys.executable, *interpreters):
         found: Seconds = defaultdict(list)
         repeat(interpreter, PYTHON, ("short", "whole"), 2, found)
-        least = {key: min(values) for key, values in found.items()}
-        base = base or {key: [value] for key, value in least.items()}
-        for name in PYTHON:
-            whole, short = (least[name, form] / base[name, form][0] for form in ("whole", "short"))
-            version = read_versions(interpreter)["python"]
-            print(
-                f"{version} {name}: {least[name, 'whole']:.3f} s, × {whole:.2f}; short ÷ whole {short / whole - 1:+.0%}"
-            )
+        seconds[minor_version(read_versions(interpreter)["python"])] = {key: min(all_) for key, all_ in found.items()}
+    first, *others = seconds
+    text = PATH.read_text(encoding="utf-8")
+    for name in PYTHON:
+        whole, short = (
+            {version: seconds[version][name, form] / seconds[first][name, form] for version in others}
+            for form in ("whole", "short")
+        )
+        for version in others:
+            error = short[version] / whole[version] - 1
+            print(f"{version} {name}: {whole[version]:.2f} × {first}'s; its short form is off by {error:+.0%}")
+        table = ", ".join(f'"{version}" = {multiple:.2f}' for version, multiple in whole.items())
+        text = _set(text, f"workloads.{name}", "python", f"{{ {table} }}")
+    PATH.write_text(text, encoding="utf-8")
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 from slslab.host.state import make_state_directory, only_owner, state_directory, unusable
 from slslab.predict import workloads
-from slslab.predict.anchors import Form, load_anchors
+from slslab.predict.anchors import Form
 from slslab.predict.measurement import Measurement, Progress, measure, read_versions, run_probe
 from slslab.predict.processor import UNANCHORED, Processor, Timing, make_processor
 
@@ -116,19 +116,8 @@ def probe(interpreter: str = sys.executable) -> dict[str, float]:
 
 
 def _make(measurement: Measurement, interpreter: str, measured: str) -> Processor:
-    anchors, versions = load_anchors(), read_versions(interpreter)
-    return make_processor(
-        measurement.timings,
-        describe(interpreter),
-        measured,
-        same_python=versions["python"].startswith(f"{anchors.anchors['hash'].python}."),
-        same_torch=_minor(versions["torch"]) == _minor(anchors.reference.torch),
-        anchors=anchors,
-    )
-
-
-def _minor(version: str) -> list[str]:
-    return version.split(".")[:2]
+    versions = read_versions(interpreter)
+    return make_processor(measurement.timings, describe(interpreter), measured, versions["python"], versions["torch"])
 
 
 def _entry(measurement: Measurement, measured: str, name: str) -> dict[str, Any]:

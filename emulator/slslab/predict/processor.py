@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
 from slslab.errors import RequestError
-from slslab.predict.anchors import KINDS, Z80, Anchors, Architecture, Form, Kind, envelope, load_anchors
+from slslab.predict.anchors import KINDS, Z80, Anchors, Architecture, Form, Kind, envelope, load_anchors, minor_version
 
 NOT_ANCHORED: Literal["not anchored"] = "not anchored"
 # Sources of uncertainty. Those that all hosts share come first.
@@ -70,6 +70,41 @@ class Timing:
         """The standard deviation of their logarithms around the least; 0 for one repetition."""
         squares = [math.log(seconds / self.least) ** 2 for seconds in self.cpu_s]
         return math.sqrt(sum(squares) / max(1, len(squares) - 1))
+
+
+@dataclass(frozen=True)
+class Host:
+    """What was measured on a host, with the versions of Python and PyTorch (3.11, 2.13) that measured it."""
+
+    timings: Mapping[str, Timing]
+    python: str
+    torch: str
+    anchors: Anchors
+
+    def ratios(self, workloads: Sequence[str]) -> list[float]:
+        """Return the reference machine's seconds in this Python ÷ this host's, for workloads that were measured."""
+        return [
+            self.anchors.workloads[workload].seconds(timing.form, self.python) / timing.least
+            for workload in workloads
+            if (timing := self.timings.get(workload))
+        ]
+
+    def anchor_factors(self) -> dict[str, float]:
+        """Return the factor that each anchor gives on its own; anchors that weren't measured are left out."""
+        return {
+            name: envelope(ratios)[0] * self.anchors.constant(name)
+            for name, anchor in self.anchors.usable().items()
+            if (ratios := self.ratios(anchor.hosts))
+        }
+
+    def version_deviation(self, kind: Kind) -> float:
+        """Return what another version than the reference machine's adds to the deviation of a kind."""
+        if kind == "dense":
+            return 0.0 if self.torch in ("", minor_version(self.anchors.reference.torch)) else self.anchors.host.torch
+        if kind == "streaming" or self.python in ("", self.anchors.python):
+            return 0.0
+        known = all(self.python in self.anchors.workloads[name].python for name in ("hash", "sort"))
+        return self.anchors.host.python if known else self.anchors.host.unknown_python
 
 
 @dataclass(frozen=True)
@@ -162,24 +197,21 @@ def make_processor(
     timings: Mapping[str, Timing],
     name: str,
     measured: str,
-    same_python: bool = True,
-    same_torch: bool = True,
+    python: str = "",
+    torch: str = "",
     anchors: Anchors | None = None,
 ) -> Processor:
     """Return the processor of a host on which these workloads were measured.
 
-    `same_python` and `same_torch` tell whether the interpreter's minor version is the anchors', and torch's the
-    reference machine's. A kind of work that none of the workloads measures gets the factor for unknown work.
+    `python` and `torch` are the interpreter's versions; where they are left out they count as the reference machine's.
+    A kind of work that none of the workloads measures gets the factor for unknown work.
     """
     anchors = anchors or load_anchors()
-    found: dict[Kind, Factor] = {}
-    for kind in KINDS:
-        same, extra = (same_torch, anchors.host.torch) if kind == "dense" else (same_python, anchors.host.python)
-        if factor := _fit(kind, timings, 0.0 if same or kind == "streaming" else extra, anchors):
-            found[kind] = factor
+    host = Host(timings, minor_version(python), minor_version(torch), anchors)
+    found = {kind: factor for kind in KINDS if (factor := _fit(kind, host))}
     if not found:
         return UNANCHORED
-    values = anchor_factors(timings, anchors)
+    values = host.anchor_factors()
     middle, half = envelope(list(values.values()))
     own = max(factor.deviations["host"] for factor in found.values())
     unknown = Factor(middle, {"anchors": half, "year": 0.0, "host": own})
@@ -198,15 +230,6 @@ def make_processor(
     )
 
 
-def anchor_factors(timings: Mapping[str, Timing], anchors: Anchors) -> dict[str, float]:
-    """Return the factor that each anchor gives for itself; anchors that were not measured here are left out."""
-    factors = {}
-    for name, anchor in anchors.usable().items():
-        if ratios := _host_ratios(anchor.hosts, timings, anchors):
-            factors[name] = envelope(ratios)[0] * anchors.constant(name)
-    return factors
-
-
 def anchor_residuals(factors: Mapping[str, float], anchors: Anchors) -> dict[str, tuple[float, list[str]]]:
     """Return what each anchor's time is off by when it is predicted from others, as a share, and from which.
 
@@ -223,31 +246,25 @@ def anchor_residuals(factors: Mapping[str, float], anchors: Anchors) -> dict[str
     return residuals
 
 
-def _fit(kind: Kind, timings: Mapping[str, Timing], extra: float, anchors: Anchors) -> Factor | None:
-    """Return the factor of a kind; None if no workload of its anchors was measured here."""
-    factors = anchor_factors(timings, anchors)
+def _fit(kind: Kind, host: Host) -> Factor | None:
+    """Return the factor of a kind; None if no workload of its anchors was measured on the host."""
+    anchors, timings, factors = host.anchors, host.timings, host.anchor_factors()
     names = [name for name in factors if anchors.anchors[name].kind == kind]
     if not names:
         return None
     workloads = sorted({workload for name in names for workload in anchors.anchors[name].hosts} & set(timings))
-    _, disagreement = envelope(_host_ratios(workloads, timings, anchors))
-    spread = max(timings[workload].spread for workload in workloads)
-    short = anchors.host.short if any(timings[workload].form == "short" for workload in workloads) else 0.0
     deviations: dict[Source, float] = {
         "anchors": anchors.deviation(kind),
         "year": anchors.kinds[kind].year_deviation,
-        "host": math.hypot(anchors.host.least, disagreement, spread, short, extra),
+        "host": math.hypot(
+            anchors.host.least,
+            envelope(host.ratios(workloads))[1],
+            max(timings[workload].spread for workload in workloads),
+            anchors.host.short if any(timings[workload].form == "short" for workload in workloads) else 0.0,
+            host.version_deviation(kind),
+        ),
     }
     return Factor(envelope([factors[name] for name in names])[0], deviations)
-
-
-def _host_ratios(workloads: Sequence[str], timings: Mapping[str, Timing], anchors: Anchors) -> list[float]:
-    """Return the reference machine's seconds ÷ this host's, for those workloads that were measured."""
-    return [
-        anchors.workloads[workload].seconds(timings[workload].form) / timings[workload].least
-        for workload in workloads
-        if workload in timings
-    ]
 
 
 def _arm64(anchors: Anchors) -> dict[str, tuple[float, float]]:
