@@ -50,7 +50,7 @@ def measure_reference(old_python: str | None, minutes: float) -> None:
     found: Seconds = defaultdict(list)
     loads, until = [os.getloadavg()[0]], time.monotonic() + 60 * minutes
     while not found or time.monotonic() < until:
-        repeat(sys.executable, (*PYTHON, "add", "step", "resnet50"), ("short", "whole"), 1, found)
+        repeat(sys.executable, (*PYTHON, "add", "add-new", "step", "resnet50"), ("short", "whole"), 1, found)
         if old_python:
             old: Seconds = defaultdict(list)
             repeat(old_python, ("resnet50",), ("whole",), 1, old)

@@ -26,7 +26,7 @@ def test_the_document_has_each_anchor_with_its_residual() -> None:
     document = calibrate_processor(lambda *stage: stages.append(stage))
     assert stages[-1][1:] == (len(measurement.WHOLE), len(measurement.WHOLE))
     anchors = {row["anchor"]: row for row in document["anchors"]}
-    assert set(anchors) == {"hash", "loop", "sort", "floats", "add", "resnet50"}
+    assert set(anchors) == {"hash", "loop", "sort", "floats", "add", "add-new", "resnet50"}
     assert anchors["hash"]["factor"] == pytest.approx(anchors["hash"]["lambda_s"] / anchors["hash"]["host_s"])
     assert anchors["hash"]["predicted_from"] == ["loop"]
     assert anchors["hash"]["residual"] == pytest.approx(anchors["loop"]["factor"] / anchors["hash"]["factor"] - 1)

@@ -18,7 +18,7 @@ from slslab.predict.processor import (
     make_processor,
 )
 
-HOSTS = ("hash", "loop", "sort", "floats", "add", "step", "resnet50")
+HOSTS = ("hash", "loop", "sort", "floats", "add", "add-new", "step", "resnet50")
 
 
 def timings(times: float = 1.0, form: Form = "whole", **others: float) -> dict[str, Timing]:
@@ -33,7 +33,9 @@ def factors(hosts: dict[str, Timing]) -> dict[str, float]:
 
 def test_a_host_like_the_reference_machine_has_its_constants() -> None:
     anchors, processor = load_anchors(), make_processor(timings(), "a host", "today")
-    assert processor.factor("streaming").value == pytest.approx(anchors.constant("add"))
+    assert processor.factor("objects").value == pytest.approx(
+        math.sqrt(anchors.constant("sort") * anchors.constant("floats"))
+    )
     assert processor.factor("dense").value == pytest.approx(0.485 / anchors.workloads["resnet50-2019"].whole_s)
     assert (processor.form, processor.anchored) == ("whole", True)
     assert processor.anchors["resnet50"] == 2020
