@@ -23,7 +23,7 @@ SCHEMA = 1
 Z80 = NormalDist().inv_cdf(0.9)
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Deviation = Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)]
+Deviation = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
 
 

@@ -7,11 +7,26 @@ all systems, so a comparison must draw it once for both sides.
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, cast
 
+from pydantic import TypeAdapter, ValidationError
+
 from slslab.errors import RequestError
-from slslab.predict.anchors import KINDS, Z80, Anchors, Architecture, Form, Kind, envelope, load_anchors, minor_version
+from slslab.predict.anchors import (
+    KINDS,
+    Z80,
+    Anchors,
+    Architecture,
+    Deviation,
+    Form,
+    Kind,
+    Positive,
+    envelope,
+    load_anchors,
+    minor_version,
+)
 
 NOT_ANCHORED: Literal["not anchored"] = "not anchored"
 # Sources of uncertainty. Those that all hosts share come first.
@@ -28,8 +43,8 @@ class Factor:
     `deviations` are standard deviations of its logarithm, by source; the sources are independent.
     """
 
-    value: float
-    deviations: Mapping[Source, float] = field(default_factory=dict)
+    value: Positive
+    deviations: Mapping[Source, Deviation] = field(default_factory=dict)
 
     @property
     def deviation(self) -> float:
@@ -122,7 +137,7 @@ class Processor:
     version: str
     factors: Mapping[Kind, Factor]
     unknown: Factor
-    arm64: Mapping[str, tuple[float, float]]
+    arm64: Mapping[str, tuple[Positive, Deviation]]
     anchors: Mapping[str, int]
     missing: str
 
@@ -142,55 +157,26 @@ class Processor:
         return factor.scaled(*self.arm64[kind if kind in self.factors else UNKNOWN])
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a document of JSON types, which `from_dict` reads."""
-        return {
-            "name": self.name,
-            "form": self.form,
-            "measured": self.measured,
-            "version": self.version,
-            "factors": {kind: _factor_document(factor) for kind, factor in self.factors.items()},
-            "unknown": _factor_document(self.unknown),
-            "arm64": {kind: list(ratio) for kind, ratio in self.arm64.items()},
-            "anchors": dict(self.anchors),
-            "missing": self.missing,
-        }
+        """Return a document of JSON types, which `from_dict` reads; factors have their `low` and `high`, too."""
+        document: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
+        for kind, factor in self.factors.items():
+            document["factors"][kind] |= {"low": factor.low, "high": factor.high}
+        document["unknown"] |= {"low": self.unknown.low, "high": self.unknown.high}
+        return document
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "Processor":
         """Return the processor that a document describes; RequestError if it describes none."""
-        try:
-            factors = {kind: _read_factor(document["factors"][kind]) for kind in KINDS}
-            texts = [str(document[name]) for name in ("name", "measured", "version", "missing")]
-            if document["form"] not in ("whole", "short", NOT_ANCHORED):
-                raise ValueError
-            arm64 = {kind: _read_ratio(document["arm64"][kind]) for kind in (*KINDS, UNKNOWN)}
-            anchors = {str(name): int(year) for name, year in document["anchors"].items()}
-            unknown = _read_factor(document["unknown"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RequestError(
-                "The description of a processor is damaged.", "measure it again: slslab calibrate --processor"
-            ) from error
-        name, measured, version, missing = texts
-        return cls(name, document["form"], measured, version, factors, unknown, arm64, anchors, missing)
+        with suppress(ValidationError):
+            processor = _ADAPTER.validate_python(document)
+            if set(KINDS) <= set(processor.factors) and {*KINDS, UNKNOWN} <= set(processor.arm64):
+                return processor
+        raise RequestError(
+            "The description of a processor is damaged.", "measure it again: slslab calibrate --processor"
+        )
 
 
-def _factor_document(factor: Factor) -> dict[str, Any]:
-    return {"value": factor.value, "low": factor.low, "high": factor.high, "deviations": dict(factor.deviations)}
-
-
-def _read_factor(document: Mapping[str, Any]) -> Factor:
-    value = float(document["value"])
-    deviations = {source: float(document["deviations"][source]) for source in SOURCES}
-    if not (0 < value < math.inf and all(0 <= deviation < math.inf for deviation in deviations.values())):
-        raise ValueError
-    return Factor(value, deviations)
-
-
-def _read_ratio(pair: Sequence[Any]) -> tuple[float, float]:
-    ratio, deviation = map(float, pair)
-    if not (0 < ratio < math.inf and 0 <= deviation < math.inf):
-        raise ValueError
-    return ratio, deviation
+_ADAPTER = TypeAdapter(Processor)
 
 
 def make_processor(

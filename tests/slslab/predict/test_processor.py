@@ -165,10 +165,11 @@ def test_a_processor_is_the_same_after_json(processor: Processor) -> None:
     ("path", "value"),
     [
         (("factors", "dense"), None),
+        (("factors",), {}),
         (("factors", "dense", "value"), -1),
         (("factors", "dense", "value"), float("nan")),
         (("factors", "dense", "deviations", "host"), -0.1),
-        (("factors", "streaming", "deviations"), {}),
+        (("factors", "streaming"), {}),
         (("unknown",), "1"),
         (("arm64", "unknown"), [1]),
         (("arm64", "objects"), [0, 0]),
