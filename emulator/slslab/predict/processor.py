@@ -200,7 +200,9 @@ def make_processor(
     values = host.anchor_factors()
     middle, half = envelope(list(values.values()))
     own = max(factor.deviations["host"] for factor in found.values())
-    unknown = Factor(middle, {"anchors": half, "year": 0.0, "host": own})
+    # One anchor has no distance to others, and unknown work is no better known than that of any kind.
+    shared = max(math.hypot(*(factor.deviations[source] for source in SHARED)) for factor in found.values())
+    unknown = Factor(middle, {"anchors": max(half, shared), "year": 0.0, "host": own})
     absent = [kind for kind in KINDS if kind not in found]
     missing = f"{anchors.missing} {' and '.join(absent).capitalize()} work was not measured here."
     return Processor(

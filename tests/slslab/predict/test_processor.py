@@ -116,6 +116,11 @@ def test_work_of_an_unknown_kind_gets_all_anchors_factors() -> None:
     assert unknown.low <= min(seen) < max(seen) <= unknown.high
 
 
+def test_one_anchor_alone_leaves_unknown_work_as_uncertain_as_its_own_kind() -> None:
+    processor = make_processor({"hash": timings()["hash"]}, "a host", "today")
+    assert processor.unknown.deviation >= processor.factor("interpreter").deviation > 0.2
+
+
 def test_a_kind_that_was_not_measured_is_named_and_counts_as_unknown() -> None:
     without = {name: timing for name, timing in timings().items() if name not in ("step", "resnet50")}
     processor = make_processor(without, "a host without PyTorch", "today")
