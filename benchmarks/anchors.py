@@ -1,14 +1,15 @@
 """Measure the reference machine's workloads again and write them into `emulator/slslab/predict/anchors.toml`.
 
-    python benchmarks/anchors.py --reference [--old-python PYTHON] [--minutes N]
+    python benchmarks/anchors.py --reference [--old-torch PYTHON] [--old-numpy PYTHON] [--minutes N]
     python benchmarks/anchors.py --interpreters PYTHON...
 
 `--reference` repeats each workload in rounds for N minutes (10) and keeps the least CPU seconds. It writes them, with
 the processor, the versions and the load average, into [reference] and [workloads]. Run it on an idle machine: above a
-load of 0.5 the figures stay marked as provisional. `--old-python` is an interpreter with torch 1.0.1 and NumPy 1.16,
-the versions of the only dense anchor; without it that workload keeps its figure. To make one:
+load of 0.5 the figures stay marked as provisional. Two anchors are known with old versions alone; without an
+interpreter that has them their workloads keep their figures. To make such interpreters:
 
-    python3.7 -m venv OLD && OLD/bin/pip install torch==1.0.1 numpy==1.16.6
+    python3.7 -m venv OLD_TORCH && OLD_TORCH/bin/pip install torch==1.0.1 numpy==1.16.6
+    python3.8 -m venv OLD_NUMPY && OLD_NUMPY/bin/pip install numpy==1.22.1
 
 `--interpreters` compares the Python workloads in other versions of Python with those in this one, writes the multiples,
 and prints how well short forms stand for whole ones.
@@ -28,7 +29,7 @@ from slslab.predict.kept import read_cpu
 from slslab.predict.measurement import NEEDS, read_versions, run_workloads
 from slslab.predict.processor import Timing
 
-OLD = "resnet50-2019"
+OLD = {"resnet50-2019": "resnet50", "fft-2022": "fft"}
 PYTHON = ("hash", "loop", "floats", "sort")
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "sha_ni", "asimd", "sve")
 IDLE = 0.5
@@ -45,16 +46,17 @@ def repeat(interpreter: str, names: tuple[str, ...], forms: tuple[str, ...], rou
                 found[line["name"], form] += line["cpu_s"]
 
 
-def measure_reference(old_python: str | None, minutes: float) -> None:
+def measure_reference(old: dict[str, str | None], minutes: float) -> None:
     """Measure all workloads and write them into the file of anchors."""
     found: Seconds = defaultdict(list)
     loads, until = [os.getloadavg()[0]], time.monotonic() + 60 * minutes
     while not found or time.monotonic() < until:
-        repeat(sys.executable, (*PYTHON, "add", "add-new", "step", "resnet50"), ("short", "whole"), 1, found)
-        if old_python:
-            old: Seconds = defaultdict(list)
-            repeat(old_python, ("resnet50",), ("whole",), 1, old)
-            found[OLD, "whole"] += old["resnet50", "whole"]
+        repeat(sys.executable, (*PYTHON, "add", "add-new", "fft", "step", "resnet50"), ("short", "whole"), 1, found)
+        for name, interpreter in old.items():
+            if interpreter:
+                with_old: Seconds = defaultdict(list)
+                repeat(interpreter, (OLD[name],), ("whole",), 1, with_old)
+                found[name, "whole"] += with_old[OLD[name], "whole"]
         loads.append(os.getloadavg()[0])
         print(f"{datetime.now(UTC):%H:%M:%S} load {loads[-1]:.1f}", flush=True)
     text = PATH.read_text(encoding="utf-8")
@@ -132,12 +134,13 @@ def main() -> None:
     """Read the arguments and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reference", action="store_true")
-    parser.add_argument("--old-python", metavar="PYTHON")
+    parser.add_argument("--old-torch", metavar="PYTHON")
+    parser.add_argument("--old-numpy", metavar="PYTHON")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--interpreters", nargs="+", metavar="PYTHON")
     given = parser.parse_args()
     if given.reference:
-        measure_reference(given.old_python, given.minutes)
+        measure_reference({"resnet50-2019": given.old_torch, "fft-2022": given.old_numpy}, given.minutes)
     elif given.interpreters:
         compare_interpreters(given.interpreters)
     else:

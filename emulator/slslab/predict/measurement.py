@@ -21,7 +21,7 @@ WHOLE_S, SHORT_S, PROBE_S = 90.0, 20.0, 20.0
 # A child that fails to start or to report its versions within this time isn't an interpreter of a function.
 START_S = 20.0
 PROBES: Mapping[str, Kind] = {"loop": "interpreter", "sort": "objects", "add": "streaming", "matmul": "dense"}
-NEEDS = {"add": "numpy", "add-new": "numpy", "matmul": "numpy", "step": "torch", "resnet50": "torch"}
+NEEDS = {"add": "numpy", "add-new": "numpy", "fft": "numpy", "matmul": "numpy", "step": "torch", "resnet50": "torch"}
 Progress = Callable[[str, int, int], None]
 
 
@@ -38,11 +38,11 @@ class Task:
 # Short forms come first: they stand in for whole ones that don't finish in time. Whole ones come in rounds, as other
 # guests of a host can slow it for half a minute.
 SHORT = (
-    Task(("hash", "loop", "floats", "sort", "add", "add-new"), "short", 5, 1.5),
+    Task(("hash", "loop", "floats", "sort", "add", "add-new", "fft"), "short", 5, 1.5),
     Task(("step", "resnet50"), "short", 5, 1.5),
 )
 ROUND = (
-    Task(("hash", "loop", "floats", "add", "add-new"), "whole", 3, 2.0),
+    Task(("hash", "loop", "floats", "add", "add-new", "fft"), "whole", 3, 2.0),
     Task(("step", "resnet50"), "whole", 3, 2.0),
 )
 SORT = Task(("sort",), "whole", 1, 0.0)

@@ -37,6 +37,7 @@ SIZES = {
     "add": {"whole": 20, "short": 5, "probe": 5},
     "add-new": {"whole": 10, "short": 5, "probe": 5},
     "matmul": {"whole": 20, "short": 20, "probe": 20},
+    "fft": {"whole": 4, "short": 1, "probe": 1},
     "step": {"whole": 5, "short": 2, "probe": 1},
     "resnet50": {"whole": 3, "short": 1, "probe": 1},
     "pbkdf2": {"whole": 200, "short": 20, "probe": 2},
@@ -124,6 +125,21 @@ def make_matmul(size: int) -> Work:
 
     work()
     return work, 1.0 / size
+
+
+def make_fft(size: int) -> Work:
+    """Transform the columns of integer matrices of 4098 × 600 by the fast Fourier transform."""
+    import numpy
+
+    generator = numpy.random.RandomState(1)
+    signals = [generator.randint(0, 1000, (4098, 600)) for _ in range(size)]
+
+    def work() -> None:
+        for signal in signals:
+            numpy.fft.fft(signal, axis=0)
+
+    work()
+    return work, 1.0
 
 
 def make_step(size: int) -> Work:
@@ -227,6 +243,7 @@ WORKLOADS: dict[str, Callable[..., Work]] = {
     "add": make_add,
     "add-new": partial(make_add, in_place=False),
     "matmul": make_matmul,
+    "fft": make_fft,
     "step": make_step,
     "resnet50": make_resnet50,
     "pbkdf2": make_pbkdf2,

@@ -81,7 +81,7 @@ def test_arm64_has_a_ratio_for_every_kind_and_says_where_it_is_not_measured() ->
     ratio, deviation = anchors.arm64("objects")
     assert 0.69 < ratio < 0.89
     assert deviation > 0
-    _, unknown = anchors.arm64("dense")
+    _, unknown = anchors.arm64("streaming")
     assert unknown > deviation
 
 

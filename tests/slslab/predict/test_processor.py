@@ -18,7 +18,7 @@ from slslab.predict.processor import (
     make_processor,
 )
 
-HOSTS = ("hash", "loop", "sort", "floats", "add", "add-new", "step", "resnet50")
+HOSTS = ("hash", "loop", "sort", "floats", "add", "add-new", "fft", "step", "resnet50")
 
 
 def timings(times: float = 1.0, form: Form = "whole", **others: float) -> dict[str, Timing]:
@@ -36,7 +36,9 @@ def test_a_host_like_the_reference_machine_has_its_constants() -> None:
     assert processor.factor("objects").value == pytest.approx(
         math.sqrt(anchors.constant("sort") * anchors.constant("floats"))
     )
-    assert processor.factor("dense").value == pytest.approx(0.485 / anchors.workloads["resnet50-2019"].whole_s)
+    assert processor.factor("dense").value == pytest.approx(
+        math.sqrt(0.485 / anchors.workloads["resnet50-2019"].whole_s * 0.7 / anchors.workloads["fft-2022"].whole_s)
+    )
     assert (processor.form, processor.anchored) == ("whole", True)
     assert processor.anchors["resnet50"] == 2020
 
@@ -103,7 +105,7 @@ def test_repetitions_that_vary_and_workloads_that_disagree_widen_the_host_s_rang
     drifted = make_processor(drifting, "a host", "today").factor("dense")
     assert drifted.value == pytest.approx(base.value)
     assert drifted.deviations["host"] > 0.2
-    apart = make_processor(timings(step=1.5), "a host", "today").factor("dense")
+    apart = make_processor(timings(step=1.5, resnet50=1.5), "a host", "today").factor("dense")
     assert apart.value == pytest.approx(base.value / math.sqrt(1.5))
     assert apart.low < base.value / 1.5 * 1.0001
     assert apart.high > base.value
@@ -122,7 +124,7 @@ def test_one_anchor_alone_leaves_unknown_work_as_uncertain_as_its_own_kind() -> 
 
 
 def test_a_kind_that_was_not_measured_is_named_and_counts_as_unknown() -> None:
-    without = {name: timing for name, timing in timings().items() if name not in ("step", "resnet50")}
+    without = {name: timing for name, timing in timings().items() if name not in ("fft", "step", "resnet50")}
     processor = make_processor(without, "a host without PyTorch", "today")
     assert processor.factor("dense") == processor.unknown
     assert processor.missing.endswith("Dense work was not measured here.")
@@ -144,7 +146,8 @@ def test_arm64_has_factors_of_its_own() -> None:
     processor = make_processor(timings(), "a host", "today")
     x86, arm = processor.factor("objects"), processor.factor("objects", "arm64")
     assert arm.value < x86.value
-    assert processor.factor("dense", "arm64").deviation > processor.factor("dense").deviation
+    assert processor.factor("dense", "arm64").value > processor.factor("dense").value
+    assert processor.factor("streaming", "arm64").deviation > processor.factor("streaming").deviation
     assert processor.factor("?", "arm64").deviation > processor.unknown.deviation
 
 
