@@ -41,9 +41,10 @@ def repeat(interpreter: str, names: tuple[str, ...], forms: tuple[str, ...], rou
     versions = read_versions(interpreter)
     usable = [name for name in names if versions[NEEDS.get(name, "python")]]
     for _ in range(rounds):
-        for form in forms:
-            for line in run_workloads(interpreter, usable, form, repeat=3, seconds=3.0, timeout_s=300):
-                found[line["name"], form] += line["cpu_s"]
+        for name in usable:
+            for form in forms:
+                for line in run_workloads(interpreter, [name], form, repeat=3, seconds=3.0, timeout_s=300):
+                    found[name, form] += line["cpu_s"]
 
 
 def measure_reference(old: dict[str, str | None], minutes: float) -> None:

@@ -14,6 +14,7 @@ from slslab.predict import kept, measurement
 from slslab.predict.anchors import KINDS
 from slslab.predict.kept import load_measurement, load_processor, make_key, measure_processor, probe, read_cpu
 from slslab.predict.processor import UNANCHORED
+from slslab.predict.workloads import SIZES
 
 PYTHON = "/opt/function/python"
 
@@ -79,8 +80,7 @@ def test_a_whole_form_that_does_not_end_in_time_is_replaced_by_its_short_one(hos
 
 
 def test_a_host_that_ends_nothing_is_refused(host: FakeHost) -> None:
-    host.unfinished = frozenset(f"{form} {name}" for form in ("whole", "short", "probe") for name in ("hash", "step"))
-    host.unfinished |= {f"whole {name}" for name in ("sort", "loop")} | {"probe loop"}
+    host.unfinished = frozenset(f"{form} {name}" for form in ("whole", "short", "probe") for name in SIZES)
     with pytest.raises(HostError, match="too busy to measure its processor"):
         measure_processor(interpreter=PYTHON)
     assert not path().exists()
