@@ -117,7 +117,14 @@ def probe(interpreter: str = sys.executable) -> dict[str, float]:
 
 def _make(measurement: Measurement, interpreter: str, measured: str) -> Processor:
     versions = read_versions(interpreter)
-    return make_processor(measurement.timings, describe(interpreter), measured, versions["python"], versions["torch"])
+    return make_processor(
+        measurement.timings,
+        describe(interpreter),
+        measured,
+        versions["python"],
+        versions["torch"],
+        checks=measurement.short,
+    )
 
 
 def _entry(measurement: Measurement, measured: str, name: str) -> dict[str, Any]:

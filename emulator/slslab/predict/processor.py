@@ -89,20 +89,33 @@ class Timing:
 
 @dataclass(frozen=True)
 class Host:
-    """What was measured on a host, with the versions of Python and PyTorch (3.11, 2.13) that measured it."""
+    """What was measured on a host, with the versions of Python and PyTorch (3.11, 2.13) that measured it.
+
+    `checks` are other timings of the same workloads, such as short forms next to whole ones.
+    """
 
     timings: Mapping[str, Timing]
     python: str
     torch: str
     anchors: Anchors
+    checks: Mapping[str, Timing] = field(default_factory=dict)
 
     def ratios(self, workloads: Sequence[str]) -> list[float]:
         """Return the reference machine's seconds in this Python ÷ this host's, for workloads that were measured."""
+        return self._compare(workloads, self.timings)
+
+    def _compare(self, workloads: Sequence[str], timings: Mapping[str, Timing]) -> list[float]:
         return [
             self.anchors.workloads[workload].seconds(timing.form, self.python) / timing.least
             for workload in workloads
-            if (timing := self.timings.get(workload))
+            if (timing := timings.get(workload))
         ]
+
+    def disagreement(self, workloads: Sequence[str]) -> float:
+        """Return the deviation that holds what each of these workloads and their checks say of this host's speed."""
+        ratios = self.ratios(workloads)
+        middle, _ = envelope(ratios)
+        return max(abs(math.log(ratio / middle)) for ratio in ratios + self._compare(workloads, self.checks)) / Z80
 
     def anchor_factors(self) -> dict[str, float]:
         """Return the factor that each anchor gives on its own; anchors that weren't measured are left out."""
@@ -186,14 +199,16 @@ def make_processor(
     python: str = "",
     torch: str = "",
     anchors: Anchors | None = None,
+    checks: Mapping[str, Timing] | None = None,
 ) -> Processor:
     """Return the processor of a host on which these workloads were measured.
 
     `python` and `torch` are the interpreter's versions; where they are left out they count as the reference machine's.
+    `checks` are other timings of the same workloads: where they disagree, the host's own range widens.
     A kind of work that none of the workloads measures gets the factor for unknown work.
     """
     anchors = anchors or load_anchors()
-    host = Host(timings, minor_version(python), minor_version(torch), anchors)
+    host = Host(timings, minor_version(python), minor_version(torch), anchors, checks or {})
     found = {kind: factor for kind in KINDS if (factor := _fit(kind, host))}
     if not found:
         return UNANCHORED
@@ -246,7 +261,7 @@ def _fit(kind: Kind, host: Host) -> Factor | None:
         "year": anchors.kinds[kind].year_deviation,
         "host": math.hypot(
             anchors.host.least,
-            envelope(host.ratios(workloads))[1],
+            host.disagreement(workloads),
             max(timings[workload].spread for workload in workloads),
             anchors.host.short if any(timings[workload].form == "short" for workload in workloads) else 0.0,
             host.version_deviation(kind),

@@ -111,6 +111,17 @@ def test_repetitions_that_vary_and_workloads_that_disagree_widen_the_host_s_rang
     assert apart.high > base.value
 
 
+def test_short_forms_that_disagree_with_whole_ones_widen_the_host_s_range() -> None:
+    """A host that was a third slower half a minute ago is that much less certain."""
+    base = make_processor(timings(), "a host", "today")
+    checked = make_processor(timings(), "a host", "today", checks=timings(1.5, "short"))
+    same = make_processor(timings(), "a host", "today", checks=timings(form="short"))
+    for kind in KINDS:
+        assert checked.factor(kind).value == base.factor(kind).value
+        assert checked.factor(kind).low <= base.factor(kind).value / 1.5
+        assert same.factor(kind) == base.factor(kind)
+
+
 def test_work_of_an_unknown_kind_gets_all_anchors_factors() -> None:
     processor = make_processor(timings(), "a host", "today")
     seen = factors(timings()).values()
