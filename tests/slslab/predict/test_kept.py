@@ -87,8 +87,12 @@ def test_a_host_that_ends_nothing_is_refused(host: FakeHost) -> None:
 
 
 def test_what_is_no_interpreter_is_refused() -> None:
-    with pytest.raises(RequestError, match="/no/python doesn't run as a Python interpreter"):
-        load_processor("/no/python")
+    sentence = "/no/python doesn't run as a Python interpreter."
+    with pytest.raises(RequestError, match=sentence):
+        measure_processor(interpreter="/no/python")
+    assert not load_processor("/no/python").anchored
+    assert load_processor("/no/python").missing == sentence
+    assert probe("/no/python") == {}
 
 
 def test_an_interpreter_without_packages_measures_python_alone(host: FakeHost) -> None:
