@@ -102,7 +102,7 @@ def _describe(load: float) -> dict[str, str]:
 
 def _set(text: str, table: str, key: str, value: str) -> str:
     """Set a key of a table of TOML that has it already."""
-    pattern = rf"(?ms)^(\[{re.escape(table)}\]\n(?:(?!\[).*\n)*?{key} = )[^\n]*$"
+    pattern = rf"(?m)^(\[{re.escape(table)}\]\n(?:(?!\[).*\n)*?{key} = )[^\n]*$"
     text, count = re.subn(pattern, lambda match: match[1] + value, text, count=1)
     if not count:
         raise SystemExit(f"{PATH} has no {key} in [{table}]")
