@@ -16,7 +16,7 @@ from typing import Any
 from slslab.errors import HostError
 from slslab.host.pressure import Pressure
 from slslab.host.probe import Probe, probe, slowdown
-from slslab.predict.kept import make_key
+from slslab.processor.kept import make_key
 from slslab.replay.programs.alone import ANY, Sample, samples, suffix, summarise
 from slslab.replay.programs.recording import Recording
 from slslab.runs.processor import ProcessorWatch

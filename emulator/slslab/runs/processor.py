@@ -4,7 +4,7 @@ from contextlib import suppress
 from typing import Any
 
 from slslab.errors import HostError
-from slslab.predict.kept import load_processor, measure_processor, probe
+from slslab.processor.kept import load_processor, measure_processor, probe
 from slslab_workers.architecture import Progress
 from slslab_workers.plan import Plan
 
