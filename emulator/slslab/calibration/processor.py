@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from slslab.host.state import state_directory
+from slslab.installation import cache_directory
 from slslab.predict.anchors import load_anchors, minor_version
 from slslab.predict.processor import Host, anchor_residuals
 from slslab.processor.kept import NAME, load_measurement, measure_processor
@@ -23,7 +23,7 @@ def calibrate_processor(progress: Progress) -> dict[str, Any]:
         "schema": 1,
         "processor": processor.to_dict(),
         "kinds": {kind: described.title for kind, described in anchors.kinds.items()},
-        "path": str(state_directory() / NAME),
+        "path": str(cache_directory() / NAME),
         "load": measurement.load,
         "anchors": [
             {

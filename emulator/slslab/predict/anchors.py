@@ -11,8 +11,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from slslab.errors import RequestError
-from slslab.predict.kinds import KINDS, Kind
 from slslab.toml_files import check_schema, read_toml, validate
+from slslab_workers.trace.kinds import KINDS, Kind
 
 Architecture = Literal["x86_64", "arm64"]
 Form = Literal["whole", "short"]

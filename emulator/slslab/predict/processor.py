@@ -25,7 +25,7 @@ from slslab.predict.anchors import (
     load_anchors,
     minor_version,
 )
-from slslab.predict.kinds import KINDS, Kind
+from slslab_workers.trace.kinds import KINDS, Kind
 
 NOT_ANCHORED: Literal["not anchored"] = "not anchored"
 # Sources of uncertainty. Those that all hosts share come first.

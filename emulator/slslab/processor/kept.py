@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from slslab.errors import RequestError
-from slslab.host.state import make_state_directory, only_owner, state_directory, unusable
+from slslab.errors import HostError, RequestError
+from slslab.installation import cache_directory
 from slslab.predict.anchors import Form
 from slslab.predict.processor import UNANCHORED, Processor, Timing, make_processor
 from slslab.processor import workloads
@@ -151,7 +151,7 @@ def _measurement(entry: Any) -> Measurement:
         probe = dict(zip(entry["probe"], _positive(entry["probe"].values()), strict=True))
         return Measurement(timings("whole"), timings("short"), probe, float(entry["load"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Damaged(f"The measurements in {state_directory() / NAME} are damaged.") from error
+        raise Damaged(f"The measurements in {cache_directory() / NAME} are damaged.") from error
 
 
 def _positive(values: Any) -> tuple[float, ...]:
@@ -163,7 +163,7 @@ def _positive(values: Any) -> tuple[float, ...]:
 
 def _read() -> Mapping[str, Any]:
     """Return the kept entries by key; Damaged if the file isn't what `_write` wrote."""
-    path = state_directory() / NAME
+    path = cache_directory() / NAME
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -181,12 +181,16 @@ def _read() -> Mapping[str, Any]:
 
 
 def _write(entries: Mapping[str, Any]) -> None:
-    path = make_state_directory() / NAME
+    path = cache_directory() / NAME
     temporary = path.with_name(f".{NAME}-{os.getpid()}")
     try:
-        with open(temporary, "w", encoding="utf-8", opener=only_owner) as file:
-            json.dump({"schema": SCHEMA, "hosts": entries}, file, indent=1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps({"schema": SCHEMA, "hosts": entries}, indent=1), encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise unusable(error) from error
+        with suppress(OSError):
+            temporary.unlink()
+        raise HostError(
+            f"Measurements cannot be kept in {path.parent}: {error.strerror}.",
+            "name another cache folder in XDG_CACHE_HOME.",
+        ) from error

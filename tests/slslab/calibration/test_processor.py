@@ -11,13 +11,13 @@ from tests.slslab.processor.fake_host import FakeHost
 from slslab.calibration.processor import calibrate_processor
 from slslab.cli.calibrate import calibrate
 from slslab.errors import RequestError
-from slslab.predict import measurement
+from slslab.processor import measurement
 from slslab.reports.terminal.calibration import processor_table
 
 
 @pytest.fixture(autouse=True)
 def _host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLSLAB_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(measurement, "run_workloads", FakeHost({"hash": 2.0, "short hash": 2.2}))
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from slslab.predict.anchors import PATH, Z80, AnchorError, Anchors, envelope, load_anchors
-from slslab.predict.kinds import KINDS
 from slslab.processor.workloads import SIZES
+from slslab_workers.trace.kinds import KINDS
 
 
 def edited(tmp_path: Path, *edits: tuple[str, str]) -> Anchors:

@@ -8,7 +8,6 @@ import pytest
 
 from slslab.errors import RequestError
 from slslab.predict.anchors import Form, load_anchors
-from slslab.predict.kinds import KINDS
 from slslab.predict.processor import (
     UNANCHORED,
     Factor,
@@ -18,6 +17,7 @@ from slslab.predict.processor import (
     anchor_residuals,
     make_processor,
 )
+from slslab_workers.trace.kinds import KINDS
 
 HOSTS = ("hash", "loop", "sort", "floats", "add", "add-new", "fft", "step", "resnet50")
 

@@ -10,18 +10,18 @@ import pytest
 from tests.slslab.processor.fake_host import VERSIONS, FakeHost
 
 from slslab.errors import HostError, RequestError
-from slslab.predict.kinds import KINDS
 from slslab.predict.processor import UNANCHORED
 from slslab.processor import kept, measurement
 from slslab.processor.kept import load_measurement, load_processor, make_key, measure_processor, probe, read_cpu
 from slslab.processor.workloads import SIZES
+from slslab_workers.trace.kinds import KINDS
 
 PYTHON = "/opt/function/python"
 
 
 @pytest.fixture(autouse=True)
 def _state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("SLSLAB_STATE", str(tmp_path / "state"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     _forget()
     yield
     _forget()
@@ -40,7 +40,7 @@ def host(monkeypatch: pytest.MonkeyPatch) -> FakeHost:
 
 
 def path() -> Path:
-    return Path(os.environ["SLSLAB_STATE"], kept.NAME)
+    return Path(os.environ["XDG_CACHE_HOME"], "slslab", kept.NAME)
 
 
 def test_nothing_kept_is_not_anchored_and_nothing_is_measured(host: FakeHost) -> None:
@@ -56,7 +56,6 @@ def test_what_was_measured_is_found_again(host: FakeHost) -> None:
     assert measured.form == "whole"
     assert "Python 3.11.9" in measured.name
     assert "torch 2.13.0" in measured.name
-    assert path().stat().st_mode & 0o077 == 0
     assert host.calls.count(("whole", "sort")) == 2
 
 

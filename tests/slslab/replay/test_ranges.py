@@ -6,12 +6,12 @@ from dataclasses import replace
 import pytest
 
 from slslab.predict.anchors import Z80
-from slslab.predict.kinds import KINDS
 from slslab.predict.processor import UNANCHORED, Factor, Processor
 from slslab.replay.accuracy import mean_errors
 from slslab.replay.profiles.profile import Figure, Profile, load_profile, with_speed
 from slslab.replay.ranges import PER_MEAN_ERROR, find_uncertainties, with_processor
 from slslab.replay.uncertainty import Uncertainty, ratio_range, read_uncertainty
+from slslab_workers.trace.kinds import KINDS
 
 # Compared with measurements, with a speed that is assumed.
 PROFILE = "aws-us-east-1-2026"

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from slslab.errors import HostError
-from slslab.predict.kinds import KINDS
 from slslab.predict.processor import UNANCHORED, Factor, Processor
 from slslab.runs import processor as module
 from slslab.runs.processor import ProcessorWatch, measure_first
 from slslab_workers.plan import Plan
+from slslab_workers.trace.kinds import KINDS
 
 PLAN = Plan("r", "allreduce", "lenet", "digits", batch_size=64, batches=2, memory_mb=640)
 FACTOR = Factor(2.0, {"anchors": 0.1, "year": 0.0, "host": 0.03})
