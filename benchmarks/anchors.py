@@ -1,17 +1,18 @@
 """Measure the reference machine's workloads again and write them into `emulator/slslab/predict/anchors.toml`.
 
-    python benchmarks/anchors.py --reference [--old-python PYTHON] [--minutes N]
+    python benchmarks/anchors.py --reference [--old-torch PYTHON] [--old-numpy PYTHON] [--minutes N]
     python benchmarks/anchors.py --interpreters PYTHON...
 
 `--reference` repeats each workload in rounds for N minutes (10) and keeps the least CPU seconds. It writes them, with
 the processor, the versions and the load average, into [reference] and [workloads]. Run it on an idle machine: above a
-load of 0.5 the figures stay marked as provisional. `--old-python` is an interpreter with torch 1.0.1 and NumPy 1.16, the
-versions of the only dense anchor; without it that workload keeps its figure. To make one:
+load of 0.5 the figures stay marked as provisional. Two anchors are known with old versions alone; without an
+interpreter that has them their workloads keep their figures. To make such interpreters:
 
-    python3.7 -m venv OLD && OLD/bin/pip install torch==1.0.1 numpy==1.16.6
+    python3.7 -m venv OLD_TORCH && OLD_TORCH/bin/pip install torch==1.0.1 numpy==1.16.6
+    python3.8 -m venv OLD_NUMPY && OLD_NUMPY/bin/pip install numpy==1.22.1
 
-`--interpreters` prints what the Python workloads take in several interpreters, in short and whole form: how much the
-build matters, and how well a short form stands for the whole one.
+`--interpreters` compares the Python workloads in other versions of Python with those in this one, writes the multiples,
+and prints how well short forms stand for whole ones.
 """
 
 import argparse
@@ -23,12 +24,12 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
 
-from slslab.predict.anchors import PATH, load_anchors
-from slslab.predict.kept import read_cpu
-from slslab.predict.measurement import NEEDS, read_versions, run_workloads
+from slslab.predict.anchors import PATH, load_anchors, minor_version
 from slslab.predict.processor import Timing
+from slslab.processor.kept import read_cpu
+from slslab.processor.measurement import NEEDS, read_versions, run_workloads
 
-OLD = "resnet50-2019"
+OLD = {"resnet50-2019": "resnet50", "fft-2022": "fft"}
 PYTHON = ("hash", "loop", "floats", "sort")
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "sha_ni", "asimd", "sve")
 IDLE = 0.5
@@ -40,21 +41,23 @@ def repeat(interpreter: str, names: tuple[str, ...], forms: tuple[str, ...], rou
     versions = read_versions(interpreter)
     usable = [name for name in names if versions[NEEDS.get(name, "python")]]
     for _ in range(rounds):
-        for form in forms:
-            for line in run_workloads(interpreter, usable, form, repeat=3, seconds=3.0, timeout_s=300):
-                found[line["name"], form] += line["cpu_s"]
+        for name in usable:
+            for form in forms:
+                for line in run_workloads(interpreter, [name], form, repeat=3, seconds=3.0, timeout_s=300):
+                    found[name, form] += line["cpu_s"]
 
 
-def measure_reference(old_python: str | None, minutes: float) -> None:
+def measure_reference(old: dict[str, str | None], minutes: float) -> None:
     """Measure all workloads and write them into the file of anchors."""
     found: Seconds = defaultdict(list)
     loads, until = [os.getloadavg()[0]], time.monotonic() + 60 * minutes
     while not found or time.monotonic() < until:
-        repeat(sys.executable, (*PYTHON, "add", "step", "resnet50"), ("short", "whole"), 1, found)
-        if old_python:
-            old: Seconds = defaultdict(list)
-            repeat(old_python, ("resnet50",), ("whole",), 1, old)
-            found[OLD, "whole"] += old["resnet50", "whole"]
+        repeat(sys.executable, (*PYTHON, "add", "add-new", "fft", "step", "resnet50"), ("short", "whole"), 1, found)
+        for name, interpreter in old.items():
+            if interpreter:
+                with_old: Seconds = defaultdict(list)
+                repeat(interpreter, (OLD[name],), ("whole",), 1, with_old)
+                found[name, "whole"] += with_old[OLD[name], "whole"]
         loads.append(os.getloadavg()[0])
         print(f"{datetime.now(UTC):%H:%M:%S} load {loads[-1]:.1f}", flush=True)
     text = PATH.read_text(encoding="utf-8")
@@ -99,7 +102,7 @@ def _describe(load: float) -> dict[str, str]:
 
 def _set(text: str, table: str, key: str, value: str) -> str:
     """Set a key of a table of TOML that has it already."""
-    pattern = rf"(?ms)^(\[{re.escape(table)}\]\n(?:(?!\[).*\n)*?{key} = )[^\n]*$"
+    pattern = rf"(?m)^(\[{re.escape(table)}\]\n(?:(?!\[).*\n)*?{key} = )[^\n]*$"
     text, count = re.subn(pattern, lambda match: match[1] + value, text, count=1)
     if not count:
         raise SystemExit(f"{PATH} has no {key} in [{table}]")
@@ -107,31 +110,38 @@ def _set(text: str, table: str, key: str, value: str) -> str:
 
 
 def compare_interpreters(interpreters: list[str]) -> None:
-    """Print each interpreter's CPU seconds, and its short form's ratio next to the whole one's, by workload."""
-    base: Seconds | None = None
-    for interpreter in interpreters:
+    """Print each interpreter's CPU seconds and what its short forms are off by; write the multiples of this one's."""
+    seconds: dict[str, dict[tuple[str, str], float]] = {}
+    for interpreter in (sys.executable, *interpreters):
         found: Seconds = defaultdict(list)
         repeat(interpreter, PYTHON, ("short", "whole"), 2, found)
-        least = {key: min(values) for key, values in found.items()}
-        base = base or {key: [value] for key, value in least.items()}
-        for name in PYTHON:
-            whole, short = (least[name, form] / base[name, form][0] for form in ("whole", "short"))
-            version = read_versions(interpreter)["python"]
-            print(
-                f"{version} {name}: {least[name, 'whole']:.3f} s, × {whole:.2f}; short ÷ whole {short / whole - 1:+.0%}"
-            )
+        seconds[minor_version(read_versions(interpreter)["python"])] = {key: min(all_) for key, all_ in found.items()}
+    first, *others = seconds
+    text = PATH.read_text(encoding="utf-8")
+    for name in PYTHON:
+        whole, short = (
+            {version: seconds[version][name, form] / seconds[first][name, form] for version in others}
+            for form in ("whole", "short")
+        )
+        for version in others:
+            error = short[version] / whole[version] - 1
+            print(f"{version} {name}: {whole[version]:.2f} × {first}'s; its short form is off by {error:+.0%}")
+        table = ", ".join(f'"{version}" = {multiple:.2f}' for version, multiple in whole.items())
+        text = _set(text, f"workloads.{name}", "python", f"{{ {table} }}")
+    PATH.write_text(text, encoding="utf-8")
 
 
 def main() -> None:
     """Read the arguments and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reference", action="store_true")
-    parser.add_argument("--old-python", metavar="PYTHON")
+    parser.add_argument("--old-torch", metavar="PYTHON")
+    parser.add_argument("--old-numpy", metavar="PYTHON")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--interpreters", nargs="+", metavar="PYTHON")
     given = parser.parse_args()
     if given.reference:
-        measure_reference(given.old_python, given.minutes)
+        measure_reference({"resnet50-2019": given.old_torch, "fft-2022": given.old_numpy}, given.minutes)
     elif given.interpreters:
         compare_interpreters(given.interpreters)
     else:

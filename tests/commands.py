@@ -4,6 +4,7 @@ import atexit
 import json
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import tempfile
@@ -56,7 +57,16 @@ class Done(NamedTuple):
 
 
 def slslab(*arguments: object, variables: Mapping[str, str] = NO_VARIABLES, directory: Path | None = None) -> Done:
-    """Run a command with environment variables of its own, in a directory."""
+    """Run a command with environment variables of its own, in a directory.
+
+    A run makes no solo profile, which takes longer than the run, unless it asks for one.
+    """
+    if (
+        arguments[0] == "run"
+        and "--record" not in arguments
+        and re.fullmatch(r"[a-z]+", " ".join(map(str, arguments[1:2])))
+    ):
+        arguments = (*arguments, "--record", "together")
     with (
         # Files, so that programs that the command runs may write to them, too.
         TemporaryFile("w+") as out,

@@ -1,6 +1,8 @@
 """What is installed: the version, and the extras of the package, as in `pip install 'slslab[train]'`."""
 
+import os
 from importlib.util import find_spec
+from pathlib import Path
 
 from slslab.errors import HostError
 
@@ -31,6 +33,11 @@ EXTRAS = {
     "mlflow": "mlflow",
     "tensorboard": "tensorboard",
 }
+
+
+def cache_directory() -> Path:
+    """Return where slslab keeps what it can make again: below $XDG_CACHE_HOME, by default ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "slslab")
 
 
 def installed(module: str) -> bool:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from slslab.host.state import state_directory
-from slslab.predict.anchors import load_anchors
-from slslab.predict.kept import NAME, load_measurement, measure_processor
-from slslab.predict.measurement import Progress
-from slslab.predict.processor import anchor_factors, anchor_residuals
+from slslab.installation import cache_directory
+from slslab.predict.anchors import load_anchors, minor_version
+from slslab.predict.processor import Host, anchor_residuals
+from slslab.processor.kept import NAME, load_measurement, measure_processor
+from slslab.processor.measurement import Progress, read_versions
 
 
 def calibrate_processor(progress: Progress) -> dict[str, Any]:
@@ -15,13 +15,15 @@ def calibrate_processor(progress: Progress) -> dict[str, Any]:
     measurement = load_measurement()
     assert measurement is not None
     anchors, timings = load_anchors(), measurement.timings
-    factors = anchor_factors(timings, anchors)
+    versions = read_versions()
+    host = Host(timings, minor_version(versions["python"]), minor_version(versions["torch"]), anchors)
+    factors = host.anchor_factors()
     residuals = anchor_residuals(factors, anchors)
     return {
         "schema": 1,
         "processor": processor.to_dict(),
         "kinds": {kind: described.title for kind, described in anchors.kinds.items()},
-        "path": str(state_directory() / NAME),
+        "path": str(cache_directory() / NAME),
         "load": measurement.load,
         "anchors": [
             {
@@ -29,6 +31,7 @@ def calibrate_processor(progress: Progress) -> dict[str, Any]:
                 "kind": anchors.anchors[name].kind,
                 "year": anchors.anchors[name].year,
                 "lambda_s": anchors.anchors[name].seconds["x86_64"],
+                # In the anchor's versions.
                 "host_s": anchors.anchors[name].seconds["x86_64"] / factor,
                 "measured": all(workload == name for workload in anchors.anchors[name].hosts),
                 "factor": factor,

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from slslab.cli.options import directory_option, on_option
+from slslab.cli.options import directory_option, on_option, platform_option
 from slslab.cli.replay_setup import replayable
-from slslab.cli.reproduction import alone_error, prices_option, profile_option
+from slslab.cli.reproduction import alone_error, prices_option
 from slslab.cli.terminal import Bar, json_option, print_document
 from slslab.errors import RequestError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--epochs", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Epochs of the job.")
-@profile_option
+@platform_option
 @prices_option
 @directory_option("--recordings", "The atlas's own recordings (by default the project's).")
 @click.option("--record", is_flag=True, help="First make the runs that --recordings DIR does not have.")

@@ -6,6 +6,7 @@ import click
 
 from slslab.cli.terminal import Bar, complete_run, json_option, print_document
 from slslab.errors import RequestError
+from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.reports.terminal.calibration import calibration, processor_table
 
 
@@ -29,7 +30,7 @@ from slslab.reports.terminal.calibration import calibration, processor_table
 @click.option("--function", metavar="NAME", help="The function of the run whose log it is, if it has several.")
 @click.option(
     "--profile",
-    default="aws-us-east-1",
+    default=DEFAULT_PROFILE,
     show_default=True,
     help="The profile that the REPORT lines change, by name, or a TOML file.",
 )

@@ -12,8 +12,6 @@ from slslab.errors import RequestError
 from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.sweeps.sweep import LOCAL, check_place
 
-PLATFORM = "aws-us-east-1"
-
 memory_option = click.option("--memory", metavar="LIST", help="Memory sizes of the training functions, MB: 512,1024.")
 
 ACCOUNT_HELP = (
@@ -71,6 +69,14 @@ def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
+platform_option = click.option(
+    "--profile",
+    default=DEFAULT_PROFILE,
+    show_default=True,
+    metavar="PROFILE",
+    help="The platform: a name or a TOML file.",
+)
+
 # What a run is played on and priced by: options that replay and every question have.
 platform_options = with_options(
     click.option("--arch", type=click.Choice(["x86_64", "arm64"]), help="Functions on these processors."),
@@ -80,13 +86,7 @@ platform_options = with_options(
         metavar="PROFILE",
         help="Take stores, queues and transitions from this profile; this-host is fitted to the run itself.",
     ),
-    click.option(
-        "--profile",
-        default=DEFAULT_PROFILE,
-        show_default=True,
-        metavar="PROFILE",
-        help="The platform: a name or a TOML file.",
-    ),
+    platform_option,
     json_option,
 )
 

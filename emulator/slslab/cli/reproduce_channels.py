@@ -4,9 +4,10 @@ from pathlib import Path
 
 import click
 
-from slslab.cli.options import PLATFORM, directory_option
+from slslab.cli.options import directory_option
 from slslab.cli.replay_setup import replayable
 from slslab.cli.reproduction import (
+    PUBLISHED,
     REPLAYED,
     check_recordings,
     finish,
@@ -32,7 +33,7 @@ from slslab.cli.terminal import Bar
         default="lambdaml-2021",
         show_default=True,
         metavar="PROFILE",
-        help=f"The platform of the model, such as {PLATFORM}, or a TOML file.",
+        help=f"The platform of the model, such as {PUBLISHED}, or a TOML file.",
     ),
     prices_option,
     directory_option("--recordings", "replayed: read the runs here (by default the project's own)."),

@@ -6,22 +6,24 @@ from typing import Any
 
 import click
 
-from slslab.cli.options import PLATFORM, directory_option, with_options
+from slslab.cli.options import directory_option, with_options
 from slslab.cli.terminal import json_option, print_document
 from slslab.errors import RequestError
 from slslab.reproductions import MODELS
 
 REPLAYED = "replayed"
+# The profile that published tables are fitted on, and the price book. Only their names are the same.
+PUBLISHED = BOOK = "aws-us-east-1"
 FIDELITIES = ("sampled", "full", REPLAYED)
 
 models_option = click.option(
     "--model", "models", multiple=True, type=click.Choice(MODELS), help="Only this model (by default both)."
 )
 profile_option = click.option(
-    "--profile", default=PLATFORM, show_default=True, metavar="PROFILE", help="The platform of the model."
+    "--profile", default=PUBLISHED, show_default=True, metavar="PROFILE", help="The platform of the model."
 )
 prices_option = click.option(
-    "--prices", default=PLATFORM, show_default=True, metavar="BOOK", help="Prices of the whole bill."
+    "--prices", default=BOOK, show_default=True, metavar="BOOK", help="Prices of the whole bill."
 )
 recordings_option = directory_option("--recordings", "Read Table 2's runs here (by default the project's own).")
 replayed_out_option = directory_option("--out", "Where the tables go (by default reproduce-NAME-replayed beside runs).")

@@ -52,7 +52,12 @@ class RunGroup(click.Group):
             options = {option.name: values.pop(option.name.replace("-", "_")) for option in architecture.options}
             chosen = {name: value for name, value in options.items() if value is not None}
             out, book, json_ = values.pop("out"), values.pop("prices"), values.pop("json_")
-            _run(lambda bar: run_plan(cmd_name, values, chosen, out=out, book=book, progress=bar), json_)
+            reuse = values["record"] is None
+            if reuse:
+                # A cluster's nodes and compose's containers aren't this host's processes; faults keep replay away.
+                own = values["environment"] != "ray" and values["stack"] == "embedded" and not values["faults"]
+                values["record"] = "alone" if own else "together"
+            _run(lambda bar: run_plan(cmd_name, values, chosen, out=out, book=book, progress=bar, reuse=reuse), json_)
 
         return click.Command(
             cmd_name,
@@ -136,11 +141,12 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
             "--evaluation/--no-evaluation",
             help="Test accuracy after each epoch, by the driver, outside of time and bill.",
         ),
-        option(
-            "--record",
-            click.Choice(CHOICES["record"]),
-            help="Whose CPU seconds replay takes: the run's own, whose workers run together and slow each other down, "
-            "or those of a few steps that one worker does alone before the run (docs/replay.md).",
+        click.Option(
+            ["--record"],
+            type=click.Choice(CHOICES["record"]),
+            help="Whose CPU seconds replay takes: those of a solo profile (alone), in which one worker does a few "
+            "steps before the run, or the run's own (together), whose workers slow each other down (docs/replay.md). "
+            "By default a solo profile that is kept for the next run of the same work; `--record alone` measures anew.",
         ),
         option("--until-accuracy", float, help="Stop after the epoch whose test accuracy reaches this, 0..1."),
         option(
@@ -215,8 +221,11 @@ def _output_options(prices: str | None) -> list[click.Parameter]:
 
 def _run(start: "Callable[[Bar], EndedDocument]", json_: bool) -> None:
     from slslab.reports.terminal import run as tables
+    from slslab.runs.processor import measure_first
 
     with Bar() as bar:
+        if not json_ and bar.on_terminal:
+            measure_first(bar)
         document = start(bar)
     print_document(document, lambda: tables.summary(document), json_)
     if trouble := document["report"]["error"]:

@@ -65,6 +65,8 @@ class Bar:
         "load": "loading images",
         "upload": "uploading data",
         "deploy": "deploying functions",
+        "processor": "measuring the processor",
+        "probe": "probing the processor",
         "alone": "measuring steps alone",
         "train": "training (worker steps)",
         "evaluate": "evaluating epochs",
@@ -90,6 +92,11 @@ class Bar:
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
+
+    @property
+    def on_terminal(self) -> bool:
+        """Whether somebody watches: stderr is a terminal."""
+        return self._console.is_terminal
 
     def report(self, stage: str, done: int, total: int) -> None:
         """Show that `done` of `total` of a stage are done."""

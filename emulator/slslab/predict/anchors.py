@@ -6,15 +6,14 @@ from datetime import date
 from functools import cache
 from pathlib import Path
 from statistics import NormalDist
-from typing import Annotated, Literal, get_args
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from slslab.errors import RequestError
 from slslab.toml_files import check_schema, read_toml, validate
+from slslab_workers.trace.kinds import KINDS, Kind
 
-Kind = Literal["dense", "streaming", "objects", "interpreter"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
 Architecture = Literal["x86_64", "arm64"]
 Form = Literal["whole", "short"]
 PATH = Path(__file__).with_name("anchors.toml")
@@ -23,7 +22,7 @@ SCHEMA = 1
 Z80 = NormalDist().inv_cdf(0.9)
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Deviation = Annotated[float, Field(ge=0, le=2, allow_inf_nan=False)]
+Deviation = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -52,21 +51,25 @@ class Reference(_Entry):
 class Workload(_Entry):
     """CPU seconds of one reference workload on the reference machine: the least of several repetitions.
 
-    `spread` is the standard deviation of the repetitions' logarithms.
+    `spread` is the standard deviation of the repetitions' logarithms. `python` holds the seconds in other versions of
+    the interpreter as multiples of those in the reference's.
     """
 
     description: Text
     whole_s: Positive
     short_s: Positive | None = None
     spread: Deviation
-    versions: str = ""
+    python: Mapping[str, Positive] = {}
 
-    def seconds(self, form: Form) -> float:
-        """Return the seconds of one form; AnchorError if the workload has no short form."""
+    def seconds(self, form: Form, python: str = "") -> float:
+        """Return the seconds of one form in a version of Python, such as 3.12; in the reference's if it isn't known.
+
+        AnchorError if the workload has no short form.
+        """
         seconds = self.whole_s if form == "whole" else self.short_s
         if seconds is None:
             raise AnchorError("A workload has no short form.", "measure it whole.")
-        return seconds
+        return seconds * self.python.get(python, 1.0)
 
 
 class KindOfWork(_Entry):
@@ -105,11 +108,16 @@ class Anchor(_Entry):
 
 
 class HostDeviations(_Entry):
-    """What is added to a host's own deviation if it wasn't measured like the reference machine."""
+    """What is added to a host's own deviation: always at least `least`, and more for each difference to the reference.
+
+    `short` is for short forms, `python` for another version of Python that `workloads` know, `unknown_python` for one
+    that they don't, `torch` for another version of PyTorch.
+    """
 
     least: Deviation
     short: Deviation
     python: Deviation
+    unknown_python: Deviation
     torch: Deviation
     reason: Text
 
@@ -146,6 +154,11 @@ class Anchors(_Entry):
         if missing := set(KINDS) - {anchor.kind for anchor in self.usable().values()}:
             raise ValueError(f"no anchor is of the kind {', '.join(sorted(missing))}")
         return self
+
+    @property
+    def python(self) -> str:
+        """The reference's version of Python, such as 3.11."""
+        return minor_version(self.reference.python)
 
     def usable(self) -> Mapping[str, Anchor]:
         """Return the anchors that give a factor."""
@@ -189,6 +202,11 @@ def envelope(values: list[float]) -> tuple[float, float]:
     """Return the middle of these values on a logarithmic scale, and the deviation with which 80 % hold them all."""
     low, high = math.log(min(values)), math.log(max(values))
     return math.exp((low + high) / 2), (high - low) / 2 / Z80
+
+
+def minor_version(version: str) -> str:
+    """Return 3.11 for 3.11.7."""
+    return ".".join(version.split(".")[:2])
 
 
 @cache

@@ -7,11 +7,25 @@ all systems, so a comparison must draw it once for both sides.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
+from pydantic import TypeAdapter, ValidationError
+
 from slslab.errors import RequestError
-from slslab.predict.anchors import KINDS, Z80, Anchors, Architecture, Form, Kind, envelope, load_anchors
+from slslab.predict.anchors import (
+    Z80,
+    Anchors,
+    Architecture,
+    Deviation,
+    Form,
+    Positive,
+    envelope,
+    load_anchors,
+    minor_version,
+)
+from slslab_workers.trace.kinds import KINDS, Kind
 
 NOT_ANCHORED: Literal["not anchored"] = "not anchored"
 # Sources of uncertainty. Those that all hosts share come first.
@@ -28,8 +42,8 @@ class Factor:
     `deviations` are standard deviations of its logarithm, by source; the sources are independent.
     """
 
-    value: float
-    deviations: Mapping[Source, float] = field(default_factory=dict)
+    value: Positive
+    deviations: Mapping[Source, Deviation] = field(default_factory=dict)
 
     @property
     def deviation(self) -> float:
@@ -73,6 +87,54 @@ class Timing:
 
 
 @dataclass(frozen=True)
+class Host:
+    """What was measured on a host, with the versions of Python and PyTorch (3.11, 2.13) that measured it.
+
+    `checks` are other timings of the same workloads, such as short forms next to whole ones.
+    """
+
+    timings: Mapping[str, Timing]
+    python: str
+    torch: str
+    anchors: Anchors
+    checks: Mapping[str, Timing] = field(default_factory=dict)
+
+    def ratios(self, workloads: Sequence[str]) -> list[float]:
+        """Return the reference machine's seconds in this Python ÷ this host's, for workloads that were measured."""
+        return self._compare(workloads, self.timings)
+
+    def _compare(self, workloads: Sequence[str], timings: Mapping[str, Timing]) -> list[float]:
+        return [
+            self.anchors.workloads[workload].seconds(timing.form, self.python) / timing.least
+            for workload in workloads
+            if (timing := timings.get(workload))
+        ]
+
+    def disagreement(self, workloads: Sequence[str]) -> float:
+        """Return the deviation that holds what each of these workloads and their checks say of this host's speed."""
+        ratios = self.ratios(workloads)
+        middle, _ = envelope(ratios)
+        return max(abs(math.log(ratio / middle)) for ratio in ratios + self._compare(workloads, self.checks)) / Z80
+
+    def anchor_factors(self) -> dict[str, float]:
+        """Return the factor that each anchor gives on its own; anchors that weren't measured are left out."""
+        return {
+            name: envelope(ratios)[0] * self.anchors.constant(name)
+            for name, anchor in self.anchors.usable().items()
+            if (ratios := self.ratios(anchor.hosts))
+        }
+
+    def version_deviation(self, kind: Kind) -> float:
+        """Return what another version than the reference machine's adds to the deviation of a kind."""
+        if kind == "dense":
+            return 0.0 if self.torch in ("", minor_version(self.anchors.reference.torch)) else self.anchors.host.torch
+        if kind == "streaming" or self.python in ("", self.anchors.python):
+            return 0.0
+        known = all(self.python in self.anchors.workloads[name].python for name in ("hash", "sort"))
+        return self.anchors.host.python if known else self.anchors.host.unknown_python
+
+
+@dataclass(frozen=True)
 class Processor:
     """A host's factors by kind of work, and the one for work of an unknown kind.
 
@@ -87,7 +149,7 @@ class Processor:
     version: str
     factors: Mapping[Kind, Factor]
     unknown: Factor
-    arm64: Mapping[str, tuple[float, float]]
+    arm64: Mapping[str, tuple[Positive, Deviation]]
     anchors: Mapping[str, int]
     missing: str
 
@@ -106,83 +168,69 @@ class Processor:
             return factor
         return factor.scaled(*self.arm64[kind if kind in self.factors else UNKNOWN])
 
+    def drifted(self, before: Mapping[str, float], after: Mapping[str, float]) -> "Processor":
+        """Return the processor as it was between two probes, each of CPU seconds then ÷ when it was measured, by kind.
+
+        Half of what the probes differ by is one standard deviation of the host's.
+        """
+        factors = dict(self.factors)
+        for kind in KINDS:
+            if kind in before and kind in after:
+                middle = math.sqrt(before[kind] * after[kind])
+                half = abs(math.log(after[kind] / before[kind])) / 2
+                deviations = {**factors[kind].deviations, "host": math.hypot(factors[kind].deviations["host"], half)}
+                factors[kind] = Factor(factors[kind].value / middle, deviations)
+        return replace(self, factors=factors)
+
     def to_dict(self) -> dict[str, Any]:
-        """Return a document of JSON types, which `from_dict` reads."""
-        return {
-            "name": self.name,
-            "form": self.form,
-            "measured": self.measured,
-            "version": self.version,
-            "factors": {kind: _factor_document(factor) for kind, factor in self.factors.items()},
-            "unknown": _factor_document(self.unknown),
-            "arm64": {kind: list(ratio) for kind, ratio in self.arm64.items()},
-            "anchors": dict(self.anchors),
-            "missing": self.missing,
-        }
+        """Return a document of JSON types, which `from_dict` reads; factors have their `low` and `high`, too."""
+        document: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
+        for kind, factor in self.factors.items():
+            document["factors"][kind] |= {"low": factor.low, "high": factor.high}
+        document["unknown"] |= {"low": self.unknown.low, "high": self.unknown.high}
+        return document
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "Processor":
         """Return the processor that a document describes; RequestError if it describes none."""
-        try:
-            factors = {kind: _read_factor(document["factors"][kind]) for kind in KINDS}
-            texts = [str(document[name]) for name in ("name", "measured", "version", "missing")]
-            if document["form"] not in ("whole", "short", NOT_ANCHORED):
-                raise ValueError
-            arm64 = {kind: _read_ratio(document["arm64"][kind]) for kind in (*KINDS, UNKNOWN)}
-            anchors = {str(name): int(year) for name, year in document["anchors"].items()}
-            unknown = _read_factor(document["unknown"])
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise RequestError(
-                "The description of a processor is damaged.", "measure it again: slslab calibrate --processor"
-            ) from error
-        name, measured, version, missing = texts
-        return cls(name, document["form"], measured, version, factors, unknown, arm64, anchors, missing)
+        with suppress(ValidationError):
+            processor = _ADAPTER.validate_python(document)
+            if set(KINDS) <= set(processor.factors) and {*KINDS, UNKNOWN} <= set(processor.arm64):
+                return processor
+        raise RequestError(
+            "The description of a processor is damaged.", "measure it again: slslab calibrate --processor"
+        )
 
 
-def _factor_document(factor: Factor) -> dict[str, Any]:
-    return {"value": factor.value, "low": factor.low, "high": factor.high, "deviations": dict(factor.deviations)}
-
-
-def _read_factor(document: Mapping[str, Any]) -> Factor:
-    value = float(document["value"])
-    deviations = {source: float(document["deviations"][source]) for source in SOURCES}
-    if not (0 < value < math.inf and all(0 <= deviation < math.inf for deviation in deviations.values())):
-        raise ValueError
-    return Factor(value, deviations)
-
-
-def _read_ratio(pair: Sequence[Any]) -> tuple[float, float]:
-    ratio, deviation = map(float, pair)
-    if not (0 < ratio < math.inf and 0 <= deviation < math.inf):
-        raise ValueError
-    return ratio, deviation
+_ADAPTER = TypeAdapter(Processor)
 
 
 def make_processor(
     timings: Mapping[str, Timing],
     name: str,
     measured: str,
-    same_python: bool = True,
-    same_torch: bool = True,
+    python: str = "",
+    torch: str = "",
     anchors: Anchors | None = None,
+    checks: Mapping[str, Timing] | None = None,
 ) -> Processor:
     """Return the processor of a host on which these workloads were measured.
 
-    `same_python` and `same_torch` tell whether the interpreter's minor version is the anchors', and torch's the
-    reference machine's. A kind of work that none of the workloads measures gets the factor for unknown work.
+    `python` and `torch` are the interpreter's versions; where they are left out they count as the reference machine's.
+    `checks` are other timings of the same workloads: where they disagree, the host's own range widens.
+    A kind of work that none of the workloads measures gets the factor for unknown work.
     """
     anchors = anchors or load_anchors()
-    found: dict[Kind, Factor] = {}
-    for kind in KINDS:
-        same, extra = (same_torch, anchors.host.torch) if kind == "dense" else (same_python, anchors.host.python)
-        if factor := _fit(kind, timings, 0.0 if same or kind == "streaming" else extra, anchors):
-            found[kind] = factor
+    host = Host(timings, minor_version(python), minor_version(torch), anchors, checks or {})
+    found = {kind: factor for kind in KINDS if (factor := _fit(kind, host))}
     if not found:
         return UNANCHORED
-    values = anchor_factors(timings, anchors)
+    values = host.anchor_factors()
     middle, half = envelope(list(values.values()))
     own = max(factor.deviations["host"] for factor in found.values())
-    unknown = Factor(middle, {"anchors": half, "year": 0.0, "host": own})
+    # One anchor has no distance to others, and unknown work is no better known than that of any kind.
+    shared = max(math.hypot(*(factor.deviations[source] for source in SHARED)) for factor in found.values())
+    unknown = Factor(middle, {"anchors": max(half, shared), "year": 0.0, "host": own})
     absent = [kind for kind in KINDS if kind not in found]
     missing = f"{anchors.missing} {' and '.join(absent).capitalize()} work was not measured here."
     return Processor(
@@ -196,15 +244,6 @@ def make_processor(
         {anchor: anchors.anchors[anchor].year for anchor in values},
         missing if absent else anchors.missing,
     )
-
-
-def anchor_factors(timings: Mapping[str, Timing], anchors: Anchors) -> dict[str, float]:
-    """Return the factor that each anchor gives for itself; anchors that were not measured here are left out."""
-    factors = {}
-    for name, anchor in anchors.usable().items():
-        if ratios := _host_ratios(anchor.hosts, timings, anchors):
-            factors[name] = envelope(ratios)[0] * anchors.constant(name)
-    return factors
 
 
 def anchor_residuals(factors: Mapping[str, float], anchors: Anchors) -> dict[str, tuple[float, list[str]]]:
@@ -223,31 +262,25 @@ def anchor_residuals(factors: Mapping[str, float], anchors: Anchors) -> dict[str
     return residuals
 
 
-def _fit(kind: Kind, timings: Mapping[str, Timing], extra: float, anchors: Anchors) -> Factor | None:
-    """Return the factor of a kind; None if no workload of its anchors was measured here."""
-    factors = anchor_factors(timings, anchors)
+def _fit(kind: Kind, host: Host) -> Factor | None:
+    """Return the factor of a kind; None if no workload of its anchors was measured on the host."""
+    anchors, timings, factors = host.anchors, host.timings, host.anchor_factors()
     names = [name for name in factors if anchors.anchors[name].kind == kind]
     if not names:
         return None
     workloads = sorted({workload for name in names for workload in anchors.anchors[name].hosts} & set(timings))
-    _, disagreement = envelope(_host_ratios(workloads, timings, anchors))
-    spread = max(timings[workload].spread for workload in workloads)
-    short = anchors.host.short if any(timings[workload].form == "short" for workload in workloads) else 0.0
     deviations: dict[Source, float] = {
         "anchors": anchors.deviation(kind),
         "year": anchors.kinds[kind].year_deviation,
-        "host": math.hypot(anchors.host.least, disagreement, spread, short, extra),
+        "host": math.hypot(
+            anchors.host.least,
+            host.disagreement(workloads),
+            max(timings[workload].spread for workload in workloads),
+            anchors.host.short if any(timings[workload].form == "short" for workload in workloads) else 0.0,
+            host.version_deviation(kind),
+        ),
     }
     return Factor(envelope([factors[name] for name in names])[0], deviations)
-
-
-def _host_ratios(workloads: Sequence[str], timings: Mapping[str, Timing], anchors: Anchors) -> list[float]:
-    """Return the reference machine's seconds ÷ this host's, for those workloads that were measured."""
-    return [
-        anchors.workloads[workload].seconds(timings[workload].form) / timings[workload].least
-        for workload in workloads
-        if workload in timings
-    ]
 
 
 def _arm64(anchors: Anchors) -> dict[str, tuple[float, float]]:

@@ -10,12 +10,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from slslab.billing.bill import Bill
-from slslab.predict.kinds import KINDS, Kind
 from slslab.predict.processor import SHARED, UNANCHORED, Processor
 from slslab.replay.accuracy import mean_errors
 from slslab.replay.outcome import Outcome
 from slslab.replay.profiles.profile import Figure, Profile
 from slslab.replay.uncertainty import HOST, ON_LAMBDA, PROFILE, REPLAY, Uncertainty
+from slslab_workers.trace.kinds import KINDS, Kind
 
 # Standard deviation ÷ mean absolute error of a normal distribution.
 PER_MEAN_ERROR = math.sqrt(math.pi / 2)

@@ -8,16 +8,21 @@ directory. How gradients are combined, of which one worker has only its own, is 
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+from slslab.errors import HostError
 from slslab.host.pressure import Pressure
 from slslab.host.probe import Probe, probe, slowdown
+from slslab.processor.kept import make_key
 from slslab.replay.programs.alone import ANY, Sample, samples, suffix, summarise
 from slslab.replay.programs.recording import Recording
+from slslab.runs.processor import ProcessorWatch
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import System
+from slslab.sweeps.results import Results
 from slslab.trace.document import Alone, NotAlone
 from slslab.trace.log import LOG, TraceWriter, instances, invocations, load
 from slslab_workers.architecture import Architecture, Progress, RunFailed
@@ -25,10 +30,48 @@ from slslab_workers.driver.sums import combine_alone, sums_function
 from slslab_workers.plan import Plan
 
 FOLDER = "alone"
+# What one worker's few steps don't depend on.
+ELSE = ("run", "seed", "epochs", "until_accuracy", "early_stopping", "evaluation", "faults", "prices", "timeout")
 # One environment differs from another by more than its steps do from each other.
 ENVIRONMENTS = 3
 # Above these a measurement is not quiet (docs/replay.md says how they were found).
 SLOWDOWN, STALLED, DELAYED = 1.1, 0.1, 0.05
+
+
+SoloProfile = tuple[Alone | NotAlone, dict[str, Any] | None]
+
+
+def find(
+    plan: Plan,
+    architecture: Architecture,
+    find_system: Callable[[Plan, Architecture], System],
+    directory: Path,
+    progress: Progress,
+    *,
+    reuse: bool,
+) -> SoloProfile:
+    """Return what steps of each kind take alone, and the processor that they took it on.
+
+    With `reuse`, that is what an earlier run of the same work measured on this processor. Only quiet measurements are
+    kept. HostError or RequestError if the stack does not start.
+    """
+    packages = {"slslab_workers", type(architecture).__module__.partition(".")[0]}
+    results = Results(find, (_work(plan), make_key()), sorted(packages - {"slslab_workers"}))
+    kept: SoloProfile | None = results.read([FOLDER]).get(0) if reuse else None
+    if kept is not None:
+        return kept
+    watch = ProcessorWatch(plan, progress)
+    measured = measure(plan, architecture, find_system, directory, progress), watch.end()
+    if measured[0]["status"] == "measured" and measured[0]["quiet"]:
+        with suppress(HostError):  # the next run measures it again
+            results.keep(FOLDER, ({**measured[0], "kept": True}, measured[1]), measured[0]["seconds"])
+    return measured
+
+
+def _work(plan: Plan) -> str:
+    """Return what a plan's solo profile depends on."""
+    document = plan.to_document()
+    return repr(sorted((name, repr(value)) for name, value in document.items() if name not in ELSE))
 
 
 def measure(

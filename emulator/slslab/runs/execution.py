@@ -20,6 +20,7 @@ from slslab.runs import alone
 from slslab.runs.admission import admit
 from slslab.runs.embedded import EmbeddedSystem
 from slslab.runs.planning import architectures, find_book, load_plan, make_plan, refused_plans, settle
+from slslab.runs.processor import ProcessorWatch
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import System
 from slslab.trace.directory import DOCUMENT, RunDirectory, root
@@ -42,14 +43,18 @@ def run_plan(
     book: str,
     progress: Progress,
     named: Mapping[str, str] = THIS_HOST,
+    reuse: bool = False,
 ) -> EndedDocument:
     """Run an architecture, as `slslab run ARCH` does, and return the run's document, of status `failed` if it failed.
 
-    `named` has the name and processor of a host that is not the command's own. RequestError or HostError if it cannot
+    `named` has the name and processor of a host that is not the command's own; with `reuse`, a solo profile of the same
+    work is used again. RequestError or HostError if it cannot
     begin.
     """
     with refused_plans():
-        return _start(make_plan(architectures()[name], {**values, "prices": book}, options), out, progress, named)
+        return _start(
+            make_plan(architectures()[name], {**values, "prices": book}, options), out, progress, named, reuse
+        )
 
 
 def run_again(path: Path, *, out: Path | None, book: str | None, progress: Progress) -> EndedDocument:
@@ -59,13 +64,15 @@ def run_again(path: Path, *, out: Path | None, book: str | None, progress: Progr
         return _start(plan if book is None else replace(plan, prices=find_book(book)), out, progress)
 
 
-def _start(plan: Plan, out: Path | None, progress: Progress, named: Mapping[str, str] = THIS_HOST) -> EndedDocument:
+def _start(
+    plan: Plan, out: Path | None, progress: Progress, named: Mapping[str, str] = THIS_HOST, reuse: bool = False
+) -> EndedDocument:
     architecture, prices = architectures()[plan.architecture], load_book(plan.prices)
     check_hosts(architecture.requirements(plan), prices)
     system = find_system(plan, architecture)
     admit(plan, architecture, system.budgets_mb)
     directory = RunDirectory.create(out if out is not None else root() / plan.run)
-    return execute(settle(plan, system.automatic), architecture, directory, progress, prices, system, named)
+    return execute(settle(plan, system.automatic), architecture, directory, progress, prices, system, named, reuse)
 
 
 def check_hosts(requirements: Requirements, book: Book) -> None:
@@ -97,15 +104,18 @@ def execute(
     book: Book,
     system: System,
     named: Mapping[str, str] = THIS_HOST,
+    reuse: bool = False,
 ) -> EndedDocument:
     """Run the plan to its end and return the run's document (status `done`, `failed` or `interrupted`)."""
     lock = directory.lock()
     began = False
     try:
         directory.write_plan(plan.to_document())
-        before = None
+        before, watch = None, None
         if plan.record == "alone":
-            before = alone.measure(plan, architecture, find_system, directory.path, progress)
+            before, processor = alone.find(plan, architecture, find_system, directory.path, progress, reuse=reuse)
+        else:
+            watch = ProcessorWatch(plan, progress)
         started = time.monotonic()
         outcome: Outcome | None = None
         failure: RunFailed | None = None
@@ -123,10 +133,12 @@ def execute(
                     failure = RunFailed("Interrupted", "The run was interrupted; its trace up to then is kept.")
                 host |= running.finish()
         seconds = time.monotonic() - started
+        if watch is not None:
+            processor = watch.end()
         records = [record.as_document() for record in recorder.records]
         directory.write_invocations(records)
         trace, launched = load(directory.path), instances(directory.path)
-        made = make_document(plan, trace, records, launched, host, outcome, failure, seconds, book, before)
+        made = make_document(plan, trace, records, launched, host, outcome, failure, seconds, book, before, processor)
         directory.write("bill.json", bill_document(made["lambda"], made["cost"]))
         figures: Mapping[str, Any] = made
         directory.write("metrics.json", {key: figures[key] for key in METRICS})

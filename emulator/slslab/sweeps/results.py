@@ -12,6 +12,7 @@ from platform import python_version
 from typing import Any
 
 from slslab.errors import HostError
+from slslab.installation import cache_directory
 
 # s; what is computed in less is computed in less than its file is written, found and read.
 LEAST_S = 0.002
@@ -70,7 +71,7 @@ class Results:
 
 def folder() -> Path:
     """Return where results are kept; who removes it loses time and nothing else."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "slslab", "sweeps")
+    return cache_directory() / "sweeps"
 
 
 @cache

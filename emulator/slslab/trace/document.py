@@ -321,7 +321,7 @@ class AloneKind(TypedDict):
 
 
 class Alone(TypedDict):
-    """CPU seconds measured alone before the run, in so many wall seconds.
+    """CPU seconds measured alone before the run, in so many wall seconds, or `kept` from before another run.
 
     `quiet` tells whether strangers left the host alone meanwhile: `probe_ratio` is how many times longer than
     undisturbed the same work took, `stalled_share` the share of the time in which anything waited for processors,
@@ -329,6 +329,7 @@ class Alone(TypedDict):
     """
 
     status: Literal["measured"]
+    kept: NotRequired[bool]
     seconds: float
     quiet: bool
     probe_ratio: float

@@ -21,9 +21,8 @@ MORE = {"mlless": ("--queue", "embedded"), "spirt": ("--queue", "embedded", "--l
 
 def run(directory: Path, *arguments: object) -> dict[str, Any]:
     with commands.forked_environments():
-        done = commands.slslab(
-            "run", *arguments, "--json", "--out", directory, variables={"CUDA_VISIBLE_DEVICES": ""}
-        )  # fmt: skip
+        variables = {"CUDA_VISIBLE_DEVICES": "", "XDG_CACHE_HOME": str(directory.parent / "cache")}
+        done = commands.slslab("run", *arguments, "--json", "--out", directory, variables=variables)
     return dict(done.document)
 
 

@@ -13,6 +13,7 @@ from tests import commands
 from slslab.calibration import calibrate, host
 from slslab.calibration.host import Exercise
 from slslab.errors import counted
+from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import load_profile
 from slslab.trace import log as trace
 
@@ -66,7 +67,7 @@ def test_a_profile_is_fitted_to_report_lines(slslab: Slslab, run: Path, tmp_path
     assert found["duration_ms"]["after"] == pytest.approx(found["duration_ms"]["real"], rel=0.01)
     assert [figure["entry"] for figure in found["figures"]] == ["compute.speed", "functions.init_wait_ms"]
     profile = load_profile(out)
-    assert profile.name == "aws-us-east-1-calibrated"
+    assert profile.name == f"{DEFAULT_PROFILE}-calibrated"
     assert profile.compute.speed.value == found["figures"][0]["value"]
     assert profile.compute.speed.source.startswith("REPORT lines of reports.json, ")
     memory = sorted(record["max_memory_mb"] for record in records)
@@ -77,7 +78,7 @@ def test_a_profile_is_fitted_to_report_lines(slslab: Slslab, run: Path, tmp_path
         f"{counted(len(records), 'REPORT line')}, 0 of them of failed invocations; 1 more could not be read."
         in table.out
     )
-    assert table.out.rstrip().endswith("The profile aws-us-east-1-calibrated is in aws-calibrated.toml.")
+    assert table.out.rstrip().endswith(f"The profile {DEFAULT_PROFILE}-calibrated is in aws-calibrated.toml.")
     again = slslab("calibrate", "--cloudwatch", str(log), "--run", str(run))
     assert again == (2, "", "Error: aws-calibrated.toml exists already.\nHint: choose another --out, or remove it.\n")
 

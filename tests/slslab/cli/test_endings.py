@@ -134,7 +134,21 @@ def test_no_ending_leaves_anything_but_the_trace(
 ) -> None:
     """Instances end so in tests/slslab/ec2/test_processes.py, too."""
     out = tmp_path / "run"
-    plan = ("run", architecture, "--workers", "2", "--epochs", "60", "--batches", "1", "--out", str(out), "--json")
+    plan = (
+        "run",
+        architecture,
+        "--workers",
+        "2",
+        "--epochs",
+        "60",
+        "--record",
+        "together",
+        "--batches",
+        "1",
+        "--out",
+        str(out),
+        "--json",
+    )
     with begun(tmp_path, out, *plan, own_template=True) as command:
         sockets = object_store_sockets(command.pid)
         assert sockets
@@ -197,7 +211,7 @@ def test_a_server_that_dies_ends_the_run_at_once(tmp_path: Path, named: str, par
     if named in ("memcached", "redis-server") and find_server(named) is None:
         pytest.skip(f"{named} is not installed (apt-get install {named})")
     out = tmp_path / "run"
-    plan = ("run", *which, "--workers", "2", "--epochs", "60", "--out", str(out), "--json")
+    plan = ("run", *which, "--workers", "2", "--epochs", "60", "--record", "together", "--out", str(out), "--json")
     with begun(tmp_path, out, *plan, until="compute") as command:
         (server,) = (c for c in psutil.Process(command.pid).children() if any(named in a for a in c.cmdline()[:4]))
         server.kill()
@@ -235,7 +249,20 @@ def test_a_peer_that_dies_or_hangs_ends_the_run_and_is_named(
 ) -> None:
     """An instance that is killed ends the others in tests/slslab/ec2/test_processes.py, too."""
     out = tmp_path / "run"
-    plan = ("run", "gloo", "--workers", "3", "--epochs", "60", "--batches", "2", "--timeout", "3")
+    plan = (
+        "run",
+        "gloo",
+        "--workers",
+        "3",
+        "--epochs",
+        "60",
+        "--record",
+        "together",
+        "--batches",
+        "2",
+        "--timeout",
+        "3",
+    )
     with begun(tmp_path, out, *plan, "--out", str(out), "--json", until=ALL_REDUCE) as command:
         peers = gloo_instances(command.pid)
         assert len(peers) == 3
@@ -266,7 +293,9 @@ def test_a_signal_while_the_spawner_starts(number: signal.Signals, tmp_path: Pat
     )
     temporary.mkdir()
     variables = {"TMPDIR": str(temporary), "SLSLAB_RUNS": str(tmp_path / "runs")}
-    command = Command(tmp_path, "run", "allreduce", "--workers", "2", late_spawner=late, variables=variables)
+    command = Command(
+        tmp_path, "run", "allreduce", "--workers", "2", "--record", "together", late_spawner=late, variables=variables
+    )
     done = command.ended()
     assert (done.code, done.out, done.err.strip()) == (128 + number, "", "")
     assert list(temporary.iterdir()) == []

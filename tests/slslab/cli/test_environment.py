@@ -136,6 +136,7 @@ def own(command: Sequence[str], directory: Path, variables: Mapping[str, str]) -
 
 def run(execute: Execute, directory: Path, variables: Mapping[str, str], _theirs: Mapping[str, str]) -> None:
     command = ["slslab", "run", "allreduce", "--workers", "1", "--batches", "1", "--no-evaluation", "--out", "run"]
+    command += ["--record", "together"]
     done = execute(command, directory, variables)
     assert done.code == 0, f"{done.out}\n{done.err}"
     document = json.loads((directory / "run" / "run.json").read_text())

@@ -5,16 +5,17 @@ The run and the platform are those of tests/slslab/replay: as recorded there 0.5
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from tests import commands
 from tests.slslab.replay.platform import platform
 from tests.slslab.replay.recordings import GRADIENT_BYTES, write_run
 
-from slslab.cli.replay import replay
+from slslab.cli.root import root
 from slslab.predict.anchors import Z80
 from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import save_profile
@@ -355,6 +356,16 @@ def test_help_teaches_by_examples(slslab: Slslab) -> None:
         assert f"slslab ask {name} last" in questions
 
 
-def test_replay_and_show_model_the_same_platform() -> None:
-    (profile,) = (option for option in replay.params if option.name == "profile")
-    assert profile.default == DEFAULT_PROFILE
+def test_all_commands_but_the_reproductions_of_tables_model_the_same_platform() -> None:
+    def defaults(command: click.Command, path: str) -> Iterator[tuple[str, Any]]:
+        yield from ((path, option.default) for option in command.params if option.name == "profile")
+        for name, inner in getattr(command, "commands", {}).items():
+            yield from defaults(inner, f"{path} {name}")
+
+    found = dict(defaults(root, "slslab"))
+    of_tables = {path: profile for path, profile in found.items() if path.startswith("slslab reproduce ")}
+    others = {path: profile for path, profile in found.items() if path not in of_tables}
+    assert {"slslab replay", "slslab ask memory", "slslab atlas", "slslab calibrate"} <= others.keys()
+    assert set(others.values()) == {DEFAULT_PROFILE}
+    assert of_tables
+    assert DEFAULT_PROFILE not in of_tables.values()

@@ -12,6 +12,8 @@ import pytest
 from tests.commands import forked_environments
 
 from slslab.cli.root import execute
+from slslab.predict.processor import UNANCHORED
+from slslab.runs import processor
 
 
 @pytest.fixture
@@ -25,7 +27,7 @@ class Terminal:
     def __init__(self) -> None:
         self._ours, self.theirs = pty.openpty()
         self._shown = bytearray()
-        self._reader = threading.Thread(target=self._read)
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
@@ -59,11 +61,17 @@ def at_terminal(variables: dict[str, str], *arguments: str) -> tuple[int, str]:
 
 
 @pytest.mark.server
-def test_a_run_shows_its_stages_while_they_go_on_and_then_its_tables(variables: dict[str, str]) -> None:
-    plan = ("run", "allreduce", "--workers", "1", "--batches", "1", "--epochs", "1")
+def test_a_run_shows_its_stages_while_they_go_on_and_then_its_tables(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[bool] = []
+    monkeypatch.setattr(processor, "load_processor", lambda: UNANCHORED)
+    monkeypatch.setattr(processor, "measure_processor", lambda short, **_: measured.append(short))
+    plan = ("run", "allreduce", "--workers", "1", "--batches", "1", "--epochs", "1", "--record", "together")
     with forked_environments():
         code, shown = at_terminal(variables, *plan)
     assert code == 0, shown
+    assert measured == [True], "the first run on a terminal measures the processor"
     assert "training (worker steps)" in shown, "other stages may be over before they can be shown"
     assert "\x1b[" in shown, "bars move"
     assert shown.rindex("Bill") > shown.rindex("training (worker steps)"), "they are gone when the tables come"

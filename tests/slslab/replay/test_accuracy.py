@@ -11,6 +11,7 @@ from slslab.errors import RequestError
 from slslab.papers.paper import load_paper
 from slslab.replay import accuracy
 from slslab.replay.accuracy import FILE, mean_errors
+from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import load_profile
 from slslab.reproductions.gradssharding import BASE, PAPER, PROFILE, build
 
@@ -56,13 +57,24 @@ def test_the_error_of_the_replay_is_the_pages() -> None:
 
 def test_a_profiles_error_is_that_of_rounds_predicted_blind() -> None:
     blind = build(load_paper(PAPER), load_profile(PROFILE))["comparison"]["errors"]
-    # The default predicted no costs, so that its error of seconds stands for them.
+    # The base predicted no costs, so that its error of seconds stands for them.
     errors = {BASE: (blind[BASE], blind[BASE]), PROFILE: (blind["seconds"], blind["usd"])}
     for profile, (seconds, cost) in errors.items():
         found = mean_errors(profile, instances=False).profile
         assert found is not None
         expected = {"seconds": seconds["mean"], "billed_seconds": cost["mean"], "cost": cost["mean"]}
         assert dict(found) == pytest.approx(expected, abs=0.001)
+
+
+def test_the_default_profile_has_the_error_of_its_base_since_it_takes_nearly_as_long_for_these_rounds() -> None:
+    paper = load_paper(PAPER)
+    own, base = (build(paper, load_profile(name)) for name in (DEFAULT_PROFILE, PROFILE))
+    assert [row for row in own["rows"] if row["experiment"] == "RQ2"] == [
+        row for row in base["rows"] if row["experiment"] == "RQ2"
+    ]
+    today = own["comparison"]["errors"]["today"]
+    assert (today["mean"], today["worst"]) == pytest.approx((0.117, 0.239), abs=0.001)
+    assert mean_errors(DEFAULT_PROFILE, instances=False) == mean_errors(PROFILE, instances=False)
 
 
 def test_instances_are_billed_by_their_seconds() -> None:

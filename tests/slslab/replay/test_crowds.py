@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 from tests.slslab.replay.platform import figure, platform
 from tests.slslab.replay.small_programs import MS
 
-from slslab.predict.kinds import KINDS, REQUESTS
 from slslab.replay.kernel.environment import Environment, Pool
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.program import Program, Step, Track
 from slslab.replay.profiles.profile import Figure, Profile
+from slslab_workers.trace.kinds import KINDS, REQUESTS
 
 
 def environment(share: float) -> Environment:

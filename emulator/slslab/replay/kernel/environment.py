@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from slslab.predict.kinds import INIT, REQUESTS, Kind
 from slslab.replay.kernel.program import Track
 from slslab.replay.profiles.profile import Profile, to_ns
 from slslab_workers.plan import thread_count
+from slslab_workers.trace.kinds import INIT, REQUESTS, Kind
 
 NS = 1_000_000_000
 

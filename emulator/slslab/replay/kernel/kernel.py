@@ -14,12 +14,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from slslab.predict.kinds import COMPUTE, KINDS, REQUESTS, Kind, kind_of
 from slslab.replay.kernel.environment import NS, Environment, Lease, Pool
 from slslab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab.replay.kernel.request_cost import RequestCost, Servers
 from slslab.replay.kernel.timeline import NEVER, Call, Timeline
 from slslab.replay.profiles.profile import Profile, to_ns
+from slslab_workers.trace.kinds import COMPUTE, KINDS, REQUESTS, Kind, kind_of
 from slslab_workers.trace.operations import ALL_REDUCE
 
 TRANSITION = "transition"

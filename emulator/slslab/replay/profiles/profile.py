@@ -15,8 +15,8 @@ import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from slslab.errors import RequestError
-from slslab.predict.kinds import KINDS, Kind
 from slslab.toml_files import check_schema, read_toml, shown, validate
+from slslab_workers.trace.kinds import KINDS, Kind
 
 PROFILES = Path(__file__).parent
 SCHEMA = 1

@@ -8,6 +8,7 @@ from pathlib import Path
 from slslab.billing.bill import DEFAULT_BOOK, load_book
 from slslab.errors import counted
 from slslab.replay.measured import read_measured
+from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import load_profile
 from slslab.replay.whatif import Platform, Row, Variant, evaluate
 from slslab.reproductions.atlas.jobs import AVERAGING, CHANNELS_OF, TOPOLOGIES, lenet
@@ -21,7 +22,6 @@ from slslab.runs.planning import architectures
 from slslab_workers.channels.choice import OPENERS, PARAMETER_SERVER
 
 BEGIN, END = "<!-- systems: `python docs/build.py` writes them -->", "<!-- end of systems -->"
-PROFILE = "aws-us-east-1"
 # So many workers are replayed of what was recorded with a few.
 MANY = 64
 TREES = {"shards": "GradsSharding", "lambda-fl": "λ-FL", "lifl": "LIFL"}
@@ -72,7 +72,7 @@ def describe_systems(faults: Path) -> str:
 
 def _row(listed: Listed) -> Sequence[str]:
     run = read_measured(listed.recording, architectures())
-    platform = Platform(load_profile(PROFILE), load_book(DEFAULT_BOOK), run.plan.timeout)
+    platform = Platform(load_profile(DEFAULT_PROFILE), load_book(DEFAULT_BOOK), run.plan.timeout)
     own, many = (evaluate(run, variant, platform) for variant in (Variant(), Variant(workers=MANY)))
     invocations = run.document["invocations"]
     started = counted(invocations, "invocation") if invocations else counted(run.plan.workers, "instance")

@@ -6,12 +6,12 @@ import pytest
 from tests.slslab.replay.platform import platform, with_network
 from tests.slslab.replay.small_programs import MS
 
-from slslab.predict.kinds import COMPUTE, KINDS, REQUESTS
 from slslab.replay.kernel.environment import Environment, Lease, Pool
 from slslab.replay.kernel.program import Track
 from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import Figure, load_profile
 from slslab_workers.plan import VCPU_MB
+from slslab_workers.trace.kinds import COMPUTE, KINDS, REQUESTS
 
 AS_RECORDED = dict.fromkeys(KINDS, 1.0)
 

@@ -202,6 +202,29 @@ def test_a_hop_of_a_warm_chain_takes_what_was_measured() -> None:
     assert [hop_ms(32), hop_ms(16_384)] == pytest.approx([160, 194], abs=0.2)
 
 
+@pytest.mark.parametrize(("functions", "measured_ms"), [(2, 180), (8, 190)])
+def test_a_warm_fan_out_is_predicted(functions: int, measured_ms: int) -> None:
+    """SeBS-Flow: N functions of a Map state that only sleep, from the end of the function before to the last end."""
+    gates = tuple(range(1, functions + 1))
+    ends = tuple(range(functions + 1, 2 * functions + 1))
+    steps = [
+        Step("transition", "other", requests=1, bytes=32, opens=(0,)),
+        Step("join", "wait", awaits=ends),
+        Step("transition", "other", requests=1, bytes=32),
+        Step("transition", "other", requests=functions, bytes=32 * functions, opens=gates),
+        Step("join", "wait", awaits=tuple(gate + 2 * functions for gate in gates)),
+    ]
+    tracks = [Track("map", "execution", 0, tuple(steps))]
+    # The first round leaves as many warm environments.
+    tracks += [worker(0, compute(20), awaits=(0,), opens=(gate,)) for gate in ends]
+    tracks += [worker(0, compute(20), awaits=(gate,), opens=(gate + 2 * functions,)) for gate in gates]
+    calls = play(program(tracks, *([1] * (3 * functions + 1))), load_profile(DEFAULT_PROFILE)).calls
+    before, after = calls[1 : functions + 1], calls[functions + 1 :]
+    assert not any(call.cold for call in after)
+    took_ms = (max(call.ended for call in after) - max(call.ended for call in before)) / MS - 20
+    assert took_ms == pytest.approx(measured_ms, rel=0.15)
+
+
 def test_an_instance_boots_and_computes_at_its_own_speed() -> None:
     steps = (Step("compute", "compute", 1_000 * MS, parallel=True), Step("update", "update", 10 * MS))
     timeline = play(program([Track("g4dn.xlarge", "instance", 0, steps, MEMORY_MB)]), platform())

@@ -11,9 +11,10 @@ from rich.console import Console, RenderableType
 
 from slslab.aws.limits import bases, lambda_limits
 from slslab.billing.bill import Usage, compute_bill, load_book
+from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.uncertainty import read_uncertainty
 from slslab.reports.document import read_document
-from slslab.reports.summaries import replayed
+from slslab.reports.summaries import region, replayed
 from slslab.reports.terminal import bills, doctor, run
 from slslab.reports.terminal.doctor import MISSING, OK, PARTLY, Finding
 from slslab.reports.terminal.tables import plain_table
@@ -231,6 +232,11 @@ def test_a_run_that_was_recorded_before_ranges_has_none(error: object) -> None:
     ]
     assert "range" not in "".join(text.splitlines()[3:])
     assert "±" not in text
+
+
+@pytest.mark.parametrize("profile", ["aws-us-east-1", "aws-us-east-1-2026", DEFAULT_PROFILE])
+def test_a_region_is_named_without_the_date_of_its_profile(profile: str) -> None:
+    assert region({"profile": {"name": profile}}) == "us-east-1"
 
 
 def test_instances_run_on_aws_and_not_on_lambda() -> None:

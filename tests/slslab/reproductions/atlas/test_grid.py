@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from slslab.billing.bill import DEFAULT_BOOK, load_book
-from slslab.cli.options import PLATFORM
+from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import load_profile
 from slslab.reproductions.atlas import grid
 from slslab.reproductions.atlas.grid import Crossing, Grid, Refusal, best, crossings, least, pair_crossings, winners
@@ -76,7 +76,7 @@ def test_points_are_the_same_wherever_they_are_played(
     recordings: Recordings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    job = Job(10, load_profile(PLATFORM), load_book(DEFAULT_BOOK))
+    job = Job(10, load_profile(DEFAULT_PROFILE), load_book(DEFAULT_BOOK))
     monkeypatch.setattr(grid, "PARAMETERS", (61_706, 23_520_842))
     alone = grid.compute(recordings, job, lambda *_: None)
     assert {point.system for point in alone.points} == set(SYSTEMS)

@@ -7,6 +7,7 @@ from tests.fault_table import DATA
 
 from slslab.billing.bill import DEFAULT_BOOK, load_book
 from slslab.replay.measured import read_measured
+from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import load_profile
 from slslab.replay.whatif import Platform, Variant, evaluate
 from slslab.reproductions.atlas.systems import PAPERS, SYSTEMS
@@ -32,7 +33,7 @@ def test_every_registered_architecture_stands_there(rows: dict[str, list[str]]) 
 def test_its_figures_are_those_of_the_replay(rows: dict[str, list[str]]) -> None:
     each = next(each for each in systems() if each.name == "SPIRT")
     run = read_measured(each.recording, architectures())
-    platform = Platform(load_profile("aws-us-east-1"), load_book(DEFAULT_BOOK), run.plan.timeout)
+    platform = Platform(load_profile(DEFAULT_PROFILE), load_book(DEFAULT_BOOK), run.plan.timeout)
     own, many = (evaluate(run, variant, platform) for variant in (Variant(), Variant(workers=64)))
     assert rows["SPIRT"][2:6] == [
         f"{number:{form}}"

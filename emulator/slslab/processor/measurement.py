@@ -12,41 +12,40 @@ from typing import Any
 
 from slslab.errors import HostError, RequestError
 from slslab.host.processes import tied_to_this_process
-from slslab.predict import workloads
-from slslab.predict.anchors import Form, Kind
+from slslab.predict.anchors import Form
 from slslab.predict.processor import Timing
+from slslab.processor import workloads
+from slslab_workers.trace.kinds import Kind
 
 # Seconds that measuring takes at most, and that a probe takes at most.
 WHOLE_S, SHORT_S, PROBE_S = 90.0, 20.0, 20.0
 # A child that fails to start or to report its versions within this time isn't an interpreter of a function.
 START_S = 20.0
 PROBES: Mapping[str, Kind] = {"loop": "interpreter", "sort": "objects", "add": "streaming", "matmul": "dense"}
-NEEDS = {"add": "numpy", "matmul": "numpy", "step": "torch", "resnet50": "torch"}
+NEEDS = {"add": "numpy", "add-new": "numpy", "fft": "numpy", "matmul": "numpy", "step": "torch", "resnet50": "torch"}
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
 class Task:
-    """One child process: the workloads it runs, each up to `repeat` times within `seconds`."""
+    """One child process: a workload, run up to `repeat` times within `seconds`.
 
-    names: tuple[str, ...]
+    Each has a process of its own: what another one allocated before it made a transform 1.6 times as fast.
+    """
+
+    name: str
     form: Form
     repeat: int
     seconds: float
 
 
+# First those that stand for a kind of work, as time may run out.
+NAMES = ("hash", "loop", "floats", "add", "fft", "step", "add-new", "resnet50")
 # Short forms come first: they stand in for whole ones that don't finish in time. Whole ones come in rounds, as other
 # guests of a host can slow it for half a minute.
-SHORT = (
-    Task(("hash", "loop", "floats", "sort", "add"), "short", 5, 1.5),
-    Task(("step", "resnet50"), "short", 5, 1.5),
-)
-ROUND = (
-    Task(("hash", "loop", "floats", "add"), "whole", 3, 2.0),
-    Task(("step", "resnet50"), "whole", 3, 2.0),
-)
-SORT = Task(("sort",), "whole", 1, 0.0)
-WHOLE = (*SHORT, *ROUND, SORT, *ROUND, SORT, *ROUND)
+SHORT = tuple(Task(name, "short", 5, 1.0) for name in (*NAMES, "sort"))
+ROUND = (*(Task(name, "whole", 4, 2.0) for name in NAMES), Task("sort", "whole", 1, 0.0))
+WHOLE = (*SHORT, *ROUND, *ROUND)
 
 
 @dataclass(frozen=True)
@@ -130,12 +129,11 @@ def measure(interpreter: str, short: bool, progress: Progress) -> Measurement:
     probe = run_probe(interpreter)
     for number, task in enumerate(tasks):
         progress("measuring the processor", number, len(tasks))
-        names = [name for name in task.names if versions.get(NEEDS.get(name, "python"))]
         left = end - time.monotonic()
-        if names and left > 0:
-            for line in run_workloads(interpreter, names, task.form, task.repeat, task.seconds, left):
-                earlier = timings[task.form].get(line["name"], Timing(task.form, ()))
-                timings[task.form][line["name"]] = Timing(task.form, (*earlier.cpu_s, *line["cpu_s"]))
+        if versions.get(NEEDS.get(task.name, "python")) and left > 0:
+            for line in run_workloads(interpreter, [task.name], task.form, task.repeat, task.seconds, left):
+                earlier = timings[task.form].get(task.name, Timing(task.form, ()))
+                timings[task.form][task.name] = Timing(task.form, (*earlier.cpu_s, *line["cpu_s"]))
     progress("measuring the processor", len(tasks), len(tasks))
     if not any(timings.values()):
         raise HostError(

@@ -1,7 +1,7 @@
 """Reference workloads that run on their own in any interpreter: `python workloads.py NAME... [--form FORM]`.
 
-It needs nothing but the standard library, NumPy for `add` and `matmul`, and PyTorch for `step` and `resnet50`, and runs
-under Python 3.7 to 3.13 and torch 1.0.1 to 2.13. For each workload it prints one line of JSON: the CPU and wall seconds
+It needs nothing but the standard library, NumPy for arrays and PyTorch for `step` and `resnet50`, and runs under
+Python 3.7 to 3.13 and torch 1.0.1 to 2.13. For each workload it prints one line of JSON: the CPU and wall seconds
 of each repetition, and the versions it ran with. It keeps to one processor and one thread, and raises its priority
 where it may.
 """
@@ -35,12 +35,14 @@ SIZES = {
     "loop": {"whole": 200, "short": 100, "probe": 80},
     "floats": {"whole": 2621440, "short": 262144, "probe": 262144},
     "add": {"whole": 20, "short": 5, "probe": 5},
+    "add-new": {"whole": 10, "short": 5, "probe": 5},
     "matmul": {"whole": 20, "short": 20, "probe": 20},
+    "fft": {"whole": 4, "short": 1, "probe": 1},
     "step": {"whole": 5, "short": 2, "probe": 1},
     "resnet50": {"whole": 3, "short": 1, "probe": 1},
     "pbkdf2": {"whole": 200, "short": 20, "probe": 2},
 }
-# The float32 numbers of an array of `add`, 33.6 MB. Its seconds are those of 10⁶ bytes.
+# The float32 numbers of an array of `add` and `add-new`, 33.6 MB. Its seconds are those of 10⁶ bytes.
 ELEMENTS = 8388608
 
 
@@ -95,15 +97,16 @@ def make_floats(size: int) -> Work:
     return work, 1.0
 
 
-def make_add(size: int) -> Work:
-    """Add a float32 array to another one, both larger than the caches."""
+def make_add(size: int, in_place: bool = True) -> Work:
+    """Add a float32 array to a sum, both larger than the caches: in place, or into a new array each time."""
     import numpy
 
     total, values = numpy.zeros(ELEMENTS, numpy.float32), numpy.ones(ELEMENTS, numpy.float32)
 
     def work() -> None:
+        nonlocal total
         for _ in range(size):
-            numpy.add(total, values, out=total)
+            total = numpy.add(total, values, out=total if in_place else None)
 
     work()
     return work, 1e6 / (size * values.nbytes)
@@ -122,6 +125,21 @@ def make_matmul(size: int) -> Work:
 
     work()
     return work, 1.0 / size
+
+
+def make_fft(size: int) -> Work:
+    """Transform the columns of integer matrices of 4098 × 600 by the fast Fourier transform."""
+    import numpy
+
+    generator = numpy.random.RandomState(1)
+    signals = [generator.randint(0, 1000, (4098, 600)) for _ in range(size)]
+
+    def work() -> None:
+        for signal in signals:
+            numpy.fft.fft(signal, axis=0)
+
+    work()
+    return work, 1.0
 
 
 def make_step(size: int) -> Work:
@@ -217,13 +235,15 @@ def make_pbkdf2(size: int, processes: int = 1) -> Work:
     return work, 1.0
 
 
-WORKLOADS = {
+WORKLOADS: dict[str, Callable[..., Work]] = {
     "hash": make_hash,
     "sort": make_sort,
     "loop": make_loop,
     "floats": make_floats,
     "add": make_add,
+    "add-new": partial(make_add, in_place=False),
     "matmul": make_matmul,
+    "fft": make_fft,
     "step": make_step,
     "resnet50": make_resnet50,
     "pbkdf2": make_pbkdf2,
@@ -267,9 +287,8 @@ def version_of(package: str) -> str:
     try:
         from importlib import metadata
     except ImportError:  # Python 3.7
-        import pkg_resources  # type: ignore[import-not-found]
-
-        return next((str(found.version) for found in pkg_resources.working_set if found.key == package), "")
+        installed: Any = __import__("pkg_resources").working_set
+        return next((str(found.version) for found in installed if found.key == package), "")
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -299,7 +318,7 @@ def main() -> None:
     for name in given.names:
         line: dict[str, object] = {"name": name, "form": given.form, "versions": versions()}
         if name != "versions":
-            make: Callable[..., Work] = WORKLOADS[name]
+            make = WORKLOADS[name]
             if name == "pbkdf2":
                 make = partial(make, processes=given.processes)
             work, scale = make(SIZES[name][given.form])

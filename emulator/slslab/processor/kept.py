@@ -13,11 +13,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from slslab.host.state import make_state_directory, only_owner, state_directory, unusable
-from slslab.predict import workloads
-from slslab.predict.anchors import Form, load_anchors
-from slslab.predict.measurement import Measurement, Progress, measure, read_versions, run_probe
+from slslab.errors import HostError, RequestError
+from slslab.installation import cache_directory
+from slslab.predict.anchors import Form
 from slslab.predict.processor import UNANCHORED, Processor, Timing, make_processor
+from slslab.processor import workloads
+from slslab.processor.measurement import Measurement, Progress, measure, read_versions, run_probe
 
 NAME, SCHEMA = "processors.json", 1
 # Fields of /proc/cpuinfo, on x86-64 and on arm64.
@@ -67,18 +68,20 @@ def make_key(interpreter: str = sys.executable) -> str:
 def load_processor(interpreter: str = sys.executable) -> Processor:
     """Return the processor as it was measured on this host for this interpreter, or UNANCHORED; never measure.
 
-    If what was kept is damaged, UNANCHORED's `missing` says so.
+    If what was kept is damaged, or the interpreter doesn't run here, UNANCHORED's `missing` says so.
     """
     try:
         entry = _read().get(make_key(interpreter))
         return UNANCHORED if entry is None else _make(_measurement(entry), interpreter, str(entry["measured"]))
     except Damaged as error:
         return replace(UNANCHORED, missing=f"{error} To measure again, run: slslab calibrate --processor")
+    except RequestError as error:  # that of a container's image, for instance
+        return replace(UNANCHORED, missing=error.message)
 
 
 def load_measurement(interpreter: str = sys.executable) -> Measurement | None:
-    """Return what is kept for this interpreter; None if nothing is, or if it is damaged."""
-    with suppress(Damaged):
+    """Return what is kept for this interpreter; None if nothing is, or if it can't be read."""
+    with suppress(Damaged, RequestError):
         entry = _read().get(make_key(interpreter))
         return None if entry is None else _measurement(entry)
     return None
@@ -116,19 +119,15 @@ def probe(interpreter: str = sys.executable) -> dict[str, float]:
 
 
 def _make(measurement: Measurement, interpreter: str, measured: str) -> Processor:
-    anchors, versions = load_anchors(), read_versions(interpreter)
+    versions = read_versions(interpreter)
     return make_processor(
         measurement.timings,
         describe(interpreter),
         measured,
-        same_python=versions["python"].startswith(f"{anchors.anchors['hash'].python}."),
-        same_torch=_minor(versions["torch"]) == _minor(anchors.reference.torch),
-        anchors=anchors,
+        versions["python"],
+        versions["torch"],
+        checks=measurement.short,
     )
-
-
-def _minor(version: str) -> list[str]:
-    return version.split(".")[:2]
 
 
 def _entry(measurement: Measurement, measured: str, name: str) -> dict[str, Any]:
@@ -152,7 +151,7 @@ def _measurement(entry: Any) -> Measurement:
         probe = dict(zip(entry["probe"], _positive(entry["probe"].values()), strict=True))
         return Measurement(timings("whole"), timings("short"), probe, float(entry["load"]))
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Damaged(f"The measurements in {state_directory() / NAME} are damaged.") from error
+        raise Damaged(f"The measurements in {cache_directory() / NAME} are damaged.") from error
 
 
 def _positive(values: Any) -> tuple[float, ...]:
@@ -164,7 +163,7 @@ def _positive(values: Any) -> tuple[float, ...]:
 
 def _read() -> Mapping[str, Any]:
     """Return the kept entries by key; Damaged if the file isn't what `_write` wrote."""
-    path = state_directory() / NAME
+    path = cache_directory() / NAME
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -182,12 +181,16 @@ def _read() -> Mapping[str, Any]:
 
 
 def _write(entries: Mapping[str, Any]) -> None:
-    path = make_state_directory() / NAME
+    path = cache_directory() / NAME
     temporary = path.with_name(f".{NAME}-{os.getpid()}")
     try:
-        with open(temporary, "w", encoding="utf-8", opener=only_owner) as file:
-            json.dump({"schema": SCHEMA, "hosts": entries}, file, indent=1)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps({"schema": SCHEMA, "hosts": entries}, indent=1), encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise unusable(error) from error
+        with suppress(OSError):
+            temporary.unlink()
+        raise HostError(
+            f"Measurements cannot be kept in {path.parent}: {error.strerror}.",
+            "name another cache folder in XDG_CACHE_HOME.",
+        ) from error

@@ -1,0 +1,46 @@
+"""The processor that records a run: as it was measured on this host, and as fast as it was around the run."""
+
+from contextlib import suppress
+from typing import Any
+
+from slslab.errors import HostError
+from slslab.processor.kept import load_processor, measure_processor, probe
+from slslab_workers.architecture import Progress
+from slslab_workers.plan import Plan
+
+
+def measure_first(progress: Progress) -> None:
+    """Measure this host's processor in short forms (at most 20 s) if it never was, and keep the result.
+
+    A host that can't be measured stays unanchored, and the run's document says so.
+    """
+    if not load_processor().anchored:
+        with suppress(HostError):
+            measure_processor(short=True, progress=lambda _, done, total: progress.report("processor", done, total))
+
+
+class ProcessorWatch:
+    """Probes this host's processor for about a second before and after what is recorded.
+
+    A host can drift by a third within minutes. Nothing is probed if the processor was never measured, or if the run's
+    workers compute on other hosts.
+    """
+
+    def __init__(self, plan: Plan, progress: Progress) -> None:
+        self._processor = None if plan.environment == "ray" else load_processor()
+        self._progress = progress
+        self._before = self._probe(1)
+
+    def end(self) -> dict[str, Any] | None:
+        """Return the processor's document, by its speed before and after; None if its workers compute elsewhere."""
+        if self._processor is None:
+            return None
+        return self._processor.drifted(self._before, self._probe(2)).to_dict()
+
+    def _probe(self, number: int) -> dict[str, float]:
+        if self._processor is None or not self._processor.anchored:
+            return {}
+        self._progress.report("probe", number - 1, 2)
+        found = probe()
+        self._progress.report("probe", number, 2)
+        return found
