@@ -10,7 +10,9 @@ from slslab.errors import counted
 from slslab.replay.measured import read_measured
 from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import load_profile
+from slslab.replay.ranges import with_processor
 from slslab.replay.whatif import Platform, Row, Variant, evaluate
+from slslab.reports.formats import span
 from slslab.reproductions.atlas.jobs import AVERAGING, CHANNELS_OF, TOPOLOGIES, lenet
 from slslab.reproductions.atlas.recordings import committed
 from slslab.reproductions.atlas.systems import GRADSSHARDING, LAMBDAML, PAPERS
@@ -72,7 +74,8 @@ def describe_systems(faults: Path) -> str:
 
 def _row(listed: Listed) -> Sequence[str]:
     run = read_measured(listed.recording, architectures())
-    platform = Platform(load_profile(DEFAULT_PROFILE), load_book(DEFAULT_BOOK), run.plan.timeout)
+    profile = with_processor(load_profile(DEFAULT_PROFILE), run.recording.processor)
+    platform = Platform(profile, load_book(DEFAULT_BOOK), run.plan.timeout)
     own, many = (evaluate(run, variant, platform) for variant in (Variant(), Variant(workers=MANY)))
     invocations = run.document["invocations"]
     started = counted(invocations, "invocation") if invocations else counted(run.plan.workers, "instance")
@@ -81,4 +84,6 @@ def _row(listed: Listed) -> Sequence[str]:
 
 
 def _figures(row: Row) -> tuple[str, str]:
-    return f"{row.number('cost'):.2g}", f"{row.number('seconds'):.0f}"
+    """Return the 80 % ranges of cost and seconds."""
+    cost, seconds = (row.uncertainties[name].around(row.number(name)) for name in ("cost", "seconds"))
+    return span(*cost), span(*seconds)
