@@ -76,12 +76,11 @@ class KindOfWork(_Entry):
     """One kind of work, and how uncertain one anchor of it is (standard deviations of logarithms).
 
     `deviation` holds for any work of this kind, `year_deviation` for the time that has passed since the anchor was
-    measured. `neighbour` is the kind most like this one: the two kinds' anchors are predicted from each other.
+    measured.
     """
 
     title: Text
     description: Text
-    neighbour: Kind
     deviation: Deviation
     reason: Text
     year_deviation: Deviation = 0.0
@@ -92,7 +91,7 @@ class Anchor(_Entry):
     """Work with a known time on Lambda: seconds on one full vCPU, by architecture.
 
     `reference` is the workload that is this work itself, `hosts` those that other hosts are compared by. An anchor of
-    `ratios_only` gives no factor.
+    `ratios_only` gives no factor, and neither does one that only checks the others: `check` says why it does.
     """
 
     kind: Kind
@@ -104,6 +103,7 @@ class Anchor(_Entry):
     reference: str = ""
     hosts: tuple[str, ...] = ()
     ratios_only: bool = False
+    check: str = ""
     spread: Deviation | None = None
 
 
@@ -151,7 +151,7 @@ class Anchors(_Entry):
                 raise ValueError(f"the anchor {name} names the workloads {unknown or 'none'}")
             if "x86_64" not in anchor.seconds:
                 raise ValueError(f"the anchor {name} has no time on x86_64")
-        if missing := set(KINDS) - {anchor.kind for anchor in self.usable().values()}:
+        if missing := {kind for kind in KINDS if not self.fitted(kind)}:
             raise ValueError(f"no anchor is of the kind {', '.join(sorted(missing))}")
         return self
 
@@ -161,8 +161,12 @@ class Anchors(_Entry):
         return minor_version(self.reference.python)
 
     def usable(self) -> Mapping[str, Anchor]:
-        """Return the anchors that give a factor."""
+        """Return the anchors that a host's time can be compared with."""
         return {name: anchor for name, anchor in self.anchors.items() if not anchor.ratios_only}
+
+    def fitted(self, kind: Kind) -> list[str]:
+        """Return the anchors that give a kind's factor."""
+        return [name for name, anchor in self.usable().items() if anchor.kind == kind and not anchor.check]
 
     def constant(self, name: str) -> float:
         """Return Lambda's seconds ÷ the reference machine's for this anchor, on x86_64."""
@@ -170,19 +174,16 @@ class Anchors(_Entry):
         return anchor.seconds["x86_64"] / self.workloads[anchor.reference].whole_s
 
     def constants(self, kind: Kind) -> list[float]:
-        """Return the constants of all anchors of a kind."""
-        return [self.constant(name) for name, anchor in self.usable().items() if anchor.kind == kind]
+        """Return the constants of all anchors of a kind that give its factor."""
+        return [self.constant(name) for name in self.fitted(kind)]
 
     def deviation(self, kind: Kind) -> float:
         """Return how uncertain the constant of a kind is: the standard deviation of its logarithm, without the year.
 
-        It is the largest of three: what the file states, half the distance between the kind's anchors, and half the
-        distance to the middle of the neighbouring kind. More anchors never make it smaller.
+        It is the larger of two: what the file states, and half the distance between the kind's anchors. More anchors
+        never make it smaller.
         """
-        described = self.kinds[kind]
-        middle, half = envelope(self.constants(kind))
-        neighbour, _ = envelope(self.constants(described.neighbour))
-        return max(described.deviation, half, envelope([middle, neighbour])[1])
+        return max(self.kinds[kind].deviation, envelope(self.constants(kind))[1])
 
     def arm64(self, kind: Kind) -> tuple[float, float]:
         """Return arm64's seconds ÷ x86_64's for a kind, and the deviation that holds the ratios of all its anchors.

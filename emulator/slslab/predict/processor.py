@@ -249,23 +249,20 @@ def make_processor(
 def anchor_residuals(factors: Mapping[str, float], anchors: Anchors) -> dict[str, tuple[float, list[str]]]:
     """Return what each anchor's time is off by when it is predicted from others, as a share, and from which.
 
-    The others are those of its kind; for the only anchor of a kind, those of the neighbouring kind.
+    The others are those that give its kind's factor; there are none for the only one.
     """
     residuals = {}
     for name, factor in factors.items():
-        kind = anchors.anchors[name].kind
-        for other in (kind, anchors.kinds[kind].neighbour):
-            near = [near for near in factors if near != name and anchors.anchors[near].kind == other]
-            if near:
-                residuals[name] = envelope([factors[one] for one in near])[0] / factor - 1, near
-                break
+        near = [near for near in anchors.fitted(anchors.anchors[name].kind) if near != name and near in factors]
+        if near:
+            residuals[name] = envelope([factors[one] for one in near])[0] / factor - 1, near
     return residuals
 
 
 def _fit(kind: Kind, host: Host) -> Factor | None:
     """Return the factor of a kind; None if no workload of its anchors was measured on the host."""
     anchors, timings, factors = host.anchors, host.timings, host.anchor_factors()
-    names = [name for name in factors if anchors.anchors[name].kind == kind]
+    names = [name for name in anchors.fitted(kind) if name in factors]
     if not names:
         return None
     workloads = sorted({workload for name in names for workload in anchors.anchors[name].hosts} & set(timings))

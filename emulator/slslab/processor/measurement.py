@@ -21,7 +21,7 @@ from slslab_workers.trace.kinds import Kind
 WHOLE_S, SHORT_S, PROBE_S = 90.0, 20.0, 20.0
 # A child that fails to start or to report its versions within this time isn't an interpreter of a function.
 START_S = 20.0
-PROBES: Mapping[str, Kind] = {"loop": "interpreter", "sort": "objects", "add": "streaming", "matmul": "dense"}
+PROBES: Mapping[str, Kind] = {"loop": "interpreter", "add": "streaming", "matmul": "dense"}
 NEEDS = {"add": "numpy", "add-new": "numpy", "fft": "numpy", "matmul": "numpy", "step": "torch", "resnet50": "torch"}
 Progress = Callable[[str, int, int], None]
 

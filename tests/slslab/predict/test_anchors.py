@@ -71,15 +71,15 @@ def test_one_more_anchor_never_narrows_a_range(kind: str, tmp_path: Path) -> Non
 
 def test_anchors_that_disagree_widen_the_range(tmp_path: Path) -> None:
     apart = edited(tmp_path, (r"(\[anchors\.floats\].*?x86_64 = )[0-9.]+", r"\g<1>6.07"))
-    low, high = sorted(apart.constants("objects"))
+    low, high = sorted(apart.constants("interpreter"))
     middle, _ = envelope([low, high])
-    assert middle * math.exp(-Z80 * apart.deviation("objects")) <= low * 1.0001
-    assert middle * math.exp(Z80 * apart.deviation("objects")) >= high * 0.9999
+    assert middle * math.exp(-Z80 * apart.deviation("interpreter")) <= low * 1.0001
+    assert middle * math.exp(Z80 * apart.deviation("interpreter")) >= high * 0.9999
 
 
 def test_arm64_has_a_ratio_for_every_kind_and_says_where_it_is_not_measured() -> None:
     anchors = load_anchors()
-    ratio, deviation = anchors.arm64("objects")
+    ratio, deviation = anchors.arm64("interpreter")
     assert 0.69 < ratio < 0.89
     assert deviation > 0
     _, unknown = anchors.arm64("streaming")

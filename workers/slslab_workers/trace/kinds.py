@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-Kind = Literal["dense", "streaming", "objects", "interpreter"]
+Kind = Literal["dense", "streaming", "interpreter"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 COMPUTE: Kind = "dense"
 # A client's own CPU time of a request, and an environment's init.
