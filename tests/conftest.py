@@ -94,6 +94,16 @@ def every_run_holds() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep what this user has measured and computed before out of the tests; Matplotlib's list of fonts may stay."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MPLCONFIGDIR", os.environ.get("MPLCONFIGDIR") or str(cache / "matplotlib"))
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def recorded_runs(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> "RecordedRuns":
     """Return one small real run of each architecture, made when a test first needs it."""
