@@ -163,6 +163,13 @@ def test_a_quota_that_nobody_has_used_yet_hides_nothing() -> None:
     assert advance(clock, sample) == (5_000_000, 5_000_000)
 
 
+def test_what_is_used_beyond_the_quota_is_owed_at_the_share() -> None:
+    """A period's quota is 5 ms; 1 ms more takes a quarter of a vCPU 4 ms, which the host hid."""
+    clock = LambdaClock(0.25, Sample(0, 0, 0, {}))
+    sample = Sample(20_000_000, 6_000_000, 0, {1: ThreadTimes(6_000_000, 14_000_000)})
+    assert advance(clock, sample) == (10_000_000, 10_000_000)
+
+
 def test_a_quota_used_to_its_last_nanosecond_owes_nothing() -> None:
     """Nor when a fraction of a nanosecond is left, or when the environment then does nothing at all."""
     share = 128 / 1769
