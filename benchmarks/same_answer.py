@@ -66,12 +66,12 @@ def slslab(*arguments: str, home: Path, runs: Path) -> dict[str, Any]:
     return document
 
 
-def record(architecture: str, epochs: int, folder: Path) -> dict[str, Any]:
+def record(architecture: str, epochs: int, home: Path, folder: Path) -> dict[str, Any]:
     """Return a run's figures on Lambda with their ranges, from a solo profile of its own."""
     plan = ("--model", "lenet", "--dataset", "digits", "--workers", "2", "--epochs", str(epochs))
     memory = () if architecture == "gpu" else ("--memory", "640")
     document = slslab(
-        *("run", architecture, *plan, *memory, "--no-evaluation", "--record", "alone"), home=folder, runs=folder
+        *("run", architecture, *plan, *memory, "--no-evaluation", "--record", "alone"), home=home, runs=folder
     )
     found = document["lambda"]
     return {
@@ -142,7 +142,7 @@ def main() -> int:
         for number, condition, architecture in product(range(given.rounds), CONDITIONS, architectures):
             console.print(f"round {number + 1}: {architecture}, {condition}", style="dim")
             with load(condition), tempfile.TemporaryDirectory(dir=place) as folder:
-                one = record(architecture, given.epochs, Path(folder))
+                one = record(architecture, given.epochs, Path(place), Path(folder))
             recorded.setdefault((architecture, condition), []).append(one)
     rows = list(compare(recorded))
     if given.json is not None:
