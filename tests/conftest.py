@@ -13,6 +13,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import coverage
 import pytest
 from hypothesis import settings
 
@@ -65,6 +66,13 @@ def pytest_configure(config: pytest.Config) -> None:
     """Record durations in the process that receives all reports."""
     if config.option.record_durations and not hasattr(config, "workerinput"):
         config.pluginmanager.register(DurationRecorder(config.rootpath))
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Save what a worker process has measured: xdist kills one that takes 10 s to end, and `make coverage` lost it."""
+    if hasattr(session.config, "workerinput") and (measured := coverage.Coverage.current()) is not None:
+        measured.save()
 
 
 @pytest.hookimpl(wrapper=True)
