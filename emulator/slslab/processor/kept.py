@@ -95,6 +95,7 @@ def measure_processor(
     Short forms take at most 20 s and give a wider range; whole ones take at most 90 s. Kept whole measurements are not
     replaced by short ones. HostError if nothing could be measured or kept.
     """
+    _make_folder()  # before a minute is spent
     measurement = measure(interpreter, short, progress)
     measured = datetime.now(UTC).isoformat(timespec="seconds")
     entries: dict[str, Any] = {}
@@ -181,16 +182,28 @@ def _read() -> Mapping[str, Any]:
 
 
 def _write(entries: Mapping[str, Any]) -> None:
-    path = cache_directory() / NAME
+    path = _make_folder() / NAME
     temporary = path.with_name(f".{NAME}-{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(json.dumps({"schema": SCHEMA, "hosts": entries}, indent=1), encoding="utf-8")
         temporary.replace(path)
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
-        raise HostError(
-            f"Measurements cannot be kept in {path.parent}: {error.strerror}.",
-            "name another cache folder in XDG_CACHE_HOME.",
-        ) from error
+        raise _unusable(error) from error
+
+
+def _make_folder() -> Path:
+    folder = cache_directory()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(error) from error
+    return folder
+
+
+def _unusable(error: OSError) -> HostError:
+    return HostError(
+        f"Measurements cannot be kept in {cache_directory()}: {error.strerror}.",
+        "name another cache folder in XDG_CACHE_HOME.",
+    )
