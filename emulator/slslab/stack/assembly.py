@@ -32,7 +32,7 @@ def start_stack(
     `on_event` receives the trace records of the tensor databases, `access_log` the requests to S3. Raises HostError if
     a part does not start.
     """
-    store = EmbeddedObjectStore(session.home / "s3", keys, session.mark, s3_port, session.watch, access_log)
+    store = EmbeddedObjectStore(session.home / "s3", keys, session.mark, s3_port, access_log)
     parts.enter_context(store)
     versions = {"s3": store.name}
     servers: dict[str, ServerProcess] = {"object_store": store}

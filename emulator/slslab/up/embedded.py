@@ -154,7 +154,7 @@ def serve(
         try:
             keys = Keyring(others=map(Pair.parse, credentials))
             with Session() as session, ExitStack() as running:
-                record = running.enter_context(Record(session.home, log))
+                record = running.enter_context(Record(log))
                 stack, _ = start_stack(
                     running,
                     session,

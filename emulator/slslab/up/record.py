@@ -53,12 +53,12 @@ class Record:
     """The record of a service, as a context manager that its stack is within: what it receives between `begin` and its
     end is in its directory.
 
-    `access_log` is for the S3 server; its socket is in the session's `home`. All methods may be called by several
+    `access_log` is for the S3 server. All methods may be called by several
     threads. A record that cannot be written is the last one, which `say` reports; the service goes on.
     """
 
-    def __init__(self, home: Path, say: Callable[[str], None]) -> None:
-        self.access_log = AccessLog(home, self.count)
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.access_log = AccessLog(self.count)
         self._say = say
         self._lock = threading.Lock()
         self._updating = threading.Lock()
