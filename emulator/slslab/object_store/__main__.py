@@ -35,7 +35,8 @@ def main() -> None:
     application = Application(Store(Folder(options.data)), keys, log)
     model.operations()
     server = Server(socket.socket(fileno=options.listener))
-    with server.serving(application, public=application):
+    # A page of another web site may ask: a signature, or the rules of a bucket, say what it gets.
+    with server.serving(application.__call__, public=application):
         print(json.dumps({"endpoint": server.endpoint}), flush=True)
         wait_for_end(tied=True)
 

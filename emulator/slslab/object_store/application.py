@@ -205,7 +205,12 @@ class Request:
 
     async def send(self, answer: Answer, document: bytes, send: Send) -> None:
         """Send an answer; of an object as much as its client takes."""
-        headers = [("server", SERVER), ("x-amz-request-id", self._id), *answer.headers.items(), *self._cross_origin.items()]
+        headers = [
+            ("server", SERVER),
+            ("x-amz-request-id", self._id),
+            *answer.headers.items(),
+            *self._cross_origin.items(),
+        ]
         if self._operation is not None:
             headers += model.header_fields(self._operation, answer.output)
         if answer.body is None:

@@ -144,9 +144,7 @@ class Sums:
             return {}
         value = checksums.encoded(self._chosen)
         if expected.get(self._algorithm, value) != value:
-            raise failure(
-                "BadDigest", f"The {self._algorithm} you specified did not match the calculated checksum."
-            )
+            raise failure("BadDigest", f"The {self._algorithm} you specified did not match the calculated checksum.")
         return {f"Checksum{self._algorithm}": value}
 
 

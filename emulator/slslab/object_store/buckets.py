@@ -15,7 +15,9 @@ from slslab.object_store.objects import tag_set, tags_of
 from slslab.object_store.storage import Bucket, Version
 
 # documented: bucketnamingrules.html.
-NAME = re.compile(r"(?!xn--|sthree-|amzn-s3-demo-)[a-z0-9](?:[a-z0-9-]|\.(?!\.)){1,61}[a-z0-9](?<!-s3alias)(?<!--ol-s3)")
+NAME = re.compile(
+    r"(?!xn--|sthree-|amzn-s3-demo-)[a-z0-9](?:[a-z0-9-]|\.(?!\.)){1,61}[a-z0-9](?<!-s3alias)(?<!--ol-s3)"
+)
 ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 MOST = 1000
 OWNER = {"ID": ACCOUNT}
@@ -130,7 +132,9 @@ async def list_objects_v2(call: Call) -> Answer:
 
 async def list_object_versions(call: Call) -> Answer:
     """List all versions of objects, and their delete markers."""
-    call.only("Delimiter", "EncodingType", "KeyMarker", "MaxKeys", "Prefix", "VersionIdMarker", "OptionalObjectAttributes")
+    call.only(
+        "Delimiter", "EncodingType", "KeyMarker", "MaxKeys", "Prefix", "VersionIdMarker", "OptionalObjectAttributes"
+    )
     bucket, given, limit = call.bucket(), call.members, _limit(call)
     after = given.get("KeyMarker", ""), given.get("VersionIdMarker", "")
     if after[1] and not after[0]:
@@ -362,7 +366,9 @@ def _limit(call: Call) -> int:
     return min(given, MOST)
 
 
-def _listed(bucket: Bucket, given: Mapping[str, Any], keys: list[str], groups: list[str], *, owner: bool) -> dict[str, Any]:
+def _listed(
+    bucket: Bucket, given: Mapping[str, Any], keys: list[str], groups: list[str], *, owner: bool
+) -> dict[str, Any]:
     versions = [bucket.current(key) for key in keys]
     entries = [_entry(version, owner=owner) for version in versions if version is not None]
     return _named(given, groups) | {"Name": bucket.name, "Contents": entries}

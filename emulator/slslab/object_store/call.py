@@ -137,7 +137,9 @@ def check_write(members: Mapping[str, Any], current: Version | None, key: str) -
     if (wanted := members.get("IfNoneMatch")) is not None:
         if wanted != "*":
             raise failure(
-                "NotImplemented", "A header you provided implies functionality that is not implemented", Header="If-None-Match"
+                "NotImplemented",
+                "A header you provided implies functionality that is not implemented",
+                Header="If-None-Match",
             )
         if current is not None:
             raise failure("PreconditionFailed", Condition="If-None-Match")

@@ -76,7 +76,9 @@ def given(members: Mapping[str, Any]) -> dict[str, str]:
     """Return the checksums among the members of a request; InvalidRequest for one that is none."""
     found = {name: members[f"Checksum{name}"] for name in ALGORITHMS if f"Checksum{name}" in members}
     if len(found) > 1:
-        raise failure("InvalidRequest", "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed.")
+        raise failure(
+            "InvalidRequest", "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
+        )
     for name, value in found.items():
         if not _is_digest(value, ALGORITHMS[name]):
             raise failure("InvalidRequest", f"Value for x-amz-checksum-{name.lower()} header is invalid.")

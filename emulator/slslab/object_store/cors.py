@@ -19,7 +19,9 @@ def check(rules: Rules) -> None:
     for rule in rules:
         for method in rule["AllowedMethods"]:
             if method not in METHODS:
-                raise failure("InvalidRequest", f"Found unsupported HTTP method in CORS config. Unsupported method is {method}")
+                raise failure(
+                    "InvalidRequest", f"Found unsupported HTTP method in CORS config. Unsupported method is {method}"
+                )
         for origin in [*rule["AllowedOrigins"], *rule.get("AllowedHeaders", [])]:
             if origin.count("*") > 1:
                 raise failure("InvalidRequest", f'AllowedOrigin "{origin}" can not have more than one wildcard.')

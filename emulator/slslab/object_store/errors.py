@@ -25,7 +25,10 @@ ERRORS: dict[str, tuple[int, str]] = {
     "InvalidAccessKeyId": (403, "The AWS Access Key Id you provided does not exist in our records."),
     "InvalidArgument": (400, "Invalid Argument"),
     "InvalidBucketName": (400, "The specified bucket is not valid."),
-    "InvalidBucketAclWithObjectOwnership": (400, "Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced"),
+    "InvalidBucketAclWithObjectOwnership": (
+        400,
+        "Bucket cannot have ACLs set with ObjectOwnership's BucketOwnerEnforced",
+    ),
     "InvalidDigest": (400, "The Content-MD5 or checksum value that you specified is not valid."),
     "InvalidPart": (
         400,

@@ -104,6 +104,7 @@ OWN = {
     "ListParts": ":upload",
 }
 
+
 def find(method: str, bucket: str, key: str, parameters: Mapping[str, str], copies: bool) -> Operation:
     """Return which operation a request is; NotImplemented if there is none, or a parameter is not its own."""
     known, sub_resources = operations()
@@ -314,9 +315,7 @@ def _to_xml(shape: StructureShape, value: Mapping[str, Any], elsewhere: Mapping[
 def _element(shape: Shape, name: str, value: Any) -> str:
     if isinstance(shape, StructureShape):
         kind = value.get("Type") if name == "Grantee" else None
-        attribute = (
-            f' xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="{kind}"' if kind else ""
-        )
+        attribute = f' xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="{kind}"' if kind else ""
         return f"<{name}{attribute}>{''.join(_to_xml(shape, value, {}))}</{name}>"
     return f"<{name}>{text_of(_xml_text(value))}</{name}>"
 

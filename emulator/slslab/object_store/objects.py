@@ -49,9 +49,7 @@ async def put_object(call: Call) -> Answer:
     bucket = call.bucket()
     check_write(call.members, bucket.current(call.key), call.key)
     sums = {**stored.checksums, **({"ChecksumType": checksums.FULL} if stored.checksums else {})}
-    version = Version(
-        call.key, "", now(), stored.md5, stored.piece.size, whole(stored.piece), settings, tags, sums
-    )
+    version = Version(call.key, "", now(), stored.md5, stored.piece.size, whole(stored.piece), settings, tags, sums)
     bucket.put(version)
     return Answer({"ETag": f'"{version.etag}"', **sums, **version_member(bucket, version)})
 
@@ -107,9 +105,7 @@ async def get_object_attributes(call: Call) -> Answer:
                 "NextPartNumberMarker": str(rest[:limit][-1].number if rest[:limit] else 0),
                 "MaxParts": limit,
                 "IsTruncated": len(rest) > limit,
-                "Parts": [
-                    {"PartNumber": part.number, "Size": part.size, **part.checksums} for part in rest[:limit]
-                ],
+                "Parts": [{"PartNumber": part.number, "Size": part.size, **part.checksums} for part in rest[:limit]],
             }
     return Answer(
         {
@@ -140,7 +136,9 @@ async def delete_objects(call: Call) -> Answer:
         named = {"Key": entry["Key"], **({"VersionId": version_id} if version_id else {})}
         try:
             if entry.keys() - {"Key", "VersionId", "ETag"}:
-                raise refusal(f"{', '.join(entry.keys() - {'Key', 'VersionId', 'ETag'})} of DeleteObjects", "leave it out.")
+                raise refusal(
+                    f"{', '.join(entry.keys() - {'Key', 'VersionId', 'ETag'})} of DeleteObjects", "leave it out."
+                )
             call.authorize(entry["Key"], version_id, "DeleteObject")
             done = _delete(bucket, entry["Key"], version_id, entry.get("ETag"))
         except ServiceError as error:
@@ -366,5 +364,3 @@ def _md5(body: Body) -> str:
     for part in read(body):
         total.update(part)
     return total.hexdigest()
-
-

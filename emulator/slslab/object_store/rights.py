@@ -61,9 +61,7 @@ def check(
     empty."""
     resource = f"arn:aws:s3:::{name}{'/' * bool(key)}{key}" if name else "*"
     arn = principal.arn if principal else ""
-    context = {
-        f"s3:{member.lower()}": str(members[member]) for member in ("Prefix", "Delimiter") if member in members
-    }
+    context = {f"s3:{member.lower()}": str(members[member]) for member in ("Prefix", "Delimiter") if member in members}
     policy = allowed_policy(bucket)
     decision = decide(policy, arn, action, resource, context) if policy else None
     if principal is not None and principal.actions is None and action in OF_ROOT:
@@ -92,4 +90,6 @@ def denied(arn: str, action: str, resource: str, *, explicitly: bool) -> Excepti
         if explicitly
         else f"because no identity-based policy allows the {action} action"
     )
-    return failure("AccessDenied", f'User: {arn} is not authorized to perform: {action} on resource: "{resource}" {reason}')
+    return failure(
+        "AccessDenied", f'User: {arn} is not authorized to perform: {action} on resource: "{resource}" {reason}'
+    )

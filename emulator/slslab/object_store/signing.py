@@ -73,7 +73,9 @@ def authenticate(
     try:
         signature = Signature.of(headers, query)
     except ServiceError as error:
-        malformed = "AuthorizationHeaderMalformed" if "authorization" in headers else "AuthorizationQueryParametersError"
+        malformed = (
+            "AuthorizationHeaderMalformed" if "authorization" in headers else "AuthorizationQueryParametersError"
+        )
         raise failure(malformed, error.message) from error
     if not signature.presigned:
         if payload is None:
@@ -81,7 +83,9 @@ def authenticate(
         signature = replace(signature, valid=SKEW)
     elif payload is None or "x-amz-content-sha256" not in signature.headers:
         payload = UNSIGNED
-    if not (payload == UNSIGNED or payload == CHUNKED_UNSIGNED or payload in CHUNKED_SIGNED or PAYLOAD.fullmatch(payload)):
+    if not (
+        payload == UNSIGNED or payload == CHUNKED_UNSIGNED or payload in CHUNKED_SIGNED or PAYLOAD.fullmatch(payload)
+    ):
         raise refusal(f"x-amz-content-sha256: {payload[:100]}", "sign the body, or nothing of it.")
     secret, principal = _holder(keys, signature.key_id, signature.token)
     try:

@@ -31,7 +31,9 @@ async def create_multipart_upload(call: Call) -> Answer:
             raise failure("InvalidRequest", f"The {kind} checksum type cannot be used with the {algorithm} algorithm.")
         kind = kind or kinds[0]
     elif kind:
-        raise failure("InvalidRequest", "The x-amz-checksum-type header can only be used with x-amz-checksum-algorithm.")
+        raise failure(
+            "InvalidRequest", "The x-amz-checksum-type header can only be used with x-amz-checksum-algorithm."
+        )
     tags = query_tags(call.members.get("Tagging", ""))
     upload = Upload(secrets.token_urlsafe(48), call.key, now(), call.settings(), tags, algorithm, kind)
     bucket.uploads[upload.id] = upload
@@ -189,7 +191,11 @@ async def list_multipart_uploads(call: Call) -> Answer:
                 "Initiator": OWNER,
                 "Owner": OWNER,
                 "StorageClass": "STANDARD",
-                **({"ChecksumAlgorithm": upload.algorithm, "ChecksumType": upload.checksum_type} if upload.algorithm else {}),
+                **(
+                    {"ChecksumAlgorithm": upload.algorithm, "ChecksumType": upload.checksum_type}
+                    if upload.algorithm
+                    else {}
+                ),
             }
             for upload in found
         ],
@@ -197,10 +203,14 @@ async def list_multipart_uploads(call: Call) -> Answer:
     }
     if output["IsTruncated"]:
         last = entries[limit - 1]
-        output |= {"NextKeyMarker": last, "NextUploadIdMarker": ""} if isinstance(last, str) else {
-            "NextKeyMarker": last.key,
-            "NextUploadIdMarker": last.id,
-        }
+        output |= (
+            {"NextKeyMarker": last, "NextUploadIdMarker": ""}
+            if isinstance(last, str)
+            else {
+                "NextKeyMarker": last.key,
+                "NextUploadIdMarker": last.id,
+            }
+        )
     return Answer(output)
 
 
@@ -245,7 +255,10 @@ def _chosen(upload: Upload, entries: list[dict[str, Any]]) -> list[Part]:
     for part in parts[:-1]:
         if part.size < LEAST_PART:
             raise failure(
-                "EntityTooSmall", ProposedSize=str(part.size), MinSizeAllowed=str(LEAST_PART), PartNumber=str(part.number)
+                "EntityTooSmall",
+                ProposedSize=str(part.size),
+                MinSizeAllowed=str(LEAST_PART),
+                PartNumber=str(part.number),
             )
     return parts
 
