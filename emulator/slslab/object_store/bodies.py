@@ -201,7 +201,7 @@ class Sink:
     def _take(self, batch: list[bytes]) -> None:
         if self._file is None:
             self._path = self._folder.new()
-            self._file = open(self._path, "xb", buffering=0, opener=_private)
+            self._file = open(self._path, "xb", buffering=0, opener=_private)  # noqa: SIM115 - closed by `close`
         data = batch[0] if len(batch) == 1 else b"".join(batch)
         self._sums.update(data)
         view = memoryview(data)

@@ -36,7 +36,7 @@ async def list_buckets(call: Call) -> Answer:
         for name, bucket in sorted(call.store.buckets.items())
         if name > after and name.startswith(prefix) and region in (None, bucket.region)
     ]
-    entries = [{"Name": bucket.name, "CreationDate": bucket.created} for bucket in found[:limit]]
+    entries: list[dict[str, Any]] = [{"Name": one.name, "CreationDate": one.created} for one in found[:limit]]
     output: dict[str, Any] = {"Buckets": entries, "Owner": OWNER, "Prefix": call.members.get("Prefix")}
     if len(found) > len(entries) > 0:
         output["ContinuationToken"] = _as_token(entries[-1]["Name"])

@@ -114,8 +114,8 @@ class Call:
         if "ChecksumAlgorithm" in self.members and not (given or trailer):
             raise failure(
                 "InvalidRequest",
-                "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer headers "
-                "were found.",
+                "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer "
+                "headers were found.",
             )
         return await self.incoming.store(self.store.folder, self.members.get("ContentMD5"), chosen, given)
 

@@ -15,7 +15,7 @@ from slslab.object_store.errors import failure, refusal
 # Their names in the members of the API, such as ChecksumCRC32, and their lengths in bytes.
 ALGORITHMS = {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8, "SHA1": 20, "SHA256": 32}
 FULL, COMPOSITE = "FULL_OBJECT", "COMPOSITE"
-# documented: checking-object-integrity.html: what each algorithm can be of a multipart upload; the first is the default.
+# documented: checking-object-integrity.html: what each can be of a multipart upload; the first is the default.
 KINDS = {
     "CRC32": (COMPOSITE, FULL),
     "CRC32C": (COMPOSITE, FULL),

@@ -1,4 +1,4 @@
-"""S3's operations by botocore's model of its API: which one a request is, its members, and the document of its answer."""
+"""S3's operations by botocore's model: which one a request is, its members, and the document of its answer."""
 
 import email.utils
 import re
@@ -189,7 +189,7 @@ def header_fields(operation: Operation, output: Mapping[str, Any]) -> Iterator[t
             for name, text in value.items():
                 yield place.name + name, text
         elif place.location == "header":
-            yield place.name, _header_text(place.shape, value)
+            yield place.name, _header_text(value)
 
 
 def http_date(time: datetime) -> str:
@@ -273,9 +273,6 @@ def _from_xml(shape: Shape, element: ElementTree.Element) -> Any:
                 found.setdefault(member, []).append(_from_xml(of.member, child))
             else:
                 found[member] = _from_xml(of, child)
-        for member, of in shape.members.items():
-            if of.serialization.get("xmlAttribute"):
-                found.update({member: text for name, text in element.attrib.items() if _local(name) == "type"})
         if not set(shape.required_members) <= found.keys():
             raise failure("MalformedXML")
         return found
@@ -328,7 +325,7 @@ def _xml_text(value: Any) -> str:
     return str(value)
 
 
-def _header_text(shape: Shape, value: Any) -> str:
+def _header_text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, datetime):

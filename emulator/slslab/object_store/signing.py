@@ -83,9 +83,7 @@ def authenticate(
         signature = replace(signature, valid=SKEW)
     elif payload is None or "x-amz-content-sha256" not in signature.headers:
         payload = UNSIGNED
-    if not (
-        payload == UNSIGNED or payload == CHUNKED_UNSIGNED or payload in CHUNKED_SIGNED or PAYLOAD.fullmatch(payload)
-    ):
+    if payload not in (UNSIGNED, CHUNKED_UNSIGNED, *CHUNKED_SIGNED) and not PAYLOAD.fullmatch(payload):
         raise refusal(f"x-amz-content-sha256: {payload[:100]}", "sign the body, or nothing of it.")
     secret, principal = _holder(keys, signature.key_id, signature.token)
     try:

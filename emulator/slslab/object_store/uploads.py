@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import re
 import secrets
+from itertools import pairwise
 from typing import Any
 
 from slslab.aws.arns import ACCOUNT
@@ -242,7 +243,7 @@ def _chosen(upload: Upload, entries: list[dict[str, Any]]) -> list[Part]:
     if not entries or len(entries) > MOST_PARTS or not all({"ETag", "PartNumber"} <= entry.keys() for entry in entries):
         raise failure("MalformedXML")
     numbers = [entry["PartNumber"] for entry in entries]
-    if any(first >= second for first, second in zip(numbers, numbers[1:], strict=False)):
+    if any(first >= second for first, second in pairwise(numbers)):
         raise failure("InvalidPartOrder")
     parts = []
     for entry in entries:

@@ -50,7 +50,7 @@ class EmbeddedObjectStore(ServerProcess):
         """Name and version of the server."""
         return f"{SERVER} {__version__}"
 
-    def _start(self, undo: ExitStack) -> bool:
+    def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - of the base class
         # The server inherits it; its clients' connections break when the server ends, since it is closed here.
         with listening_socket("127.0.0.1", self._port) as listener:
             self._data.mkdir(mode=0o700, parents=True)
