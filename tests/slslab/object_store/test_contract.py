@@ -9,6 +9,8 @@ import urllib.request
 import uuid
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from email.message import Message
 from typing import Any
 
 import botocore.handlers
@@ -32,8 +34,15 @@ def endpoint(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def s3(endpoint: str) -> Any:
-    return aws_client("s3", endpoint, KEYS.owner)
+def client(endpoint: str) -> Iterator[Callable[..., Any]]:
+    """Makes clients of the owner's with these settings of botocore."""
+    with ExitStack() as clients:
+        yield lambda **settings: clients.enter_context(closing(aws_client("s3", endpoint, KEYS.owner, **settings)))
+
+
+@pytest.fixture(scope="module")
+def s3(client: Callable[..., Any]) -> Any:
+    return client()
 
 
 @pytest.fixture
@@ -49,6 +58,16 @@ def refused(call: Callable[..., Any], **arguments: Any) -> tuple[int, str]:
         call(**arguments)
     answer: Any = raised.value.response
     return answer["ResponseMetadata"]["HTTPStatusCode"], answer["Error"]["Code"]
+
+
+def asked(request: str | urllib.request.Request) -> tuple[int, Message, bytes]:
+    """Return status, headers and body of an answer by plain HTTP."""
+    try:
+        with urllib.request.urlopen(request) as answer:
+            return answer.status, answer.headers, answer.read()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.headers, error.read()
 
 
 def keys_of(page: Any) -> list[str]:
@@ -194,10 +213,10 @@ def test_the_owner_may_create_a_bucket_again_in_us_east_1(s3: Any, bucket: str) 
 
 
 @pytest.mark.parametrize("name", ["ab", "Upper", "under_score", "-dash", "dash-", "a..b", "192.168.5.4", "x" * 64])
-def test_names_that_s3_does_not_take_are_refused(endpoint: str, name: str) -> None:
-    client = aws_client("s3", endpoint, KEYS.owner)
-    client.meta.events.unregister("before-parameter-build.s3", botocore.handlers.validate_bucket_name)
-    assert refused(client.create_bucket, Bucket=name) == (400, "InvalidBucketName")
+def test_names_that_s3_does_not_take_are_refused(client: Callable[..., Any], name: str) -> None:
+    any_name = client()
+    any_name.meta.events.unregister("before-parameter-build.s3", botocore.handlers.validate_bucket_name)
+    assert refused(any_name.create_bucket, Bucket=name) == (400, "InvalidBucketName")
 
 
 CONFIGURATIONS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -244,8 +263,7 @@ def test_a_sub_resource_that_s3_does_not_have_is_refused_and_makes_nothing(s3: A
     name = f"made-{uuid.uuid4()}"
     for query in ("unheard", "notification&x=1", "policyStatus", "annotation"):
         url = s3.generate_presigned_url("create_bucket", Params={"Bucket": name}, ExpiresIn=60, HttpMethod="PUT")
-        with pytest.raises(urllib.error.HTTPError):
-            urllib.request.urlopen(urllib.request.Request(f"{url}&{query}", b"", method="PUT"))
+        assert asked(urllib.request.Request(f"{url}&{query}", b"", method="PUT"))[0] >= 400
     assert name not in [entry["Name"] for entry in s3.list_buckets()["Buckets"]]
 
 
@@ -261,13 +279,12 @@ def test_conditional_writes(s3: Any, bucket: str) -> None:
     assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"3"
 
 
-def test_of_64_conditional_writers_one_wins(endpoint: str, bucket: str) -> None:
-    client = aws_client("s3", endpoint, KEYS.owner, max_pool_connections=64)
+def test_of_64_conditional_writers_one_wins(s3: Any, bucket: str) -> None:
     statuses: list[int] = []
 
     def put(number: int) -> None:
         try:
-            client.put_object(Bucket=bucket, Key="lock", Body=str(number).encode() * 50_000, IfNoneMatch="*")
+            s3.put_object(Bucket=bucket, Key="lock", Body=str(number).encode() * 50_000, IfNoneMatch="*")
             statuses.append(200)
         except ClientError as error:
             statuses.append(error.response["ResponseMetadata"]["HTTPStatusCode"])
@@ -337,12 +354,12 @@ def test_metadata_and_headers_come_back(s3: Any, bucket: str) -> None:
     assert s3.head_object(Bucket=bucket, Key="plain")["ContentType"] == "binary/octet-stream"
 
 
-def test_metadata_of_other_alphabets_comes_back_encoded(s3: Any, endpoint: str, bucket: str) -> None:
+def test_metadata_of_other_alphabets_comes_back_encoded(s3: Any, client: Callable[..., Any], bucket: str) -> None:
     """documented: UsingMetadata.html: characters outside ASCII come back by RFC 2047."""
-    client = aws_client("s3", endpoint, KEYS.owner, signature_version="s3v4")
-    url = client.generate_presigned_url("put_object", Params={"Bucket": bucket, "Key": "k"}, ExpiresIn=60)
+    signing = client(signature_version="s3v4")
+    url = signing.generate_presigned_url("put_object", Params={"Bucket": bucket, "Key": "k"}, ExpiresIn=60)
     sent = {"x-amz-meta-name": "é".encode().decode("latin-1")}
-    urllib.request.urlopen(urllib.request.Request(url, b"x", sent, method="PUT")).close()
+    assert asked(urllib.request.Request(url, b"x", sent, method="PUT"))[0] == 200
     assert s3.head_object(Bucket=bucket, Key="k")["Metadata"] == {"name": "=?UTF-8?B?w6k=?="}
 
 
@@ -582,22 +599,19 @@ def test_parts_are_copied_by_ranges(s3: Any, bucket: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["s3", "s3v4"])
-def test_presigned_urls(endpoint: str, bucket: str, version: str) -> None:
-    client = aws_client("s3", endpoint, KEYS.owner, signature_version=version)
+def test_presigned_urls(client: Callable[..., Any], bucket: str, version: str) -> None:
+    signing = client(signature_version=version)
     params = {"Bucket": bucket, "Key": "a b/ü"}
-    url = client.generate_presigned_url("put_object", Params=params, ExpiresIn=60)
-    urllib.request.urlopen(urllib.request.Request(url, b"body", {"Content-Type": ""}, method="PUT")).close()
-    url = client.generate_presigned_url(
-        "get_object", Params={**params, "ResponseContentType": "text/x-y", "ResponseContentDisposition": 'a; f="b c"'}
-    )
-    with urllib.request.urlopen(url) as answer:
-        assert answer.read() == b"body"
-        assert (answer.headers["Content-Type"], answer.headers["Content-Disposition"]) == ("text/x-y", 'a; f="b c"')
+    url = signing.generate_presigned_url("put_object", Params=params, ExpiresIn=60)
+    assert asked(urllib.request.Request(url, b"body", {"Content-Type": ""}, method="PUT"))[0] == 200
+    overrides = {"ResponseContentType": "text/x-y", "ResponseContentDisposition": 'a; f="b c"'}
+    url = signing.generate_presigned_url("get_object", Params={**params, **overrides})
+    status, headers, body = asked(url)
+    assert (status, body) == (200, b"body")
+    assert (headers["Content-Type"], headers["Content-Disposition"]) == tuple(overrides.values())
     for changed in (url.replace("text", "html"), url.replace(bucket, bucket[:-1] + "x")):
-        with pytest.raises(urllib.error.HTTPError) as refusal:
-            urllib.request.urlopen(changed)
-        with refusal.value:
-            assert (refusal.value.code, b"SignatureDoesNotMatch" in refusal.value.read()) == (403, True)
+        status, _, body = asked(changed)
+        assert (status, b"SignatureDoesNotMatch" in body) == (403, True)
 
 
 def test_a_public_bucket_policy_lets_anonymous_readers_read_and_nothing_else(
@@ -605,19 +619,18 @@ def test_a_public_bucket_policy_lets_anonymous_readers_read_and_nothing_else(
 ) -> None:
     s3.put_object(Bucket=bucket, Key="k", Body=b"body")
     url = f"{endpoint}/{bucket}/k"
-    with pytest.raises(urllib.error.HTTPError) as refusal:
-        urllib.request.urlopen(url)
-    assert refusal.value.code == 403
+    assert asked(url)[0] == 403
     allow = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::{bucket}/*"}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
     s3.put_bucket_policy(Bucket=bucket, Policy=policy)
     assert json.loads(s3.get_bucket_policy(Bucket=bucket)["Policy"]) == json.loads(policy)
-    with urllib.request.urlopen(url) as answer:
-        assert answer.read() == b"body"
+    assert asked(url)[2] == b"body"
     for method, path in (("PUT", "/k"), ("DELETE", "/k"), ("GET", "")):
-        with pytest.raises(urllib.error.HTTPError) as refusal:
-            urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{bucket}{path}", b"", method=method))
-        assert refusal.value.code == 403
+        assert asked(urllib.request.Request(f"{endpoint}/{bucket}{path}", b"", method=method))[0] == 403
+    block = dict.fromkeys(("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets"), True)
+    s3.put_public_access_block(Bucket=bucket, PublicAccessBlockConfiguration=block)
+    assert asked(url)[0] == 403
+    assert refused(s3.put_bucket_policy, Bucket=bucket, Policy=policy) == (403, "AccessDenied")
     s3.delete_bucket_policy(Bucket=bucket)
     assert refused(s3.get_bucket_policy, Bucket=bucket) == (404, "NoSuchBucketPolicy")
 
@@ -657,32 +670,27 @@ def test_cross_origin_rules(s3: Any, bucket: str) -> None:
     s3.put_bucket_cors(Bucket=bucket, CORSConfiguration={"CORSRules": [rule]})
     url = s3.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "k"})
     for origin, allowed in (("https://a.example.org", "https://a.example.org"), ("https://example.com", None)):
-        with urllib.request.urlopen(urllib.request.Request(url, headers={"Origin": origin})) as answer:
-            assert answer.headers["Access-Control-Allow-Origin"] == allowed
+        _, headers, _ = asked(urllib.request.Request(url, headers={"Origin": origin}))
+        assert headers["Access-Control-Allow-Origin"] == allowed
     ask = {"Origin": "https://a.example.org", "Access-Control-Request-Method": "GET"}
-    with urllib.request.urlopen(urllib.request.Request(url, headers=ask, method="OPTIONS")) as answer:
-        assert answer.headers["Access-Control-Allow-Methods"] == "GET"
+    status, headers, _ = asked(urllib.request.Request(url, headers=ask, method="OPTIONS"))
+    assert (status, headers["Access-Control-Allow-Methods"]) == (200, "GET")
     ask["Access-Control-Request-Method"] = "PUT"
-    with pytest.raises(urllib.error.HTTPError) as refusal:
-        urllib.request.urlopen(urllib.request.Request(url, headers=ask, method="OPTIONS"))
-    assert refusal.value.code == 403
+    assert asked(urllib.request.Request(url, headers=ask, method="OPTIONS"))[0] == 403
 
 
 def test_pages_of_other_web_sites_get_nothing_to_read_without_rules(s3: Any, endpoint: str, bucket: str) -> None:
     s3.put_object(Bucket=bucket, Key="k", Body=b"x")
     for method in ("GET", "PUT", "OPTIONS"):
-        headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "PUT"}
-        with pytest.raises(urllib.error.HTTPError) as refusal:
-            urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{bucket}/k", headers=headers, method=method))
-        assert refusal.value.code == 403
-        assert not any(name.lower().startswith("access-control-") for name in refusal.value.headers)
+        sent = {"Origin": "https://evil.example", "Access-Control-Request-Method": "PUT"}
+        status, headers, _ = asked(urllib.request.Request(f"{endpoint}/{bucket}/k", headers=sent, method=method))
+        assert status == 403
+        assert not any(name.lower().startswith("access-control-") for name in headers)
 
 
 def test_a_name_that_a_page_has_rebound_is_refused(endpoint: str) -> None:
-    with pytest.raises(urllib.error.HTTPError) as refusal:
-        urllib.request.urlopen(urllib.request.Request(f"{endpoint}/", headers={"Host": "evil.example"}))
-    assert refusal.value.code == 403
-    assert b"not called" in refusal.value.read()
+    status, _, body = asked(urllib.request.Request(f"{endpoint}/", headers={"Host": "evil.example"}))
+    assert (status, b"not called" in body) == (403, True)
 
 
 def test_access_control_lists_are_refused_as_by_new_buckets_of_s3(s3: Any, bucket: str) -> None:
