@@ -137,6 +137,8 @@ def _holder(keys: Keyring, key_id: str, token: str) -> tuple[str, Principal]:
     try:
         pair, principal = keys.find(key_id, token)
     except ServiceError as error:
+        if token:
+            raise failure("InvalidToken") from error
         raise failure("InvalidAccessKeyId", AWSAccessKeyId=key_id) from error
     return pair.secret, principal
 
