@@ -153,9 +153,12 @@ class Request:
             # Boto3 moves headers into the query when it presigns by Version 2.
             if name.startswith("x-amz-") or name == "content-type":
                 headers.setdefault(name, value)
-        operation = self._operation = model.find(
-            self._method, self._bucket, self._key, given, "x-amz-copy-source" in headers
-        )
+        try:
+            operation = model.find(self._method, self._bucket, self._key, given, "x-amz-copy-source" in headers)
+        except ServiceError as error:
+            # A stranger learns nothing of what there is.
+            raise (failure("AccessDenied") if self._stranger else error) from None
+        self._operation = operation
         self._incoming = Incoming(self._receive, _length(headers, signed.payload), signed.payload, signed.chunks)
         members = model.members(operation, given, headers)
         call = Call(operation, members, self._bucket, self._key, signed.principal, self._store, self._incoming)
