@@ -179,7 +179,7 @@ ROWS = ("allreduce", "--dataset", "breast-cancer", "--channel")
 @pytest.mark.parametrize(
     ("named", "part", "which"),
     [
-        ("weed", "object store", SPIRT),
+        ("slslab.object_store", "object store", SPIRT),
         pytest.param("slslab.tensordb", "tensor databases", SPIRT, marks=pytest.mark.exhaustive),
         ("memcached", "memcached server", (*ROWS, "memcached")),
         pytest.param("redis-server", "redis server", (*ROWS, "redis"), marks=pytest.mark.exhaustive),
