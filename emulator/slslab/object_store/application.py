@@ -108,6 +108,8 @@ class Application:
             return
         except ServiceError as error:
             answer, document = request.refused(error)
+        except OSError as error:
+            answer, document = request.refused(failure("InternalError", f"The S3 server's disk failed: {error}"))
         except Exception:
             traceback.print_exc(file=sys.stderr)
             answer, document = request.refused(failure("InternalError"))

@@ -78,12 +78,12 @@ class Incoming:
                 await sink.write(part)
             if sink.size != self.length:
                 raise failure("IncompleteBody")
-            piece = await sink.finish()
+            await sink.end()
+            trailer = self.trailers.get(f"x-amz-checksum-{algorithm.lower()}")
+            found = sums.check(md5, expected or ({algorithm: trailer} if trailer else {}))
+            return Stored(sink.piece(), sums.md5.hexdigest(), found)
         finally:
             await sink.close()
-        trailer = self.trailers.get(f"x-amz-checksum-{algorithm.lower()}")
-        found = sums.check(md5, expected or ({algorithm: trailer} if trailer else {}))
-        return Stored(piece, sums.md5.hexdigest(), found)
 
     async def _raw(self) -> AsyncIterator[bytes]:
         self.untouched = False
@@ -158,6 +158,7 @@ class Sink:
         self._held = 0
         self._file: BinaryIO | None = None
         self._writing: asyncio.Future[None] | None = None
+        self._data: bytes | None = None
         self.size = 0
 
     async def write(self, data: bytes) -> None:
@@ -170,21 +171,24 @@ class Sink:
             batch, self._batch, self._held = self._batch, [], 0
             self._writing = asyncio.get_running_loop().run_in_executor(None, self._take, batch)
 
-    async def finish(self) -> Piece:
-        """Return the piece that all bytes are."""
+    async def end(self) -> None:
+        """Sum what is left, and write it unless the whole body may stay in memory."""
         await self._written()
         if self._file is None and self.size <= IN_MEMORY_BYTES and self._folder.in_memory < MEMORY_BYTES:
-            data = b"".join(self._batch)
-            self._sums.update(data)
-            return Piece(self._folder, len(data), data, None)
-        if self._held > BATCH_BYTES // 4:
+            self._data = b"".join(self._batch)
+            self._sums.update(self._data)
+        elif self._held > BATCH_BYTES // 4:
             await asyncio.to_thread(self._take, self._batch)
         else:
             self._take(self._batch)
-        assert self._file is not None
+
+    def piece(self) -> Piece:
+        """Return the piece that all bytes are, after their end."""
+        if self._file is None:
+            return Piece(self._folder, self.size, self._data, None)
         self._file.close()
-        piece, self._file = Piece(self._folder, self.size, None, self._path), None
-        return piece
+        self._file = None
+        return Piece(self._folder, self.size, None, self._path)
 
     async def close(self) -> None:
         """Remove what was written, unless it is a piece."""
