@@ -1,8 +1,8 @@
 """`python -m slslab.object_store --listener FD --data DIRECTORY`: the S3 server, in a process of its own.
 
-When it answers, it prints one JSON line, `{"endpoint": URL}`. It ends on SIGTERM or SIGINT, and when its standard input
-closes, which happens when the process that started it ends in any way. SLSLAB_KEYS is the text of the keyring by which
-clients sign; the directory, which is its own, has the bodies of objects.
+When it answers, it prints one JSON line, `{"endpoint": URL, "server": NAME}`. It ends on SIGTERM or SIGINT, and when its
+standard input closes, which happens when the process that started it ends in any way. SLSLAB_KEYS is the text of the
+keyring by which clients sign; the directory, which is its own, has the bodies of objects.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from pathlib import Path
 from slslab.aws.keys import Keyring
 from slslab.host.tied import block_endings, wait_for_end
 from slslab.lambda_.server import Server
-from slslab.object_store import model
+from slslab.object_store import SERVER, model
 from slslab.object_store.application import Application
 from slslab.object_store.storage import Folder, Store
 
@@ -37,7 +37,7 @@ def main() -> None:
     server = Server(socket.socket(fileno=options.listener))
     # A page of another web site may ask: a signature, or the rules of a bucket, say what it gets.
     with server.serving(application.__call__, public=application):
-        print(json.dumps({"endpoint": server.endpoint}), flush=True)
+        print(json.dumps({"endpoint": server.endpoint, "server": SERVER}), flush=True)
         wait_for_end(tied=True)
 
 

@@ -10,7 +10,6 @@ from slslab.aws.credentials import without_foreign
 from slslab.aws.keys import Keyring
 from slslab.host.server_process import ServerProcess, listening_socket
 from slslab.installation import __version__
-from slslab.object_store import SERVER
 from slslab.stack.access_log import AccessLog
 
 START_LIMIT_S = 30.0
@@ -43,12 +42,12 @@ class EmbeddedObjectStore(ServerProcess):
         self._port = port
         self._keys = keys
         self._access_log = access_log
-        self.endpoint = ""
+        self.endpoint = self._server = ""
 
     @property
     def name(self) -> str:
         """Name and version of the server."""
-        return f"{SERVER} {__version__}"
+        return f"{self._server} {__version__}"
 
     def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - of the base class
         # The server inherits it; its clients' connections break when the server ends, since it is closed here.
@@ -68,7 +67,7 @@ class EmbeddedObjectStore(ServerProcess):
         report = self._report(START_LIMIT_S)
         if report is None:
             return False
-        self.endpoint = report["endpoint"]
+        self.endpoint, self._server = report["endpoint"], report["server"]
         return True
 
     def _stop(self) -> None:
