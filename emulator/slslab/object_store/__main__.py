@@ -36,7 +36,8 @@ def main() -> None:
     model.operations()
     server = Server(socket.socket(fileno=options.listener))
     # A page of another web site may ask: a signature, or the rules of a bucket, say what it gets.
-    with server.serving(application.__call__, public=application):
+    # Its end is that of all objects: no answer need be waited for.
+    with server.serving(application.__call__, public=application, grace_s=0):
         print(json.dumps({"endpoint": server.endpoint, "server": SERVER}), flush=True)
         wait_for_end(tied=True)
 

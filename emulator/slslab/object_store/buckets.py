@@ -337,6 +337,8 @@ async def get_bucket_ownership_controls(call: Call) -> Answer:
 # What a bucket answers about a setting that it can't have, and that it is not there any more.
 UNSET: Mapping[str, str | dict[str, Any]] = {
     "GetBucketNotificationConfiguration": {},
+    # Objects are not encrypted here.
+    "GetBucketEncryption": "ServerSideEncryptionConfigurationNotFoundError",
     "GetBucketLogging": {},
     "GetBucketAccelerateConfiguration": {},
     "GetBucketRequestPayment": {"Payer": "BucketOwner"},

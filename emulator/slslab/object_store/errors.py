@@ -72,6 +72,10 @@ ERRORS: dict[str, tuple[int, str]] = {
     "PreconditionFailed": (412, "At least one of the pre-conditions you specified did not hold"),
     "ReplicationConfigurationNotFoundError": (404, "The replication configuration was not found"),
     "RequestTimeTooSkewed": (403, "The difference between the request time and the current time is too large."),
+    "ServerSideEncryptionConfigurationNotFoundError": (
+        404,
+        "The server side encryption configuration was not found",
+    ),
     "SignatureDoesNotMatch": (
         403,
         "The request signature we calculated does not match the signature you provided. Check your key and signing "
