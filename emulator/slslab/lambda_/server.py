@@ -37,13 +37,11 @@ class Server:
         keys: Keyring | None = None,
         limit: BodyLimit | None = None,
         public: Public | None = None,
-        grace_s: int = 1,
     ) -> Iterator[None]:
         """Serve the application for as long as the block; `finish` is awaited before the server stops answering.
 
         Clients call it by a name of loopback, or by one of `names`, and sign their requests by one of `keys`;
-        `limit` bounds the bodies of these. What is `public` answers requests that the gate does not check. After the
-        block, answers that are under way have `grace_s` to end.
+        `limit` bounds the bodies of these. What is `public` answers requests that the gate does not check.
         """
         config = uvicorn.Config(
             Gate(application, names, keys, limit, public),
@@ -57,7 +55,7 @@ class Server:
             server_header=False,
             lifespan="off",
             timeout_keep_alive=3600,
-            timeout_graceful_shutdown=grace_s,
+            timeout_graceful_shutdown=1,
         )
         server, ending = uvicorn.Server(config), asyncio.Event()
 

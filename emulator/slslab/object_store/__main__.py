@@ -1,8 +1,8 @@
 """`python -m slslab.object_store --listener FD --data DIRECTORY`: the S3 server, in a process of its own.
 
-When it answers, it prints one JSON line, `{"endpoint": URL, "server": NAME}`. It ends on SIGTERM or SIGINT, and when its
-standard input closes, which happens when the process that started it ends in any way. SLSLAB_KEYS is the text of the
-keyring by which clients sign; the directory, which is its own, has the bodies of objects.
+When it answers, it prints one JSON line, `{"endpoint": URL, "server": NAME}`. It ends on SIGTERM or SIGINT, and when
+its standard input closes, which happens when the process that started it ends in any way. SLSLAB_KEYS is the text of
+the keyring by which clients sign; the directory, which is its own, has the bodies of objects.
 """
 
 import argparse
@@ -36,8 +36,7 @@ def main() -> None:
     model.operations()
     server = Server(socket.socket(fileno=options.listener))
     # A page of another web site may ask: a signature, or the rules of a bucket, say what it gets.
-    # Its end is that of all objects: no answer need be waited for.
-    with server.serving(application.__call__, public=application, grace_s=0):
+    with server.serving(application.__call__, public=application):
         print(json.dumps({"endpoint": server.endpoint, "server": SERVER}), flush=True)
         wait_for_end(tied=True)
 
