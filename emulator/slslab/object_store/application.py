@@ -188,7 +188,7 @@ class Request:
             return Answer(status=error.status, headers=error.headers), b""
         fields = "".join(f"<{name}>{model.text_of(value)}</{name}>" for name, value in error.fields.items())
         document = (
-            f'<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>{error.error_type}</Code>'
+            f"{model.DECLARATION}<Error><Code>{error.error_type}</Code>"
             f"<Message>{model.text_of(error.message)}</Message>{fields}"
             f"<Resource>{escape(self._path)}</Resource><RequestId>{self._id}</RequestId><HostId>slslab</HostId></Error>"
         )

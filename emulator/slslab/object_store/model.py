@@ -16,6 +16,7 @@ from botocore.model import ListShape, OperationModel, Shape, StructureShape
 from slslab.aws.requests import service_model
 from slslab.object_store.errors import failure, refusal
 
+DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 # documented: the response syntax of each operation; the model has no names of roots.
 ROOTS = {
@@ -168,6 +169,10 @@ def document(operation: Operation, output: Mapping[str, Any]) -> bytes:
     if not isinstance(shape, StructureShape):
         return b""
     payload = shape.serialization.get("payload")
+    if operation.name == "GetBucketLocation":
+        # documented: API_GetBucketLocation.html: the root has the Region itself, which the model does not say.
+        region = text_of(output["LocationConstraint"] or "")
+        return f'{DECLARATION}<LocationConstraint xmlns="{NAMESPACE}">{region}</LocationConstraint>'.encode()
     if payload is not None:
         shape, output = shape.members[payload], output.get(payload)  # type: ignore[assignment]
         if output is None or not isinstance(shape, StructureShape):
@@ -176,7 +181,7 @@ def document(operation: Operation, output: Mapping[str, Any]) -> bytes:
         return b""
     root = ROOTS.get(operation.name) or shape.serialization.get("name") or shape.name
     inner = "".join(_to_xml(shape, output, operation.outputs))
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n<{root} xmlns="{NAMESPACE}">{inner}</{root}>'.encode()
+    return f'{DECLARATION}<{root} xmlns="{NAMESPACE}">{inner}</{root}>'.encode()
 
 
 def header_fields(operation: Operation, output: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

@@ -72,6 +72,8 @@ def authenticate(
         raise refusal("Signature Version 2 in headers", "sign by Version 4, as AWS's clients do.")
     try:
         signature = Signature.of(headers, query)
+        if signature.service != "s3":
+            raise ServiceError(400, "", f"The credential is for {signature.service}, and not for s3.")
     except ServiceError as error:
         malformed = (
             "AuthorizationHeaderMalformed" if "authorization" in headers else "AuthorizationQueryParametersError"

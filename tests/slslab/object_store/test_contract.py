@@ -212,6 +212,14 @@ def test_the_owner_may_create_a_bucket_again_in_us_east_1(s3: Any, bucket: str) 
     assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"kept"
 
 
+def test_a_bucket_is_in_the_region_that_was_asked_for(s3: Any, bucket: str) -> None:
+    assert s3.get_bucket_location(Bucket=bucket)["LocationConstraint"] is None
+    name, region = f"b-{uuid.uuid4()}", "eu-west-1"
+    s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": region})
+    assert s3.get_bucket_location(Bucket=name)["LocationConstraint"] == region
+    assert s3.head_bucket(Bucket=name)["BucketRegion"] == region
+
+
 @pytest.mark.parametrize("name", ["ab", "Upper", "under_score", "-dash", "dash-", "a..b", "192.168.5.4", "x" * 64])
 def test_names_that_s3_does_not_take_are_refused(client: Callable[..., Any], name: str) -> None:
     any_name = client()
