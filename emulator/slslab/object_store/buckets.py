@@ -184,8 +184,10 @@ async def put_bucket_versioning(call: Call) -> Answer:
     bucket, given = call.bucket(), call.members["VersioningConfiguration"]
     if given.get("MFADelete", "Disabled") != "Disabled":
         raise refusal("MFADelete", "leave it out.")
-    if given.get("Status") not in ("Enabled", "Suspended"):
-        raise failure("IllegalVersioningConfigurationException" if "Status" not in given else "MalformedXML")
+    if "Status" not in given:
+        raise failure("IllegalVersioningConfigurationException")
+    if given["Status"] not in ("Enabled", "Suspended"):
+        raise failure("MalformedXML")
     bucket.versioning = given["Status"]
     return Answer()
 

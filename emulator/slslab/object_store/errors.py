@@ -13,6 +13,10 @@ ERRORS: dict[str, tuple[int, str]] = {
     "AuthorizationQueryParametersError": (400, "The authorization query parameters that you provided are not valid."),
     "BadDigest": (400, "The Content-MD5 or checksum value that you specified did not match what the server received."),
     "BadRequest": (400, "Bad Request"),
+    "BucketAlreadyOwnedByYou": (
+        409,
+        "Your previous request to create the named bucket succeeded and you already own it.",
+    ),
     "BucketNotEmpty": (409, "The bucket you tried to delete is not empty"),
     "EntityTooLarge": (400, "Your proposed upload exceeds the maximum allowed size"),
     "EntityTooSmall": (400, "Your proposed upload is smaller than the minimum allowed size"),

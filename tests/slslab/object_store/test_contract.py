@@ -218,6 +218,7 @@ def test_a_bucket_is_in_the_region_that_was_asked_for(s3: Any, bucket: str) -> N
     s3.create_bucket(Bucket=name, CreateBucketConfiguration={"LocationConstraint": region})
     assert s3.get_bucket_location(Bucket=name)["LocationConstraint"] == region
     assert s3.head_bucket(Bucket=name)["BucketRegion"] == region
+    assert refused(s3.create_bucket, Bucket=name) == (409, "BucketAlreadyOwnedByYou")
 
 
 @pytest.mark.parametrize("name", ["ab", "Upper", "under_score", "-dash", "dash-", "a..b", "192.168.5.4", "x" * 64])
