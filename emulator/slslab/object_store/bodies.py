@@ -22,8 +22,8 @@ from slslab.object_store.storage import IN_MEMORY_BYTES, MEMORY_BYTES, Folder, P
 # What is summed and written together, on another thread.
 BATCH_BYTES = 1024 * 1024
 LARGEST_PUT = 5 * 1024**3
-# assumed: more than the largest document of S3, a thousand keys to delete, each character written as a reference.
-LARGEST_DOCUMENT = 8 * 1024 * 1024
+# assumed: more than a thousand keys to delete of 1,024 bytes each, and less than half a second to parse.
+LARGEST_DOCUMENT = 2 * 1024 * 1024
 LONGEST_LINE = 16 * 1024
 CHUNK_HEAD = re.compile(rb"([0-9a-fA-F]{1,8})(?:;chunk-signature=([0-9a-f]{64}))?")
 

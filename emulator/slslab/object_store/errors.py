@@ -15,7 +15,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "BadRequest": (400, "Bad Request"),
     "BucketAlreadyOwnedByYou": (
         409,
-        "Your previous request to create the named bucket succeeded and you already own it.",
+        "You have a bucket of this name already, in this or another Region.",
     ),
     "BucketNotEmpty": (409, "The bucket you tried to delete is not empty"),
     "EntityTooLarge": (400, "Your proposed upload exceeds the maximum allowed size"),
