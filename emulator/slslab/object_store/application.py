@@ -18,7 +18,7 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.gate import IndexedHeaders
 from slslab.aws.keys import Keyring
 from slslab.aws.signatures import parameters
-from slslab.object_store import SERVER, buckets, checksums, cors, model, objects, signing, uploads
+from slslab.object_store import SERVER, buckets, checksums, cors, forms, model, objects, signing, uploads
 from slslab.object_store.bodies import Incoming
 from slslab.object_store.call import Answer, Call
 from slslab.object_store.errors import failure, refusal
@@ -146,6 +146,8 @@ class Request:
         self._allow_origin()
         if self._method == "OPTIONS":
             return self._preflight(), b""
+        if self._method == "POST" and self._bucket and not self._key and _is_form(self._headers):
+            return await self._post_form()
         signed = signing.authenticate(self._keys, self._method, self._path, self._query, given, self._headers)
         self._stranger = signed.principal is None
         if "" in given and not given[""]:
@@ -270,6 +272,29 @@ class Request:
         elif operation.name not in ("CreateBucket", "PutBucketAcl", "PutObjectAcl"):
             raise failure("MalformedXML")
 
+    async def _post_form(self) -> tuple[Answer, bytes]:
+        """Store the file of a form."""
+        form = forms.Form(self._incoming, self._headers["content-type"])
+        await form.read_fields()
+        principal = forms.signer(self._keys, form.fields)
+        self._stranger = principal is None
+        lengths = forms.check(form.fields, self._bucket) if principal is not None else None
+        fields = {name: value for name, value in form.fields.items() if name not in forms.UNCHECKED}
+        operation = self._operation = model.operations()[0]["PUT", "object", ""]
+        self._key = fields["key"]
+        if not self._key or len(self._key.encode()) > LONGEST_KEY:
+            raise failure("KeyTooLongError" if self._key else "InvalidArgument")
+        if "tagging" in fields:
+            raise refusal("tags in a form", "put them by PutObjectTagging.")
+        given = {f"x-amz-{name}" if name == "acl" else name: value for name, value in fields.items()}
+        members = model.members(operation, {}, given)
+        call = Call(operation, members, self._bucket, self._key, principal, self._store, form.file())
+        call.authorize(self._key)
+        await objects.put_object(call, lengths)
+        version = call.version()
+        status, headers, document = forms.answer(fields, self._bucket, version)
+        return Answer(status=status, headers=headers), document
+
     def _allow_origin(self) -> None:
         origin, bucket = self._headers.get("origin"), self._store.buckets.get(self._bucket)
         if origin is not None and bucket is not None and "cors" in bucket.settings:
@@ -281,6 +306,10 @@ class Request:
         if not self._cross_origin:
             raise failure("AccessForbidden")
         return Answer()
+
+
+def _is_form(headers: IndexedHeaders) -> bool:
+    return str(headers.get("content-type", "")).lower().startswith("multipart/form-data")
 
 
 def _length(headers: Mapping[str, str], payload: str) -> int | None:

@@ -22,6 +22,8 @@ from slslab.object_store.storage import IN_MEMORY_BYTES, MEMORY_BYTES, Folder, P
 # What is summed and written together, on another thread.
 BATCH_BYTES = 1024 * 1024
 LARGEST_PUT = 5 * 1024**3
+# Of a file in a form, whose length no header has.
+ANY_LENGTH = -1
 # assumed: more than a thousand keys to delete of 1,024 bytes each, and less than half a second to parse.
 LARGEST_DOCUMENT = 2 * 1024 * 1024
 LONGEST_LINE = 16 * 1024
@@ -46,7 +48,7 @@ class Incoming:
 
     async def discard(self) -> None:
         """Read what has not been read: a connection that was closed would take the answer with it."""
-        async for _ in self._raw():
+        async for _ in self.raw():
             pass
 
     async def document(self, md5: str | None, expected: dict[str, str]) -> bytes:
@@ -76,7 +78,7 @@ class Incoming:
         try:
             async for part in self._pieces():
                 await sink.write(part)
-            if sink.size != self.length:
+            if self.length not in (sink.size, ANY_LENGTH):
                 raise failure("IncompleteBody")
             await sink.end()
             trailer = self.trailers.get(f"x-amz-checksum-{algorithm.lower()}")
@@ -85,7 +87,8 @@ class Incoming:
         finally:
             await sink.close()
 
-    async def _raw(self) -> AsyncIterator[bytes]:
+    async def raw(self) -> AsyncIterator[bytes]:
+        """Yield the body as it arrives."""
         self.untouched = False
         while self._more:
             message = await self._receive()
@@ -98,11 +101,11 @@ class Incoming:
 
     async def _pieces(self) -> AsyncIterator[bytes]:
         if not self._payload.startswith(CHUNKED):
-            async for part in self._raw():
+            async for part in self.raw():
                 yield part
             return
         chunks = Chunks(self._signer)
-        async for part in self._raw():
+        async for part in self.raw():
             for piece in chunks.feed(part):
                 yield piece
         self.trailers = chunks.end()

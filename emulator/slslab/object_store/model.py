@@ -122,8 +122,6 @@ def find(method: str, bucket: str, key: str, parameters: Mapping[str, str], copi
     if found is None or len(subs) > 1:
         if not subs and method not in ("GET", "HEAD", "PUT", "POST", "DELETE"):
             raise failure("MethodNotAllowed")
-        if method == "POST" and level == "bucket" and not subs:
-            raise refusal("PostObject, the upload of a form", "use PutObject, or a URL that is presigned for it.")
         what = f"{method} of {'a bucket' if level == 'bucket' else 'an object' if key else 'the service'}"
         raise refusal(f"{what}{' with ' * bool(subs)}{' and '.join(subs)}", "see docs/object-store.md for what it has.")
     for name in parameters:

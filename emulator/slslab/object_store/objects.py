@@ -39,12 +39,14 @@ MOST_TAGS, LONGEST_TAG, LONGEST_VALUE = 10, 128, 256
 TAG = re.compile(r"[\w .:/=+\-@]*")
 
 
-async def put_object(call: Call) -> Answer:
-    """Store an object."""
+async def put_object(call: Call, lengths: tuple[int, int] | None = None) -> Answer:
+    """Store an object, whose length must be in a range, if there is one."""
     call.only(*WRITTEN, *CHECKSUMS, *CONDITIONS, "ContentLength", "trailer")
     bucket, settings, tags = call.bucket(), call.settings(), query_tags(call.members.get("Tagging", ""))
     check_write(call.members, bucket.current(call.key), call.key)
     stored = await call.store_body()
+    if lengths is not None and not lengths[0] <= stored.piece.size <= lengths[1]:
+        raise failure("EntityTooSmall" if stored.piece.size < lengths[0] else "EntityTooLarge")
     # Another request may have come between; from here on none does.
     bucket = call.bucket()
     check_write(call.members, bucket.current(call.key), call.key)

@@ -87,7 +87,7 @@ def authenticate(
         payload = UNSIGNED
     if payload not in (UNSIGNED, CHUNKED_UNSIGNED, *CHUNKED_SIGNED) and not PAYLOAD.fullmatch(payload):
         raise refusal(f"x-amz-content-sha256: {payload[:100]}", "sign the body, or nothing of it.")
-    secret, principal = _holder(keys, signature.key_id, signature.token)
+    secret, principal = holder(keys, signature.key_id, signature.token)
     try:
         signature.check_time()
     except ServiceError as error:
@@ -108,7 +108,7 @@ def _by_version_2(
 ) -> Principal:
     """Return who signed a URL by Version 2, which boto3 still does for S3 unless it is told otherwise."""
     token = parameters.get("x-amz-security-token", "")
-    secret, principal = _holder(keys, parameters["AWSAccessKeyId"], token)
+    secret, principal = holder(keys, parameters["AWSAccessKeyId"], token)
     expires = parameters.get("Expires", "")
     if not (expires.isascii() and expires.isdigit() and len(expires) < 15):
         raise failure("AccessDenied", "Invalid date (should be seconds since epoch): " + expires[:100])
@@ -134,7 +134,7 @@ def _by_version_2(
     return principal
 
 
-def _holder(keys: Keyring, key_id: str, token: str) -> tuple[str, Principal]:
+def holder(keys: Keyring, key_id: str, token: str) -> tuple[str, Principal]:
     """Return the secret of a key, and whose it is."""
     try:
         pair, principal = keys.find(key_id, token)

@@ -623,6 +623,40 @@ def test_presigned_urls(client: Callable[..., Any], bucket: str, version: str) -
         assert (status, b"SignatureDoesNotMatch" in body) == (403, True)
 
 
+def form(fields: dict[str, str], body: bytes, filename: str = "f.txt") -> tuple[bytes, dict[str, str]]:
+    head = "--bound\r\nContent-Disposition: form-data; name="
+    parts = [f'{head}"{name}"\r\n\r\n{value}\r\n'.encode() for name, value in fields.items()]
+    file = f'{head}"file"; filename="{filename}"\r\nContent-Type: a/b\r\n\r\n'
+    encoded = b"".join([*parts, file.encode(), body, b"\r\n--bound--\r\n"])
+    return encoded, {"Content-Type": "multipart/form-data; boundary=bound"}
+
+
+@pytest.mark.parametrize("version", ["s3", "s3v4"])
+def test_forms_upload_what_their_policy_allows(s3: Any, client: Callable[..., Any], bucket: str, version: str) -> None:
+    post = client(signature_version=version).generate_presigned_post(
+        bucket,
+        "up/${filename}",
+        Fields={"success_action_status": "201", "x-amz-meta-a": "1"},
+        Conditions=[{"success_action_status": "201"}, {"x-amz-meta-a": "1"}, ["content-length-range", 1, 100_000]],
+    )
+
+    def upload(fields: dict[str, str], body: bytes) -> tuple[int, bytes]:
+        status, _, answer = asked(urllib.request.Request(post["url"], *form(fields, body), method="POST"))
+        return status, answer
+
+    body = b"\r\n--boun\r\n" * 5000
+    status, answer = upload(post["fields"], body)
+    assert (status, b"<Key>up/f.txt</Key>" in answer) == (201, True)
+    got = s3.get_object(Bucket=bucket, Key="up/f.txt")
+    assert (got["Body"].read(), got["Metadata"]) == (body, {"a": "1"})
+    assert upload(post["fields"], b"x" * 100_001)[0] == 400
+    assert upload(post["fields"], b"")[0] == 400
+    for changed in ({"key": "other"}, {"x-amz-meta-b": "2"}, {"policy": "e30="}):
+        assert upload({**post["fields"], **changed}, b"x")[0] == 403
+    assert upload({"key": "k"}, b"x")[0] == 403
+    assert keys_of(s3.list_objects_v2(Bucket=bucket)) == ["up/f.txt"]
+
+
 def test_a_public_bucket_policy_lets_anonymous_readers_read_and_nothing_else(
     s3: Any, endpoint: str, bucket: str
 ) -> None:
