@@ -45,6 +45,8 @@ def main() -> None:
     from awslambdaric.lambda_runtime_client import LambdaRuntimeClient
 
     own = arrange_path(os.environ["LAMBDA_RUNTIME_DIR"])
+    # The same pipe, so that records and what is printed stay in order.
+    os.environ["_LAMBDA_TELEMETRY_LOG_FD"] = str(os.dup(sys.stdout.fileno()))
 
     class Client(LambdaRuntimeClient):  # type: ignore[misc]
         """Asks for invocations; before and after the first it says which packages are not the function's own."""
