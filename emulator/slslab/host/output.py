@@ -115,14 +115,20 @@ class FunctionLog:
     """The log of one environment: a file, and the tail that Invoke returns.
 
     `tail` has the last bytes of the log of the present or latest invocation. `wrote` is called with the place of each
-    piece in the file, and whether it is one record.
+    piece in the file, and whether it is one record. Of printed lines only those are written that `keeps` accepts.
     """
 
     def __init__(
-        self, path: Path, tail_bytes: int, wrote: Callable[[int, int, bool], None] = lambda _start, _end, _record: None
+        self,
+        path: Path,
+        tail_bytes: int,
+        wrote: Callable[[int, int, bool], None] = lambda _start, _end, _record: None,
+        keeps: Callable[[bytes], bool] | None = None,
     ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._wrote = wrote
+        self._keeps = keeps
+        self._line = b""
         self._file: FileIO = path.open("ab", buffering=0)
         self._tail_bytes = tail_bytes
         self._written = 0
@@ -142,13 +148,23 @@ class FunctionLog:
                     self._append(b"\n", False)
                 self._append(piece.removesuffix(b"\n") + b"\n", True)
             else:
-                self._append(piece, False)
+                self._print(piece)
 
     def say(self, text: bytes) -> None:
         """Append what Lambda itself says; what has come of a record until then is text."""
-        if held := self._records.end():
-            self._append(held, False)
+        self._print(self._records.end(), whole=True)
         self._append(text, False)
+
+    def _print(self, text: bytes, *, whole: bool = False) -> None:
+        """Append text, of which `keeps` is asked for each line once it is `whole`."""
+        if self._keeps is None:
+            self._append(text, False)
+            return
+        lines = (self._line + text).splitlines(keepends=True)
+        self._line = b"" if whole or not lines or lines[-1].endswith(b"\n") else lines.pop()
+        if len(self._line) > FRAME_BYTES:
+            lines, self._line = [*lines, self._line], b""
+        self._append(b"".join(line for line in lines if self._keeps(line)), False)
 
     def _append(self, chunk: bytes, record: bool) -> None:
         """Append to the file, up to its maximum size, and to the tail."""

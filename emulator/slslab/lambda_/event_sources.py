@@ -13,7 +13,7 @@ from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
-from slslab.lambda_.functions import Functions
+from slslab.lambda_.functions import Functions, check_tags
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.queue_client import QueueClient, QueueError
 from slslab.lambda_.queue_poller import QueuePoller
@@ -25,7 +25,7 @@ QUEUE = "arn:aws:sqs:"
 EMULATED = frozenset(
     {
         *("EventSourceArn", "FunctionName", "UUID", "Enabled", "BatchSize", "MaximumBatchingWindowInSeconds"),
-        *("FunctionResponseTypes", "ScalingConfig"),
+        *("FunctionResponseTypes", "ScalingConfig", "Tags"),
     }
 )
 BATCH_SIZE = 10
@@ -78,6 +78,7 @@ class EventSourceMappings:
         self._stack = stack
         self._mappings: dict[str, EventSourceMapping] = {}
         self._pollers: dict[str, QueuePoller] = {}
+        self._tags: dict[str, dict[str, str]] = {}
 
     def check(self, request: Mapping[str, Any]) -> QueueClient:
         """Check a request to create a mapping, and return its queue, which `check_queue` asks."""
@@ -98,6 +99,7 @@ class EventSourceMappings:
                     f"exists. Please update or delete the existing mapping with UUID {mapping.id}",
                 )
         self._checked(EventSourceMapping("", queue, _plain(function)), request)
+        check_tags(request.get("Tags") or {})
         return self._queue(queue)
 
     def check_queue(self, queue: QueueClient, function: Reference) -> None:
@@ -119,7 +121,13 @@ class EventSourceMappings:
         mapping = EventSourceMapping(
             str(uuid.uuid4()), request["EventSourceArn"], _plain(parse(request["FunctionName"]))
         )
+        self._tags[mapping.id] = dict(request.get("Tags") or {})
         return self._start(self._checked(mapping, request)).document("Creating")
+
+    def tags(self, arn: str) -> dict[str, str] | None:
+        """Return the tags of the mapping with this ARN, to read and to change; None for the ARN of anything else."""
+        before, found, mapping_id = arn.partition(":event-source-mapping:")
+        return self._tags[self.get(mapping_id).id] if found and before.startswith("arn:") else None
 
     def get(self, mapping_id: str) -> EventSourceMapping:
         """Carry out GetEventSourceMapping."""
@@ -154,7 +162,7 @@ class EventSourceMappings:
     async def delete(self, mapping_id: str) -> dict[str, Any]:
         """Carry out DeleteEventSourceMapping."""
         document = self.get(mapping_id).document("Deleting")
-        del self._mappings[mapping_id]
+        del self._mappings[mapping_id], self._tags[mapping_id]
         if before := self._pollers.pop(mapping_id, None):
             await before.close()
         return document

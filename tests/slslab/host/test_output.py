@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -104,6 +105,20 @@ def test_a_record_begins_and_ends_a_line(tmp_path: Path) -> None:
     log.close()
     assert (tmp_path / "f.log").read_bytes() == log.tail == b"no end\none\ntwo\nthree\n"
     assert [place for place in places if place[2]] == [(7, 15, True), (15, 21, True)]
+
+
+@given(st.lists(st.binary(max_size=8)), st.integers(1, 5))
+def test_printed_lines_are_kept_or_not_as_wholes(lines: list[bytes], size: int) -> None:
+    text = b"".join(line.replace(b"\xa5", b"") + b"\n" for line in lines)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "f.log")
+        log = FunctionLog(path, 10, keeps=lambda line: len(line) > 4)
+        for start in range(0, len(text), size):
+            log.write(text[start : start + size])
+        log.say(b"REPORT\n")
+        log.close()
+        kept = b"".join(line for line in text.splitlines(keepends=True) if len(line) > 4)
+        assert path.read_bytes() == kept + b"REPORT\n"
 
 
 def frame(event: dict[str, Any]) -> bytes:

@@ -128,6 +128,37 @@ def test_the_owner_reads_the_log_that_a_function_wrote(
         ask(emulator, emulator.keys.function(name), 0)
 
 
+LEVELS = """
+import json
+
+def handler(event, context):
+    for level in ("debug", "info", "WARN", "nonsense", "Error"):
+        print(json.dumps({"level": level}))
+    print("no JSON")
+"""
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("level", "kept"),
+    [
+        ("TRACE", ["debug", "info", "WARN", "nonsense", "Error", "no JSON"]),
+        ("INFO", ["info", "WARN", "nonsense", "Error", "no JSON"]),
+        ("WARN", ["WARN", "Error"]),
+        ("FATAL", []),
+    ],
+)
+def test_a_log_level_filters_what_a_function_prints(
+    emulator: Emulator, deploy: Callable[..., str], invoke: Callable[..., Any], level: str, kept: list[str]
+) -> None:
+    """documented: monitoring-cloudwatchlogs-log-level.html."""
+    group = f"level-{level}"
+    logged = {"LogFormat": "JSON", "ApplicationLogLevel": level, "LogGroup": group}
+    invoke(deploy(LEVELS, LoggingConfig=logged))
+    messages = [event["message"] for event in events_of(emulator, group) if "platform." not in event["message"]]
+    assert [json.loads(text)["level"] if text.startswith("{") else text for text in messages] == kept
+
+
 SEVERAL_LINES = """
 import logging
 
@@ -151,7 +182,8 @@ def test_a_log_record_of_several_lines_is_one_event(
     messages = [event["message"] for event in events_of(emulator, group)]
     own = messages[messages.index("before") : messages.index("between") + 2]
     assert [own[0], own[2]] == ["before", "between"]
-    assert own[1].startswith("[WARNING]") and own[1].endswith("\tone\ntwo")
+    assert own[1].startswith("[WARNING]")
+    assert own[1].endswith("\tone\ntwo")
     assert own[3].startswith("[ERROR] ValueError: a\nb\nTraceback (most recent call last):\n")
     assert "\r" not in own[3]
     assert base64.b64decode(answer["LogResult"]).decode().splitlines().count("two") == 1

@@ -54,8 +54,8 @@ def handler(event, context):
         "custom": context.client_context.custom if context.client_context else None,
         "remaining_ms": context.get_remaining_time_in_millis(),
         "context": [
-            *(context.function_name, context.function_version, context.invoked_function_arn, context.memory_limit_in_mb),
-            *(context.aws_request_id, context.log_group_name, context.log_stream_name),
+            *(context.function_name, context.function_version, context.invoked_function_arn),
+            *(context.memory_limit_in_mb, context.aws_request_id, context.log_group_name, context.log_stream_name),
             *(context.identity.cognito_identity_id, context.identity.cognito_identity_pool_id),
         ],
     }

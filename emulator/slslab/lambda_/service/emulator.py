@@ -179,7 +179,7 @@ class Emulator(Managed):
             **LayerOperations(
                 functions.layers, self.packages, archives, self.service.remove_unused_packages
             ).handlers(),
-            **SettingOperations(functions, EventInvokeConfigs(functions), self.limits).handlers(),
+            **SettingOperations(functions, sources, EventInvokeConfigs(functions), self.limits).handlers(),
             **PolicyOperations(functions).handlers(),
             **DeploymentOperations(functions).handlers(),
             **FunctionUrlOperations(functions).handlers(),
