@@ -39,6 +39,8 @@ def host_packages(own: list[str]) -> list[str]:
 def main() -> None:
     """Initialise the function and run its invocations."""
     sys.dont_write_bytecode = True
+    if os.environ.get("LC_CTYPE") == "C.UTF-8":  # Python itself sets it where a host lacks Lambda's locale
+        del os.environ["LC_CTYPE"]
     # Before the function's own places are searched, too: these are many modules, none of which is there.
     from awslambdaric import bootstrap
     from awslambdaric.lambda_config import LambdaConfigProvider
