@@ -6,7 +6,7 @@ import pytest
 
 from slslab.deploy.expansion import expand
 from slslab.deploy.intrinsics import Scope
-from slslab.deploy.stacks import _check
+from slslab.deploy.planning import plan
 from slslab.deploy.template import Template, read_template
 from slslab.errors import RequestError
 
@@ -21,7 +21,7 @@ def template(folder: Path, text: str) -> Template:
 
 def mistakes(folder: Path, text: str, **parameters: str) -> list[tuple[int, str]]:
     read = template(folder, text)
-    _check(read, expand(read, parameters))
+    plan("stack", read, expand(read, parameters))
     return sorted(set(read.problems))
 
 
@@ -55,12 +55,12 @@ Resources:
     ("text", "line", "message"),
     [
         ("Resources: {}\n", 1, "the template has no Resources."),
-        ("Rules: {}\nResources:\n  Q: {Type: AWS::SQS::Queue}\n", 1, "there is no section Rules."),
+        ("Rules: {}\nResources:\n  Q: {Type: AWS::SQS::Queue}\n", 1, "there is no section Rules here."),
         ("Resources:\n  Q: {}\n", 2, "the resource Q has no Type."),
         (
             QUEUE + "Colour: red\n",
             5,
-            "AWS::SQS::Queue has no property Colour here (Q).",
+            "AWS::SQS::Queue has no property Colour (Q).",
         ),
         (
             "Resources:\n  Q:\n    Type: AWS::SQS::Queue\n    CreationPolicy: {}\n",
