@@ -74,6 +74,8 @@ class _NoPolicies:
 def _take_files(template: Template, name: str, written: Any, files: dict[str, bytes]) -> None:
     """Replace the local paths of a resource by keys of their content."""
     properties = template.properties(name)
+    if not isinstance(written, dict) or not isinstance(written.setdefault("Properties", {}), dict):
+        return  # noted already
     for member, is_code in FILES.get(template.type(name), {}).items():
         path = properties.get(member)
         if path is None and member == "CodeUri" and "InlineCode" not in properties and "ImageUri" not in properties:
@@ -89,4 +91,4 @@ def _take_files(template: Template, name: str, written: Any, files: dict[str, by
         key = f"{name}-{hashlib.sha256(content).hexdigest()[:16]}"
         files[key] = content
         kind = "Bucket" if member.endswith("Uri") else "S3Bucket"
-        written.setdefault("Properties", {})[member] = {kind: LOCAL, "Key" if kind == "Bucket" else "S3Key": key}
+        written["Properties"][member] = {kind: LOCAL, "Key" if kind == "Bucket" else "S3Key": key}

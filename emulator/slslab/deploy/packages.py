@@ -59,7 +59,7 @@ def _readable(name: str) -> Iterator[None]:
         yield
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "its name or its content isn't text"
-        raise RequestError(f"{name!r} cannot be read: {reason}.", HINT) from error
+        raise RequestError(f"{name[:80]!r} cannot be read: {reason}.", HINT) from error
 
 
 def _check(path: Path, name: str) -> None:

@@ -104,9 +104,10 @@ def _check_form(template: Template, name: str, resource: Mapping[str, Any]) -> N
         return
     for member in sorted(resource.keys() - set(MEMBERS)):
         template.wrong(line, f"{name} has {member}, which is not emulated.")
-    if (condition := resource.get("Condition")) is not None and condition not in template.section("Conditions"):
+    condition = resource.get("Condition")
+    if condition is not None and condition not in list(template.section("Conditions")):
         template.wrong(line, f"there is no condition {condition}.")
-    if (policy := resource.get("DeletionPolicy", "Delete")) not in POLICIES:
+    if (policy := resource.get("DeletionPolicy", "Delete")) not in list(POLICIES):
         template.wrong(line, f"the DeletionPolicy {policy} of {name} is none of {', '.join(POLICIES)}.")
     written, properties = template.properties(name), resource.get("Properties") or {}
     for property_ in sorted(properties.keys() - kinds()[kind].properties) if isinstance(properties, dict) else ():

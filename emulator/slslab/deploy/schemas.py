@@ -18,6 +18,11 @@ ARTICLES = {
     **{"string": "a text", "integer": "an integer", "number": "a number", "boolean": "true or false"},
     **{"object": "a mapping", "array": "a list"},
 }
+BOUNDS = {
+    **{"minimum": "a value of at least {}", "maximum": "a value of at most {}"},
+    **{"minLength": "at least {} characters", "maxLength": "at most {} characters"},
+    **{"minItems": "at least {} items", "maxItems": "at most {} items"},
+}
 # No message shows more of a value.
 SHOWN = 80
 Path = tuple[str | int, ...]
@@ -126,13 +131,16 @@ def _sentence(kind: str, path: Path, error: Any) -> str:
         missing = [name for name in rule if name not in error.instance]
         return f"{where} needs {', '.join(missing)}"
     if error.validator == "additionalProperties":
-        known = error.schema.get("properties", {})
-        others = sorted(set(error.instance) - set(known))
+        patterns = error.schema.get("patternProperties", ())
+        unknown = set(error.instance) - set(error.schema.get("properties", ()))
+        others = sorted(name for name in unknown if not any(re.search(pattern, name) for pattern in patterns))
         return f"{where} has no property {', '.join(others)}"
     if error.validator == "enum":
         return f"{where} must be one of {', '.join(map(text_of, rule))}, not {_shown(error.instance)}"
     if error.validator == "pattern":
         return f"{where} must match {rule}, which {_shown(error.instance)} does not"
+    if error.validator in BOUNDS:
+        return f"{where} must have {BOUNDS[error.validator].format(rule)}, not {_shown(error.instance)}"
     return f"{where} breaks a rule of {kind}: {error.validator} {_shown(rule)}"
 
 

@@ -50,8 +50,26 @@ class Node(dict[str, Any]):
         self.lines: dict[str, int] = {}
 
 
+class _TooDeep(yaml.MarkedYAMLError):
+    """Values are nested deeper than DEEPEST."""
+
+
 class _Loader(yaml.SafeLoader):
-    """Makes nodes of mappings, and the long form of CloudFormation's short functions."""
+    """Makes nodes of mappings, and the long form of CloudFormation's short functions; nests no deeper than DEEPEST."""
+
+    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+        """Begin a collection in brackets."""
+        self._check_depth(self.flow_level)
+        super().fetch_flow_collection_start(token)
+
+    def add_indent(self, column: int) -> bool:
+        """Begin a collection by an indent."""
+        self._check_depth(len(self.indents))
+        return bool(super().add_indent(column))
+
+    def _check_depth(self, depth: int) -> None:
+        if depth > DEEPEST:
+            raise _TooDeep(None, None, f"values are nested more than {DEEPEST} deep", self.get_mark())
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> Node:
@@ -150,9 +168,8 @@ def read_template(path: Path) -> Template:
         mark = getattr(error, "problem_mark", None)
         where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
         reason = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
-        raise RequestError(f"{where}: this is not YAML: {reason}.", "mend the line.") from error
-    except RecursionError as error:
-        raise RequestError(f"{path} nests values too deeply.", f"nest at most {DEEPEST}.") from error
+        what = reason if isinstance(error, _TooDeep) else f"this is not YAML: {reason}"
+        raise RequestError(f"{where}: {what}.", "mend the line.") from error
     if not isinstance(root, Node):
         raise RequestError(f"{path} is not a template.", "it has a mapping `Resources`.")
     template = Template(path, root)

@@ -40,6 +40,8 @@ def _stripped(value: Any, *, is_schema: bool) -> Any:
         # Python has no Unicode categories in patterns, and the services check these themselves.
         if is_schema and (name in SILENT or (name == "pattern" and r"\p{" in each)):
             continue
+        if is_schema and name == "type" and {"string", "number"} <= set(each):
+            each = "string"  # cfn-lint lets pass what CloudFormation makes a text of
         inside = not (is_schema and name in ("definitions", "properties", "patternProperties"))
         kept[name] = _stripped(each, is_schema=inside)
     return kept
