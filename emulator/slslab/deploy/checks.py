@@ -5,8 +5,9 @@ Properties are resolved and comply with CloudFormation's registry. Each sentence
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from slslab.aws.errors import ServiceError
@@ -17,7 +18,7 @@ from slslab.aws_services.patterns import pattern_problems
 from slslab.aws_services.rule_targets import target_problems
 from slslab.aws_services.schedules import ScheduleError, read_schedule
 from slslab.deploy.expansion import LOCAL
-from slslab.deploy.resources import Properties, definition, function_members
+from slslab.deploy.resources import Made, Properties, definition, function_members
 from slslab.lambda_.configuration import settings
 from slslab.lambda_.event_sources import EMULATED, EventSourceMapping, check_source, with_request
 from slslab.lambda_.references import parse
@@ -32,7 +33,18 @@ FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
 # documented: API_PutTargets.html; the first are what a rule does here, the last two are stored.
 TARGET_MEMBERS = frozenset("Arn Id Input InputPath InputTransformer SqsParameters RoleArn RetryPolicy".split())
 MOST_TARGETS = 5
+# documented: API_CreateQueue.html
+VISIBLE_S = 30
 DEFINITIONS = ("Definition", "DefinitionS3Location", "DefinitionString")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A resource as it will be made: its type, its properties, and what Ref and its attributes will be."""
+
+    kind: str
+    properties: Properties
+    made: Made
 
 
 def nothing(_properties: Properties, _files: Files) -> Iterator[str]:
@@ -78,6 +90,27 @@ def source(properties: Properties, _files: Files) -> Iterator[str]:
         check_source(queue)
         with_request(EventSourceMapping("", queue, parse(request["FunctionName"])), request)
     yield from found
+
+
+def visibility(mapping: Planned, others: Iterable[Planned]) -> Iterator[str]:
+    """Yield why a queue of the template cannot feed a function of the template: its messages come back too early."""
+    if mapping.kind != "AWS::Lambda::EventSourceMapping":
+        return
+    name = str(mapping.properties.get("FunctionName")).split(":function:")[-1].split(":")[0]
+    queue, function = mapping.properties.get("EventSourceArn"), ("AWS::Lambda::Function", name)
+    visible = [
+        each.properties.get("VisibilityTimeout", VISIBLE_S)
+        for each in others
+        if each.kind == "AWS::SQS::Queue" and each.made.attributes["Arn"] == queue
+    ]
+    timeouts = [
+        each.properties.get("Timeout", lambda_limits().timeout_s.default)
+        for each in others
+        if (each.kind, each.made.ref) == function
+    ]
+    for visible_s, timeout_s in zip(visible, timeouts, strict=False):
+        if isinstance(visible_s, int) and isinstance(timeout_s, int) and visible_s < timeout_s:
+            yield f"Queue visibility timeout: {visible_s} seconds is less than Function timeout: {timeout_s} seconds"
 
 
 def machine(properties: Properties, files: Files) -> Iterator[str]:

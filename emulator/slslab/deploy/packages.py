@@ -1,6 +1,7 @@
 """Zip archives of a template's folders, the same bytes for the same files."""
 
 import io
+import itertools
 import os
 import stat
 import zipfile
@@ -65,7 +66,7 @@ def _readable(name: str) -> Iterator[None]:
 def _check(path: Path, name: str) -> None:
     """Raise RequestError for a view of the host, and for more than Lambda unzips."""
     most, size = lambda_limits().unzipped_bytes, 0
-    for file in (path, *_files(path)):
+    for file in itertools.chain([path], _files(path)):
         if any(file.resolve().is_relative_to(view) for view in VIEWS):
             raise RequestError(f"{file if file != path else name} is a view of this host, not a file.", HINT)
         size += file.stat().st_size

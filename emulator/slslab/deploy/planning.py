@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from slslab.deploy import checks
 from slslab.deploy.expansion import Expanded
 from slslab.deploy.intrinsics import Scope, Unresolvable, references
 from slslab.deploy.kinds import expected, kinds
@@ -86,8 +87,10 @@ def plan(stack: str, template: Template, expanded: Expanded) -> list[str]:
     made = [
         name for name in order if "Condition" not in (it := expanded.resources[name]) or scope.holds(it["Condition"])
     ]
-    for name in made:
-        _check_resource(stack, template, expanded, name, scope)
+    planned = {name: _planned(stack, template, expanded, name, scope) for name in made}
+    for name, resource in planned.items():
+        for problem in checks.visibility(resource, planned.values()):
+            template.wrong(template.line(name), f"{name}: {problem}.")
     if not template.problems:
         for name, value in output_values(expanded.outputs, scope):
             if isinstance(value, Unresolvable):
@@ -138,8 +141,8 @@ def _order(template: Template, expanded: Expanded) -> list[str]:
         return []
 
 
-def _check_resource(stack: str, template: Template, expanded: Expanded, name: str, scope: Scope) -> None:
-    """Note what is wrong with a resource, and let `scope` know what it will be."""
+def _planned(stack: str, template: Template, expanded: Expanded, name: str, scope: Scope) -> checks.Planned:
+    """Return what a resource will be, and let `scope` know it; what is wrong is noted."""
     resource, line, written = expanded.resources[name], template.line(name), template.properties(name)
     kind = resource["Type"]
     try:
@@ -154,3 +157,4 @@ def _check_resource(stack: str, template: Template, expanded: Expanded, name: st
             template.wrong(at, f"{name}: {problem}.")
     made = expected(kind, physical_name(stack, name), properties)
     scope.refs[name], scope.attributes[name] = made.ref, made.attributes
+    return checks.Planned(kind, properties, made)

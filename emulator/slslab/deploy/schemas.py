@@ -12,8 +12,8 @@ from importlib.resources import files
 from typing import Any
 
 FILE = files("slslab.deploy") / "schemas.json"
-INTEGER = re.compile(r"[+-]?\d{1,18}")
-NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?([eE][+-]?\d{1,2})?")
+INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?([eE][+-]?\d{1,2})?", re.ASCII)
 ARTICLES = {
     **{"string": "a text", "integer": "an integer", "number": "a number", "boolean": "true or false"},
     **{"object": "a mapping", "array": "a list"},
@@ -29,26 +29,31 @@ Path = tuple[str | int, ...]
 
 
 @cache
-def _types() -> dict[str, Any]:
-    types: dict[str, Any] = json.loads(FILE.read_text())["types"]
-    return types
+def _document() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(FILE.read_text())
+    return document
+
+
+def source() -> str:
+    """Return where the schemas come from."""
+    return str(_document()["source"])
+
+
+def schema_of(kind: str) -> dict[str, Any]:
+    """Return the schema of a type, in the form of JSON Schema with CloudFormation's additions."""
+    schema: dict[str, Any] = _document()["types"][kind]
+    return schema
 
 
 def properties_of(kind: str) -> frozenset[str]:
     """Return the properties that a template may give a resource of this type on AWS."""
-    schema = _types()[kind]
+    schema = schema_of(kind)
     return frozenset(schema["properties"]) - _top(schema, "readOnlyProperties")
-
-
-def attributes_of(kind: str) -> frozenset[str]:
-    """Return the attributes that Fn::GetAtt has of a type on AWS; nested ones with their dots."""
-    pointers = _types()[kind].get("readOnlyProperties", ())
-    return frozenset(pointer.removeprefix("/properties/").replace("/", ".") for pointer in pointers)
 
 
 def fixed_properties(kind: str) -> frozenset[str]:
     """Return the properties that can only be changed by replacing the resource."""
-    return _top(_types()[kind], "createOnlyProperties")
+    return _top(schema_of(kind), "createOnlyProperties")
 
 
 def _top(schema: Mapping[str, Any], name: str) -> frozenset[str]:
@@ -63,7 +68,7 @@ def text_of(value: Any) -> str:
 
 def convert(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return properties with each scalar converted to its property's type; what cannot be converted stays."""
-    schema = _types()[kind]
+    schema = schema_of(kind)
     return dict(_converted(schema, schema, properties))
 
 
@@ -117,7 +122,7 @@ def violations(kind: str, properties: Mapping[str, Any]) -> Iterator[tuple[Path,
     """Yield where converted properties are not what their type allows, and what is wrong, without a full stop."""
     from jsonschema import Draft7Validator
 
-    for error in Draft7Validator(_types()[kind]).iter_errors(properties):
+    for error in Draft7Validator(schema_of(kind)).iter_errors(properties):
         path: Path = tuple(error.absolute_path)
         yield path, _sentence(kind, path, error)
 

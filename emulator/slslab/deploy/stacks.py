@@ -113,7 +113,8 @@ class Stack:
             try:
                 kinds()[entry["type"]].delete(services, _made(entry))
             except botocore.exceptions.ClientError as error:
-                if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
+                gone = error.response["ResponseMetadata"]["HTTPStatusCode"] == 404
+                if not gone and not error.response["Error"]["Code"].endswith("NonExistentQueue"):
                     raise RunError(
                         f"{name} ({entry['type']}) could not be removed: {_reason(error)}",
                         "remove what it still holds, and try again.",
