@@ -337,9 +337,14 @@ def create_table(services: Services, name: str, properties: Properties) -> Made:
 
 
 def create_log_group(services: Services, name: str, properties: Properties) -> Made:
-    """Create a log group."""
+    """Create a log group, or take over the one that the logs of a function have made."""
     client, name = services("logs"), properties.get("LogGroupName", name)
-    client.create_log_group(logGroupName=name, **({"tags": tags} if (tags := _tags(properties)) else {}))
+    try:
+        client.create_log_group(logGroupName=name, **({"tags": tags} if (tags := _tags(properties)) else {}))
+    except ClientError as error:
+        # A function of the same name may have written there: names are the same at each deployment, unlike on AWS.
+        if error.response["Error"]["Code"] != "ResourceAlreadyExistsException":
+            raise
     made = Made(name, {"Arn": f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{name}:*"})
     return change_log_group(services, made, properties)
 

@@ -41,9 +41,10 @@ AWSTemplateFormatVersion: 2010-09-09
 Transform: AWS::Serverless-2016-10-31
 Parameters:
   Size: {Type: Number, Default: 256}
+  Batch: {Type: String, Default: 5}
+  Greeting: {Type: String, Default: true, AllowedValues: [true, false]}
 Globals:
   Function: {Runtime: python3.11, Timeout: 10}
-  Greeting: {Type: String, Default: true, AllowedValues: [true, false]}
 Conditions:
   Greets: !Equals [!Ref Greeting, "true"]
 Resources:
@@ -61,7 +62,7 @@ Resources:
       Environment:
         Variables: {DATA: !Ref Data, QUEUE: !GetAtt Jobs.QueueName, FLAG: !If [Greets, true, 0]}
       Events:
-        Jobs: {Type: SQS, Properties: {Queue: !GetAtt Jobs.Arn, BatchSize: "5"}}
+        Jobs: {Type: SQS, Properties: {Queue: !GetAtt Jobs.Arn, BatchSize: !Ref Batch}}
         Daily: {Type: Schedule, Properties: {Schedule: rate(1 day), Input: "{}"}}
   Fail:
     Type: AWS::Serverless::Function
@@ -86,7 +87,7 @@ Resources:
   Data: {Type: AWS::S3::Bucket}
   Jobs:
     Type: AWS::SQS::Queue
-    Properties: {VisibilityTimeout: 60}
+    Properties: {VisibilityTimeout: "60"}
   Letters: {Type: AWS::SQS::Queue}
   Copies: {Type: AWS::SQS::Queue}
   CopiesPolicy:
@@ -272,7 +273,7 @@ def test_a_wrong_template_makes_nothing(service: Service) -> None:
     told = [(numbered[int(line.split(":")[1])].strip(), line.split(": ", 1)[1]) for line in lines]
     assert told == [
         (
-            "Variables: {DATA: !Ref Dat, QUEUE: !GetAtt Jobs.QueueName}",
+            "Variables: {DATA: !Ref Dat, QUEUE: !GetAtt Jobs.QueueName, FLAG: !If [Greets, true, 0]}",
             "Dat is not a resource and not a parameter of this template.",
         ),
         ("CodeUri: absent", "CodeUri of Fail: there is no folder or file absent."),
