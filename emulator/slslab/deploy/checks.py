@@ -18,9 +18,10 @@ from slslab.aws_services.patterns import pattern_problems
 from slslab.aws_services.rule_targets import target_problems
 from slslab.aws_services.schedules import ScheduleError, read_schedule
 from slslab.deploy.expansion import LOCAL
-from slslab.deploy.resources import Made, Properties, definition, function_members
+from slslab.deploy.resources import Made, Properties, definition, function_members, table_members
 from slslab.lambda_.configuration import settings
 from slslab.lambda_.event_sources import EMULATED, EventSourceMapping, check_source, with_request
+from slslab.lambda_.policies import function_statement
 from slslab.lambda_.references import parse
 from slslab.statemachines.definitions import problems
 
@@ -70,6 +71,36 @@ def lambda_members(operation: str, *named: str) -> Callable[[Properties, Files],
         yield from found
 
     return check
+
+
+def permission(properties: Properties, files: Files) -> Iterator[str]:
+    """Yield what AddPermission would refuse."""
+    found = list(lambda_members("AddPermission", "StatementId")(properties, files))
+    with _collected(found):
+        function_statement({"StatementId": "name", **properties}, "*")
+    yield from found
+
+
+def url(properties: Properties, files: Files) -> Iterator[str]:
+    """Yield what CreateFunctionUrlConfig would refuse."""
+    given = {name: value for name, value in properties.items() if name != "TargetFunctionArn"}
+    named = {**given, "FunctionName": properties["TargetFunctionArn"]}
+    yield from lambda_members("CreateFunctionUrlConfig")(named, files)
+
+
+def table(properties: Properties, _files: Files) -> Iterator[str]:
+    """Yield what CreateTable would refuse."""
+    found: list[str] = []
+    with _collected(found):
+        members("dynamodb", "CreateTable", json.dumps({"TableName": "name", **table_members(properties)}).encode())
+    if found:
+        yield from found
+        return
+    indexes = [*properties.get("GlobalSecondaryIndexes", ()), *properties.get("LocalSecondaryIndexes", ())]
+    keys = sorted({key["AttributeName"] for each in (properties, *indexes) for key in each["KeySchema"]})
+    defined = sorted(each["AttributeName"] for each in properties.get("AttributeDefinitions", ()))
+    if keys != defined:
+        yield f"AttributeDefinitions must be those of the keys, {', '.join(keys)}, not {', '.join(defined) or 'none'}"
 
 
 def function(properties: Properties, _files: Files) -> Iterator[str]:
@@ -141,6 +172,8 @@ def queue(properties: Properties, _files: Files) -> Iterator[str]:
         yield "RedrivePolicy must be a mapping, or its JSON"
     elif missing := sorted({"maxReceiveCount", "deadLetterTargetArn"} - policy.keys()):
         yield f"RedrivePolicy needs {', '.join(missing)}"
+    elif "RedrivePolicy" in properties and not str(policy["deadLetterTargetArn"]).startswith("arn:aws:sqs:"):
+        yield "RedrivePolicy.deadLetterTargetArn must be the ARN of a queue"
     elif not re.fullmatch("[1-9][0-9]{0,2}|1000", str(policy["maxReceiveCount"])):
         yield "RedrivePolicy.maxReceiveCount must be an integer from 1 to 1000"
 
@@ -163,6 +196,9 @@ def topic(properties: Properties, files: Files) -> Iterator[str]:
 
 def subscription(properties: Properties, _files: Files) -> Iterator[str]:
     """Yield what Subscribe would refuse."""
+    topic_arn = properties.get("TopicArn", "arn:aws:sns:")
+    if not topic_arn.startswith("arn:aws:sns:"):
+        yield f"TopicArn must be the ARN of a topic, not {topic_arn}"
     protocol, endpoint = properties["Protocol"], properties.get("Endpoint")
     if protocol not in PROTOCOLS:
         yield f"messages go to {' and '.join(PROTOCOLS)} here, not to {protocol}"

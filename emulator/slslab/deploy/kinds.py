@@ -159,13 +159,14 @@ def _lambda() -> dict[str, Kind]:
             _named("", "{name}", Id="{name}"),
             resources.add_permission,
             _by_keys("lambda", "remove_permission"),
-            check=checks.lambda_members("AddPermission", "StatementId"),
+            check=checks.permission,
         ),
         "AWS::Lambda::Url": Kind(
             _names("TargetFunctionArn AuthType Cors InvokeMode Qualifier"),
             _url,
             resources.create_url,
             _by_keys("lambda", "delete_function_url_config"),
+            check=checks.url,
         ),
         "AWS::Lambda::EventInvokeConfig": Kind(
             _names("DestinationConfig FunctionName MaximumEventAgeInSeconds MaximumRetryAttempts Qualifier"),
@@ -244,6 +245,7 @@ def _others() -> dict[str, Kind]:
             _table,
             resources.create_table,
             _by("dynamodb", "delete_table", "TableName"),
+            check=checks.table,
         ),
         "AWS::Logs::LogGroup": Kind(
             _names("LogGroupClass LogGroupName RetentionInDays Tags"),

@@ -324,14 +324,19 @@ def remove_role(services: Services, made: Made) -> None:
     services("iam").delete_role(RoleName=made.ref)
 
 
-def create_table(services: Services, name: str, properties: Properties) -> Made:
-    """Create a table."""
-    given = {"TableName": name, "BillingMode": "PAY_PER_REQUEST", **properties}
+def table_members(properties: Properties) -> Properties:
+    """Return the members of CreateTable, except the name that slslab gives."""
+    given = {"BillingMode": "PAY_PER_REQUEST", **properties}
     if "ProvisionedThroughput" in properties:
         given["BillingMode"] = properties.get("BillingMode", "PROVISIONED")
     if "StreamSpecification" in properties:
         given["StreamSpecification"] = {**properties["StreamSpecification"], "StreamEnabled": True}
-    made = services("dynamodb").create_table(**given)["TableDescription"]
+    return given
+
+
+def create_table(services: Services, name: str, properties: Properties) -> Made:
+    """Create a table."""
+    made = services("dynamodb").create_table(**{"TableName": name, **table_members(properties)})["TableDescription"]
     stream = {"StreamArn": made["LatestStreamArn"]} if "StreamSpecification" in properties else {}
     return Made(made["TableName"], {"Arn": made["TableArn"], **stream})
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import botocore.exceptions
+import botocore.parsers
 
 from slslab.deploy.expansion import expand
 from slslab.deploy.intrinsics import Scope, Unresolvable
@@ -24,6 +25,12 @@ from slslab.errors import RequestError, RunError
 FOLDER = "stacks"
 AGAIN = "what was made until then stays: mend it and deploy again, or remove it with --delete."
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,40}")
+# What a client raises: an error of the service, no connection, and an answer that is none of the service's.
+REFUSALS = (
+    botocore.exceptions.ClientError,
+    botocore.exceptions.BotoCoreError,
+    botocore.parsers.ResponseParserError,
+)
 Told = Callable[[str, str, str, str], object]
 
 
@@ -94,7 +101,7 @@ class Stack:
                         del self.made[name]
                     what = "made" if before is None else "replaced"
                     made = kind.create(services, physical_name(self.name, name), properties)
-            except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
+            except REFUSALS as error:
                 self._write()
                 raise RunError(f"{where} was refused: {_reason(error)}", AGAIN) from error
             kept = resource.get("DeletionPolicy") == "Retain"
