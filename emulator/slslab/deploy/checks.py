@@ -204,8 +204,9 @@ def subscription(properties: Properties, _files: Files) -> Iterator[str]:
         yield f"messages go to {' and '.join(PROTOCOLS)} here, not to {protocol}"
     elif not str(endpoint).startswith(f"arn:aws:{protocol}:"):
         yield f"the Endpoint of a subscription by {protocol} is an ARN, not {endpoint}"
-    if _document(properties.get("FilterPolicy", {})) is None:
-        yield "FilterPolicy must be a mapping"
+    policy = _document(properties.get("FilterPolicy", {}))
+    if policy is None or not all(isinstance(each, list | dict) for each in policy.values()):
+        yield "FilterPolicy must be a mapping of lists and mappings"
 
 
 def role(properties: Properties, _files: Files) -> Iterator[str]:

@@ -61,6 +61,9 @@ def expand(template: Template, given: Mapping[str, str]) -> Expanded:
             name = str(getattr(cause, "_logical_id", ""))
             template.wrong(template.line(name), str(cause.message).rstrip(".") + ".")
         return Expanded({}, {}, parameters, files)
+    except Exception as error:  # the library checks not all that it reads
+        template.wrong(1, f"AWS's SAM library can't expand the template: {type(error).__name__}: {error}.")
+        return Expanded({}, {}, parameters, files)
     return Expanded(found["Resources"], found.get("Outputs") or {}, parameters, files)
 
 

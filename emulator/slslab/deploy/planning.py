@@ -14,7 +14,7 @@ from slslab.deploy.expansion import Expanded
 from slslab.deploy.intrinsics import Scope, Unresolvable, references
 from slslab.deploy.kinds import expected, kinds
 from slslab.deploy.schemas import closest, convert, fixed_properties, properties_of, text_of, violations
-from slslab.deploy.template import PSEUDO, Template
+from slslab.deploy.template import PSEUDO, SERVERLESS, Template
 
 LONGEST_NAME = 63
 # What a resource may have beside its type and its properties.
@@ -102,8 +102,10 @@ def _check_form(template: Template, name: str, resource: Mapping[str, Any]) -> N
     """Note a type, properties and members that there are not here, or not at all."""
     line, kind = template.line(name), str(resource.get("Type"))
     if kind not in kinds():
-        if not kind.startswith("AWS::Serverless::"):  # with other mistakes it has not been expanded
+        if not kind.startswith("AWS::Serverless::"):
             template.wrong(line, f"slslab does not deploy {kind} ({name}).")
+        elif "Transform" not in template.root:  # otherwise another problem has kept it from being expanded
+            template.wrong(line, f"{kind} needs Transform: {SERVERLESS} ({name}).")
         return
     for member in sorted(resource.keys() - set(MEMBERS)):
         template.wrong(line, f"{name} has {member}, which is not emulated.")

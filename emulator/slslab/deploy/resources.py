@@ -54,7 +54,7 @@ class Services:
 
 def _tags(properties: Properties) -> dict[str, str]:
     tags = properties.get("Tags") or {}
-    return tags if isinstance(tags, dict) else {tag["Key"]: tag["Value"] for tag in tags}
+    return tags if isinstance(tags, dict) else {tag["Key"]: tag.get("Value", "") for tag in tags}
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:

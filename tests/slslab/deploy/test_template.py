@@ -138,6 +138,23 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
     [
         ("Resources:\n  Q: {Type: AWS::SQS::Queue, Properties: [a]}\n", 2, "the Properties of Q are not a mapping."),
         ("Resources: [a]\n", 1, "Resources must be a mapping."),
+        (
+            "Resources:\n  F: {Type: AWS::Serverless::Function}\n",
+            2,
+            "AWS::Serverless::Function needs Transform: AWS::Serverless-2016-10-31 (F).",
+        ),
+        (
+            "Resources:\n  T: {Type: AWS::DynamoDB::Table, Properties: "
+            "{KeySchema: [{AttributeName: a, KeyType: HASH}], AttributeDefinitions: [{AttributeName: b, AttributeType: S}]}}\n",
+            2,
+            "T: AttributeDefinitions must be those of the keys, a, not b.",
+        ),
+        (
+            "Resources:\n  P: {Type: AWS::Lambda::Permission, Properties: {Action: lambda:InvokeFunction, "
+            "FunctionName: f, Principal: '::'}}\n",
+            2,
+            "P: The provided principal was invalid. Please check the principal and try again.",
+        ),
         ("Resources: {Q: {Type: AWS::SQS::Queue}}\nParameters: {A: b}\n", 2, "A must be a mapping."),
         ("Resources: {Q: {Type: AWS::SQS::Queue}}\nOutputs: {A: {}}\n", 2, "the output A has no Value."),
         ("Resources: {Q: {Type: AWS::SQS::Queue}}\nMetadata: {A: }\n", 2, "a value is missing (null)."),
@@ -331,6 +348,13 @@ def test_what_sam_refuses_is_a_mistake_of_its_resource(tmp_path: Path) -> None:
     ((line, message),) = mistakes(tmp_path, text + "    Properties: {Handler: app.handler, Runtimes: python3.11}\n")
     assert line == 3
     assert "Runtimes" in message
+
+
+def test_what_sams_library_cannot_read_is_a_sentence(tmp_path: Path) -> None:
+    text = "Transform: AWS::Serverless-2016-10-31\nResources:\n  F:\n    Type: AWS::Serverless::Function\n"
+    text += "    Properties: {Handler: a.b, Runtime: python3.11, InlineCode: x, EventInvokeConfig: !Ref AWS::Region}\n"
+    ((_, message),) = mistakes(tmp_path, text)
+    assert message.startswith("AWS's SAM library can't expand the template: AttributeError: ")
 
 
 def test_a_name_that_no_expansion_makes_is_a_mistake(tmp_path: Path) -> None:
