@@ -145,7 +145,8 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         ),
         (
             "Resources:\n  T: {Type: AWS::DynamoDB::Table, Properties: "
-            "{KeySchema: [{AttributeName: a, KeyType: HASH}], AttributeDefinitions: [{AttributeName: b, AttributeType: S}]}}\n",
+            "{KeySchema: [{AttributeName: a, KeyType: HASH}], "
+            "AttributeDefinitions: [{AttributeName: b, AttributeType: S}]}}\n",
             2,
             "T: AttributeDefinitions must be those of the keys, a, not b.",
         ),
