@@ -4,7 +4,7 @@
 
 `lambda_rows.toml` has the rows. Their work runs here once, in child processes or in the emulator, and the replay plays
 it with the default profile and this machine's measured processor (`slslab calibrate --processor`) for each memory size.
-Predicted rows of a workload follow from its own anchor: the figure that is marked as fitted.
+Predicted rows of a workload follow from its own anchor, which is marked as fitted, or from Lambda's figure at its base.
 
 --old-torch names a Python 3.7 with torch 1.0.1 (benchmarks/anchors.py), without which SeBS's seconds are left out.
 --with adds the recordings of `same_answer.py --json`: each one made next to other work has the idle median in its range
@@ -123,10 +123,12 @@ class Result:
 
     @property
     def standing(self) -> str:
-        """fitted, predicted, or apart."""
+        """apart, fitted, base (of a ratio), or predicted."""
         if "apart" in self.row:
             return "apart"
-        return "fitted" if self.memory_mb in self.row.get("fitted", ()) else "predicted"
+        if self.memory_mb in self.row.get("fitted", ()):
+            return "fitted"
+        return "base" if self.memory_mb == self.row.get("base") and "of" not in self.row else "predicted"
 
     def as_document(self) -> dict[str, Any]:
         """Return the figure for JSON."""
@@ -329,7 +331,7 @@ def answering() -> Iterator[str]:
 
 
 def measure_cold_starts() -> dict[str, float]:
-    """Return CPU seconds, the least of several cold starts: init's by handler, and those of the client's first request."""
+    """Return CPU seconds, the least of several cold starts: of init by handler, and of the client's first request."""
     found: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="slslab-rows-") as folder, answering() as url:
         code = Path(folder)
