@@ -138,10 +138,10 @@ def _lambdas_rows(document: Document) -> Iterator[str]:
     busy = "The machine was busy, so its CPU times may be too long. " if document["busy"] else ""
     yield paragraph(
         f"`{ROWS_COMMAND}`, {document['date']}, on {document['processor']}. {busy}Each workload ran once on this "
-        f"machine, and the replay played it on {document['profile']} for each memory size. *Fitted*: the model is made of this "
-        "figure. *Base*: Lambda's own, of which the others of its workload are ratios. *Predicted*: neither. With one "
-        f"figure per workload, {len(document['workloads'])} workloads are off by {document['mean']:.1%} on average; "
-        f"medians by kind: {medians}."
+        f"machine, and the replay played it on {document['profile']} for each memory size. *Fitted*: the model is made "
+        "of this figure. *Base*: Lambda's own, of which the others of its workload are ratios. *Predicted*: neither. "
+        f"With one figure per workload, {len(document['workloads'])} workloads are off by {document['mean']:.1%} on "
+        f"average; medians by kind: {medians}."
     )
     yield table(
         ("workload", "MB", "on Lambda", "modelled (80%)", "error", "inside", "standing"),
