@@ -9,6 +9,7 @@ keyring by which clients sign.
 import argparse
 import json
 import os
+import resource
 import socket
 import sys
 import threading
@@ -20,7 +21,7 @@ from typing import Any
 
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring
-from slslab.aws.limits import lambda_limits
+from slslab.aws.limits import MB, lambda_limits
 from slslab.host.server_process import listening_socket
 from slslab.host.tied import block_endings, wait_for_end
 from slslab.lambda_.server import Server
@@ -29,12 +30,18 @@ from slslab_workers.channels.events import environment_sink
 # A function runs up to 900 s, and may wait for the host's memory before; AWS puts no limit of its own on a Task.
 CALL_LIMIT_S = 24 * 3600
 CONNECTIONS = 1000
+# assumed: thousands of executions take less. What exceeds it fails by name, and the host keeps its memory.
+MEMORY_BYTES = 4096 * MB
+STACK_BYTES = 2 * MB
 
 
 def main() -> None:
     """Serve until a signal or the end of standard input."""
     block_endings()
     options = _options()
+    # Not the address space, of which threads reserve far more than they use; their stacks count, too.
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES, MEMORY_BYTES))
+    threading.stack_size(STACK_BYTES)
     _leave_batch_out()
     from slslab.statemachines.api import StatesApi, body_limit
     from slslab.statemachines.executions import Machines

@@ -366,7 +366,9 @@ def _settings(members: Members) -> dict[str, Any]:
     if logging is not None:
         # measured, in others' recordings: what is left out is completed, and only OFF needs no destination.
         logging = given["loggingConfiguration"] = {**SETTINGS["loggingConfiguration"], **logging}
-        groups = [entry.get("cloudWatchLogsLogGroup", {}).get("logGroupArn") for entry in logging.get("destinations", ())]
+        groups = [
+            entry.get("cloudWatchLogsLogGroup", {}).get("logGroupArn") for entry in logging.get("destinations", ())
+        ]
         if len(groups) > 1 or not all(groups) or (logging["level"] != "OFF" and not groups):
             what = "Invalid Logging Configuration: Must specify exactly one Log Destination."
             raise ServiceError(400, "InvalidLoggingConfiguration", what)

@@ -121,9 +121,7 @@ class Pool:
 POOL = Pool()
 
 
-def evaluate_bounded(
-    expression: str, variables: Mapping[str, Any], running: Callable[[], bool] = lambda: True
-) -> Any:
+def evaluate_bounded(expression: str, variables: Mapping[str, Any], running: Callable[[], bool] = lambda: True) -> Any:
     """Return what `expressions.evaluate` does, within the bounds; QueryError, SystemExit once `running` is false."""
     try:
         return POOL.ask({"expression": expression, "variables": variables}, running)

@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-TIMESTAMP = re.compile(
-    r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII
-)
+TIMESTAMP = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)", re.ASCII)
 RELATIONS: Mapping[str, Callable[[Any, Any], bool]] = {
     "Equals": operator.eq,
     "LessThan": operator.lt,
@@ -46,7 +44,7 @@ def check_pattern(pattern: str) -> None:
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Match a pattern, part by part: each between two stars is found as early as possible, so nothing is tried twice."""
+    """Match a pattern part by part: each between two stars is found as early as possible, and never tried twice."""
     check_pattern(pattern)
     parts = [""]
     for token in re.findall(r"\\.|[^\\]", pattern, re.DOTALL):

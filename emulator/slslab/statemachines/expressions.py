@@ -101,7 +101,7 @@ def number_text(value: float) -> str:
 
 
 def _string(value: Any, prettify: bool, margin: str = "") -> str:
-    """Return `$string` of what is no text, as JavaScript's JSON.stringify has it; the library's has Python's numbers."""
+    """Return `$string` of any other value, as JSON.stringify has it; the library writes Python's numbers."""
     if value is None or value is Utils.NULL_VALUE:
         return "null"
     if isinstance(value, bool | str):

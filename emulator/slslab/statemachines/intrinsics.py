@@ -21,7 +21,8 @@ from typing import Any
 from slslab.aws.jackson import JacksonError
 from slslab.aws.jackson import parse as parse_json
 from slslab.statemachines.expressions import ALGORITHMS, seeded_random
-from slslab.statemachines.paths import ARGUMENT_NAME, NoSuchPath, Path, PathError, Reader, same
+from slslab.statemachines.filters import same
+from slslab.statemachines.paths import ARGUMENT_NAME, NoSuchPath, Path, PathError, Reader
 
 # documented: "You can nest up to 10 intrinsic functions within a field"; its example counts every function.
 MOST_CALLS = 10
@@ -149,7 +150,9 @@ class _Reader:
         elif named := self._match(VARIABLE):
             variable, self.position = named[1], self.position - 1
         # What precedes the path's steps stands for its root.
-        reader = Reader(f"{self._text[: self.position]}${self._text[self.position + 1 :]}", self.position, ARGUMENT_NAME)
+        reader = Reader(
+            f"{self._text[: self.position]}${self._text[self.position + 1 :]}", self.position, ARGUMENT_NAME
+        )
         try:
             path = reader.path("$")
         except PathError as error:
@@ -277,7 +280,7 @@ def _item(array: Any, index: Any) -> Any:
     if isinstance(index, bool) or not isinstance(index, int | float) or index != int(index):
         raise IntrinsicError("The index must be an integer")
     if not 0 <= index < len(array):
-        raise IntrinsicError(f"The index {index} is outside of the array, which has {len(array)} items")
+        raise IntrinsicError(f"The index {index} is outside of the array of length {len(array)}")
     return array[int(index)]
 
 
@@ -310,7 +313,9 @@ def _hash(data: Any, algorithm: Any) -> str:
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
         raise IntrinsicError(f"The algorithm must be one of {', '.join(ALGORITHMS)}")
     # documented: "The length of the stringified version of the first argument must be 10,000 characters or less".
-    return hashlib.new(ALGORITHMS[algorithm], _short(data if isinstance(data, str) else _json(data)).encode()).hexdigest()
+    return hashlib.new(
+        ALGORITHMS[algorithm], _short(data if isinstance(data, str) else _json(data)).encode()
+    ).hexdigest()
 
 
 def _merge(first: Any, second: Any, deep: Any) -> dict[str, Any]:

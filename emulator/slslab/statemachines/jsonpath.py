@@ -10,6 +10,7 @@ import re
 import sys
 from typing import Any
 
+from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEventException
 from moto.stepfunctions.parser.asl.component.common.path.input_path import InputPath
 from moto.stepfunctions.parser.asl.component.common.path.output_path import OutputPath
 from moto.stepfunctions.parser.asl.component.common.path.result_path import ResultPath
@@ -39,7 +40,7 @@ def mend() -> None:
     original = json_path.extract_json
     for module in [module for name, module in sys.modules.items() if name.startswith("moto.stepfunctions.parser")]:
         if getattr(module, "extract_json", None) is original:
-            setattr(module, "extract_json", extract)
+            vars(module)["extract_json"] = extract
     Preprocessor.visitString_intrinsic_function = _visit_call
     string_expression.StringVariableSample._eval_body = _sample_variable
     string_expression.StringJsonPath._eval_body = _read_path
@@ -95,7 +96,7 @@ def _variable(env: Any, name: str) -> Any:
         raise runtime_failure(env, f"The variable '${name}' does not exist") from None
 
 
-def _invalid(env: Any, error: Any) -> Exception:
+def _invalid(env: Any, error: Any) -> FailureEventException:
     return runtime_failure(env, f"Invalid path '{error.json_path}' : {error.reason}")
 
 
@@ -167,7 +168,7 @@ class IntrinsicFunction(EvalComponent):  # type: ignore[misc]
             state_input = env.stack[-1] if env.stack else env.states.get_input()
             raise self._failed(env, RUNTIME, intrinsics.missing_argument(argument, error, state_input)) from None
 
-    def _failed(self, env: Any, name: str, message: str) -> Exception:
+    def _failed(self, env: Any, name: str, message: str) -> FailureEventException:
         cause = f"The function '{self._text}' had the following error: {message}"
         return failure(env, "ExecutionFailed", "executionFailedEventDetails", name, cause)
 
@@ -222,7 +223,7 @@ def _operand(sampler: Any, env: Any) -> Any:
     return operand
 
 
-def _no_value(env: Any, path: str) -> Exception:
+def _no_value(env: Any, path: str) -> FailureEventException:
     return runtime_failure(
         env, f"Invalid path '{path}': The choice state's condition path references an invalid value."
     )

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache, reduce
 from typing import Any, NamedTuple
 
-from slslab.statemachines.bounded import Unfinished, matches
+from slslab.statemachines.bounded import Unfinished
+from slslab.statemachines.filters import OPERATORS, is_number
 
 # assumed: AWS documents no bound; this one ends a path such as `$..*..*..*` within a few seconds.
 MOST_NODES = 1_000_000
@@ -104,7 +105,10 @@ class Path:
 
     def read(self, document: Any) -> Any:
         """Return what it finds in a document; NoSuchPath if a definite path, or the definite part of one, fails."""
-        return self.find(document, Search(document))
+        try:
+            return self.find(document, Search(document))
+        except Unfinished as error:
+            raise NoSuchPath(f"A pattern in the path could not be matched: {error}") from error
 
     def find(self, start: Any, search: Search) -> Any:
         """Return what it finds below a value."""
@@ -197,7 +201,7 @@ def _select(step: Step, value: Any, search: Search, shown: str, needed: bool) ->
 
 
 def _numbers(value: Any) -> list[float]:
-    numbers = [entry for entry in value if _is_number(entry)] if isinstance(value, list) else []
+    numbers = [entry for entry in value if is_number(entry)] if isinstance(value, list) else []
     if not numbers:
         raise NoSuchPath("Aggregation function attempted to calculate value using empty array")
     return numbers
@@ -285,6 +289,10 @@ class Reader:
         self.position += len(token) * taken
         return taken
 
+    def _next(self, token: str) -> bool:
+        self._space()
+        return self._take(token)
+
     def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
         match = pattern.match(self.text, self.position)
         if match:
@@ -309,15 +317,13 @@ class Reader:
             raise PathError(f"slslab does not evaluate the function {name[0]}() of a path: {self.text}")
         self._space()
         arguments = [int(index[0])] if name[0] == "index" and (index := self._match(INDEX)) else []
-        self._space()
-        if not self._take(")") or len(arguments) != (name[0] == "index"):
+        if not self._next(")") or len(arguments) != (name[0] == "index"):
             raise self._wrong(f"the end of {name[0]}()")
         return Step("function", f".{name[0]}()", (name[0], *arguments))
 
     def _bracket(self) -> Step:
         """Read what follows a `[`, to its `]`."""
-        self._space()
-        if self._take("*"):
+        if self._next("*"):
             step = Step("wildcard", "[*]")
         elif self._take("?"):
             step = Step("filter", "[?]", self._filter())
@@ -330,8 +336,7 @@ class Reader:
         else:
             indexes = tuple(self._listed(self._index))
             step = Step("indexes", "[" + ",".join(map(str, indexes)) + "]", indexes)
-        self._space()
-        if not self._take("]"):
+        if not self._next("]"):
             raise self._wrong("']'")
         return step
 
@@ -340,8 +345,7 @@ class Reader:
         while True:
             self._space()
             yield read()
-            self._space()
-            if not self._take(","):
+            if not self._next(","):
                 return
 
     def _quoted(self) -> str:
@@ -356,25 +360,23 @@ class Reader:
 
     def _filter(self) -> Callable[[Any, Search], bool]:
         outside, self._name = self._name, FILTER_NAME
-        self._space()
-        if not self._take("("):
+        if not self._next("("):
             raise self._wrong("'('")
         test = self._alternatives()
-        self._space()
-        if not self._take(")"):
+        if not self._next(")"):
             raise self._wrong("')'")
         self._name = outside
         return test
 
     def _alternatives(self) -> Callable[[Any, Search], bool]:
         tests = [self._conjunction()]
-        while self._space() or self._take("||"):
+        while self._next("||"):
             tests.append(self._conjunction())
         return lambda value, search: any(test(value, search) for test in tests)
 
     def _conjunction(self) -> Callable[[Any, Search], bool]:
         tests = [self._test()]
-        while self._space() or self._take("&&"):
+        while self._next("&&"):
             tests.append(self._test())
         return lambda value, search: all(test(value, search) for test in tests)
 
@@ -382,14 +384,12 @@ class Reader:
         self._filters += 1
         if self._filters > MOST_FILTERS:
             raise PathError(f"slslab evaluates at most {MOST_FILTERS} tests in a path: {self.text[:SHOWN]}")
-        self._space()
-        if self._take("!"):
+        if self._next("!"):
             test = self._test()
             return lambda value, search: not test(value, search)
         if self._take("("):
             test = self._alternatives()
-            self._space()
-            if not self._take(")"):
+            if not self._next(")"):
                 raise self._wrong("')'")
             return test
         left, is_path = self._operand()
@@ -444,75 +444,3 @@ class Reader:
 
 def _is_absent(found: Any) -> bool:
     return found is MISSING or found is NOTHING
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def same(left: Any, right: Any) -> bool:
-    """Return whether two values are the same JSON: true is not 1."""
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(same, left, right))
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(same(value, right[name]) for name, value in left.items())
-    return isinstance(left, bool) == isinstance(right, bool) and bool(left == right)
-
-
-def _equal(left: Any, right: Any) -> bool:
-    """Compare as `==` does: a text equals the number that it writes."""
-    if isinstance(left, str) and _is_number(right):
-        return left == json.dumps(right)
-    if isinstance(right, str) and _is_number(left):
-        return right == json.dumps(left)
-    return same(left, right)
-
-
-def _ordered(left: Any, right: Any, compare: Callable[[Any, Any], bool]) -> bool:
-    comparable = (_is_number(left) and _is_number(right)) or (isinstance(left, str) and isinstance(right, str))
-    return comparable and compare(left, right)
-
-
-def _holds(values: Any, value: Any) -> bool:
-    return isinstance(values, list) and any(_equal(value, entry) for entry in values)
-
-
-def _contains(left: Any, right: Any) -> bool:
-    if isinstance(left, str) and isinstance(right, str):
-        return right in left
-    return _holds(left, right)
-
-
-def _lists(left: Any, right: Any) -> bool:
-    return isinstance(left, list) and isinstance(right, list)
-
-
-def _matches(left: Any, right: Any) -> bool:
-    if not isinstance(left, str) or not isinstance(right, re.Pattern):
-        return False
-    try:
-        return matches(right, left)
-    except Unfinished as error:
-        raise NoSuchPath(f"The pattern {right.pattern[:SHOWN]} could not be matched: {error}") from error
-
-
-OPERATORS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "==": _equal,
-    "!=": lambda left, right: not _equal(left, right),
-    "===": same,
-    "!==": lambda left, right: not same(left, right),
-    "<": lambda left, right: _ordered(left, right, lambda a, b: a < b),
-    "<=": lambda left, right: _ordered(left, right, lambda a, b: a <= b),
-    ">": lambda left, right: _ordered(left, right, lambda a, b: a > b),
-    ">=": lambda left, right: _ordered(left, right, lambda a, b: a >= b),
-    "=~": _matches,
-    "in": lambda left, right: _holds(right, left),
-    "nin": lambda left, right: not _holds(right, left),
-    "contains": _contains,
-    "subsetof": lambda left, right: _lists(left, right) and all(_holds(right, entry) for entry in left),
-    "all": lambda left, right: _lists(left, right) and all(_holds(left, entry) for entry in right),
-    "anyof": lambda left, right: _lists(left, right) and any(_holds(right, entry) for entry in left),
-    "noneof": lambda left, right: _lists(left, right) and not any(_holds(right, entry) for entry in left),
-    "size": lambda left, right: isinstance(left, str | list) and _is_number(right) and len(left) == right,
-    "empty": lambda left, right: isinstance(left, str | list) and isinstance(right, bool) and (not left) == right,
-}

@@ -5,6 +5,7 @@ version in constraints.txt. Tasks of Lambda are in tasks.py.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -58,6 +59,7 @@ FIELDS: Mapping[str, tuple[str, str | None]] = {
 }
 TYPES = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
 SEPARATORS = (",", ":")
+NOT_AN_ARRAY = re.compile(r"Map state input must be an array but was: <class '(\w+)'>")
 
 
 def mend(limits: Limits) -> None:
@@ -245,6 +247,8 @@ def _decided(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any],
         try:
             evaluate_state(state, env)
         except RuntimeError as error:
+            if not str(error.args[0]).startswith("No branching option"):
+                raise
             # documented: state-choice.html names States.NoChoiceMatched; cause assumed.
             cause = f"No choice rule matched in the state '{state.name}', and it has no Default"
             raise failure(
@@ -297,8 +301,27 @@ def _reported(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any]
             if event.event_type == "EvaluationFailed" and not isinstance(state, ExecutionState):
                 env.event_manager.add_event(env.event_history_context, event.event_type, event.event_details)
             raise
+        except Exception as error:
+            if _is_defect(error):
+                raise runtime_failure(env, _explained(error)) from error
+            raise
 
     return reported
+
+
+def _is_defect(error: Exception) -> bool:
+    """Return whether an error is Python's own, which a state raises for an input that it was not written for."""
+    return type(error).__module__ == "builtins" and not isinstance(error, TimeoutError)
+
+
+def _explained(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "slslab's Step Functions has reached its memory limit"
+    if isinstance(error, RecursionError):
+        return "The input is nested more deeply than slslab evaluates"
+    text = str(error)
+    told = isinstance(error, ValueError | RuntimeError) and not re.search(r"<class|moto\.|object at 0x", text)
+    return text if told else "The state could not be evaluated with this input"
 
 
 def _observed(evaluate_attempt: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -310,6 +333,7 @@ def _observed(evaluate_attempt: Callable[[Any, Any], None]) -> Callable[[Any, An
 
     def observed(state: Any, env: Any) -> None:
         env.event_manager.attempt(env.event_history_context)
+        _renew_token(env)
         try:
             evaluate_attempt(state, env)
             if state.output and env.is_running():
@@ -321,12 +345,39 @@ def _observed(evaluate_attempt: Callable[[Any, Any], None]) -> Callable[[Any, An
                 if isinstance(error, NoSuchJsonPathError):
                     raise _unrecorded(state, _path_failure(env, error)) from None
                 if isinstance(error, FailureEventException):
-                    raise _unrecorded(state, error) from None
+                    raise _unrecorded(state, _of_items(state, env, error)) from None
+                if _is_defect(error):
+                    raise _unrecorded(state, runtime_failure(env, _explained(error))) from error
                 raise
         if not env.is_running():
             raise SystemExit  # ends this thread alone: neither Retry nor Catch nor an event
 
     return observed
+
+
+def _renew_token(env: Any) -> None:
+    """Give a Task that is tried again a token of its own: the one before has been answered."""
+    token = env.states.context_object.context_object_data.get("Task", {}).get("Token")
+    endpoint = env.callback_pool_manager.get(token)
+    if endpoint is not None and endpoint._notify_event.is_set():
+        env.callback_pool_manager.add(env.states.context_object.update_task_token())
+
+
+def _of_items(state: Any, env: Any, error: FailureEventException) -> FailureEventException:
+    """Return the failure of a Map whose items are no array, in AWS's words.
+
+    In JSONPath they are as users report them; in JSONata the name of the type is assumed.
+    """
+    details = (error.failure_event.event_details or {}).get("evaluationFailedEventDetails", {})
+    if not (match := NOT_AN_ARRAY.fullmatch(details.get("cause", ""))):
+        return error
+    if state._is_language_query_jsonpath():
+        path = state.items_path.string_sampler.literal_value if state.items_path else "$"
+        return runtime_failure(env, f'Reference path "{path}" must point to array.')
+    kind = next((name for known, name in TYPES.items() if known.__name__ == match[1]), "null")
+    cause = f"Map state input must be an array but was: {kind}"
+    details |= {"cause": _located(error.failure_event, cause), "state": state.name}
+    return error
 
 
 def _path_failure(env: Any, error: Any) -> FailureEventException:
