@@ -185,7 +185,8 @@ def _read_variable(component: Any, env: Any) -> None:
         component.string_sampler.eval(env=env)
         value = env.stack.pop()
     except Exception:  # a context path or a variable fails with errors of their own
-        value = Nothing(component.string_sampler.literal_value)
+        sampler = component.string_sampler
+        value = Nothing(getattr(sampler, "context_object_path", sampler.literal_value))
     del env.stack[depth:]
     env.stack.append(value)
 
