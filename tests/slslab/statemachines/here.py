@@ -12,9 +12,18 @@ from tests.slslab.statemachines.written import LIMIT_S, ROLE, Definition
 from slslab.statemachines.executions import Execution, Machines
 
 
+def _at_once() -> None:
+    """Wait for nothing."""
+
+
+def _nothing(*_arguments: Any, **_members: Any) -> Any:
+    """Answer nothing."""
+    return {}
+
+
 def machines(invoke: Callable[..., dict[str, Any]] | None = None) -> Machines:
     """State machines whose Tasks call `invoke` with Lambda's parameters."""
-    return StateMachines(lambda _: None, invoke or (lambda **_: {}), lambda _: None).machines  # type: ignore[arg-type]
+    return StateMachines(_at_once, invoke or _nothing, _nothing).machines
 
 
 def begin(definition: Definition, document: Any = None, machine: Machines | None = None) -> Execution:

@@ -11,6 +11,7 @@ from tests.slslab.statemachines.here import begin, failure, finish, machines, ou
 from tests.slslab.statemachines.written import chain
 
 from slslab.statemachines import bounded
+from slslab.statemachines.executions import Execution
 from slslab.statemachines.expressions import QueryError
 
 BACKTRACKING = "$match('" + "a" * 40 + "!', /^(a+)+$/)"
@@ -31,6 +32,17 @@ def problem(expression: str) -> str:
     with pytest.raises(QueryError) as raised:
         bounded.evaluate_bounded(expression, {})
     return raised.value.problem
+
+
+def ends(execution: Execution) -> bool:
+    """Whether a stopped execution's threads end before the bound of time."""
+    execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": {}})
+    deadline = time.monotonic() + bounded.LIMIT_S / 2
+    while f"execution-{execution.name}" in {thread.name for thread in threading.enumerate()}:
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
 
 
 def test_values_come_back_as_they_are() -> None:
@@ -69,20 +81,15 @@ def test_others_are_answered_meanwhile() -> None:
     assert output(chain({"Type": "Pass", "Result": 1})) == 1
     assert {execution.status for execution in known.executions()} == {"RUNNING"}
     for execution in slow:
-        execution.history.close("ExecutionAborted", {})
+        assert ends(execution)
 
 
 @ends_threads
 def test_an_expression_ends_with_its_execution() -> None:
     definition = chain({"Type": "Pass", "Output": f"{{% {BACKTRACKING} %}}"}, QueryLanguage="JSONata")
     execution = begin(definition)
-    names = {f"execution-{execution.name}"}
-    assert names & {thread.name for thread in threading.enumerate()}
-    execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": {}})
-    deadline = time.monotonic() + bounded.LIMIT_S / 2
-    while names & {thread.name for thread in threading.enumerate()}:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert f"execution-{execution.name}" in {thread.name for thread in threading.enumerate()}
+    assert ends(execution)
 
 
 def test_an_endless_expression_fails_its_state(monkeypatch: pytest.MonkeyPatch) -> None:

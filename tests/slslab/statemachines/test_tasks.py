@@ -280,8 +280,7 @@ def test_a_task_that_is_tried_again_has_a_token_of_its_own(states_client: Any) -
     execution = start(states_client, "again", chain(waiting(TimeoutSeconds=60, Retry=retry)))
     first = token(states_client, execution)
     states_client.send_task_failure(taskToken=first, error="Again", cause="")
-    submitted = lambda: [event for event in history(states_client, execution) if event["type"] == "TaskSubmitted"]  # noqa: E731
-    assert came_true(lambda: len(submitted()) == 2)
+    assert came_true(lambda: kinds(states_client, execution).count("TaskSubmitted") == 2)
     scheduled = [event for event in history(states_client, execution) if event["type"] == "TaskScheduled"]
     second = json.loads(scheduled[1]["taskScheduledEventDetails"]["parameters"])["Payload"]["token"]
     assert second != first
