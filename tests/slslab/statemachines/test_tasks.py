@@ -17,6 +17,7 @@ from tests.slslab.statemachines.written import (
     ended,
     error,
     history,
+    kinds,
     run,
     start,
     told,
