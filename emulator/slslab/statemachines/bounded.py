@@ -80,7 +80,7 @@ class Evaluator:
 
 
 class Pool:
-    """Evaluators that are used again, as many as there are tasks at once."""
+    """Evaluators that are used again, one for each task at the same time."""
 
     def __init__(self) -> None:
         self._free: list[Evaluator] = []
@@ -106,7 +106,7 @@ class Pool:
         return answer["value"]
 
     def warm(self) -> None:
-        """Start a process if there is none, so that the first expression does not wait for it."""
+        """Start a process if all are at work, so that the first expression does not wait for it."""
         with self._lock:
             if not self._free:
                 self._free.append(Evaluator())

@@ -77,7 +77,7 @@ def _number(value: Any) -> Any:
 
 
 def timestamp(value: Any) -> tuple[float, int] | None:
-    """Return a time in seconds since the epoch and nanoseconds after, None for what is no RFC 3339 timestamp."""
+    """Return a time in seconds since the epoch and nanoseconds after, None unless it is an RFC 3339 timestamp."""
     if not isinstance(value, str) or not (match := TIMESTAMP.fullmatch(value)):
         return None
     try:

@@ -89,8 +89,8 @@ PATH = re.compile(r"\w+Path")
 NULLABLE = frozenset(("InputPath", "OutputPath", "ResultPath"))
 CALLS = frozenset(("ErrorPath", "CausePath"))  # they may be calls of intrinsic functions
 TEMPLATES = frozenset(("Parameters", "ResultSelector", "ItemSelector", "Assign"))
-# documented: fields whose path names one node. AWS's texts after "Value is not a Reference Path: " are assumed, but for
-# that of a path without a `$`.
+# documented: the path of these fields names one node. AWS's texts after "Value is not a Reference Path: " are assumed,
+# except for a path without a `$`.
 REFERENCES = frozenset(("ResultPath", "ItemsPath"))
 
 

@@ -22,7 +22,7 @@ from slslab.aws.jackson import JacksonError
 from slslab.aws.jackson import parse as parse_json
 from slslab.statemachines.expressions import ALGORITHMS, seeded_random
 from slslab.statemachines.filters import same
-from slslab.statemachines.paths import ARGUMENT_NAME, NoSuchPath, Path, PathError, Reader
+from slslab.statemachines.paths import ARGUMENT_NAME, NoSuchPath, Path, PathBound, PathError, Reader
 
 # documented: "You can nest up to 10 intrinsic functions within a field"; its example counts every function.
 MOST_CALLS = 10
@@ -194,7 +194,7 @@ def evaluate(call: Call, read: Roots) -> Any:
 
 def missing_argument(argument: PathArgument, error: NoSuchPath, state_input: Any) -> str:
     """Return AWS's message for a path that finds nothing: it shows the state's input, and its library's own message."""
-    if str(error).startswith("Filter: "):
+    if isinstance(error, PathBound) or str(error).startswith("Filter: "):
         return str(error)
     path = argument.written.removeprefix("$") if argument.variable == "$" else argument.written
     shown = json.dumps(state_input, ensure_ascii=False, separators=SEPARATORS)

@@ -31,8 +31,10 @@ from slslab.statemachines import comparisons, intrinsics, paths
 from slslab.statemachines.seams import RUNTIME, SEPARATORS, failure, runtime_failure
 
 INTRINSIC, RESULT_PATH = "States.IntrinsicFailure", "States.ResultPathMatchFailure"
-# Fields whose failed path is told as that of InputPath.
+# Fields with the message that InputPath has for a path that finds nothing.
 TIMES = ("TimeoutSecondsPath", "HeartbeatSecondsPath")
+# A variable and the path into it.
+VARIABLE = re.compile(r"\$(\w*)(.*)", re.DOTALL)
 
 
 def mend() -> None:
@@ -58,7 +60,7 @@ def extract(path: str, data: Any) -> Any:
         return paths.parse(path).read(data)
     except (paths.NoSuchPath, paths.PathError) as error:
         failed = NoSuchJsonPathError(json_path=path, data=data)
-        failed.reason = str(error)
+        failed.reason, failed.bound = str(error), isinstance(error, paths.PathBound)
         raise failed from None
 
 
@@ -72,6 +74,8 @@ def _read_path(component: Any, env: Any) -> None:
         value = extract(component.json_path, env.stack[-1])
     except NoSuchJsonPathError as error:
         error.field = field
+        if error.bound:
+            raise runtime_failure(env, error.reason) from None
         if field in TIMES:
             raise _invalid(env, error) from None
         in_template = field.endswith(".$") and paths.parse(component.json_path).ends_with_index
@@ -83,17 +87,16 @@ def _read_path(component: Any, env: Any) -> None:
 
 def _sample_variable(component: Any, env: Any) -> None:
     """Evaluate a JSONPath into a variable, such as `$x` or `$x.items[0]`."""
-    name, path = re.fullmatch(r"\$(\w*)(.*)", component.expression, re.DOTALL).groups()  # type: ignore[union-attr]
-    value = extract(f"${path}", _variable(env, name))
+    try:
+        value = _find(component, env)
+    except NoSuchVariable:
+        raise _unknown(env, component.expression) from None
     env.stack.append(json.loads(json.dumps(value)))
 
 
-def _variable(env: Any, name: str) -> Any:
-    try:
-        return env.variable_store.get(name)
-    except NoSuchVariable:
-        # assumed: the text; AWS refuses most such machines when they are created.
-        raise runtime_failure(env, f"The variable '${name}' does not exist") from None
+def _unknown(env: Any, expression: str) -> FailureEventException:
+    # assumed: the text; AWS refuses most such machines when they are created.
+    return runtime_failure(env, f"The variable '{VARIABLE.sub(r'$\1', expression)}' does not exist")
 
 
 def _invalid(env: Any, error: Any) -> FailureEventException:
@@ -127,7 +130,7 @@ def _write_result(component: Any, env: Any) -> None:
     """Put a state's result into its input.
 
     documented: concepts-error-handling.html: "A state's ResultPath field can't be applied to the input the state
-    received". The message is that of an earlier error of AWS's, as users report it.
+    received". The message belongs to an earlier error of AWS's, as users report it.
     """
     state_input = env.states.get_input()
     if component.result_path_src is None:
@@ -161,7 +164,10 @@ class IntrinsicFunction(EvalComponent):  # type: ignore[misc]
         if argument.variable == "$":
             document = env.states.context_object.context_object_data
         else:
-            document = _variable(env, argument.variable) if argument.variable else env.stack[-1]
+            try:
+                document = env.variable_store.get(argument.variable) if argument.variable else env.stack[-1]
+            except NoSuchVariable:
+                raise _unknown(env, argument.written) from None
         try:
             return argument.path.read(document)
         except paths.NoSuchPath as error:
@@ -179,16 +185,26 @@ def _visit_call(_parsing: Any, rule: Any) -> Any:
 
 
 def _read_variable(component: Any, env: Any) -> None:
-    """Evaluate the Variable of a comparison; where there is none, IsPresent tells so."""
-    depth = len(env.stack)
+    """Evaluate the Variable of a comparison; only IsPresent accepts a path that finds nothing."""
+    sampler = component.string_sampler
     try:
-        component.string_sampler.eval(env=env)
-        value = env.stack.pop()
-    except Exception:  # a context path or a variable fails with errors of their own
-        sampler = component.string_sampler
+        value = _find(sampler, env)
+    except NoSuchJsonPathError as error:
+        if error.bound:
+            raise runtime_failure(env, error.reason) from None
         value = Nothing(getattr(sampler, "context_object_path", sampler.literal_value))
-    del env.stack[depth:]
+    except NoSuchVariable:
+        value = Nothing(sampler.literal_value)
     env.stack.append(value)
+
+
+def _find(sampler: Any, env: Any) -> Any:
+    if isinstance(sampler, string_expression.StringContextPath):
+        return extract(sampler.json_path, env.states.context_object.context_object_data)
+    if isinstance(sampler, string_expression.StringJsonPath):
+        return extract(sampler.json_path, env.stack[-1])
+    name, path = VARIABLE.fullmatch(sampler.expression).groups()  # type: ignore[union-attr]
+    return extract(f"${path}", env.variable_store.get(name))
 
 
 def _compare(component: Any, env: Any) -> None:

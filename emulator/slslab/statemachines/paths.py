@@ -1,7 +1,7 @@
 """JSONPath as Step Functions evaluates it: a definite path is a value, any other the array of what it finds.
 
 documented: https://docs.aws.amazon.com/step-functions/latest/dg/amazon-states-language-paths.html and Jayway's JsonPath
-(https://github.com/json-path/JsonPath), the library whose messages AWS shows: a filter tests an object itself, several
+(https://github.com/json-path/JsonPath), which AWS uses, as its messages show: a filter tests an object itself, several
 names at the end of a path give one object, and texts equal numbers that are written alike.
 measured, in others' recordings: `No results for path`, `Missing property in path`, `can only be applied to arrays`.
 """
@@ -50,6 +50,10 @@ MISSING = object()
 NOTHING: list[Any] = []
 
 
+class PathBound(NoSuchPath):
+    """A path reached a bound of its evaluation."""
+
+
 class Step(NamedTuple):
     """One step of a path: what it selects below a value. `scan` has it select below every descendant, too."""
 
@@ -74,10 +78,10 @@ class Search:
         self._left = MOST_NODES
 
     def visit(self) -> None:
-        """Count a value; NoSuchPath beyond the bound."""
+        """Count a value; PathBound beyond the bound."""
         self._left -= 1
         if self._left < 0:
-            raise NoSuchPath(f"The path selects more than {MOST_NODES:,} values, which slslab does not evaluate")
+            raise PathBound(f"The path selects more than {MOST_NODES:,} values, which slslab does not evaluate")
 
 
 @dataclass(frozen=True)
@@ -108,7 +112,7 @@ class Path:
         try:
             return self.find(document, Search(document))
         except Unfinished as error:
-            raise NoSuchPath(f"A pattern in the path could not be matched: {error}") from error
+            raise PathBound(f"A pattern in the path could not be matched: {error}") from error
 
     def find(self, start: Any, search: Search) -> Any:
         """Return what it finds below a value."""
@@ -169,7 +173,7 @@ def _descendants(values: Sequence[Any], search: Search) -> Iterator[Any]:
 def _select(step: Step, value: Any, search: Search, shown: str, needed: bool) -> Iterator[Any]:
     """Yield what a step selects of a value. `shown` is the path so far as long as it is definite.
 
-    measured, in others' recordings: `$.a[*]` is an empty array where there is no `a`, and `$[1:]` of an object fails.
+    measured, in others' recordings: `$.a[*]` is an empty array if `a` is missing, and `$[1:]` of an object fails.
     """
     if step.kind == "function":
         yield FUNCTIONS[step.argument[0]](value, *step.argument[1:])
@@ -196,8 +200,8 @@ def _select(step: Step, value: Any, search: Search, shown: str, needed: bool) ->
         else:
             yield from (value[index] for index in step.argument if -len(value) <= index < len(value))
     elif shown:
-        told = json.dumps(value, ensure_ascii=False, separators=(",", ":"))[:SHOWN]
-        raise NoSuchPath(f"Filter: {step.text} can only be applied to arrays. Current context is: {told}")
+        context = json.dumps(value, ensure_ascii=False, separators=(",", ":"))[:SHOWN]
+        raise NoSuchPath(f"Filter: {step.text} can only be applied to arrays. Current context is: {context}")
 
 
 def _numbers(value: Any) -> list[float]:
@@ -413,8 +417,9 @@ class Reader:
                 try:
                     found = path.find(value if root == "@" else search.document, search)
                     return found if path.definite or found else NOTHING
+                except PathBound:
+                    raise
                 except NoSuchPath:
-                    search.visit()  # beyond the bound this fails once more
                     return MISSING
 
             return find, True

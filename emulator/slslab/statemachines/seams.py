@@ -320,8 +320,8 @@ def _explained(error: Exception) -> str:
     if isinstance(error, RecursionError):
         return "The input is nested more deeply than slslab evaluates"
     text = str(error)
-    told = isinstance(error, ValueError | RuntimeError) and not re.search(r"<class|moto\.|object at 0x", text)
-    return text if told else "The state could not be evaluated with this input"
+    readable = isinstance(error, ValueError | RuntimeError) and not re.search(r"<class|moto\.|object at 0x", text)
+    return text if readable else "The state could not be evaluated with this input"
 
 
 def _observed(evaluate_attempt: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -364,7 +364,7 @@ def _renew_token(env: Any) -> None:
 
 
 def _of_items(state: Any, env: Any, error: FailureEventException) -> FailureEventException:
-    """Return the failure of a Map whose items are no array, in AWS's words.
+    """Return the failure of a Map that has no array of items, in AWS's words.
 
     In JSONPath they are as users report them; in JSONata the name of the type is assumed.
     """

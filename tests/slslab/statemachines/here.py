@@ -22,7 +22,7 @@ def _nothing(*_arguments: Any, **_members: Any) -> Any:
 
 
 def machines(invoke: Callable[..., dict[str, Any]] | None = None) -> Machines:
-    """State machines whose Tasks call `invoke` with Lambda's parameters."""
+    """State machines with Tasks that call `invoke` with Lambda's parameters."""
     return StateMachines(_at_once, invoke or _nothing, _nothing).machines
 
 

@@ -1,4 +1,4 @@
-"""Intrinsic functions: each with its bounds, the escapes, and what is no call."""
+"""Intrinsic functions: each with its bounds, the escapes, and texts that are not calls."""
 
 import re
 from typing import Any
@@ -177,7 +177,7 @@ def test_why_a_call_fails(call: str, problem: str) -> None:
 
 
 def nested(count: int) -> str:
-    """A field with so many calls."""
+    """A field with this number of calls."""
     return "States.Array(" * count + ")" * count
 
 
