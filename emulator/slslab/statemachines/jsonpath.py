@@ -96,7 +96,8 @@ def _sample_variable(component: Any, env: Any) -> None:
 
 def _unknown(env: Any, expression: str) -> FailureEventException:
     # assumed: the text; AWS refuses most such machines when they are created.
-    return runtime_failure(env, f"The variable '{VARIABLE.sub(r'$\1', expression)}' does not exist")
+    name = VARIABLE.sub(r"$\1", expression)
+    return runtime_failure(env, f"The variable '{name}' does not exist")
 
 
 def _invalid(env: Any, error: Any) -> FailureEventException:
