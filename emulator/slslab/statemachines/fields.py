@@ -87,7 +87,9 @@ ALTERNATIVES = [
 EXACTLY_ONE = {"Map": ALTERNATIVES[-2], "Wait": ALTERNATIVES[-1]}
 PATH = re.compile(r"\w+Path")
 NULLABLE = frozenset(("InputPath", "OutputPath", "ResultPath"))
-CALLS = frozenset(("ErrorPath", "CausePath"))  # they may be calls of intrinsic functions
+# They may be calls of intrinsic functions, of these alone (documented: state-fail.html).
+CALLS = frozenset(("ErrorPath", "CausePath"))
+CALLED = frozenset("Format JsonToString ArrayGetItem Base64Encode Base64Decode Hash UUID".split())
 TEMPLATES = frozenset(("Parameters", "ResultSelector", "ItemSelector", "Assign"))
 # documented: the path of these fields names one node. AWS's texts after "Value is not a Reference Path: " are assumed,
 # except for a path without a `$`.
@@ -233,7 +235,8 @@ def _operand(operator: str) -> tuple[str, tuple[type, ...]]:
 def _path_problems(name: str, value: Any, where: str) -> Iterator[Problem]:
     if value is None and name in NULLABLE:
         return
-    if not isinstance(value, str) or not (_is_path(value) or (name in CALLS and _is_call(value))):
+    called = name in CALLS and isinstance(value, str) and _is_call(value) and intrinsics.parse(value).name in CALLED
+    if not isinstance(value, str) or not (called or _is_path(value)):
         yield Problem(SCHEMA, "Value must be a valid JSONPath.", where)
     elif name in REFERENCES and not paths.of_field(value).reference:
         yield Problem(SCHEMA, f"Value is not a Reference Path: {value} can lead to more than one node", where)

@@ -8,6 +8,8 @@ import copy
 import json
 import re
 import sys
+from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEventException
@@ -15,6 +17,8 @@ from moto.stepfunctions.parser.asl.component.common.path.input_path import Input
 from moto.stepfunctions.parser.asl.component.common.path.output_path import OutputPath
 from moto.stepfunctions.parser.asl.component.common.path.result_path import ResultPath
 from moto.stepfunctions.parser.asl.component.common.string import string_expression
+from moto.stepfunctions.parser.asl.component.common.timeouts.heartbeat import HeartbeatSecondsPath
+from moto.stepfunctions.parser.asl.component.common.timeouts.timeout import TimeoutSecondsPath
 from moto.stepfunctions.parser.asl.component.eval_component import EvalComponent
 from moto.stepfunctions.parser.asl.component.state.choice.comparison.comparison_func import (
     ComparisonFuncStringVariableSample,
@@ -49,6 +53,8 @@ def mend() -> None:
     InputPath._eval_body = _read_input
     OutputPath._eval_body = _read_output
     ResultPath._eval_body = _write_result
+    TimeoutSecondsPath._eval_seconds = _seconds("TimeoutSecondsPath")
+    HeartbeatSecondsPath._eval_seconds = _seconds("HeartbeatSecondsPath")
     Variable._eval_body = _read_variable
     ComparisonFuncValue._eval_body = _compare
     ComparisonFuncStringVariableSample._eval_body = _compare
@@ -147,12 +153,26 @@ def _write_result(component: Any, env: Any) -> None:
         raise failure(env, "ExecutionFailed", "executionFailedEventDetails", RESULT_PATH, cause) from None
 
 
+def _seconds(field: str) -> Callable[[Any, Any], int]:
+    def seconds(component: Any, env: Any) -> int:
+        component.string_sampler.eval(env=env)
+        value = env.stack.pop()
+        if type(value) is not int or value <= 0:
+            # assumed: the text, after that for MaxConcurrency, which is measured.
+            raise runtime_failure(env, f"Expected positive integer for {field}, got '{value}' instead.")
+        return value
+
+    return seconds
+
+
 class IntrinsicFunction(EvalComponent):  # type: ignore[misc]
     """The call of an intrinsic function in a field."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._call = intrinsics.parse(text)
+        # moto compares it in CausePath and ErrorPath, without its first and last letter.
+        self.name = SimpleNamespace(name=self._call.name[1:-1])
 
     def _eval_body(self, env: Any) -> None:
         try:

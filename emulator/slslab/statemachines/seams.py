@@ -271,12 +271,15 @@ def _checked(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any],
                 limit = None  # told where it is evaluated
             env.stack.clear()
             if type(limit) is int and limit < 0:
-                cause = f"Expected non-negative integer for MaxConcurrency, got '{limit}' instead."
-                env.event_manager.fail_unseen(RUNTIME, cause)
+                env.event_manager.fail_unseen(RUNTIME, _negative(limit))
                 raise SystemExit  # ends this thread alone
         evaluate_state(state, env)
 
     return checked
+
+
+def _negative(limit: int) -> str:
+    return f"Expected non-negative integer for MaxConcurrency, got '{limit}' instead."
 
 
 def _in_context(evaluate_input: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -414,6 +417,8 @@ def _bounded(evaluate_items: Callable[[Any, Any], None], limit: int) -> Callable
     def bounded(component: Any, env: Any) -> None:
         evaluation = env.stack[-1]
         items = len(evaluation.input_items)
+        if evaluation.max_concurrency < 0:
+            raise runtime_failure(env, _negative(evaluation.max_concurrency))
         evaluation.max_concurrency = min(evaluation.max_concurrency or items, items, limit)
         evaluate_items(component, env)
 

@@ -116,6 +116,13 @@ def test_literals_among_expressions() -> None:
     assert output(definition) == 1
 
 
+def test_a_negative_limit_of_a_map_fails() -> None:
+    inner = {"StartAt": "M", "States": {"M": {"Type": "Pass", "End": True}}}
+    mapped = {"Type": "Map", "Items": [1], "MaxConcurrency": "{% -1 %}", "ItemProcessor": inner}
+    expected = "Expected non-negative integer for MaxConcurrency, got '-1' instead."
+    assert failure(chain(mapped, QueryLanguage="JSONata")) == ("States.Runtime", expected)
+
+
 def test_items_that_are_no_array() -> None:
     inner = {"StartAt": "M", "States": {"M": {"Type": "Pass", "End": True}}}
     execution = finish(begin(chain({"Type": "Map", "ItemProcessor": inner}, QueryLanguage="JSONata"), {"a": 1}))

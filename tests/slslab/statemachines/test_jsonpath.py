@@ -161,7 +161,12 @@ def test_a_variable_on_the_right_side_of_a_comparison(value: int, expected: str)
         (
             {"Type": "Task", "Resource": ARN + "x", "TimeoutSecondsPath": "$.l"},
             "States.Runtime",
-            "The state could not be evaluated with this input",
+            "Expected positive integer for TimeoutSecondsPath, got '[1]' instead.",
+        ),
+        (
+            {"Type": "Map", "ItemsPath": "$.l", "MaxConcurrencyPath": "$.l", "ItemProcessor": INNER},
+            "States.Runtime",
+            'The MaxConcurrencyPath field refers to value "[1]" which is not a valid integer: $.l',
         ),
     ],
 )
@@ -187,6 +192,13 @@ def test_a_comparison_of_nothing_fails(rule: Definition, cause: str) -> None:
 def test_an_open_escape_of_a_pattern_fails() -> None:
     choice = {"Type": "Choice", "Choices": [{"Variable": "$.t", "StringMatches": r"\x", "Next": "S1"}], "Default": "S1"}
     assert failure(chain(choice, PASS), DOCUMENT) == ("States.Runtime", r"The pattern \x has an open escape")
+
+
+def test_a_fail_state_calls_functions() -> None:
+    fail = {"Type": "Fail", "CausePath": "States.Format('{}!', $.l[0])", "ErrorPath": "$.e"}
+    assert failure(chain(fail), {"l": ["why"], "e": "Mine"}) == ("Mine", "why!")
+    [problem] = found(chain({"Type": "Fail", "CausePath": "States.ArrayLength($.l)"}))
+    assert problem == "Value must be a valid JSONPath. at /States/S0/CausePath"
 
 
 def test_failures_of_a_function_are_caught_by_their_name() -> None:
