@@ -45,6 +45,9 @@ def parse(definition: str) -> Any:
     """Parse a definition into a program; ServiceError (InvalidDefinition) if the interpreter does not accept it."""
     try:
         program = AmazonStateLanguageParser.parse(definition)[0]
+        copy.deepcopy(program)  # as each execution does
+    except RecursionError as error:
+        raise invalid_definition("SCHEMA_VALIDATION_FAILED: The definition is nested too deeply for slslab") from error
     except Exception as error:  # its preprocessor raises errors of any type
         raise invalid_definition(f"SCHEMA_VALIDATION_FAILED: {str(error)[:SHOWN]}") from error
     seams.name_fields(program)

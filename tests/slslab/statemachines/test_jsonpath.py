@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from tests.slslab.statemachines.here import failure, finish, machines, output
 from tests.slslab.statemachines.test_fields import found
-from tests.slslab.statemachines.written import ARN, Definition, chain
+from tests.slslab.statemachines.written import ARN, ROLE, Definition, chain
+
+from slslab.aws.errors import ServiceError
 
 DOCUMENT: dict[str, Any] = {"l": [{"a": 1, "d": [1, 2]}], "t": "x", "n": None, "path": "$.t"}
 PASS: Definition = {"Type": "Pass"}
@@ -57,7 +59,7 @@ def test_paths_and_calls_in_parameters(expression: str, expected: Any) -> None:
 def test_the_escapes_of_json_come_first(text: str, expected: Any) -> None:
     written = json.dumps(sampled("$.l")).replace('"$.l"', f'"{text}"')
     known = machines()
-    machine = known.create("escaped", written, "arn:aws:iam::000000000000:role/test", {}, {})
+    machine = known.create("escaped", written, ROLE, {}, {})
     execution = finish(known.start(machine.arn, None, json.dumps(DOCUMENT)))
     assert json.loads(execution.ending()["output"]) == {"v": expected}
 
@@ -237,3 +239,29 @@ def test_what_is_refused_in_a_choice() -> None:
         choice = {"Type": "Choice", "Choices": [{**rule, "Next": "S1"}]}
         [told] = found(chain(choice, PASS))
         assert told.startswith("Value is not a Reference Path: could not be parsed at /States/S0/Choices[0]/")
+
+
+def deep(depth: int) -> str:
+    """A definition with a Result of this depth."""
+    return json.dumps(chain({**PASS, "Result": "deep"})).replace('"deep"', "[" * depth + "]" * depth)
+
+
+def test_a_deep_definition_runs() -> None:
+    known = machines()
+    machine = known.create("deep", deep(400), ROLE, {}, {})
+    assert finish(known.start(machine.arn, None, "{}")).status == "SUCCEEDED"
+
+
+def test_a_definition_that_is_too_deep_is_refused() -> None:
+    """Python recurses less deeply than AWS's parser."""
+    with pytest.raises(ServiceError) as raised:
+        machines().create("deep", deep(9_000), ROLE, {}, {})
+    assert raised.value.message.endswith("The definition is nested too deeply for slslab'")
+
+
+def test_a_deep_input_is_evaluated() -> None:
+    document: Any = 1
+    for _ in range(900):
+        document = [document]
+    assert output(sampled("States.ArrayContains($, $[0])"), document) == {"v": False}
+    assert output(sampled("States.JsonToString($)"), document)["v"].startswith("[[[")
