@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 import re
 import resource
 import socket
@@ -137,6 +138,7 @@ def matches(pattern: re.Pattern[str], text: str) -> bool:
 
 def main() -> None:
     """Answer tasks until the socket closes."""
+    os.nice(5)  # the service that others wait for comes first
     connection = Connection(int(sys.argv[1]))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     with suppress(EOFError, OSError):

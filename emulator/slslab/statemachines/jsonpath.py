@@ -4,7 +4,6 @@
 comparisons.py.
 """
 
-import copy
 import json
 import re
 import sys
@@ -12,6 +11,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from moto.stepfunctions.parser import quotas
 from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEventException
 from moto.stepfunctions.parser.asl.component.common.path.input_path import InputPath
 from moto.stepfunctions.parser.asl.component.common.path.output_path import OutputPath
@@ -70,6 +70,22 @@ def extract(path: str, data: Any) -> Any:
         raise failed from None
 
 
+def _copied(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def _selected(env: Any, value: Any) -> Any:
+    """Return a copy of what a path selects. A scan can repeat its input beyond the limit of a payload."""
+    text = json.dumps(value, ensure_ascii=False, separators=SEPARATORS)
+    if len(text.encode(errors="replace")) < quotas.MAX_STATE_SIZE_UTF8_BYTES:
+        return json.loads(text)
+    state = env.states.context_object.context_object_data["State"]["Name"]
+    what = (
+        f"The state/task '{state}' returned a result with a size exceeding the maximum number of bytes service limit."
+    )
+    raise failure(env, "ExecutionFailed", "executionFailedEventDetails", "States.DataLimitExceeded", what)
+
+
 def _read_path(component: Any, env: Any) -> None:
     """Evaluate a path into the state's input.
 
@@ -88,7 +104,7 @@ def _read_path(component: Any, env: Any) -> None:
         if not in_template or not error.reason.startswith("No results"):
             raise
         value = None
-    env.stack.append(copy.deepcopy(value))
+    env.stack.append(_selected(env, value))
 
 
 def _sample_variable(component: Any, env: Any) -> None:
@@ -97,7 +113,7 @@ def _sample_variable(component: Any, env: Any) -> None:
         value = _find(component, env)
     except NoSuchVariable:
         raise _unknown(env, component.expression) from None
-    env.stack.append(json.loads(json.dumps(value)))
+    env.stack.append(_copied(value))
 
 
 def _unknown(env: Any, expression: str) -> FailureEventException:
@@ -144,7 +160,7 @@ def _write_result(component: Any, env: Any) -> None:
         env.stack.clear()
         env.stack.append(state_input)
         return
-    result = copy.deepcopy(env.stack.pop())
+    result = _copied(env.stack.pop())
     try:
         env.stack.append(paths.parse(component.result_path_src).write(state_input, result))
     except paths.NoSuchPath:
@@ -179,7 +195,7 @@ class IntrinsicFunction(EvalComponent):  # type: ignore[misc]
             value = intrinsics.evaluate(self._call, lambda argument: self._read(argument, env))
         except intrinsics.IntrinsicError as error:
             raise self._failed(env, INTRINSIC, str(error)) from None
-        env.stack.append(copy.deepcopy(value))
+        env.stack.append(_copied(value))
 
     def _read(self, argument: intrinsics.PathArgument, env: Any) -> Any:
         if argument.variable == "$":

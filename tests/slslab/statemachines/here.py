@@ -1,6 +1,7 @@
 """State machines that run in this process, without a server: for tests of what a state evaluates to."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -55,4 +56,5 @@ def failure(definition: Definition, document: Any = None) -> tuple[str, str]:
     execution = finish(begin(definition, document))
     assert execution.status == "FAILED", execution.ending()
     ending = execution.ending()
-    return ending.get("error", ""), ending.get("cause", "").rpartition("). ")[2]
+    cause = re.sub(r"^An error occurred .*?\(entered at the event id #\d+\)\. ", "", ending.get("cause", ""))
+    return ending.get("error", ""), cause

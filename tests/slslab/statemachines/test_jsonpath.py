@@ -265,3 +265,12 @@ def test_a_deep_input_is_evaluated() -> None:
         document = [document]
     assert output(sampled("States.ArrayContains($, $[0])"), document) == {"v": True}
     assert output(sampled("States.JsonToString($)"), document)["v"].startswith("[[[")
+
+
+def test_a_scan_that_repeats_its_input_too_often_fails() -> None:
+    document: Any = {}
+    for _ in range(900):
+        document = {"d": document}
+    error, cause = failure(sampled("$..d"), document)
+    assert error == "States.DataLimitExceeded"
+    assert cause.endswith("returned a result with a size exceeding the maximum number of bytes service limit.")
