@@ -60,8 +60,9 @@ def find_uncertainties(
     errors = mean_errors(profile.name, instances=instances)
     shared: dict[str, dict[str, float]] = {name: {} for name in plain}
     host: dict[str, list[float]] = {name: [] for name in plain}
+    processor = processor or UNANCHORED
     for kind in KINDS if profile.compute.kinds or profile.compute.speed.status == "assumed" else ():
-        factor = (processor or UNANCHORED).factor(kind)
+        factor = processor.factor(kind)
         moved = play(_slower(profile, kind, factor.deviation))
         for name, value in plain.items():
             sensitivity = _shift(moved[name], value) / factor.deviation
@@ -77,10 +78,15 @@ def find_uncertainties(
     return {
         name: Uncertainty(
             shared[name],
-            {HOST: math.hypot(*host[name]), REPLAY: errors.replay[like[name]] * PER_MEAN_ERROR},
+            {HOST: _together(host[name], processor), REPLAY: errors.replay[like[name]] * PER_MEAN_ERROR},
         )
         for name in plain
     }
+
+
+def _together(deviations: list[float], processor: Processor) -> float:
+    """Return what a host adds: the kinds of work of one that was never measured are all as fast or as slow."""
+    return math.hypot(*deviations) if processor.anchored else abs(math.fsum(deviations))
 
 
 def _applies(profile: Profile, processor: Processor | None) -> bool:
