@@ -100,7 +100,7 @@ def test_work_of_several_kinds_is_no_better_known_on_a_host_that_was_not_measure
         find_uncertainties(play(profile), play, profile, None, False)["seconds"].own["this machine's processor"]
         for play in (lambda each: seconds_of(each, put_ms=0.0), halves)
     )
-    assert two_kinds == pytest.approx(one_kind, rel=0.3)
+    assert two_kinds == pytest.approx(one_kind)
     known = with_processor(profile, processor())
     found = find_uncertainties(halves(known), halves, known, processor(), False)["seconds"]
     assert found.own["this machine's processor"] == pytest.approx(0.03 / math.sqrt(2), rel=0.05)
