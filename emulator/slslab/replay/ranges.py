@@ -4,7 +4,7 @@ A figure's sensitivity to a source is found by playing the program again with th
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
@@ -60,13 +60,14 @@ def find_uncertainties(
     errors = mean_errors(profile.name, instances=instances)
     shared: dict[str, dict[str, float]] = {name: {} for name in plain}
     host: dict[str, list[float]] = {name: [] for name in plain}
-    for kind in KINDS if profile.compute.kinds or profile.compute.speed.status == "assumed" else ():
-        factor = (processor or UNANCHORED).factor(kind)
-        moved = play(_slower(profile, kind, factor.deviation))
+    processor = processor or UNANCHORED
+    for kinds in _errors(profile, processor):
+        factor = processor.factor(kinds[0])
+        moved = play(_slower(profile, kinds, factor.deviation))
         for name, value in plain.items():
             sensitivity = _shift(moved[name], value) / factor.deviation
             common = math.hypot(*(factor.deviations[source] for source in SHARED))
-            shared[name][f"{kind}{ON_LAMBDA}"] = sensitivity * common
+            shared[name] |= {f"{kind}{ON_LAMBDA}": sensitivity * common for kind in kinds}
             host[name].append(sensitivity * factor.deviations["host"])
     if errors.profile is not None:
         deviation = max(errors.profile.values()) * PER_MEAN_ERROR
@@ -83,15 +84,25 @@ def find_uncertainties(
     }
 
 
+def _errors(profile: Profile, processor: Processor) -> list[Sequence[Kind]]:
+    """Return the kinds of work whose speeds are off independently; those of a host that was never measured are off
+    together."""
+    if not profile.compute.kinds and profile.compute.speed.status != "assumed":
+        return []
+    return [(kind,) for kind in KINDS] if processor.anchored else [KINDS]
+
+
 def _applies(profile: Profile, processor: Processor | None) -> bool:
     return processor is not None and processor.anchored and profile.compute.speed.status == "assumed"
 
 
-def _slower(profile: Profile, kind: Kind, deviation: float) -> Profile:
+def _slower(profile: Profile, kinds: Sequence[Kind], deviation: float) -> Profile:
     compute = profile.compute
-    speed = compute.kinds.get(kind, compute.speed)
-    moved = speed.model_copy(update={"value": speed.value * math.exp(-deviation)})
-    return profile.model_copy(update={"compute": compute.model_copy(update={"kinds": {**compute.kinds, kind: moved}})})
+    speeds = {kind: compute.kinds.get(kind, compute.speed) for kind in kinds}
+    moved = {
+        kind: speed.model_copy(update={"value": speed.value * math.exp(-deviation)}) for kind, speed in speeds.items()
+    }
+    return profile.model_copy(update={"compute": compute.model_copy(update={"kinds": {**compute.kinds, **moved}})})
 
 
 def _slower_platform(profile: Profile, factor: float) -> Profile:

@@ -88,6 +88,24 @@ def test_a_host_that_was_not_measured_has_the_widest_range() -> None:
     assert wide["seconds"].own["this machine's processor"] > 0.5
 
 
+def test_work_of_several_kinds_is_no_better_known_on_a_host_that_was_not_measured() -> None:
+    """Its error is the same for all kinds, so it doesn't average out; those of anchored kinds are independent."""
+    profile = load_profile(PROFILE)
+
+    def halves(profile: Profile) -> dict[str, float]:
+        speeds = profile.compute.speeds()
+        return dict.fromkeys(("seconds", "billed_seconds", "cost"), 5 / speeds["dense"] + 5 / speeds["startup"])
+
+    one_kind, two_kinds = (
+        find_uncertainties(play(profile), play, profile, None, False)["seconds"].own["this machine's processor"]
+        for play in (lambda each: seconds_of(each, put_ms=0.0), halves)
+    )
+    assert two_kinds == pytest.approx(one_kind)
+    known = with_processor(profile, processor())
+    found = find_uncertainties(halves(known), halves, known, processor(), False)["seconds"]
+    assert found.own["this machine's processor"] == pytest.approx(0.03 / math.sqrt(2), rel=0.05)
+
+
 def test_a_fitted_speed_leaves_the_processor_out() -> None:
     figure = Figure(value=0.5, status="fitted", source="to REPORT lines")
     profile = with_speed(load_profile(PROFILE), figure)
