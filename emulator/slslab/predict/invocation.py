@@ -15,13 +15,12 @@ from slslab.predict.anchors import Z80, Architecture
 from slslab.predict.processor import UNKNOWN, Factor, Processor
 from slslab.replay.accuracy import mean_errors
 from slslab.replay.kernel.environment import Environment
-from slslab.replay.profiles.profile import Profile
-from slslab.replay.ranges import PER_MEAN_ERROR
+from slslab.replay.profiles import DEFAULT_PROFILE
+from slslab.replay.profiles.profile import Profile, load_profile
+from slslab.replay.uncertainty import PER_MEAN_ERROR
 from slslab.trace.records import billed_ms
-from slslab_workers.trace.kinds import INIT, KINDS, Kind
+from slslab_workers.trace.kinds import INIT, KINDS
 
-# The kinds of work that a handler can do. The kind of any other name is unknown.
-HANDLER_KINDS: tuple[Kind, ...] = ("dense", "streaming", "interpreter")
 # Sources of a range, in addition to the kinds of work.
 REQUESTS, HOST_WAITS, QUOTA = "requests", "host waits", "quota"
 # Records without a period were made with this one.
@@ -128,12 +127,15 @@ class _Phase:
 
     def computing_ms(self, factor: float) -> float:
         """Return what the CPU time takes on Lambda, if a CPU second here is worth this many there."""
-        if not self.cpu_ms:
+        if not (alone_ms := self.here.wall_ms(self.cpu_ms)):
             return 0.0
         # Below 1 if threads ran at once, or if the phase began in the middle of a period.
-        share = self.busy_ms / self.here.wall_ms(self.cpu_ms)
-        work_ms = self.cpu_ms * factor
-        return max(share * self.there.wall_ms(work_ms), work_ms / max(1.0, self.there.share))
+        share = self.busy_ms / alone_ms
+        return max(share * self.there.wall_ms(self.cpu_ms * factor), self.least_ms(factor))
+
+    def least_ms(self, factor: float) -> float:
+        """Return what the CPU time takes on Lambda if no quota holds it back."""
+        return self.cpu_ms * factor / max(1.0, self.there.share)
 
     def sources(self, factor: float) -> list[str]:
         """Return the sources of error that matter to it."""
@@ -153,7 +155,7 @@ class _Phase:
             swing_ms = 0.0
         hidden_ms = min(self.uncertain_ms, self.waits_ms) if moved.get(HOST_WAITS, 0.0) < 0 else 0.0
         return {
-            "cpu": max(0.0, self.computing_ms(there) + swing_ms),
+            "cpu": max(self.least_ms(there), self.computing_ms(there) + swing_ms),
             "requests": self.requests_ms * math.exp(requests_deviation * moved.get(REQUESTS, 0.0)),
             "waits": self.waits_ms - hidden_ms,
         }
@@ -269,6 +271,14 @@ class Predictor:
             _billed(ranges["total"]),
             {"init": sum(plain.get("init", {}).values()), **plain["duration"]},
         )
+
+
+def make_predictor(processor: Processor, kind: str | None, enforced: bool | None) -> Predictor:
+    """Return the predictor of a host for the default profile, by the host's processor and the handlers' kind of work.
+
+    `enforced` tells whether the host held functions to their CPU share; None counts as true.
+    """
+    return Predictor(processor, load_profile(DEFAULT_PROFILE), kind or UNKNOWN, enforced is not False)
 
 
 def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Request]]) -> dict[int, list[Request]]:

@@ -1,4 +1,4 @@
-"""What metered invocations take and cost on Lambda, as parts of a document: figures with ranges, and what they rest on."""
+"""What metered invocations take and cost on Lambda, as parts of a document: figures with ranges and their basis."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -8,12 +8,10 @@ from typing import Any
 from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
 from slslab.errors import counted
 from slslab.predict.invocation import NOTHING, Prediction, Predictor, Range, Request, match_requests
-from slslab.predict.processor import UNANCHORED, UNKNOWN, Processor
-from slslab.replay.profiles import DEFAULT_PROFILE
-from slslab.replay.profiles.profile import load_profile
+from slslab.predict.processor import UNKNOWN
 from slslab.reports.formats import significant
 from slslab.trace.document import not_modelled
-from slslab.trace.metrics import Records, Rows, grouped
+from slslab.trace.metrics import Key, Records, Rows, grouped
 
 # Waits of a smaller share of the time are not spoken of.
 NOTEWORTHY = 0.01
@@ -32,11 +30,13 @@ class Predicted:
     predictions: Sequence[Prediction | None]
     requests: Sequence[Request]
 
-    def of(self, chosen: Callable[[Mapping[str, Any]], bool]) -> "Predicted":
-        """Return those of the records that are chosen."""
-        pairs = [pair for pair in zip(self.records, self.predictions, strict=True) if chosen(pair[0])]
-        records, predictions = [record for record, _ in pairs], [prediction for _, prediction in pairs]
-        return replace(self, records=records, predictions=predictions)
+    def by(self, keys: Sequence[Key]) -> dict[Key, "Predicted"]:
+        """Return the records and their predictions by a key for each record."""
+        groups = grouped(zip(keys, zip(self.records, self.predictions, strict=True), strict=True))
+        return {
+            name: replace(self, records=[record for record, _ in pairs], predictions=[one for _, one in pairs])
+            for name, pairs in groups.items()
+        }
 
     def figures(self, bill: Bill) -> dict[str, Any]:
         """Return durations, billed seconds and the cost on Lambda, or why they aren't known.
@@ -53,7 +53,7 @@ class Predicted:
         costs = {end: bill(self._billed(known, end)) for end in ends}
         return {
             "status": "modelled",
-            "duration_ms": _document(_median([prediction.duration_ms for prediction in known])),
+            "duration_ms": _document(_median([prediction.duration_ms for prediction in known])) if known else None,
             "init_ms": _document(_median(inits)) if inits else None,
             "billed_seconds": _document(Range(*(getattr(billed, end) / 1000 for end in ends))),
             "cost": {**costs["value"], "range": {end: float(costs[end]["total"]) for end in ends[1:]}},
@@ -87,8 +87,8 @@ class Predicted:
             notes += [predictor.processor.missing] * bool(predictor.processor.missing)
             if predictor.kind == UNKNOWN:
                 notes.append(
-                    "The kind of work is unknown, so the range covers all kinds. If you know it, pass "
-                    "--kind dense, --kind streaming or --kind interpreter."
+                    "The kind of work is unknown, so the range covers all kinds. To narrow it, name the kind: --kind "
+                    "(in a test, kind=) dense, streaming or interpreter."
                 )
         if parts["waits"] > NOTEWORTHY * sum(parts.values()):
             notes.append(
@@ -114,12 +114,6 @@ def predict(records: Records, requests: Requests, predictor: Predictor) -> Predi
     matched = match_requests(records, requests)
     predictions = [predictor.predict(record, matched.get(place, ())) for place, record in enumerate(records)]
     return Predicted(predictor, records, predictions, [request for own in matched.values() for request in own])
-
-
-def make_predictor(processor: Mapping[str, Any] | None, kind: str | None, enforced: bool | None) -> Predictor:
-    """Return the predictor of a host by the document of its processor, None if there is none."""
-    known = UNANCHORED if processor is None else Processor.from_dict(processor)
-    return Predictor(known, load_profile(DEFAULT_PROFILE), kind or UNKNOWN, enforced is not False)
 
 
 def requests_of(events: Rows) -> Requests:

@@ -40,8 +40,8 @@ class Logged:
 
     `operation` is `object.put`, `object.list`, `object.get` or `object.delete`. `function` is the name of the function
     that sent it, empty for other clients. `start_ns` is when it began, and `end_ns` when its message was read, at most
-    20 ms after the answer (ns of CLOCK_MONOTONIC). `size` is the bytes of the body that a function sent or received, None
-    if it was a part of an object, or if the object is gone already.
+    20 ms after the answer (ns of CLOCK_MONOTONIC). `size` is the bytes of the body that a function sent or received,
+    None if it was a part of an object, or if the object is gone already.
     """
 
     operation: str

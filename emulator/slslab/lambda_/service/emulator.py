@@ -56,6 +56,7 @@ from slslab.trace.records import InvocationRecord
 
 if TYPE_CHECKING:  # the engine's client is needed only where there are containers
     from slslab.host.containers import Containers
+    from slslab.predict.invocation import Predictor
 
 BUDGET_FRACTION = 0.9
 RECORDS_KEPT = 1_000
@@ -249,6 +250,17 @@ class Emulator(Managed):
             yield
         finally:
             self._listeners.remove(listener)
+
+    def predictor(self, kind: str | None = None) -> "Predictor":
+        """Return what predicts how long metered invocations take on Lambda: `predictor().predict(vars(record))`.
+
+        `kind` is the handlers' kind of work: dense, streaming or interpreter. Without it the ranges cover all kinds.
+        The host's processor is as `slslab calibrate --processor` last measured it; nothing is measured now.
+        """
+        from slslab.predict.invocation import make_predictor
+        from slslab.processor.kept import load_processor
+
+        return make_predictor(load_processor(), kind, self.host()["cpu_share_enforced"])
 
     @contextmanager
     def faults(self, document: Mapping[str, Any]) -> Iterator[None]:

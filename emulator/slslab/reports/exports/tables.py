@@ -128,7 +128,7 @@ TABLES: Mapping[str, Table] = {
             ("max_memory_mb", INTEGER, "MB", "Max Memory Used"),
             ("cgroup_peak_mb", INTEGER, "MB", "the control group's own peak, with all that is charged to it"),
             ("cpu_ms", NUMBER, "ms", "CPU time, init's included"),
-            ("init_cpu_ms", NUMBER, "ms", "CPU time of init; null if the environment was warm, and in older recordings"),
+            ("init_cpu_ms", NUMBER, "ms", "CPU time of init; null where the environment was warm"),
             ("host_delay_ms", NUMBER, "ms", "waiting for this host's processors, which the Lambda clock leaves out"),
             ("uncertain_ms", NUMBER, "ms", "how much of the durations may be waits that this host made longer"),
             ("started_at", TEXT, "UTC", "ISO 8601"),
