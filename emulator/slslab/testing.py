@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # pytest imports this module at every start, even if no test 
     from slslab.billing.bill import Bill
     from slslab.host.session import Session
     from slslab.lambda_.service.emulator import Emulator
-    from slslab.predict.invocation import Request
+    from slslab.replay.invocation import Request
     from slslab.stack.access_log import AccessLog, Logged
     from slslab.stack.edge import Edge
     from slslab.stack.object_store import EmbeddedObjectStore
@@ -147,7 +147,7 @@ class CostReport:
     def _write(self, *warnings: str) -> None:
         if self._output is not None:
             return
-        from slslab.predict.invocation import make_predictor
+        from slslab.replay.invocation import make_predictor
         from slslab.processor.kept import load_processor
         from slslab.reports.html.files import write_page
         from slslab.reports.html.pages import session_page
@@ -443,7 +443,7 @@ def _too_expensive(found: Mapping[str, Any], here: Mapping[str, Any], amount: st
 
 def _requests_of(logged: Sequence[Logged]) -> dict[str, list[Request]]:
     """Return the requests that functions sent to the S3 server, by function."""
-    from slslab.predict.invocation import Request
+    from slslab.replay.invocation import Request
 
     requests: dict[str, list[Request]] = {}
     for each in logged:

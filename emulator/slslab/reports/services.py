@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from slslab.predict.invocation import make_predictor
+from slslab.replay.invocation import make_predictor
 from slslab.predict.processor import UNANCHORED, Processor
 from slslab.reports.predictions import Bill, Predicted, bill_of, predict, requests_of
 from slslab.trace import metrics

@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.errors import counted
-from slslab.predict.invocation import Predictor
+from slslab.replay.invocation import Predictor
 from slslab.reports.formats import significant
 from slslab.reports.predictions import Bill, Predicted, Requests, bill_of, predict
 from slslab.reports.services import function_row

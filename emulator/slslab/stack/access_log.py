@@ -74,6 +74,7 @@ class AccessLog:
     def __enter__(self) -> Self:
         with ExitStack() as undo:
             self._listener = undo.enter_context(socket.socket(socket.AF_UNIX))
+            undo.callback(self._sizes.close)
             with _short(self._directory) as directory:
                 self._listener.bind(f"{directory}/{SOCKET}")
             undo.callback((self._directory / SOCKET).unlink)
@@ -178,16 +179,28 @@ class _Sizes:
 
     def find(self, path: str) -> int | None:
         """Return the bytes of an object (`bucket/key`); None if it is gone, or if the filer doesn't answer."""
+        # The server may have closed a connection that rested.
+        for _ in range(1 if self._connection is None else 2):
+            try:
+                return self._ask(path)
+            except (OSError, http.client.HTTPException):
+                self.close()
+        return None
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _ask(self, path: str) -> int | None:
         if self.directory is None:
             return None
-        try:
-            self._connection = self._connection or _Connection(self.directory)
-            self._connection.request("HEAD", f"/buckets/{quote(path)}")
-            answer = self._connection.getresponse()
-            answer.read()
-        except (OSError, http.client.HTTPException):
-            self._connection = None
-            return None
+        if self._connection is None:
+            self._connection = _Connection(self.directory)
+        self._connection.request("HEAD", f"/buckets/{quote(path)}")
+        answer = self._connection.getresponse()
+        answer.read()
         return int(answer.getheader("Content-Length", "0")) if answer.status == http.HTTPStatus.OK else None
 
 

@@ -56,7 +56,7 @@ from slslab.trace.records import InvocationRecord
 
 if TYPE_CHECKING:  # the engine's client is needed only where there are containers
     from slslab.host.containers import Containers
-    from slslab.predict.invocation import Predictor
+    from slslab.replay.invocation import Predictor
 
 BUDGET_FRACTION = 0.9
 RECORDS_KEPT = 1_000
@@ -257,7 +257,7 @@ class Emulator(Managed):
         `kind` is the handlers' kind of work: dense, streaming or interpreter. Without it the ranges cover all kinds.
         The host's processor is as `slslab calibrate --processor` last measured it; nothing is measured now.
         """
-        from slslab.predict.invocation import make_predictor
+        from slslab.replay.invocation import make_predictor
         from slslab.processor.kept import load_processor
 
         return make_predictor(load_processor(), kind, self.host()["cpu_share_enforced"])
