@@ -147,8 +147,8 @@ class CostReport:
     def _write(self, *warnings: str) -> None:
         if self._output is not None:
             return
-        from slslab.replay.invocation import make_predictor
         from slslab.processor.kept import load_processor
+        from slslab.replay.invocation import make_predictor
         from slslab.reports.html.files import write_page
         from slslab.reports.html.pages import session_page
         from slslab.reports.sessions import session_document
@@ -432,9 +432,7 @@ def _too_expensive(found: Mapping[str, Any], here: Mapping[str, Any], amount: st
     """Return why a cost isn't below an amount: Lambda's range, what it rests on, and what was metered here."""
     from slslab.reports.summaries import predicted_cost
 
-    lines = [
-        f"The invocations cost {predicted_cost(found)} on Lambda (80 % range). The upper end isn't below {amount}."
-    ]
+    lines = [f"On Lambda the invocations cost {predicted_cost(found)}. The upper end isn't below {amount}."]
     lines += found["notes"]
     lines.append(f"As this host metered them, they cost {here['total']} {here['currency']}:")
     lines += [f"  {line['item']}: {line['quantity']} {line['unit']} = {line['amount']}" for line in here["lines"]]

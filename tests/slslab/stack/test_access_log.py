@@ -33,7 +33,7 @@ class Counted:
     def requests(self) -> list[Logged]:
         # The server writes a request's message about when it answers it, and a later one's after it.
         self.s3.list_buckets()
-        while not (self._logged and self._logged[-1].operation == "object.list"):
+        while not (self._logged and (self._logged[-1].operation, self._logged[-1].function) == ("object.list", "")):
             self._log.drain()
         requests = self._logged[:-1]
         self._logged.clear()

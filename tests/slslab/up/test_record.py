@@ -123,9 +123,7 @@ def test_each_request_of_a_function_is_an_event(tmp_path: Path) -> None:
     assert read_document(str(directory))["counts"] == {"object.get": 1, "object.put": 1}
 
 
-def test_a_processor_that_is_measured_later_is_described_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_processor_that_is_measured_later_is_described_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started, directory = begun(tmp_path / "one")
 
     def described() -> Processor:
