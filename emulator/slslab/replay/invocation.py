@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from slslab.predict.anchors import Z80, Architecture
@@ -273,12 +274,14 @@ class Predictor:
         )
 
 
-def make_predictor(processor: Processor, kind: str | None, enforced: bool | None) -> Predictor:
-    """Return the predictor of a host for the default profile, by the host's processor and the handlers' kind of work.
+def make_predictor(
+    processor: Processor, kind: str | None, enforced: bool | None, profile: str | Path = DEFAULT_PROFILE
+) -> Predictor:
+    """Return the predictor of a host, by the host's processor, the handlers' kind of work and a profile's name or file.
 
     `enforced` tells whether the host held functions to their CPU share; None counts as true.
     """
-    return Predictor(processor, load_profile(DEFAULT_PROFILE), kind or UNKNOWN, enforced is not False)
+    return Predictor(processor, load_profile(profile), kind or UNKNOWN, enforced is not False)
 
 
 def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Request]]) -> dict[int, list[Request]]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
 from slslab.errors import counted
-from slslab.replay.invocation import NOTHING, Prediction, Predictor, Range, Request, match_requests
 from slslab.predict.processor import UNKNOWN
+from slslab.replay.invocation import NOTHING, Prediction, Predictor, Range, Request, match_requests
 from slslab.reports.formats import significant
 from slslab.trace.document import not_modelled
 from slslab.trace.metrics import Key, Records, Rows, grouped

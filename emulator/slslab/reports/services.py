@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from slslab.replay.invocation import make_predictor
 from slslab.predict.processor import UNANCHORED, Processor
+from slslab.replay.invocation import make_predictor
 from slslab.reports.predictions import Bill, Predicted, bill_of, predict, requests_of
 from slslab.trace import metrics
 from slslab.trace.directory import RunDirectory

@@ -28,9 +28,9 @@ class InvocationRecord(_Record):
 
     `cpu_share` is the vCPUs of an invocation, `init_cpu_share` those of a first init; both are enforced by periods of
     `quota_period_ms`. `cpu_ms` is the CPU time of init and invocation together, `init_cpu_ms` that of init alone (None
-    where the environment was warm). `requests` are those that Lambda bills. `host_delay_ms` is not in the durations. `uncertain_ms`
-    is how much of them may be the host's, too: waits for a file or a service while the host was short of processors,
-    memory or disks (None where the kernel does not tell).
+    where the environment was warm). `requests` are those that Lambda bills. `host_delay_ms` is not in the durations.
+    `uncertain_ms` is how much of them may be the host's, too: waits for a file or a service while the host was short of
+    processors, memory or disks (None where the kernel does not tell).
     """
 
     request_id: str

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slslab.predict.anchors import Z80
-from slslab.replay.invocation import Prediction, Predictor, Range, Request, make_predictor, match_requests
 from slslab.predict.processor import UNANCHORED, Factor, Processor
+from slslab.replay.invocation import Prediction, Predictor, Range, Request, make_predictor, match_requests
 from slslab.replay.profiles.profile import Figure, load_profile, with_speed
 from slslab_workers.trace.kinds import INIT, KINDS
 

@@ -158,7 +158,7 @@ def test_what_the_server_failed_at_is_not_billed() -> None:
 
 
 def test_the_log_ends_without_a_server(tmp_path: Path) -> None:
-    with AccessLog(tmp_path, pytest.fail):
+    with AccessLog(tmp_path, lambda logged: pytest.fail(str(logged))):
         pass
 
 
