@@ -9,6 +9,7 @@ from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_bo
 from slslab.errors import counted
 from slslab.predict.processor import UNKNOWN
 from slslab.replay.invocation import NOTHING, Prediction, Predictor, Range, Request, match_requests
+from slslab.replay.profiles.profile import Profile
 from slslab.reports.formats import significant
 from slslab.trace.document import not_modelled
 from slslab.trace.metrics import Key, Records, Rows, grouped
@@ -23,12 +24,16 @@ Bill = Callable[[Records], Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Predicted:
-    """Metered records with what each of them takes on Lambda."""
+    """Metered records with what each of them takes on Lambda.
+
+    `requests` are those to S3, by the record's position. `profiles` were fitted to AWS's times of functions, by name.
+    """
 
     predictor: Predictor
     records: Records
     predictions: Sequence[Prediction | None]
-    requests: Sequence[Request]
+    requests: Mapping[int, Sequence[Request]]
+    profiles: Mapping[str, Profile]
 
     def by(self, keys: Sequence[Key]) -> dict[Key, "Predicted"]:
         """Return the records and their predictions by a key for each record."""
@@ -81,9 +86,10 @@ class Predicted:
 
     def _notes(self, figures: Mapping[str, Any]) -> list[str]:
         predictor, parts = self.predictor, figures["parts"]
-        measured = predictor.profile.compute.speed.status != "assumed"
-        notes = []
-        if not measured:
+        functions = dict.fromkeys(record["function"] for record in self.records)
+        fitted = {name: self.profiles[name].compute.speed.source for name in functions if name in self.profiles}
+        notes = [f"The speed of {name} on Lambda is measured: {source}." for name, source in fitted.items()]
+        if len(fitted) < len(functions) and predictor.profile.compute.speed.status == "assumed":
             notes += [predictor.processor.missing] * bool(predictor.processor.missing)
             if predictor.kind == UNKNOWN:
                 notes.append(
@@ -95,7 +101,7 @@ class Predicted:
                 f"{significant(parts['waits'], 3)} s of waits for anything but S3 (sleeps, databases, queues, the "
                 "network) stay as measured here."
             )
-        if unsized := sum(request.size is None for request in self.requests):
+        if unsized := sum(request.size is None for own in self.requests.values() for request in own):
             notes.append(
                 f"The bytes of {counted(unsized, 'request')} to S3 aren't known (parts of objects, or objects that "
                 "were deleted). They take at least as long as here."
@@ -109,11 +115,21 @@ class Predicted:
         return notes
 
 
-def predict(records: Records, requests: Requests, predictor: Predictor) -> Predicted:
-    """Return what these records take on Lambda; `requests` are those of each function to S3."""
+def predict(
+    records: Records, requests: Requests, predictor: Predictor, profiles: Mapping[str, Profile] | None = None
+) -> Predicted:
+    """Return what these records take on Lambda.
+
+    `requests` are those of each function to S3, `profiles` those that were fitted to AWS's times of a function.
+    """
+    profiles = profiles or {}
+    own = {name: replace(predictor, profile=profile) for name, profile in profiles.items()}
     matched = match_requests(records, requests)
-    predictions = [predictor.predict(record, matched.get(place, ())) for place, record in enumerate(records)]
-    return Predicted(predictor, records, predictions, [request for own in matched.values() for request in own])
+    predictions = [
+        own.get(record["function"], predictor).predict(record, matched.get(place, ()))
+        for place, record in enumerate(records)
+    ]
+    return Predicted(predictor, records, predictions, matched, profiles)
 
 
 def requests_of(events: Rows) -> Requests:

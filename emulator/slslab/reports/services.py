@@ -2,12 +2,13 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from slslab.predict.processor import UNANCHORED, Processor
 from slslab.replay.invocation import make_predictor
+from slslab.replay.profiles.profile import Profile, load_profile
 from slslab.reports.predictions import Bill, Predicted, bill_of, predict, requests_of
 from slslab.trace import metrics
 from slslab.trace.directory import RunDirectory
@@ -22,7 +23,8 @@ from slslab_workers.trace.operations import OPERATIONS
 class Recorded:
     """What a service has recorded until now: what it is, how it stands, its trace and its invocations' records.
 
-    The hosts that run count as if they ended now, or with the last record of a service that was killed.
+    The hosts that run count as if they ended now, or with the last record of a service that was killed. `profiles` were
+    fitted to AWS's times of a function, by its name.
     """
 
     about: Mapping[str, Any]
@@ -31,6 +33,7 @@ class Recorded:
     events: metrics.Rows
     invocations: list[dict[str, Any]]
     torn: bool
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
 
 
 def read_recorded(directory: RunDirectory, about: Mapping[str, Any]) -> Recorded:
@@ -55,7 +58,8 @@ def read_recorded(directory: RunDirectory, about: Mapping[str, Any]) -> Recorded
         last = max((record["started_at"] for record in invoked), default=about["started_at"])
         seconds = (datetime.fromisoformat(last) - started).total_seconds()
     # The last line of a log that is being written may be half a line.
-    return Recorded(about, status, seconds, events, invoked, torn and not running)
+    profiles = {name: load_profile(path) for name, path in directory.profiles().items()}
+    return Recorded(about, status, seconds, events, invoked, torn and not running, profiles)
 
 
 def predict_recorded(recorded: Recorded, kind: str | None) -> Predicted:
@@ -63,7 +67,7 @@ def predict_recorded(recorded: Recorded, kind: str | None) -> Predicted:
     described, enforced = recorded.about.get("processor"), recorded.about["cpu_share_enforced"]
     processor = Processor.from_dict(described) if described else UNANCHORED
     predictor = make_predictor(processor, kind, enforced)
-    return predict(recorded.invocations, requests_of(recorded.events), predictor)
+    return predict(recorded.invocations, requests_of(recorded.events), predictor, recorded.profiles)
 
 
 def service_document(run: str, recorded: Recorded, bill: Bill, kind: str | None = None) -> dict[str, Any]:

@@ -225,6 +225,7 @@ def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) 
     narrow = slslab(service.state, "show", "up", "--kind", "interpreter", "--json").document["predicted"]
     assert narrow["kind"] == "interpreter"
     assert not any("kind of work is unknown" in note for note in narrow["notes"])
+    check_report_lines(service, tmp_path)
     assert "up" in slslab(service.state, "runs").out
     assert "As this host measured and priced it" in slslab(service.state, "compare", "up", "up").out
 
@@ -244,6 +245,27 @@ def check_predicted(shown: dict[str, Any], bill: dict[str, Any]) -> None:
     (function,) = shown["functions"]
     assert function["predicted"]["billed_seconds"] == predicted["billed_seconds"]
     assert function["predicted"]["init_ms"]["value"] > 0
+
+
+def check_report_lines(service: Service, folder: Path) -> None:
+    """The times of AWS's REPORT lines take the place of this machine's factors."""
+    log = folder / "reports.txt"
+    line = "Duration: 1500.00 ms\tBilled Duration: 1500 ms\tMemory Size: 1769 MB\tMax Memory Used: 90 MB"
+    log.write_text(f"REPORT RequestId: a\t{line}\nREPORT RequestId: b\t{line}\tInit Duration: 700.00 ms\n")
+    calibrated = slslab(service.state, "calibrate", "--cloudwatch", log, "--run", "up", "--json").document
+    assert (calibrated["function"], calibrated["run"], calibrated["lines"]["fitted"]) == ("own", "up", 2)
+    assert calibrated["path"] == str(Path(service.described["record"]) / "own.aws.toml")
+    shown = service.document()
+    (function,) = shown["functions"]
+    # The invocation that failed here is none of theirs.
+    assert calibrated["duration_ms"]["after"] == pytest.approx(1500, rel=0.01)
+    assert function["predicted"]["init_ms"]["value"] == pytest.approx(700, rel=0.01)
+    assert shown["predicted"]["notes"][0].startswith(
+        "The speed of own on Lambda is measured: REPORT lines of reports.txt"
+    )
+    again = slslab(service.state, "calibrate", "--cloudwatch", log, "--run", "up")
+    assert again.code == 2
+    assert "own.aws.toml exists already." in again.err
 
 
 def check_page(page: str) -> None:
