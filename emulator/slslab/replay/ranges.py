@@ -14,11 +14,9 @@ from slslab.predict.processor import SHARED, UNANCHORED, Processor
 from slslab.replay.accuracy import mean_errors
 from slslab.replay.outcome import Outcome
 from slslab.replay.profiles.profile import Figure, Profile
-from slslab.replay.uncertainty import HOST, ON_LAMBDA, PROFILE, REPLAY, Uncertainty
+from slslab.replay.uncertainty import HOST, ON_LAMBDA, PER_MEAN_ERROR, PROFILE, REPLAY, Uncertainty
 from slslab_workers.trace.kinds import KINDS, Kind
 
-# Standard deviation ÷ mean absolute error of a normal distribution.
-PER_MEAN_ERROR = math.sqrt(math.pi / 2)
 # Figures of a profile that make a run longer as they grow, and those that make it shorter.
 LONGER, SHORTER = ("_ms", "_ms_per_mb", "_ms_per_kb"), ("_mb_s", "burst_mb")
 Figures = Mapping[str, float]

@@ -15,6 +15,8 @@ from slslab.predict.anchors import Z80
 ON_LAMBDA = " work on Lambda"
 PROFILE, HOST, REPLAY = "the profile's requests", "this machine's processor", "the replay"
 SPREAD = "the recordings' spread"
+# Standard deviation ÷ mean absolute error of a normal distribution.
+PER_MEAN_ERROR = math.sqrt(math.pi / 2)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@ from slslab.predict.anchors import Z80
 from slslab.predict.processor import UNANCHORED, Factor, Processor
 from slslab.replay.accuracy import mean_errors
 from slslab.replay.profiles.profile import Figure, Profile, load_profile, with_speed
-from slslab.replay.ranges import PER_MEAN_ERROR, find_uncertainties, with_processor
-from slslab.replay.uncertainty import Uncertainty, ratio_range, read_uncertainty
+from slslab.replay.ranges import find_uncertainties, with_processor
+from slslab.replay.uncertainty import PER_MEAN_ERROR, Uncertainty, ratio_range, read_uncertainty
 from slslab_workers.trace.kinds import KINDS
 
 # Compared with measurements, with a speed that is assumed.

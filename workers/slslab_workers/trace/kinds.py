@@ -6,6 +6,8 @@ from typing import Literal, get_args
 Kind = Literal["dense", "streaming", "startup", "interpreter"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 COMPUTE: Kind = "dense"
+# What a handler of one's own can be said to do.
+HANDLER_KINDS: tuple[Kind, ...] = ("dense", "streaming", "interpreter")
 # A client's own CPU time of a request, and an environment's init.
 REQUESTS: Kind = "interpreter"
 INIT: Kind = "startup"
