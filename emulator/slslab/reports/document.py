@@ -1,6 +1,6 @@
 """The document of a run, which `--json` prints: how it is made from the trace, and how it is read again."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, Literal, cast
@@ -9,7 +9,7 @@ from slslab.aws.limits import lambda_limits
 from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
 from slslab.errors import RequestError, RunError
 from slslab.installation import installed, lacking
-from slslab.reports.services import read_recorded, service_document
+from slslab.reports.services import Recorded, predict_recorded, read_recorded, service_document
 from slslab.trace import metrics
 from slslab.trace.directory import list_runs, resolve
 from slslab.trace.document import (
@@ -36,6 +36,8 @@ from slslab_workers.training.models import spec
 
 # Memory sizes are suggested in these steps, MB.
 STEP_MB = 64
+# What a predicted bill rests on.
+BASIS = ("kind", "profile", "processor", "notes")
 METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_worker")
 
 
@@ -216,16 +218,18 @@ def _finished_peak_mb(plan: Plan) -> int | None:
     return None
 
 
-def read_document(run: str) -> RunDocument:
+def read_document(run: str, kind: str | None = None) -> RunDocument:
     """Return the document of a run; that of one that was killed is made from its trace, as far as that goes.
 
-    That of a service (`slslab up`), which may be running, has no keys of a plan, and no result.
+    That of a service (`slslab up`), which may be running, has no keys of a plan, and no result. `kind` is the kind of
+    work of its functions' handlers; RequestError if it is given for a run.
     """
     directory = resolve(run)
     if (about := directory.service()) is not None:
         recorded = read_recorded(directory, about)
-        cost = make_bill(recorded.events, recorded.invocations, [], load_book(DEFAULT_BOOK))
-        return cast(RunDocument, service_document(directory.id, recorded, cost))
+        bill = _biller(recorded, load_book(DEFAULT_BOOK))
+        return cast(RunDocument, service_document(directory.id, recorded, bill, kind))
+    _refuse_kind(directory.id, kind)
     document = directory.document()
     if document is not None:
         return cast(RunDocument, document)
@@ -256,20 +260,42 @@ def read_document(run: str) -> RunDocument:
     return killed
 
 
-def bill_of(run: str, book: str) -> Mapping[str, Any]:
+def _biller(recorded: Recorded, book: Book) -> Callable[[metrics.Records], Cost]:
+    """Return what makes a service's bill: that of these invocations and of all that was used besides."""
+    return lambda records: make_bill(recorded.events, [*map(dict, records)], [], book)
+
+
+def _refuse_kind(run: str, kind: str | None) -> None:
+    if kind is not None:
+        raise RequestError(
+            f"{run} is a run, whose operations have kinds of their own.", "leave out --kind, or name `up`."
+        )
+
+
+def bill_of(run: str, book: str, kind: str | None = None) -> Mapping[str, Any]:
     """Return the bill of a run by another book, from its trace and its invocations (`bill_document`).
 
-    That of a service (`slslab up`), which has no model, is what was metered.
+    That of a service (`slslab up`) is the bill of its invocations as Lambda would run them; `kind` as for
+    `read_document`.
     """
     directory, prices = resolve(run), load_book(book)
     if (about := directory.service()) is not None:
         recorded = read_recorded(directory, about)
-        return make_bill(recorded.events, recorded.invocations, [], prices)
+        bill = _biller(recorded, prices)
+        return service_bill(predict_recorded(recorded, kind).document(bill), bill(recorded.invocations))
+    _refuse_kind(directory.id, kind)
     document = read_document(str(directory.path))
     trace, records, launched = load(directory.path), invocations(directory.path), instances(directory.path)
     plan, done = read_plan(document["plan"]), document["status"] == "done"
     replayed = _on_lambda(plan, trace, records, launched, document, prices, complete=done)
     return bill_document(replayed, make_bill(trace.events, records, launched, prices))
+
+
+def service_bill(predicted: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the bill of a service: Lambda's with its 80 % range, or why there is none; `host` is what was metered."""
+    if predicted["status"] == "modelled":
+        return {"schema": 1, **predicted["cost"], **{name: predicted[name] for name in BASIS}, "host": dict(cost)}
+    return {"schema": 1, **predicted, "host": dict(cost)}
 
 
 def bill_document(replayed: Modelled | NotModelled, cost: Cost) -> dict[str, Any]:

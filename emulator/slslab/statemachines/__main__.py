@@ -9,6 +9,7 @@ keyring by which clients sign.
 import argparse
 import json
 import os
+import resource
 import socket
 import sys
 import threading
@@ -20,7 +21,7 @@ from typing import Any
 
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring
-from slslab.aws.limits import lambda_limits
+from slslab.aws.limits import MB, lambda_limits
 from slslab.host.server_process import listening_socket
 from slslab.host.tied import block_endings, wait_for_end
 from slslab.lambda_.server import Server
@@ -29,12 +30,17 @@ from slslab_workers.channels.events import environment_sink
 # A function runs up to 900 s, and may wait for the host's memory before; AWS puts no limit of its own on a Task.
 CALL_LIMIT_S = 24 * 3600
 CONNECTIONS = 1000
+# A thread's stack: enough for documents that are nested as deeply as Python recurses.
+STACK_BYTES = 4 * MB
 
 
 def main() -> None:
     """Serve until a signal or the end of standard input."""
     block_endings()
     options = _options()
+    # Not the address space, of which threads reserve far more than they use; their stacks count, too.
+    resource.setrlimit(resource.RLIMIT_DATA, (memory_limit(), memory_limit()))
+    threading.stack_size(STACK_BYTES)
     _leave_batch_out()
     from slslab.statemachines.api import StatesApi, body_limit
     from slslab.statemachines.executions import Machines
@@ -61,6 +67,14 @@ def main() -> None:
     machines.close()
     # Calls of Lambda may be under way for many minutes, and there is nothing left to record.
     os._exit(0)
+
+
+def memory_limit() -> int:
+    """Return how many bytes the process may take: half of the host's memory.
+
+    What exceeds it fails by name, and the host keeps the rest.
+    """
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _leave_batch_out() -> None:

@@ -24,6 +24,8 @@ from slslab_workers.plan import PlanError
 
 DOCUMENT = "run.json"
 PLAN = "plan.toml"
+# A function's name comes first.
+FITTED = ".aws.toml"
 LOCK = ".lock"
 # When a run began, as its id begins.
 BEGAN = "%Y%m%d-%H%M%S"
@@ -156,6 +158,14 @@ class RunDirectory:
             return None
         except (ValueError, TypeError) as error:
             raise RunError(f"{self.path / SERVICE} is not a service's: {error}.", "remove the directory.") from error
+
+    def profile(self, function: str) -> Path:
+        """Return the file of the profile that was fitted to AWS's times of a service's function, where it may be."""
+        return self.path / f"{function}{FITTED}"
+
+    def profiles(self) -> dict[str, Path]:
+        """Return the files of these profiles by function."""
+        return {path.name.removesuffix(FITTED): path for path in sorted(self.path.glob(f"*{FITTED}"))}
 
     def document(self) -> dict[str, Any] | None:
         """Return the run's document, or None while it has not come to its end."""

@@ -27,9 +27,10 @@ class InvocationRecord(_Record):
     fork shares memory with its template, so that peaks and limits of such an invocation are not Lambda's.
 
     `cpu_share` is the vCPUs of an invocation, `init_cpu_share` those of a first init; both are enforced by periods of
-    `quota_period_ms`. `requests` are those that Lambda bills. `host_delay_ms` is not in the durations. `uncertain_ms`
-    is how much of them may be the host's, too: waits for a file or a service while the host was short of processors,
-    memory or disks (None where the kernel does not tell).
+    `quota_period_ms`. `cpu_ms` is the CPU time of init and invocation together, `init_cpu_ms` that of init alone (None
+    where the environment was warm). `requests` are those that Lambda bills. `host_delay_ms` is not in the durations.
+    `uncertain_ms` is how much of them may be the host's, too: waits for a file or a service while the host was short of
+    processors, memory or disks (None where the kernel does not tell).
     """
 
     request_id: str
@@ -60,6 +61,7 @@ class InvocationRecord(_Record):
     end_ns: int
     report: str
     requests: int = 1
+    init_cpu_ms: float | None = None
 
 
 # documented: Lambda's pricing page: an asynchronous invocation is one request for the first 256 KB of its payload, and
@@ -148,7 +150,7 @@ def launch_record(
 # Fields without which a record can be read.
 UNREAD = {
     "version", "invocation_type", "template", "cgroup_peak_mb", "uncertain_ms", "report", "cpu_seconds", "exit_code",
-    "requests", "init_cpu_share", "quota_period_ms",
+    "requests", "init_cpu_share", "quota_period_ms", "init_cpu_ms",
 }  # fmt: skip
 # JSON writes a whole number without a point.
 _AS_WRITTEN = {float: int | float, float | None: int | float | None}
