@@ -325,16 +325,20 @@ class Alone(TypedDict):
 
     `quiet` tells whether strangers left the host alone meanwhile: `probe_ratio` is how many times longer than
     undisturbed the same work took, `stalled_share` the share of the time in which anything waited for processors,
-    memory or disks (None where the kernel does not tell), `delayed_share` that in which the worker was held up.
+    memory or disks (None where the kernel does not tell), `delayed_share` that in which the worker was held up, and
+    `stolen_share` the share of the processors' work time in which the hypervisor ran other guests. `priority` tells
+    whether the worker ran at the highest priority.
     """
 
     status: Literal["measured"]
     kept: NotRequired[bool]
     seconds: float
+    priority: NotRequired[Literal["high", "normal"]]
     quiet: bool
     probe_ratio: float
     stalled_share: float | None
     delayed_share: float
+    stolen_share: NotRequired[float]
     kinds: list[AloneKind]
 
 
