@@ -141,7 +141,8 @@ def _on_lambda(
     from slslab.replay.modelled import model
     from slslab.replay.programs.recording import Recording, kinds_alone, processor_of
 
-    recording = Recording(plan, trace.events, records, launched, kinds_alone(measured), processor_of(measured))
+    processor = processor_of(measured, records, launched)
+    recording = Recording(plan, trace.events, records, launched, kinds_alone(measured), processor)
     return cast(Modelled, model(recording, book))
 
 
