@@ -254,12 +254,28 @@ class MemorySize(TypedDict):
     cost: Decimals
 
 
+class Crossing(TypedDict):
+    """A limit that a function kept on the host that recorded a run (or exceeded there) and may not on Lambda (or may).
+
+    `limit` is that of `init` or the `timeout`; `low` and `high` are the 80 % range, s, of the function's longest init
+    or invocation on Lambda.
+    """
+
+    function: str
+    limit: Literal["init", "timeout"]
+    limit_seconds: float
+    kept_here: bool
+    low: float
+    high: float
+
+
 class Modelled(TypedDict):
     """What the run takes and costs on Lambda: its trace replayed (`slslab.replay.modelled`).
 
     `ranges` are 80 % ranges of seconds, billed seconds and cost, and `uncertainty` what they are made of
     (`slslab.replay.ranges`). Older documents have an `error` instead, None in those of schema 1. `memory_sizes` are
-    those that the functions fit into, the run's own among them. Documents before 0.2 do not have them.
+    those that the functions fit into, the run's own among them. Documents before 0.2 do not have them. `limits` are
+    Lambda's that the run may be on the other side of there (`slslab.replay.limits`).
     """
 
     status: Literal["modelled"]
@@ -276,6 +292,7 @@ class Modelled(TypedDict):
     per_worker: list[ModelledWorker]
     cost: Cost
     memory_sizes: NotRequired[list[MemorySize]]
+    limits: NotRequired[list[Crossing]]
 
 
 class NotModelled(TypedDict):
