@@ -95,12 +95,11 @@ def measure(
     imports = threading.Thread(target=_import_torch, name="slslab-imports")
     with closing(Pressure()) as pressure:
         before, disks, times = probe(), pressure.stalls().disk_ns, read_times()
-        imports.start()  # while servers start, which wait more than they compute
         try:
-            with TraceWriter(place / LOG, plan.run) as writer:
+            with TraceWriter(place / LOG, plan.run) as writer, high_priority() as raised:
+                imports.start()  # while servers start, which wait more than they compute
                 recorder = Recorder(writer, alone, _Steps(progress))
-                system = find_system(alone, architecture)
-                with high_priority() as raised, system.running(recorder, place / "logs") as running:
+                with find_system(alone, architecture).running(recorder, place / "logs") as running:
                     imports.join()
                     with running.watched():
                         for number in range(ENVIRONMENTS):
