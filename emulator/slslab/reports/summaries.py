@@ -317,8 +317,10 @@ def alone_note(alone: Document) -> str:
         return f"CPU seconds were not measured alone, so replay takes the run's own. {alone['reason']}"
     steps = counted(sum(kind["count"] for kind in alone["kinds"]), "step")
     note = f"CPU seconds of replay are of {steps} measured alone, in {alone['seconds']:,.1f} s before the run."
+    if alone.get("priority") == "normal":
+        note += " They were measured at normal priority: this host doesn't allow a higher one, so the range is wider."
     if not alone["quiet"]:
-        note += f" NOT QUIET: others loaded the host; quiet ones would be up to {alone['probe_ratio']:,.2f} times less."
+        note += f" NOT QUIET: others slowed this host down {alone['probe_ratio']:,.2f} times, so the range is wider."
     return note
 
 
