@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from slslab.host.pressure import Pressure
 from slslab.host import probe as module
+from slslab.host.pressure import Pressure
 from slslab.host.probe import LEAST_TIMES, TIMES, Probe, probe, slowdown
 
 QUIET = Probe([0.050, 0.051, 0.052], [0.050, 0.050, 0.051], 0.0)

@@ -48,7 +48,8 @@ def test_limits_that_a_range_does_not_reach_are_not_spoken_of() -> None:
             1.0,
             25.0,
             "timeout",
-            "On Lambda the longest invocation of train takes 18 to 35 s and may exceed the timeout of 30 s, unlike here.",
+            "On Lambda the longest invocation of train takes 18 to 35 s and may exceed the timeout of 30 s, "
+            "unlike here.",
         ),
     ],
 )

@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.slslab.replay.test_ranges import PROFILE, seconds_of
 
 from slslab.predict.processor import UNANCHORED, Factor, Processor
-from slslab.replay.programs.disturbance import NEIGHBOURS, QUARTILES, widen
 from slslab.replay.profiles.profile import load_profile
+from slslab.replay.programs.disturbance import NEIGHBOURS, QUARTILES, widen
 from slslab.replay.ranges import find_uncertainties, with_processor
 from slslab_workers.trace.kinds import KINDS
-from tests.slslab.replay.test_ranges import PROFILE, seconds_of
 
 FACTOR = Factor(2.0, {"anchors": 0.12, "year": 0.05, "host": 0.03})
 PROCESSOR = replace(UNANCHORED, form="whole", factors=dict.fromkeys(KINDS, FACTOR), unknown=FACTOR)

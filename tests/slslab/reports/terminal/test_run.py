@@ -291,9 +291,7 @@ def test_cpu_seconds_measured_alone_are_told_and_marked_if_the_host_was_not_quie
     assert "NOT QUIET: others slowed this host down 1.99 times, so the range is wider." in loaded
     assert "normal priority" not in shown(run.summary(document(alone={**alone, "priority": "high"})))
     refused = " ".join(shown(run.summary(document(alone={**alone, "priority": "normal"}))).split())
-    assert (
-        "They were measured at normal priority: this host doesn't allow a higher one, so the range is wider." in refused
-    )
+    assert "at normal priority: this host doesn't allow a higher one, so the range is wider." in refused
     failed = shown(run.summary(document(alone={"status": "not measured", "reason": "It failed."})))
     assert "CPU seconds were not measured alone, so replay takes the run's own. It failed." in failed
 
