@@ -55,7 +55,7 @@ def make_document(
     """Return the document of a run by its trace, what its driver computed, the system that it ran on, what was measured
     before it, and the host's processor next to Lambda's."""
     events = trace.events
-    measured = {"alone": alone, "processor": processor}
+    measured = {"alone": alone, "processor": processor, "host": host}
     totals = metrics.totals(events, records, launched)
     held_up = totals.pop("host")
     parameters = outcome.parameters if outcome else spec(plan.model).parameters
@@ -91,7 +91,7 @@ def make_document(
             {
                 **held_up,
                 **{name: host[name] for name in ("cores", "cpu_share_enforced", "own_cpu_seconds")},
-                **{name: host[name] for name in ("name", "processors", "nodes") if name in host},
+                **{name: host[name] for name in ("name", "processors", "nodes", "stolen_share") if name in host},
             },
         ),
         "stack": host["stack"],
@@ -129,7 +129,7 @@ def _on_lambda(
 ) -> Modelled | NotModelled:
     """Return what the run takes and costs on Lambda, or why that is not known.
 
-    `measured` has what the run's document tells of its host: `alone` and `processor`.
+    `measured` has what the run's document tells of its host: `alone`, `processor` and `host`.
     """
     if not complete or trace.torn:
         return not_modelled("The run did not come to its end, and so its trace has none.")

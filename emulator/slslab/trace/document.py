@@ -66,7 +66,8 @@ class Host(TypedDict):
     command was killed.
 
     Runs before 0.2 do not tell how much of their durations is uncertain. A host that was not that of the command, but a
-    node of a cluster, has its name and processors.
+    node of a cluster, has its name and processors. `stolen_share` is the share of the processors' work time in which
+    the hypervisor ran other guests; the Lambda clock's durations have it.
     """
 
     cores: int | None
@@ -79,6 +80,7 @@ class Host(TypedDict):
     nodes: NotRequired[list[ClusterNode]]
     name: NotRequired[str]
     processors: NotRequired[str]
+    stolen_share: NotRequired[float]
 
 
 class Package(TypedDict):

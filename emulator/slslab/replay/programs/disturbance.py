@@ -12,7 +12,6 @@ from typing import Any
 
 from slslab.predict.processor import Factor, Processor
 from slslab.trace.document import AloneKind
-from slslab.trace.metrics import delayed
 from slslab_workers.trace.kinds import INIT, KINDS, Kind, kind_of
 
 # Measured: the root mean square of the logarithm by which CPU seconds of sorts, hashes, additions, copies and
@@ -27,21 +26,21 @@ FEW = 3
 
 
 def widen(
-    processor: Processor,
-    alone: Mapping[str, Any] | None,
-    records: Sequence[Mapping[str, Any]],
-    instances: Sequence[Mapping[str, Any]],
+    processor: Processor, alone: Mapping[str, Any] | None, delayed_share: float, stolen_share: float
 ) -> Processor:
     """Return the processor with what its host did during a recording in the deviations of its factors.
 
-    `alone` is the document's solo profile, whose steps' CPU seconds are the run's; without a measured one those of the
-    metered `records` and `instances` are.
+    `alone` is the document's solo profile, whose CPU seconds the recording has. Without a measured one it has the run's
+    own: `delayed_share` is for how much of the run's time this host held it up, and `stolen_share` for how much of the
+    processors' work time the hypervisor ran other guests.
     """
-    measured = alone if alone is not None and alone["status"] == "measured" else None
-    if measured is None:
-        common, spreads = NEIGHBOURS["normal"] * delayed(records, instances), dict[Kind, float]()
+    spreads: dict[Kind, float] = {}
+    if alone is None or alone["status"] != "measured":
+        common = _neighbours("normal", delayed_share, stolen_share)
     else:
-        common, spreads = _neighbours(measured), _spreads(measured["kinds"])
+        held_up = max(1 - 1 / max(1.0, alone["probe_ratio"]), alone["delayed_share"])
+        common = _neighbours(alone.get("priority", "normal"), held_up, alone.get("stolen_share", 0.0))
+        spreads = _spreads(alone["kinds"])
     found = {kind: math.hypot(common, spreads.get(kind, 0.0)) for kind in KINDS}
     return replace(
         processor,
@@ -50,11 +49,9 @@ def widen(
     )
 
 
-def _neighbours(alone: Mapping[str, Any]) -> float:
+def _neighbours(priority: str, held_up: float, stolen: float) -> float:
     """Return what other processes and guests may have changed; half of what was stolen is one standard deviation."""
-    held_up = max(1 - 1 / max(1.0, alone["probe_ratio"]), alone["delayed_share"])
-    stolen = -math.log1p(-min(alone.get("stolen_share", 0.0), 0.99)) / 2
-    return math.hypot(NEIGHBOURS[alone.get("priority", "normal")] * held_up, stolen)
+    return math.hypot(NEIGHBOURS[priority] * held_up, math.log1p(-min(stolen, 0.99)) / 2)
 
 
 def _spreads(kinds: Sequence[AloneKind]) -> dict[Kind, float]:

@@ -13,6 +13,7 @@ from slslab.replay.programs.disturbance import widen
 from slslab.trace import log, metrics
 from slslab.trace.directory import RunDirectory
 from slslab.trace.document import AloneKind
+from slslab.trace.metrics import delayed
 from slslab_workers.architecture import read_plan
 from slslab_workers.channels.scripts import PREFIX
 from slslab_workers.plan import Plan
@@ -79,7 +80,10 @@ def processor_of(
     """Return the processor that recorded a run, by the run's document and metered records, with what its host did
     meanwhile; None if it was not measured."""
     processor = document.get("processor")
-    return widen(Processor.from_dict(processor), document.get("alone"), records, instances) if processor else None
+    if not processor:
+        return None
+    stolen_share = document.get("host", {}).get("stolen_share", 0.0)
+    return widen(Processor.from_dict(processor), document.get("alone"), delayed(records, instances), stolen_share)
 
 
 def kinds_alone(document: Mapping[str, Any]) -> Sequence[AloneKind] | None:
