@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from slslab.errors import HostError
 from slslab.host.output import TraceFrames
+from slslab.host.priority import weigh_session
 from slslab.host.processes import tied_to_this_process
 
 ATTEMPTS = 3
@@ -124,6 +125,7 @@ class ServerProcess:
             **options,
         }
         self._process = subprocess.Popen(command, start_new_session=True, **settings)
+        weigh_session(self._process.pid)
 
     def _collect(self, name: str, on_event: Callable[[dict[str, Any]], None]) -> int:
         """Hand on trace records until their writer ends; returns the writing end, which the caller closes."""

@@ -57,7 +57,7 @@ def make_document(
     """Return the document of a run by its trace, what its driver computed, the system that it ran on, what was measured
     before it, and the host's processor next to Lambda's."""
     events = trace.events
-    measured = {"alone": alone, "processor": processor}
+    measured = {"alone": alone, "processor": processor, "host": host}
     totals = metrics.totals(events, records, launched)
     held_up = totals.pop("host")
     parameters = outcome.parameters if outcome else spec(plan.model).parameters
@@ -93,7 +93,7 @@ def make_document(
             {
                 **held_up,
                 **{name: host[name] for name in ("cores", "cpu_share_enforced", "own_cpu_seconds")},
-                **{name: host[name] for name in ("name", "processors", "nodes") if name in host},
+                **{name: host[name] for name in ("name", "processors", "nodes", "stolen_share") if name in host},
             },
         ),
         "stack": host["stack"],
@@ -131,7 +131,7 @@ def _on_lambda(
 ) -> Modelled | NotModelled:
     """Return what the run takes and costs on Lambda, or why that is not known.
 
-    `measured` has what the run's document tells of its host: `alone` and `processor`.
+    `measured` has what the run's document tells of its host: `alone`, `processor` and `host`.
     """
     if not complete or trace.torn:
         return not_modelled("The run did not come to its end, and so its trace has none.")
@@ -143,7 +143,8 @@ def _on_lambda(
     from slslab.replay.modelled import model
     from slslab.replay.programs.recording import Recording, kinds_alone, processor_of
 
-    recording = Recording(plan, trace.events, records, launched, kinds_alone(measured), processor_of(measured))
+    processor = processor_of(measured, records, launched)
+    recording = Recording(plan, trace.events, records, launched, kinds_alone(measured), processor)
     return cast(Modelled, model(recording, book))
 
 

@@ -14,6 +14,7 @@ from typing import Any, cast
 from slslab.billing.bill import Book, load_book
 from slslab.ec2.fleet import check_fleet
 from slslab.errors import HostError
+from slslab.host.pressure import read_times
 from slslab.reports.document import METRICS, bill_document, make_document
 from slslab.reports.html.files import PAGE, leave_page
 from slslab.runs import alone
@@ -116,7 +117,7 @@ def execute(
             before, processor = alone.find(plan, architecture, find_system, directory.path, progress, reuse=reuse)
         else:
             watch = ProcessorWatch(plan, progress)
-        started = time.monotonic()
+        started, times = time.monotonic(), read_times()
         outcome: Outcome | None = None
         failure: RunFailed | None = None
         with TraceWriter(directory.trace_log, plan.run) as writer:
@@ -132,6 +133,8 @@ def execute(
                 except KeyboardInterrupt:
                     failure = RunFailed("Interrupted", "The run was interrupted; its trace up to then is kept.")
                 host |= running.finish()
+                if plan.environment != "ray":  # its nodes are other hosts
+                    host["stolen_share"] = round(read_times().stolen_share(times), 3)
         seconds = time.monotonic() - started
         if watch is not None:
             processor = watch.end()
