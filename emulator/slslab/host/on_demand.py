@@ -20,6 +20,8 @@ class OnDemandServer(ServerProcess):
     """
 
     on_demand = True
+    # assumed: about ten times what the services hold that are not asked for anything unusual.
+    memory_mb = 2048
     _answered = False
 
     @property
