@@ -23,7 +23,7 @@ from slslab.runs.planning import architectures, find_book, load_plan, make_plan,
 from slslab.runs.processor import ProcessorWatch
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import System
-from slslab.trace.directory import DOCUMENT, RunDirectory, root
+from slslab.trace.directory import BILL, DOCUMENT, RunDirectory, root
 from slslab.trace.document import EndedDocument, Page
 from slslab.trace.log import TraceWriter, instances, load
 from slslab_workers.architecture import Architecture, Fleet, Outcome, Progress, Requirements, RunFailed
@@ -139,11 +139,11 @@ def execute(
         directory.write_invocations(records)
         trace, launched = load(directory.path), instances(directory.path)
         made = make_document(plan, trace, records, launched, host, outcome, failure, seconds, book, before, processor)
-        directory.write("bill.json", bill_document(made["lambda"], made["cost"]))
+        directory.write(BILL, bill_document(made["lambda"], made["cost"]))
         figures: Mapping[str, Any] = made
         directory.write("metrics.json", {key: figures[key] for key in METRICS})
         page = leave_page(directory.path / PAGE, made, trace.events, records)
-        document: EndedDocument = {**made, "report": cast(Page, page)}
+        document: EndedDocument = {**made, "files": directory.digests(), "report": cast(Page, page)}
         directory.write(DOCUMENT, document)
         return document
     except (PlanError, HostError, KeyboardInterrupt) as error:

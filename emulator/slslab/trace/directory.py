@@ -7,9 +7,10 @@ import re
 import secrets
 import shutil
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from slslab_workers.plan import PlanError
 
 DOCUMENT = "run.json"
 PLAN = "plan.toml"
+BILL = "bill.json"
 LOCK = ".lock"
 # When a run began, as its id begins.
 BEGAN = "%Y%m%d-%H%M%S"
@@ -69,8 +71,9 @@ class RunDirectory:
     @property
     def id(self) -> str:
         """Return the run's id, as its plan says; the directory's name if there is no plan that can be read."""
+        path = self.path / PLAN
         try:
-            return str(tomllib.loads((self.path / PLAN).read_text())["run"])
+            return str(tomllib.loads(path.read_text())["run"]) if path.is_file() else self.path.name
         except (OSError, ValueError, KeyError, RecursionError):
             return self.path.name
 
@@ -139,6 +142,22 @@ class RunDirectory:
         self._check_unfinished()
         write_records(self.path / INVOCATIONS, records)
 
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of each file that a finished run's figures come from, by its name."""
+        kept = (PLAN, TABLE, INVOCATIONS, INSTANCES, BILL)
+        return {name: _sha256(self.path / name) for name in kept if (self.path / name).exists()}
+
+    def verify(self, document: Mapping[str, Any]) -> None:
+        """Raise RunError for a file that is not what the run left, by the digests in its document.
+
+        Documents before 0.3 have no digests.
+        """
+        for name, digest in document.get("files", {}).items():
+            path = self.path / name
+            with reading(path, "what the run left"):
+                if _sha256(path) != digest:
+                    raise ValueError("its digest is another than in run.json")
+
     def digest(self) -> str:
         """Return the SHA-256 of what a finished run is: its document, plan, trace and metered records."""
         total = sha256()
@@ -150,12 +169,11 @@ class RunDirectory:
     def service(self) -> dict[str, Any] | None:
         """Return what is known of the service that recorded the directory, None for a run's; RunError if it is not
         JSON."""
-        try:
-            return dict(json.loads((self.path / SERVICE).read_text()))
-        except FileNotFoundError:
+        path = self.path / SERVICE
+        if not path.exists():
             return None
-        except (ValueError, TypeError) as error:
-            raise RunError(f"{self.path / SERVICE} is not a service's: {error}.", "remove the directory.") from error
+        with reading(path, "a service's"):
+            return dict(json.loads(path.read_text()))
 
     def document(self) -> dict[str, Any] | None:
         """Return the run's document, or None while it has not come to its end."""
@@ -246,6 +264,11 @@ class RunDirectory:
     def _check_unfinished(self) -> None:
         if (self.path / DOCUMENT).exists():
             raise RunError(f"{self.path} is a finished run, which is never modified.", "make a new run.")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
 
 
 def list_runs(folder: Path | None = None) -> list[RunDirectory]:

@@ -475,6 +475,8 @@ class RunDocument(Totals, OnLambda):
     processor: NotRequired[dict[str, Any] | None]
     # What each fault of the plan did; runs before 0.2 have none.
     faults: NotRequired[list[Injected]]
+    # SHA-256 of the run's other files, by their names.
+    files: NotRequired[dict[str, str]]
     cost: Cost
     trace_torn: bool
 
