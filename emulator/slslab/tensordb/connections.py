@@ -5,6 +5,7 @@ import hmac
 import os
 import re
 import time
+from pathlib import Path
 
 from slslab.installation import __version__
 from slslab.tensordb import session as table
@@ -35,7 +36,7 @@ def _authenticate(session: Session, user: bytes, password: bytes) -> None:
     session.authenticated = True
 
 
-@command("auth", -2, stranger=True)
+@command("auth", -2, stranger=True, unlocked=True)
 def _auth(session: Session, args: list[bytes]) -> Reply:
     if len(args) > 2:
         raise CommandError(SYNTAX)
@@ -48,7 +49,7 @@ def _auth(session: Session, args: list[bytes]) -> Reply:
     return OK
 
 
-@command("hello", -1, stranger=True)
+@command("hello", -1, stranger=True, unlocked=True)
 def _hello(session: Session, args: list[bytes]) -> Reply:
     protocol = session.protocol
     options = list(args)
@@ -109,13 +110,13 @@ def _select(session: Session, args: list[bytes]) -> Reply:
     return OK
 
 
-@command("quit", -1, stranger=True, immediate=True)
+@command("quit", -1, stranger=True, immediate=True, unlocked=True)
 def _quit(session: Session, args: list[bytes]) -> Reply:
     session.leaving = True
     return OK
 
 
-@command("reset", 1, stranger=True, immediate=True)
+@command("reset", 1, stranger=True, immediate=True, unlocked=True)
 def _reset(session: Session, args: list[bytes]) -> Reply:
     session.transaction, session.transaction_failed = None, False
     session.protocol, session.name = 2, b""
@@ -235,6 +236,7 @@ def _facts(session: Session) -> dict[str, dict[str, object]]:
             "redis_version": REDIS_VERSION,
             "tensordb_version": __version__,
             "redis_mode": "standalone",
+            "arch_bits": 64,
             "process_id": os.getpid(),
             "run_id": store.id,
             "tcp_port": session.context.port,
@@ -246,6 +248,7 @@ def _facts(session: Session) -> dict[str, dict[str, object]]:
         "Memory": {
             "used_memory": store.used + store.reserved,
             "used_memory_human": _human(store.used + store.reserved),
+            "used_memory_rss": int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
             "used_memory_peak": store.peak,
             "used_memory_peak_human": _human(store.peak),
             "maxmemory": store.maxmemory,
@@ -336,7 +339,7 @@ def _time(session: Session, args: list[bytes]) -> Reply:
     return [str(seconds), str(rest)]
 
 
-@command("multi", 1, immediate=True)
+@command("multi", 1, immediate=True, unlocked=True)
 def _multi(session: Session, args: list[bytes]) -> Reply:
     if session.transaction is not None:
         raise CommandError("ERR MULTI calls can not be nested")
@@ -344,7 +347,7 @@ def _multi(session: Session, args: list[bytes]) -> Reply:
     return OK
 
 
-@command("discard", 1, immediate=True)
+@command("discard", 1, immediate=True, unlocked=True)
 def _discard(session: Session, args: list[bytes]) -> Reply:
     if session.transaction is None:
         raise CommandError("ERR DISCARD without MULTI")

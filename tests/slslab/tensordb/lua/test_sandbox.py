@@ -172,6 +172,24 @@ def test_others_are_told_that_a_script_runs_until_it_is_killed(
         assert other("PING") == "PONG"
 
 
+def test_a_client_that_comes_while_a_script_runs_may_say_its_password_and_kill_it(running: threading.Event) -> None:
+    peer = Peer(0, 0, Options(password=b"secret"), lambda *_: None, lambda: None)
+    peer.start()
+    try:
+        with Wire(f"redis://:secret@127.0.0.1:{peer.port}") as wire:
+            wire.send(encode("EVAL", "while true do end", 0))
+            assert running.wait(30)
+            for begin in (("AUTH", "secret"), ("HELLO", 3, "AUTH", "default", "secret")):
+                with Wire(f"redis://127.0.0.1:{peer.port}") as other:
+                    other(*begin)
+                    assert other("RESET") == "RESET"
+            with Wire(f"redis://:secret@127.0.0.1:{peer.port}") as other:
+                assert other("SCRIPT", "KILL") == "OK"
+            assert "Script killed by user" in str(wire.read())
+    finally:
+        peer.close()
+
+
 def test_a_script_that_wrote_is_not_killed_but_ends_with_the_database(running: threading.Event) -> None:
     ended = threading.Event()
     peer = Peer(0, 0, Options(), lambda *_: None, ended.set)
