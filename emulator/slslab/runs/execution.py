@@ -17,7 +17,7 @@ from slslab.errors import HostError
 from slslab.reports.document import METRICS, bill_document, make_document
 from slslab.reports.html.files import PAGE, leave_page
 from slslab.runs import alone
-from slslab.runs.admission import admit
+from slslab.runs.admission import admit, admit_concurrency
 from slslab.runs.embedded import EmbeddedSystem
 from slslab.runs.planning import architectures, find_book, load_plan, make_plan, refused_plans, settle
 from slslab.runs.processor import ProcessorWatch
@@ -29,6 +29,7 @@ from slslab.trace.log import TraceWriter, instances, load
 from slslab_workers.architecture import Architecture, Fleet, Outcome, Progress, Requirements, RunFailed
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.trace.operations import SERVERS
+from slslab_workers.training import datasets
 
 # What the document says of its host beside what the run finds out.
 THIS_HOST: Mapping[str, str] = MappingProxyType({})
@@ -69,6 +70,8 @@ def _start(
 ) -> EndedDocument:
     architecture, prices = architectures()[plan.architecture], load_book(plan.prices)
     check_hosts(architecture.requirements(plan), prices)
+    admit_concurrency(plan, architecture)
+    datasets.check(plan.dataset)
     system = find_system(plan, architecture)
     admit(plan, architecture, system.budgets_mb)
     directory = RunDirectory.create(out if out is not None else root() / plan.run)

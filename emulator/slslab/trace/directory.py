@@ -302,7 +302,8 @@ def resolve(run: str) -> RunDirectory:
         return matching[0]
     if matching:
         names = ", ".join(directory.id for directory in matching[:4])
-        raise RequestError(f"{run!r} may mean {len(matching)} runs: {names}.", "give more of the id.")
+        more = f" and {len(matching) - 4} more" if len(matching) > 4 else ""
+        raise RequestError(f"{run!r} may mean {len(matching)} runs: {names}{more}.", "give more of the id.")
     raise RequestError(f"There is no run {run!r} in {root()}.", "list them with `slslab runs`.")
 
 

@@ -475,19 +475,23 @@ class RunDocument(Totals, OnLambda):
     processor: NotRequired[dict[str, Any] | None]
     # What each fault of the plan did; runs before 0.2 have none.
     faults: NotRequired[list[Injected]]
-    # SHA-256 of the run's other files, by their names.
-    files: NotRequired[dict[str, str]]
     cost: Cost
     trace_torn: bool
 
 
-class EndedDocument(RunDocument):
+class StoredDocument(RunDocument):
+    """A document in a run's directory; `files` are the SHA-256 of its other files by name, which older ones lack."""
+
+    files: NotRequired[dict[str, str]]
+
+
+class EndedDocument(StoredDocument):
     """The document of a run that came to its end, done or failed, and so has a page."""
 
     report: Page
 
 
-_CHECKED: TypeAdapter[RunDocument] = TypeAdapter(RunDocument)
+_CHECKED: TypeAdapter[StoredDocument] = TypeAdapter(StoredDocument)
 
 
 def check_document(document: Any) -> dict[str, Any]:

@@ -121,6 +121,7 @@ DONE: Sequence[tuple[str, str, Damage]] = (
     ("run.json", "lambda", changed("lambda", to={"status": "modelled"})),
     ("run.json", "schema", changed("schema", to=3)),
     ("run.json", "instances", changed("instances", to=[{}])),
+    ("run.json", "digests", changed("files", to={"plan.toml": 5})),
     ("run.json", "digits", text('{"workers": ' + "1" * 5000 + "}")),
     ("trace.parquet", "empty", text("")),
     ("trace.parquet", "cut", cut),

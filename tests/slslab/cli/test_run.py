@@ -118,7 +118,7 @@ def test_out_of_memory_ends_the_run_with_a_hint(recorded_runs: RecordedRuns, tmp
     assert document["status"] == "failed"
     assert document["error"]["type"] == "Runtime.OutOfMemory"
     assert document["error"]["message"].endswith("Runtime exited with error: signal: killed")
-    assert document["error"]["hint"] == "killed at its limit of 128 MB; try --memory 256."
+    assert document["error"]["hint"] == "killed at its limit of 128 MB; try --memory 1024, the model's default."
     assert document["error"]["worker"] in (0, 1)
     assert document["cost"]["lines"], "what ran is priced"
     reason = "The run did not come to its end, and so its trace has none."
@@ -222,6 +222,7 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
             2,
             "/nowhere is not a directory",
         ),
+        (("run", "allreduce", "--account", "new", "--workers", "12"), 2, "new runs at most 10 (account_concurrency)"),
         (("run", "allreduce", "--memory", "64"), 2, "64 MB does not exist on AWS Lambda"),
         (("run", "allreduce", "--memory", "paper"), 2, "The paper gives no memory size"),
         (("run", "allreduce", "--timeout", "901"), 2, "901 s does not exist on AWS Lambda"),
