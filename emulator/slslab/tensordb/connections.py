@@ -12,7 +12,6 @@ from slslab.tensordb import session as table
 from slslab.tensordb.globs import matches
 from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply, Simple, Verbatim, shown
 from slslab.tensordb.resp import MAX_BULK
-from slslab.tensordb.rows import row
 from slslab.tensordb.session import SYNTAX, Session, command, whole, wrong_arity
 from slslab.tensordb.store import Waiter
 
@@ -272,32 +271,10 @@ def _human(size: int) -> str:
     return f"{size}B"
 
 
-@command("command", -1)
-def _command(session: Session, args: list[bytes]) -> Reply:
-    return [row(entry) for entry in table.TABLE.values()]
-
-
-@command("command|count", 2)
-def _command_count(session: Session, args: list[bytes]) -> Reply:
-    return len(table.TABLE)
-
-
-@command("command|list", -2)
-def _command_list(session: Session, args: list[bytes]) -> Reply:
-    if args:
-        raise CommandError(SYNTAX)
-    return list(table.TABLE)
-
-
 @command("command|docs", -2)
 def _command_docs(session: Session, args: list[bytes]) -> Reply:
+    """Answer what redis-cli asks when it connects: there are no texts here."""
     return {}
-
-
-@command("command|info", -2)
-def _command_info(session: Session, args: list[bytes]) -> Reply:
-    entries = [table.TABLE.get(name.lower()) for name in args] if args else list(table.TABLE.values())
-    return [None if entry is None else row(entry) for entry in entries]
 
 
 @command("config|get", -3)
