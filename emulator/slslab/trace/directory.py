@@ -150,7 +150,7 @@ class RunDirectory:
     def verify(self, document: Mapping[str, Any]) -> None:
         """Raise RunError for a file that is not what the run left, by the digests in its document.
 
-        Documents before 0.3 have no digests.
+        Documents of runs before 0.2 have no digests.
         """
         for name, digest in document.get("files", {}).items():
             path = self.path / name
