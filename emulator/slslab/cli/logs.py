@@ -40,14 +40,14 @@ def logs(run: str, function: str | None, json_: bool) -> None:
         raise RequestError(f"Nothing of {directory.id} is called {function!r}.", f"there are logs of {names}.")
     if json_:
         entries = [
-            {"function": _function(name), "environment": name, "text": path.read_bytes().decode(errors="replace")}
+            {"function": _function(name), "environment": name, "text": path.read_text(errors="replace")}
             for name, path in chosen.items()
         ]
         print_document({"run": directory.id, "logs": entries}, str, as_json=True)
         return
     for name, path in chosen.items():
         prefix = f"{name}  " if len(chosen) > 1 else ""
-        with path.open(errors="replace", newline="\n") as lines:
+        with path.open(errors="replace") as lines:
             for line in lines:
                 print(f"{prefix}{printable(line)}", end="" if line.endswith("\n") else "\n")
 

@@ -224,6 +224,7 @@ def serve(
                     edge = Edge(edge_port, session.home, emulator.endpoints, keys, session.mark)
                     running.enter_context(edge)
                     servers |= {"aws": edge, "aws_services": edge.services}
+                    parts["aws"] = f"slslab {__version__}"
                     edge_variables = edge.client_environment()
                     emulator.add_variables(edge_variables)
                 about = {"stack": parts, "environment": environment, **emulator.host()}
@@ -241,7 +242,7 @@ def serve(
                         "tensors": [without_passwords(url) for url in stack.tensor_urls],
                         "queue": without_passwords(stack.queue_url or ""),
                     },
-                    "stack": {**parts, **({"aws": f"slslab {__version__}"} if edge_variables else {})},
+                    "stack": parts,
                     "ended": ended,
                     "confinement": emulator.hierarchy.description,
                     "isolation": emulator.isolation.description,
