@@ -260,6 +260,23 @@ def listener() -> Any:
     return socket.create_server(("127.0.0.1", 0))
 
 
+def test_an_end_that_takes_long_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLSLAB_STATE", str(tmp_path))
+    slow = (
+        "import signal, time\nsignal.signal(15, lambda *_: (time.sleep(1), exit()))\nprint(flush=True)\nsignal.pause()"
+    )
+    for silent_s, lines in ((30.0, 0), (0.1, 1)):
+        monkeypatch.setattr(embedded, "SILENT_S", silent_s)
+        said: list[str] = []
+        with subprocess.Popen([sys.executable, "-c", slow], stdout=subprocess.PIPE) as service:
+            assert service.stdout is not None
+            service.stdout.readline()
+            monkeypatch.setattr(embedded, "status", lambda pid=service.pid: {"pid": pid})
+            assert embedded.stop(said.append)
+        assert len(said) == lines
+    assert said[0].startswith("slslab is stopping: ")
+
+
 def test_asking_for_the_service_does_not_keep_one_from_starting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
