@@ -31,7 +31,7 @@ from slslab.trace.log import instances, invocations, load
 from slslab.trace.records import notes, seconds_used
 from slslab.trace.table import Trace
 from slslab_workers.architecture import Outcome, RunFailed, read_plan
-from slslab_workers.plan import Plan
+from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training.models import spec
 
 # Memory sizes are suggested in these steps, MB.
@@ -181,7 +181,7 @@ def _hint(failure: RunFailed, plan: Plan, records: list[dict[str, Any]]) -> str:
         if limits and plan.memory_mb not in limits:
             which = f"which --memory does not set: see `slslab run {plan.architecture} --help`."
             return f"killed at its limit of {max(limits):,} MB, {which}"
-        return _larger(plan.memory_mb, _finished_peak_mb(plan))
+        return _larger(plan.memory_mb, _finished_peak_mb(plan), _usual_mb(plan.model))
     if failure.type == "Sandbox.Timedout":
         return f"a step and its waits did not fit into {plan.timeout} s: give more --timeout, or more --memory (CPU)."
     if failure.type == "Interrupted":
@@ -189,15 +189,26 @@ def _hint(failure: RunFailed, plan: Plan, records: list[dict[str, Any]]) -> str:
     return "`slslab logs` prints what its functions wrote."
 
 
-def _larger(memory_mb: int, peak_mb: int | None) -> str:
-    """Return the hint for functions that were killed at a memory size: the next to try, and the known peak, if any."""
+def _usual_mb(model: str) -> int:
+    """Return the memory size that functions have by default with a model, MB; 0 for a model of another package."""
+    try:
+        return spec(model).memory_mb
+    except PlanError:
+        return 0
+
+
+def _larger(memory_mb: int, peak_mb: int | None, usual_mb: int) -> str:
+    """Return the hint for functions that were killed at a memory size: the next to try, and the known peak, if any.
+
+    Without a peak it is twice the size, and at least the model's usual one.
+    """
     killed = f"killed at its limit of {memory_mb:,} MB; "
     largest = lambda_limits().memory_mb.maximum
     if memory_mb >= largest:
         return killed + "Lambda has no larger memory size: give a smaller --batch-size."
     doubled = f"try --memory {min(2 * memory_mb, largest)}."
     if peak_mb is None:
-        return killed + doubled
+        return killed + (doubled if usual_mb <= 2 * memory_mb else f"try --memory {usual_mb}, the model's default.")
     fits = min((peak_mb // STEP_MB + 1) * STEP_MB, largest)
     peaked = f"the last run of this plan that finished peaked at {peak_mb:,} MB: "
     return killed + peaked + (f"try --memory {fits}." if fits > memory_mb else doubled)

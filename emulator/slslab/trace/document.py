@@ -502,13 +502,19 @@ class RunDocument(Totals, OnLambda):
     trace_torn: bool
 
 
-class EndedDocument(RunDocument):
+class StoredDocument(RunDocument):
+    """A document in a run's directory; `files` are the SHA-256 of its other files by name, which older ones lack."""
+
+    files: NotRequired[dict[str, str]]
+
+
+class EndedDocument(StoredDocument):
     """The document of a run that came to its end, done or failed, and so has a page."""
 
     report: Page
 
 
-_CHECKED: TypeAdapter[RunDocument] = TypeAdapter(RunDocument)
+_CHECKED: TypeAdapter[StoredDocument] = TypeAdapter(StoredDocument)
 
 
 def check_document(document: Any) -> dict[str, Any]:

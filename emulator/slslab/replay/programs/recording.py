@@ -64,6 +64,7 @@ def read_recording(directory: Path) -> Recording:
         raise RunError(f"{run.id} {status}, so its trace has no end.", "replay a run that is done.")
     if document.get("faults"):
         raise RunError(f"Faults were injected into {run.id}.", "replay a run without --faults.")
+    run.verify(document)
     stored = log.load(directory)
     if stored.torn:
         raise RunError(f"The trace of {run.id} breaks off in its last line.", "run the plan again.")
