@@ -25,7 +25,7 @@ class OnDemandServer(ServerProcess):
     @property
     def memory_mb(self) -> int:
         """The memory that the process may take, MB: enough for a thousand threads with stacks of 4 MB."""
-        # assumed. measured: after their first request Step Functions, the endpoint and moto's services have 43 to 97 MB.
+        # assumed. measured: after a first request Step Functions, the endpoint and moto's services have 43 to 97 MB.
         return min(4096, super().memory_mb)
 
     @property

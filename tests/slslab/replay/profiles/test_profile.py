@@ -104,6 +104,7 @@ def test_the_default_profile_differs_from_its_base_in_the_missing_terms_alone() 
         "functions.init_wait_image_ms",
         "task_ms",
         "task_ms_per_kb",
+        "channels.object.operations.get.cpu_ms_per_mb",
         "channels.dynamodb.operations.put.cpu_ms_per_mb",
         "channels.dynamodb.operations.get.cpu_ms_per_mb",
     }
