@@ -302,7 +302,7 @@ def test_delays_are_a_share_of_init_duration_and_instances(delays_ms: tuple[floa
         {"start_ns": 0, "end_ns": 50_000_000, "init_ms": None, "host_delay_ms": 0.0},
     ]
     instances = [{"start_ns": 20_000_000, "end_ns": 120_000_000, "host_delay_ms": delays_ms[1]}]
-    assert metrics.delayed(records, instances) == pytest.approx(share)
+    assert metrics.delayed(records, instances) == pytest.approx(share, rel=1e-9)
     assert metrics.delayed(records[:1]) == pytest.approx(min(1.0, delays_ms[0] / 150))
     assert metrics.delayed([]) == 0.0
 
