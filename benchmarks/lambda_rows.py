@@ -48,6 +48,7 @@ from slslab.replay.profiles.profile import Profile, load_profile
 from slslab.replay.ranges import find_uncertainties, with_processor
 from slslab.replay.uncertainty import Uncertainty, ratio_range
 from slslab.reports.formats import span
+from slslab.reports.summaries import LEAST_WIDTH
 from slslab.reproductions import gradssharding
 from slslab_workers.plan import VCPU_MB
 
@@ -444,7 +445,8 @@ def half_widths(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     found = defaultdict[str, list[float]](list)
     for row in rows:
         for source, share in row["half_widths"].items() if row["standing"] == "predicted" else ():
-            found[source].append(abs(share))
+            if abs(share) >= LEAST_WIDTH:
+                found[source].append(abs(share))
     return {source: median(shares) for source, shares in found.items()}
 
 

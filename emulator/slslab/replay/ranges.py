@@ -11,10 +11,10 @@ from pydantic import BaseModel
 
 from slslab.billing.bill import Bill
 from slslab.predict.processor import SHARED, UNANCHORED, Processor
-from slslab.replay.accuracy import mean_errors
+from slslab.replay.accuracy import mean_errors, speed_deviation
 from slslab.replay.outcome import Outcome
 from slslab.replay.profiles.profile import Figure, Profile
-from slslab.replay.uncertainty import HOST, ON_LAMBDA, PER_MEAN_ERROR, PROFILE, REPLAY, Uncertainty
+from slslab.replay.uncertainty import GPU, HOST, INSTANCE, ON_LAMBDA, PER_MEAN_ERROR, PROFILE, REPLAY, Uncertainty
 from slslab_workers.trace.kinds import KINDS, Kind
 
 # Figures of a profile that make a run longer as they grow, and those that make it shorter.
@@ -73,6 +73,10 @@ def find_uncertainties(
         for name, value in plain.items():
             sensitivity = _shift(moved[name], value) / deviation
             shared[name][PROFILE] = sensitivity * errors.profile[like[name]] * PER_MEAN_ERROR
+    for gpus, source in ((True, GPU), (False, INSTANCE)) if instances else ():
+        moved = play(_slower_instances(profile, gpus, speed_deviation("gpu" if gpus else "instance")))
+        for name, value in plain.items():
+            shared[name][source] = _shift(moved[name], value)
     return {
         name: Uncertainty(
             shared[name],
@@ -101,6 +105,26 @@ def _slower(profile: Profile, kinds: Sequence[Kind], deviation: float) -> Profil
         kind: speed.model_copy(update={"value": speed.value * math.exp(-deviation)}) for kind, speed in speeds.items()
     }
     return profile.model_copy(update={"compute": compute.model_copy(update={"kinds": {**compute.kinds, **moved}})})
+
+
+def _slower_instances(profile: Profile, gpus: bool, deviation: float) -> Profile:
+    """Return the profile with slower GPUs, or with slower processors of instances, as far as their speed is assumed.
+
+    An instance that computes faster than its host has a GPU.
+    """
+
+    def slower(name: str, speed: Figure, has_gpu: bool) -> Figure:
+        on_gpu = has_gpu and name == "compute_speed"
+        if speed.status != "assumed" or on_gpu != gpus:
+            return speed
+        return speed.model_copy(update={"value": speed.value * math.exp(-deviation)})
+
+    moved = {}
+    for kind, instance in profile.instances.items():
+        has_gpu = instance.compute_speed.value > instance.host_speed.value
+        speeds = {name: slower(name, getattr(instance, name), has_gpu) for name in ("compute_speed", "host_speed")}
+        moved[kind] = instance.model_copy(update=speeds)
+    return profile.model_copy(update={"instances": moved})
 
 
 def _slower_platform(profile: Profile, factor: float) -> Profile:

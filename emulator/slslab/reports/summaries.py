@@ -6,7 +6,18 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.errors import counted
-from slslab.replay.uncertainty import HOST, NONE, ON_LAMBDA, PROFILE, REPLAY, SPREAD, ratio_range, read_uncertainty
+from slslab.replay.uncertainty import (
+    GPU,
+    HOST,
+    INSTANCE,
+    NONE,
+    ON_LAMBDA,
+    PROFILE,
+    REPLAY,
+    SPREAD,
+    ratio_range,
+    read_uncertainty,
+)
 from slslab.reports.formats import listed, significant, span
 
 Document = Mapping[str, Any]
@@ -193,7 +204,7 @@ def ranges_made_of(deviations: Sequence[Document]) -> str:
     uncertainties = [read_uncertainty(each) for each in deviations]
     named = {name for each in uncertainties for name in each.half_widths()}
     sources = ["Lambda's processors"] if any(name.endswith(ON_LAMBDA) for name in named) else []
-    sources += [source for source in (HOST, PROFILE, REPLAY, SPREAD) if source in named]
+    sources += [source for source in (GPU, INSTANCE, HOST, PROFILE, REPLAY, SPREAD) if source in named]
     sentence = f"80 % ranges: the errors of {listed(sources)} (docs/replay.md)."
     untested = any(PROFILE not in each.shared for each in uncertainties)
     return f"{sentence} The profile's requests were never tested, so their error isn't included." * untested or sentence
@@ -247,11 +258,18 @@ def unanchored_note(documents: Sequence[Document], names: Sequence[str]) -> str:
 
 
 def instances_note(document: Document) -> str:
-    """Return that the speed of a run's instances is assumed; empty for a run of functions or without a range."""
+    """Return that the speed of a run's instances is assumed, and whether the range allows for it.
+
+    Empty for a run of functions or without a range.
+    """
     kinds = sorted({instance["type"] for instance in document.get("instances") or ()})
-    if not kinds or "ranges" not in (replayed(document) or {}):
+    found = replayed(document) or {}
+    if not kinds or "ranges" not in found:
         return ""
-    return f"The speed of {listed(kinds)} is assumed, so its error isn't in the range."
+    assumed = f"The speed of {listed(kinds)} is assumed"
+    if INSTANCE in dict(half_widths(found)):
+        return f"{assumed}, and the range allows for it."
+    return f"{assumed}, so its error isn't in the range."
 
 
 def limit_notes(document: Document) -> list[str]:

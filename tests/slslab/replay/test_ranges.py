@@ -1,6 +1,7 @@
 """80 % ranges of modelled figures: what each source adds, and what two systems share."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -112,3 +113,37 @@ def test_a_fitted_speed_leaves_the_processor_out() -> None:
     found = find_uncertainties(seconds_of(profile), seconds_of, profile, processor(), False)["seconds"]
     assert found.shared.keys() == {"the profile's requests"}
     assert found.own["this machine's processor"] == 0
+
+
+def test_assumed_speeds_of_instances_are_in_the_ranges_of_what_they_compute() -> None:
+    profile = load_profile(PROFILE)
+
+    def seconds_on(kind: str) -> Callable[[Profile], dict[str, float]]:
+        def play(moved: Profile) -> dict[str, float]:
+            instance = moved.instance(kind)
+            seconds = 240 / instance.compute_speed.value + 6 / instance.host_speed.value
+            return {"seconds": seconds, "billed_seconds": seconds, "cost": 1e-4 * seconds}
+
+        return play
+
+    found = {
+        kind: find_uncertainties(seconds_on(kind)(profile), seconds_on(kind), profile, processor(), True)["seconds"]
+        for kind in ("g4dn.xlarge", "c5.large")
+    }
+    # Half of the time on the machine with a GPU is the GPU's; everything on the other runs on processors.
+    reached = found["g4dn.xlarge"].half_widths()
+    assert 0.5 < reached["the GPU's speed"] < 3.0
+    assert 0.1 < reached["the instances' processors"] < 0.75
+    assert found["c5.large"].half_widths()["the instances' processors"] == pytest.approx(0.75)
+    assert "the GPU's speed" not in found["c5.large"].half_widths()
+    # What was measured has no such error, and functions have none.
+    measured = Figure(value=1.0, status="measured", source="made up for a test")
+    instances = {
+        kind: each.model_copy(update={"compute_speed": measured, "host_speed": measured})
+        for kind, each in profile.instances.items()
+    }
+    known = profile.model_copy(update={"instances": instances})
+    play = seconds_on("c5.large")
+    for platform, billed in ((known, True), (profile, False)):
+        sources = find_uncertainties(play(platform), play, platform, processor(), billed)["seconds"].half_widths()
+        assert not {"the GPU's speed", "the instances' processors"} & sources.keys()
