@@ -17,6 +17,7 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.gate import refusal_document
 from slslab.aws_services import SERVICES, refusals
 from slslab.aws_services.function_logs import FunctionLogs
+from slslab.aws_services.rule_clock import RuleClock
 from slslab.aws_services.targets import Targets
 
 Environ = dict[str, Any]
@@ -44,7 +45,9 @@ class Services:
         self._targets = targets
         self._logs = logs
         self._dispatcher = DomainDispatcherApplication(create_backend_app)
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self._rules = RuleClock(lock, self._changed, targets)
         receive = SQSBackend.receive_message
         SQSBackend.receive_message = lambda backend, queue, count, wait_s, *more, **named: self._receive(
             lambda: receive(backend, queue, count, 0, *more, **named), backend.get_queue(queue), wait_s
@@ -64,6 +67,7 @@ class Services:
             return answered
         except ServiceError as error:
             return _refuse(error, environ, start_response)
+<<<<<<< HEAD
 
     def _answer(self, operation: str, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Return moto's answer; ServiceError for an operation that moto has not, or that it fails at."""
@@ -76,6 +80,14 @@ class Services:
             # model, such as one without a required member, ends here; no client of AWS's sends one.
             sentence = f"The emulated {operation} failed: {type(error).__name__}: {error}."
             raise ServiceError(500, "InternalFailure", sentence) from error
+=======
+        with self._changed:
+            answered: Iterable[bytes] = list(self._application(environ)(environ, start_response))
+            if operation.startswith("events:"):
+                self._rules.read()
+            self._changed.notify_all()
+        return answered
+>>>>>>> deploy
 
     def _application(self, environ: Environ) -> Any:
         """Return moto's application of the service; never one that a path would choose, such as moto's own API."""
