@@ -63,11 +63,12 @@ class Services:
                     self._logs.fetch()
             with self._changed:
                 answered = self._answer(operation, environ, start_response)
+                if operation.startswith("events:"):
+                    self._rules.read()
                 self._changed.notify_all()
             return answered
         except ServiceError as error:
             return _refuse(error, environ, start_response)
-<<<<<<< HEAD
 
     def _answer(self, operation: str, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Return moto's answer; ServiceError for an operation that moto has not, or that it fails at."""
@@ -80,14 +81,6 @@ class Services:
             # model, such as one without a required member, ends here; no client of AWS's sends one.
             sentence = f"The emulated {operation} failed: {type(error).__name__}: {error}."
             raise ServiceError(500, "InternalFailure", sentence) from error
-=======
-        with self._changed:
-            answered: Iterable[bytes] = list(self._application(environ)(environ, start_response))
-            if operation.startswith("events:"):
-                self._rules.read()
-            self._changed.notify_all()
-        return answered
->>>>>>> deploy
 
     def _application(self, environ: Environ) -> Any:
         """Return moto's application of the service; never one that a path would choose, such as moto's own API."""

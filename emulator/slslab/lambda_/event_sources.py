@@ -227,9 +227,7 @@ def with_request(before: EventSourceMapping, request: Mapping[str, Any]) -> Even
         if mapping.batch_size > BATCH_SIZE:
             raise invalid(f"The batch size of a FIFO queue must be at most {BATCH_SIZE}")
     elif mapping.batch_size > BATCH_SIZE and not mapping.window_s:
-        raise invalid(
-            "Maximum batch window in seconds must be greater than 0 if maximum batch size is greater than 10"
-        )
+        raise invalid("Maximum batch window in seconds must be greater than 0 if maximum batch size is greater than 10")
     return mapping
 
 
