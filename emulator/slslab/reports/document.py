@@ -31,7 +31,7 @@ from slslab.trace.log import instances, invocations, load
 from slslab.trace.records import notes, seconds_used
 from slslab.trace.table import Trace
 from slslab_workers.architecture import Outcome, RunFailed, read_plan
-from slslab_workers.plan import Plan
+from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training.models import spec
 
 # Memory sizes are suggested in these steps, MB.
@@ -57,7 +57,7 @@ def make_document(
     """Return the document of a run by its trace, what its driver computed, the system that it ran on, what was measured
     before it, and the host's processor next to Lambda's."""
     events = trace.events
-    measured = {"alone": alone, "processor": processor}
+    measured = {"alone": alone, "processor": processor, "host": host}
     totals = metrics.totals(events, records, launched)
     held_up = totals.pop("host")
     parameters = outcome.parameters if outcome else spec(plan.model).parameters
@@ -93,7 +93,7 @@ def make_document(
             {
                 **held_up,
                 **{name: host[name] for name in ("cores", "cpu_share_enforced", "own_cpu_seconds")},
-                **{name: host[name] for name in ("name", "processors", "nodes") if name in host},
+                **{name: host[name] for name in ("name", "processors", "nodes", "stolen_share") if name in host},
             },
         ),
         "stack": host["stack"],
@@ -131,7 +131,7 @@ def _on_lambda(
 ) -> Modelled | NotModelled:
     """Return what the run takes and costs on Lambda, or why that is not known.
 
-    `measured` has what the run's document tells of its host: `alone` and `processor`.
+    `measured` has what the run's document tells of its host: `alone`, `processor` and `host`.
     """
     if not complete or trace.torn:
         return not_modelled("The run did not come to its end, and so its trace has none.")
@@ -143,7 +143,8 @@ def _on_lambda(
     from slslab.replay.modelled import model
     from slslab.replay.programs.recording import Recording, kinds_alone, processor_of
 
-    recording = Recording(plan, trace.events, records, launched, kinds_alone(measured), processor_of(measured))
+    processor = processor_of(measured, records, launched)
+    recording = Recording(plan, trace.events, records, launched, kinds_alone(measured), processor)
     return cast(Modelled, model(recording, book))
 
 
@@ -180,7 +181,7 @@ def _hint(failure: RunFailed, plan: Plan, records: list[dict[str, Any]]) -> str:
         if limits and plan.memory_mb not in limits:
             which = f"which --memory does not set: see `slslab run {plan.architecture} --help`."
             return f"killed at its limit of {max(limits):,} MB, {which}"
-        return _larger(plan.memory_mb, _finished_peak_mb(plan))
+        return _larger(plan.memory_mb, _finished_peak_mb(plan), _usual_mb(plan.model))
     if failure.type == "Sandbox.Timedout":
         return f"a step and its waits did not fit into {plan.timeout} s: give more --timeout, or more --memory (CPU)."
     if failure.type == "Interrupted":
@@ -188,15 +189,26 @@ def _hint(failure: RunFailed, plan: Plan, records: list[dict[str, Any]]) -> str:
     return "`slslab logs` prints what its functions wrote."
 
 
-def _larger(memory_mb: int, peak_mb: int | None) -> str:
-    """Return the hint for functions that were killed at a memory size: the next to try, and the known peak, if any."""
+def _usual_mb(model: str) -> int:
+    """Return the memory size that functions have by default with a model, MB; 0 for a model of another package."""
+    try:
+        return spec(model).memory_mb
+    except PlanError:
+        return 0
+
+
+def _larger(memory_mb: int, peak_mb: int | None, usual_mb: int) -> str:
+    """Return the hint for functions that were killed at a memory size: the next to try, and the known peak, if any.
+
+    Without a peak it is twice the size, and at least the model's usual one.
+    """
     killed = f"killed at its limit of {memory_mb:,} MB; "
     largest = lambda_limits().memory_mb.maximum
     if memory_mb >= largest:
         return killed + "Lambda has no larger memory size: give a smaller --batch-size."
     doubled = f"try --memory {min(2 * memory_mb, largest)}."
     if peak_mb is None:
-        return killed + doubled
+        return killed + (doubled if usual_mb <= 2 * memory_mb else f"try --memory {usual_mb}, the model's default.")
     fits = min((peak_mb // STEP_MB + 1) * STEP_MB, largest)
     peaked = f"the last run of this plan that finished peaked at {peak_mb:,} MB: "
     return killed + peaked + (f"try --memory {fits}." if fits > memory_mb else doubled)

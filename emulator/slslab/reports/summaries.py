@@ -272,6 +272,23 @@ def instances_note(document: Document) -> str:
     return f"{assumed}, so its error isn't in the range."
 
 
+def limit_notes(document: Document) -> list[str]:
+    """Return for each of Lambda's limits on whose other side a run may be there a sentence, of the worst function."""
+    notes = []
+    found = (replayed(document) or {}).get("limits", ())
+    for limit, kept in sorted({(one["limit"], one["kept_here"]) for one in found}):
+        alike = [one for one in found if (one["limit"], one["kept_here"]) == (limit, kept)]
+        worst = max(alike, key=lambda one: float(one["high"]))
+        what = "init" if limit == "init" else "the longest invocation"
+        bound = f"the {'limit' if limit == 'init' else 'timeout'} of {worst['limit_seconds']:g} s"
+        certain = worst["low"] > worst["limit_seconds"] if kept else worst["high"] <= worst["limit_seconds"]
+        does = ("exceeds" if certain else "may exceed") if kept else ("keeps" if certain else "may keep")
+        takes = f"takes {span(worst['low'], worst['high'])} s and {does} {bound}, unlike here"
+        others = f", and so for {counted(len(alike) - 1, 'other function')}" if len(alike) > 1 else ""
+        notes.append(f"On Lambda {what} of {worst['function']} {takes}{others}.")
+    return notes
+
+
 def bills(documents: Sequence[Document]) -> tuple[str, list[Document | None]]:
     """Return a title and the bill of each run, None for one that is not modelled.
 
@@ -354,8 +371,10 @@ def alone_note(alone: Document) -> str:
         return f"CPU seconds were not measured alone, so replay takes the run's own. {alone['reason']}"
     steps = counted(sum(kind["count"] for kind in alone["kinds"]), "step")
     note = f"CPU seconds of replay are of {steps} measured alone, in {alone['seconds']:,.1f} s before the run."
+    if alone.get("priority") == "normal":
+        note += " They were measured at normal priority: this host doesn't allow a higher one, so the range is wider."
     if not alone["quiet"]:
-        note += f" NOT QUIET: others loaded the host; quiet ones would be up to {alone['probe_ratio']:,.2f} times less."
+        note += f" NOT QUIET: others slowed this host down {alone['probe_ratio']:,.2f} times, so the range is wider."
     return note
 
 

@@ -9,7 +9,6 @@ keyring by which clients sign.
 import argparse
 import json
 import os
-import resource
 import socket
 import sys
 import threading
@@ -38,8 +37,6 @@ def main() -> None:
     """Serve until a signal or the end of standard input."""
     block_endings()
     options = _options()
-    # Not the address space, of which threads reserve far more than they use; their stacks count, too.
-    resource.setrlimit(resource.RLIMIT_DATA, (memory_limit(), memory_limit()))
     threading.stack_size(STACK_BYTES)
     _leave_batch_out()
     from slslab.statemachines.api import StatesApi, body_limit
@@ -67,14 +64,6 @@ def main() -> None:
     machines.close()
     # Calls of Lambda may be under way for many minutes, and there is nothing left to record.
     os._exit(0)
-
-
-def memory_limit() -> int:
-    """Return how many bytes the process may take: half of the host's memory.
-
-    What exceeds it fails by name, and the host keeps the rest.
-    """
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def _leave_batch_out() -> None:

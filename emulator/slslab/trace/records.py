@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, get_type_hints
 
 from slslab_workers.architecture import Fleet
-from slslab_workers.trace.event import REQUIRED, wrong_field
+from slslab_workers.trace.event import AMOUNTS, RANGES, REQUIRED, wrong_field
 
 
 @dataclass(frozen=True)
@@ -170,8 +170,8 @@ RECORD_FIELDS: Mapping[str, Mapping[str, Any]] = {
     "invocation": _fields(InvocationRecord),
     "instance": _fields(InstanceRecord),
 }
-# The table has 64 bits for an integer.
-GREATEST = 2**63 - 1
+# What may be negative: no worker, and a process that a signal has ended.
+BELOW_ZERO = ("worker", "exit_code")
 
 
 def check_record(record: Any) -> None:
@@ -195,7 +195,13 @@ def check_metered(record: Any, kind: str) -> None:
         value = record.get(name, record)
         if value is record and name in UNREAD:
             continue
-        if not isinstance(value, type_) or (isinstance(value, int) and abs(value) > GREATEST):
+        if not isinstance(value, type_) or (isinstance(value, int | float) and not _possible(name, value)):
             raise ValueError(f"{kind} has no valid {name!r}")
     if "started_at" in RECORD_FIELDS[kind]:
         datetime.fromisoformat(record["started_at"])
+
+
+def _possible(name: str, number: float) -> bool:
+    """Return whether a figure of a record can have this value, which JSON lets be NaN."""
+    greatest = RANGES.get(name, AMOUNTS).stop
+    return math.isfinite(number) and abs(number) < greatest and (number >= 0 or name in BELOW_ZERO)

@@ -24,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from slslab.aws.gate import principal
 from slslab.errors import HostError, RequestError
 from slslab.processor.kept import load_processor
 from slslab.stack.access_log import AccessLog, Logged
@@ -130,9 +131,10 @@ class Record:
             self._say(f"{error.message} What the stores did last is not recorded.")
 
     def route(self) -> Route:
-        """Return where the commands that read the record have it updated."""
+        """Return where the commands that read the record have it updated; it is the owner's."""
 
-        async def answer(_: Request) -> JSONResponse:
+        async def answer(request: Request) -> JSONResponse:
+            principal(request).require("slslab:UpdateRecord", "*")
             try:
                 await run_in_threadpool(self.update)
             except HostError as error:

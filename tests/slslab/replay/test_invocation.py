@@ -16,6 +16,8 @@ from slslab_workers.trace.kinds import INIT, KINDS
 PROFILE = load_profile("aws-us-east-1-2026-11")
 MS = 1_000_000
 START_NS = 10_000 * MS
+assert PROFILE.functions.init_wait_ms is not None
+WAIT_MS = PROFILE.functions.init_wait_ms.value
 # A second of the host is worth two of Lambda, give or take little; init is known apart only where it has a kind.
 FACTOR = Factor(2.0, {"anchors": 0.1, "year": 0.0, "host": 0.05})
 ANCHORED = Processor(
@@ -67,10 +69,15 @@ def predict(processor: Processor, *arguments: Any, kind: str = "unknown", **chan
 
 def test_cpu_time_is_scaled_and_waits_stay() -> None:
     predicted = predict(EXACT, 100, 350, init=(50, 60))
-    assert predicted.parts == pytest.approx({"init": 110, "cpu": 200, "requests": 0, "waits": 250})
-    assert predicted.init_ms == Range(110, 110, 110)
+    assert predicted.parts == pytest.approx({"init": 100 + WAIT_MS, "cpu": 200, "requests": 0, "waits": 250})
+    assert predicted.init_ms == Range(*[100 + WAIT_MS] * 3)
     assert predicted.duration_ms == Range(450, 450, 450)
-    assert predicted.billed_ms == Range(560, 560, 560)
+    assert predicted.billed_ms == Range(*[math.ceil(550 + WAIT_MS)] * 3)
+
+
+def test_inits_own_waits_stay_if_they_are_longer_than_lambdas() -> None:
+    predicted = predict(EXACT, 100, 350, init=(50, 500))
+    assert predicted.init_ms == Range(*[100 + 450] * 3)
 
 
 def test_the_range_is_the_factors() -> None:
@@ -83,7 +90,7 @@ def test_the_range_is_the_factors() -> None:
 def test_init_has_a_full_processor_and_the_invocation_its_share() -> None:
     """At a tenth of a processor 2 ms of each 20 may be used: 40 ms of CPU time take 19 whole periods and 2 ms."""
     predicted = predict(SAME, 20, 182, memory_mb=177, init=(400, 400), cpu_share=0.1)
-    assert predicted.init_ms == Range(400, 400, 400)
+    assert predicted.init_ms == Range(*[400 + WAIT_MS] * 3)
     assert predicted.duration_ms.value == pytest.approx(182, rel=0.01)
     twice = predict(EXACT, 20, 182, memory_mb=177, cpu_share=0.1)
     assert twice.duration_ms.value == pytest.approx(19 * 20 + 2, rel=0.01)
@@ -139,10 +146,10 @@ def test_a_request_without_known_bytes_takes_at_least_its_time_here(took_ms: int
 
 def test_requests_before_the_handler_are_inits() -> None:
     request = Request("object.get", START_NS - 30 * MS, START_NS - 10 * MS, 0)
-    predicted = Predictor(SAME, PROFILE).predict(record(5, 5, init=(10, 60)), [request])
+    predicted = Predictor(SAME, PROFILE).predict(record(5, 5, init=(10, 31)), [request])
     assert predicted is not None
     assert predicted.init_ms is not None
-    assert predicted.init_ms.value == pytest.approx(60 - 20 + 24.5)
+    assert predicted.init_ms.value == pytest.approx(10 + 24.5 + WAIT_MS)
     assert predicted.parts["requests"] == 0
 
 
@@ -169,7 +176,7 @@ def test_the_kind_of_work_chooses_the_factor() -> None:
     processor = Processor("host", "whole", "", "1", factors, Factor(1.0), UNANCHORED.arm64, {}, "")
     for kind, expected_ms in (("dense", 50), ("streaming", 200), ("unknown", 100)):
         predicted = predict(processor, 100, 100, init=(10, 10), kind=kind)
-        assert (predicted.duration_ms.value, predicted.init_ms) == (expected_ms, Range(30, 30, 30))
+        assert (predicted.duration_ms.value, predicted.init_ms) == (expected_ms, Range(*[30 + WAIT_MS] * 3))
 
 
 def test_arm64_has_factors_of_its_own() -> None:

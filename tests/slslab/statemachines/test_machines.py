@@ -24,7 +24,6 @@ from tests.slslab.statemachines.written import (
 
 from slslab.aws.clients import aws_client
 from slslab.lambda_.service.emulator import Emulator
-from slslab.statemachines.__main__ import memory_limit
 from slslab.statemachines.api import OPERATIONS
 
 pytestmark = pytest.mark.server
@@ -532,4 +531,5 @@ def test_a_logging_configuration_is_validated_and_completed(
 
 def test_the_process_has_a_limit_of_memory(state_machines: Any) -> None:
     limits = Path(f"/proc/{state_machines.pid}/limits").read_text()
-    assert re.search(rf"^Max data size +{memory_limit()} +{memory_limit()} ", limits, re.MULTILINE)
+    most = state_machines.memory_mb << 20
+    assert re.search(rf"^Max data size +{most} +{most} ", limits, re.MULTILINE)

@@ -1,12 +1,16 @@
 """The directory of what `slslab up` records, and what becomes of an earlier one."""
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
+from slslab.aws.errors import ServiceError
+from slslab.aws.keys import FUNCTION_ACTIONS, OWNER, Principal
 from slslab.errors import HostError, RequestError
 from slslab.predict.processor import UNANCHORED, Processor
 from slslab.reports.document import read_document
@@ -143,6 +147,19 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
     with Record(tmp_path, pytest.fail) as started, pytest.raises(RequestError, match="cannot be written") as refused:
         started.begin(ABOUT, (), "")
     assert "SLSLAB_RUNS" in refused.value.hint
+
+
+def test_only_the_owner_has_the_record_updated(tmp_path: Path) -> None:
+    started, _ = begun(tmp_path / "one")
+    function = Principal("arn:function", FUNCTION_ACTIONS)
+    ask = started.route().endpoint
+    asked = Request({"type": "http", "method": "POST", "path": record.PATH, "headers": [], "state": {}})
+    asked.state.principal = function
+    with pytest.raises(ServiceError, match="is not authorized to perform: slslab:UpdateRecord"):
+        asyncio.run(ask(asked))
+    asked.state.principal = OWNER
+    assert asyncio.run(ask(asked)).status_code == 200
+    started.__exit__()
 
 
 def test_a_full_disk_ends_the_record_and_not_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

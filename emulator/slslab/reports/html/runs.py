@@ -26,6 +26,7 @@ from slslab.reports.summaries import (
     figure_range,
     headline,
     instances_note,
+    limit_notes,
     peak_limit_mb,
     predicted,
     predicted_notes,
@@ -132,6 +133,7 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Caution]:
             f"Invocations waited for this host's memory ({times}, {formats.seconds(waited_s)} in all): no duration of "
             "theirs has that, but those of functions that waited for their answers do."
         )
+    yield from map(Caution, limit_notes(document))
     if cpu_share_enforced(document) is False:
         yield Caution("This host could not enforce Lambda's CPU share.")
     if document.get("trace_torn"):

@@ -25,6 +25,7 @@ from slslab.reports.summaries import (
     handler_seconds,
     headline,
     instances_note,
+    limit_notes,
     made_of,
     peak_limit_mb,
     predicted,
@@ -261,6 +262,7 @@ def _headline(document: Document) -> Text:
     if found is not None:
         notes = (range_note(found), made_of(found), processor_note(document), instances_note(document))
         text.append("\n".join(filter(None, notes)), "dim")
+        text.append("".join(f"\n{note}" for note in limit_notes(document)), "yellow")
     text.rstrip()
     return text
 

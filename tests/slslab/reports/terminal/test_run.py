@@ -292,7 +292,10 @@ def test_cpu_seconds_measured_alone_are_told_and_marked_if_the_host_was_not_quie
     assert "CPU seconds of replay are of 14 steps measured alone, in 12.3 s before the run." in text
     assert "NOT QUIET" not in text
     loaded = shown(run.summary(document(alone={**alone, "quiet": False, "probe_ratio": 1.987})))
-    assert "NOT QUIET: others loaded the host; quiet ones would be up to 1.99 times less." in loaded
+    assert "NOT QUIET: others slowed this host down 1.99 times, so the range is wider." in loaded
+    assert "normal priority" not in shown(run.summary(document(alone={**alone, "priority": "high"})))
+    refused = " ".join(shown(run.summary(document(alone={**alone, "priority": "normal"}))).split())
+    assert "at normal priority: this host doesn't allow a higher one, so the range is wider." in refused
     failed = shown(run.summary(document(alone={"status": "not measured", "reason": "It failed."})))
     assert "CPU seconds were not measured alone, so replay takes the run's own. It failed." in failed
 
