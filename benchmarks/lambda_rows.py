@@ -28,7 +28,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import product
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -36,8 +36,8 @@ from rich.table import Table
 from slslab import Emulator
 from slslab.papers.paper import load_paper
 from slslab.predict.anchors import load_anchors, minor_version
-from slslab.predict.processor import Factor, Host, Processor, anchor_residuals
-from slslab.processor.kept import load_measurement, load_processor
+from slslab.predict.processor import SHARED, Factor, Host, Processor, anchor_residuals
+from slslab.processor.kept import load_measurement, load_processor, probe
 from slslab.processor.measurement import read_versions, run_workloads
 from slslab.replay.kernel.environment import NS, Environment
 from slslab.replay.kernel.kernel import TRANSITION, play
@@ -71,6 +71,7 @@ HANDLERS = {"bare": BARE, "client": CLIENT}
 PUT = "put"
 COLD_STARTS = 5
 Played = Callable[[Profile], float]
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
@@ -88,9 +89,15 @@ class Machine:
         return self.host.anchor_factors()
 
     @cached_property
-    def cold_cpu_s(self) -> Mapping[str, float]:
-        """CPU seconds of init by handler, and of the first request."""
-        return measure_cold_starts()
+    def cold_starts(self) -> tuple[Mapping[str, float], Processor]:
+        """CPU seconds of init by handler and of the first request, and the processor as it was meanwhile."""
+        return self.around(measure_cold_starts)
+
+    def around(self, work: Callable[[], Found]) -> tuple[Found, Processor]:
+        """Return what the work gives, and the processor as probes before and after it say, as around a recorded run."""
+        before = probe()
+        found = work()
+        return found, self.processor.drifted(before, probe())
 
     def cpu_s(self, row: Mapping[str, Any]) -> float:
         """Return the CPU seconds of the row's work here, the least of several repetitions."""
@@ -100,14 +107,16 @@ class Machine:
             raise SystemExit(f"{interpreter} can't run {row['host']}.")
         return float(min(lines[0]["cpu_s"]))
 
-    def like_its_anchor(self, row: Mapping[str, Any]) -> Processor:
-        """Return the processor with the factor of the row's own anchor for its kind of work.
+    def like_its_anchor(self, row: Mapping[str, Any], then: Processor) -> Processor:
+        """Return the processor as it was then, with the factor of the row's own anchor for its kind of work.
 
         Between an anchor and the same work lies only the error of comparing this machine with the reference.
         """
-        own = self.processor.factor(row["kind"]).deviations["host"]
-        factor = Factor(self.factors[row["host"]], {"anchors": 0.0, "year": 0.0, "host": own})
-        return replace(self.processor, factors={**self.processor.factors, row["kind"]: factor})
+        kind = row["kind"]
+        drift = then.factor(kind).value / self.processor.factor(kind).value
+        deviations = {**dict.fromkeys(SHARED, 0.0), "host": then.factor(kind).deviations["host"]}
+        factor = Factor(self.factors[row["host"]] * drift, deviations)
+        return replace(then, factors={**then.factors, kind: factor})
 
 
 @dataclass(frozen=True)
@@ -184,15 +193,15 @@ def predict(row: Mapping[str, Any], named: Mapping[str, Mapping[str, Any]], mach
     """Yield a figure for each memory size of a row."""
     measured = {int(size): value for size, value in row["lambda"].items()}
     if row["model"] != "compute":
-        cpu_s = machine.cold_cpu_s if "handler" in row else {}
+        model = MODELS[row["model"]]
+        cpu_s, processor = machine.cold_starts if "handler" in row else ({}, machine.processor)
         for size, value in measured.items():
-            yield evaluate(
-                row, size, value, machine, machine.processor, partial(MODELS[row["model"]], row, size, cpu_s)
-            )
+            yield evaluate(row, size, value, machine, processor, partial(model, row, size, cpu_s))
     elif "host" in row:
-        cpu = machine.cpu_s(row)
+        own_s, then = machine.around(partial(machine.cpu_s, row))
+        processor = machine.like_its_anchor(row, then)
         for size, value in measured.items():
-            yield evaluate(row, size, value, machine, machine.like_its_anchor(row), partial(compute, row, size, cpu))
+            yield evaluate(row, size, value, machine, processor, partial(compute, row, size, own_s))
     else:
         origin = named[row.get("of", row["workload"])]
         yield from predict_ratios(row, origin, measured, machine)
