@@ -17,6 +17,7 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.gate import refusal_document
 from slslab.aws_services import SERVICES, refusals
 from slslab.aws_services.function_logs import FunctionLogs
+from slslab.aws_services.rule_clock import RuleClock
 from slslab.aws_services.targets import Targets
 
 Environ = dict[str, Any]
@@ -44,7 +45,9 @@ class Services:
         self._targets = targets
         self._logs = logs
         self._dispatcher = DomainDispatcherApplication(create_backend_app)
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self._rules = RuleClock(lock, self._changed, targets)
         receive = SQSBackend.receive_message
         SQSBackend.receive_message = lambda backend, queue, count, wait_s, *more, **named: self._receive(
             lambda: receive(backend, queue, count, 0, *more, **named), backend.get_queue(queue), wait_s
@@ -60,6 +63,8 @@ class Services:
                     self._logs.fetch()
             with self._changed:
                 answered = self._answer(operation, environ, start_response)
+                if operation.startswith("events:"):
+                    self._rules.read()
                 self._changed.notify_all()
             return answered
         except ServiceError as error:
