@@ -297,7 +297,7 @@ def test_a_host_is_oversubscribed_above_two_percent_of_init_and_duration() -> No
     [((0.0, 0.0), 0.0), ((30.0, 0.0), 0.1), ((30.0, 20.0), 1 / 6), ((400.0, 400.0), 1.0)],
 )
 def test_delays_are_a_share_of_init_duration_and_instances(delays_ms: tuple[float, float], share: float) -> None:
-    records = [
+    records: list[dict[str, Any]] = [
         {"start_ns": 10_000_000, "end_ns": 110_000_000, "init_ms": 50.0, "host_delay_ms": delays_ms[0]},
         {"start_ns": 0, "end_ns": 50_000_000, "init_ms": None, "host_delay_ms": 0.0},
     ]
