@@ -40,7 +40,7 @@ def test_a_host_like_the_reference_machine_has_its_constants() -> None:
         math.sqrt(anchors.constant("hash") * anchors.constant("sort"))
     )
     assert processor.factor("dense").value == pytest.approx(
-        math.sqrt(0.485 / anchors.workloads["resnet50-2019"].whole_s * 0.7 / anchors.workloads["fft-2022"].whole_s)
+        math.sqrt(0.5104 / anchors.workloads["resnet50-2019"].whole_s * 0.7 / anchors.workloads["fft-2022"].whole_s)
     )
     assert (processor.form, processor.anchored) == ("whole", True)
     assert processor.anchors["resnet50"] == 2020
