@@ -185,7 +185,7 @@ class FunctionLog:
 
     def close(self) -> None:
         """Close the file; later writes reach the tail only."""
-        self.say(b"")
+        self._print(self._records.end(), whole=True)
         self._file.close()
 
 

@@ -22,7 +22,7 @@ from slslab.aws.credentials import without_foreign
 from slslab.aws.keys import Keyring
 from slslab.errors import HostError
 from slslab.host.server_process import ServerProcess, free_ports
-from slslab.stack.access_log import AccessLog
+from slslab.stack.access_log import FILER_SOCKET, AccessLog
 from slslab.stack.identities import identities
 from slslab.stack.mutual_tls import MutualTLS
 
@@ -113,7 +113,7 @@ class EmbeddedObjectStore(ServerProcess):
             ),
             "-filer",
             # The filer's asks for no certificate: only this user gets into the data directory, where the server runs.
-            "-filer.localSocket=filer.sock",
+            f"-filer.localSocket={FILER_SOCKET}",
             "-s3",
             "-s3.config=identities.json",
             "-s3.iam.config=sessions.json",

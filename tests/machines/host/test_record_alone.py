@@ -83,6 +83,9 @@ def test_a_plan_keeps_it_and_a_host_with_busy_loops_is_marked(tmp_path: Path) ->
             loop.wait()
     assert loaded["alone"]["quiet"] is False, loaded["alone"]
     assert loaded["alone"]["probe_ratio"] > 1.5
+    if os.geteuid() == 0:
+        assert loaded["alone"]["priority"] == "high"
+        assert loaded["alone"]["delayed_share"] < 0.1, "its worker outranks the loops"
     for shown in ("show", "replay"):
         for directory, marked in (("quiet", not quiet["quiet"]), ("loaded", True)):
             text = commands.slslab(shown, tmp_path / directory).out

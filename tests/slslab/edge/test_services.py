@@ -1,12 +1,14 @@
 """moto's services behind the endpoint: what hangs together on AWS does so here, and nothing has a shadow."""
 
 import asyncio
+import http.client
 import json
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -14,6 +16,7 @@ from tests.slslab.edge.conftest import Endpoint
 from tests.slslab.lambda_.client_answers import answer
 
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
+from slslab.aws.clients import signed_headers
 from slslab.testing import ROLE, create_function
 
 pytestmark = pytest.mark.server
@@ -195,6 +198,38 @@ def test_motos_own_lambda_does_not_answer_even_at_the_socket(endpoint: Endpoint)
 
     for service in ("lambda", "states", "s3", "cloudformation", "apigateway"):
         assert asyncio.run(ask(service)) == (501, True)
+
+
+@pytest.mark.parametrize(
+    ("service", "target", "body", "status", "error"),
+    [
+        ("sqs", "AmazonSQS.NoSuch", b"{}", 400, "UnknownOperationException"),
+        ("events", "AWSEvents.__init__", b"{}", 400, "UnknownOperationException"),
+        ("sqs", "AmazonSQS.ListMessageMoveTasks", b"{}", 400, "NotImplemented"),
+        ("sqs", "AmazonSQS.ListQueues", b"[1]", 400, "SerializationException"),
+        ("sqs", "AmazonSQS.ListQueues", b"[" * 100_000, 400, "SerializationException"),
+        ("sns", "", b"Action=NoSuch&Version=2010-03-31", 400, "InvalidAction"),
+        ("iam", "", b"", 400, "InvalidAction"),
+        ("iam", "", b"Action=SimulateCustomPolicy&Version=2010-05-08", 400, "NotImplemented"),
+        ("dynamodb", "DynamoDB_20120810.GetItem", b"{}", 500, "InternalFailure"),
+    ],
+)
+def test_what_is_no_operation_or_has_none_is_refused_in_one_sentence(
+    endpoint: Endpoint, service: str, target: str, body: bytes, status: int, error: str
+) -> None:
+    url = endpoint.url
+    headers = (
+        {"Content-Type": "application/x-amz-json-1.0"}
+        if target
+        else {"Content-Type": "application/x-www-form-urlencoded"}
+    )
+    headers |= {"X-Amz-Target": target} if target else {}
+    signed = signed_headers(endpoint.emulator.keys.owner, "POST", url, body, headers, service)
+    with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)) as connection:
+        connection.request("POST", "/", body, signed)
+        answered = connection.getresponse()
+        text = answered.read().decode()
+    assert (answered.status, error in text, "Traceback" in text) == (status, True, False)
 
 
 def test_a_receiver_is_woken_by_the_message(services: Services) -> None:
