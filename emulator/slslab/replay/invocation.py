@@ -115,7 +115,7 @@ class _Phase:
     requests_ms: float
     here: _Quota
     there: _Quota
-    least_waits_ms: float = 0.0
+    lambda_waits_ms: float = 0.0
 
     @cached_property
     def busy_ms(self) -> float:
@@ -124,9 +124,9 @@ class _Phase:
 
     @cached_property
     def waits_ms(self) -> float:
-        """The waits for anything but our servers: at least those that were measured on Lambda."""
+        """The waits for anything but our servers, and those that Lambda adds."""
         waits_ms = self.took_ms - self.busy_ms - sum(request.took_ms for request in self.requests)
-        return max(self.least_waits_ms, waits_ms)
+        return max(0.0, waits_ms) + self.lambda_waits_ms
 
     def computing_ms(self, factor: float) -> float:
         """Return what the CPU time takes on Lambda, if a CPU second here is worth this many there."""
@@ -200,7 +200,7 @@ class Predictor:
             shares = record.get("init_cpu_share") or shares[0], max(shares[1], full.value if full else 0.0)
             init = self._phase(record, INIT, record["init_ms"], init_cpu_ms, left_ms, early, shares)
             known_ms = self.profile.functions.init_wait_ms
-            phases["init"] = init if known_ms is None else replace(init, least_waits_ms=known_ms.value)
+            phases["init"] = init if known_ms is None else replace(init, lambda_waits_ms=known_ms.value)
         prediction = self._combine(phases, record["architecture"])
         return _stopped(prediction, record["duration_ms"]) if record["error_type"] == TIMED_OUT else prediction
 
