@@ -88,11 +88,11 @@ def _same_answer(document: Document) -> Iterator[str]:
     rounds = len(document["recorded"][0]["runs"])
     yield "## The same answer next to other work"
     yield paragraph(
-        f"`{SAME_COMMAND} --rounds {rounds}`: LeNet on digits, 2 workers of 640 MB, 2 epochs, recorded while nothing else "
-        "ran, next to two and eight busy loops, and next to four processes that copy memory. Modelled on AWS, answers next "
-        f"to other work differ from the idle ones by {fmean(off):.1%} on average and {max(off):.1%} at most. *Idle spread*: "
-        "the greatest idle answer less the least, over the median. *In ranges*: how many recordings next to other work have "
-        "the idle answer in their 80 % range."
+        f"`{SAME_COMMAND} --rounds {rounds}`: LeNet on digits, 2 workers of 640 MB, 2 epochs, recorded while nothing "
+        "else ran, next to two and eight busy loops, and next to four processes that copy memory. Modelled on AWS, "
+        f"answers next to other work differ from the idle ones by {fmean(off):.1%} on average and {max(off):.1%} at "
+        "most. *Idle spread*: the greatest idle answer less the least, over the median. *In ranges*: how many "
+        "recordings next to other work have the idle answer in their 80 % range."
     )
     cells = []
     for architecture, figure in dict.fromkeys((row["architecture"], row["figure"]) for row in rows):
