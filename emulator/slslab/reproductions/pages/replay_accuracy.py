@@ -91,8 +91,8 @@ def _same_answer(document: Document) -> Iterator[str]:
         f"`{SAME_COMMAND} --rounds {rounds}`: LeNet on digits, 2 workers of 640 MB, 2 epochs, recorded while nothing "
         "else ran, next to two and eight busy loops, and next to four processes that copy memory. Modelled on AWS, "
         f"answers next to other work differ from the idle ones by {fmean(off):.1%} on average and {max(off):.1%} at "
-        "most. *Idle spread*: the greatest idle answer less the least, over the median; one round has none. *In ranges*: how "
-        "many recordings next to other work have the idle answer in their 80 % range."
+        "most. *Idle spread*: the greatest idle answer less the least, over the median; one round has none. *In "
+        "ranges*: how many recordings next to other work have the idle answer in their 80 % range."
     )
     cells = []
     for architecture, figure in dict.fromkeys((row["architecture"], row["figure"]) for row in rows):
