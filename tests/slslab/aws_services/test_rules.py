@@ -190,6 +190,8 @@ def test_each_schedule_is_sent_when_it_is_due(backend: EventsBackend) -> None:
     assert (event["detail-type"], event["source"], event["detail"]) == ("Scheduled Event", "aws.events", {})
     assert event["resources"] == [f"arn:aws:events:{REGION}:{ACCOUNT}:rule/{sent[0][0]}"]
     change(lambda: backend.disable_rule("each", None), lambda: backend.delete_rule("failing", None))
+    while targets.arrived.acquire(blocking=False):  # what was sent until then
+        pass
     before = len(targets.sent)
     change(lambda: backend.enable_rule("disabled", None))
     assert targets.arrived.acquire(timeout=20)
