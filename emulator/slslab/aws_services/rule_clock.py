@@ -18,7 +18,7 @@ LOG = logging.getLogger(__name__)
 class RuleClock:
     """The rules with a schedule, and when each is due next.
 
-    `lock` is that of all moto's services, and `services` tells who waits for what they do.
+    `lock` protects all of moto's services; `services` wakes whoever waits for a change in them.
     """
 
     def __init__(self, lock: "threading.RLock", services: threading.Condition, targets: Targets) -> None:

@@ -39,7 +39,7 @@ class Hierarchy:
     def nested(self, name: str) -> "Hierarchy":
         """Make a group of this name below each parent, for the groups of one emulator.
 
-        It competes for processors as this thread does: its weight is that of the thread's niceness.
+        Its weight matches this thread's niceness, so both compete for processors alike.
         """
         for parent in set(self.parents.values()):
             (parent / name).mkdir()

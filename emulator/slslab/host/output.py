@@ -73,8 +73,8 @@ class Stream:
 class LogRecords:
     """Splits a runtime's output into text and records, which may have several lines.
 
-    awslambdaric frames what `logging` writes, and errors: four bytes of type, of which the last says the level, four
-    of length and eight of time, big-endian, then the record. Anything else is text.
+    awslambdaric puts a head before what `logging` writes and before errors: 4 bytes of type (the last one tells the
+    level), 4 of length and 8 of time, big-endian. Everything else is text.
     """
 
     def __init__(self) -> None:
@@ -101,7 +101,7 @@ class LogRecords:
                 rest = rest[RECORD_HEAD + size :]
 
     def end(self) -> bytes:
-        """Return what was held of a record whose rest never came."""
+        """Return the beginning of a record that never came to its end."""
         held, self._held = self._held, b""
         return held
 
@@ -156,7 +156,7 @@ class FunctionLog:
         self._append(text, False)
 
     def _print(self, text: bytes, *, whole: bool = False) -> None:
-        """Append text, of which `keeps` is asked for each line once it is `whole`."""
+        """Append text; with a filter, only complete lines that it accepts. `whole` text is complete already."""
         if self._keeps is None:
             self._append(text, False)
             return

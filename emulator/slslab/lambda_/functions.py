@@ -379,7 +379,7 @@ def _stamped(function: Function) -> Function:
 
 
 def add_tags(to: dict[str, str], tags: Mapping[str, str]) -> None:
-    """Add tags of a TagResource request to those that a resource has."""
+    """Add the tags of a TagResource request to a resource's own."""
     if not tags:
         raise invalid("An error occurred and the request cannot be processed.")
     check_tags(to | dict(tags))

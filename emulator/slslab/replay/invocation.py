@@ -124,7 +124,7 @@ class _Phase:
 
     @cached_property
     def waits_ms(self) -> float:
-        """The waits for anything but our servers, and those that Lambda adds."""
+        """Waits for anything but our servers, and Lambda's own."""
         waits_ms = self.took_ms - self.busy_ms - sum(request.took_ms for request in self.requests)
         return max(0.0, waits_ms) + self.lambda_waits_ms
 

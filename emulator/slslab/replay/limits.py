@@ -1,4 +1,4 @@
-"""Find Lambda's limits on whose other side a run would be there: the 10 s of init, and its functions' timeout.
+"""Find limits that a run keeps here and may exceed on Lambda, or the reverse: 10 s of init, a function's timeout.
 
 While a run is recorded, limits are in the recording host's seconds.
 """

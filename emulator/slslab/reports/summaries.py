@@ -273,7 +273,7 @@ def instances_note(document: Document) -> str:
 
 
 def limit_notes(document: Document) -> list[str]:
-    """Return for each of Lambda's limits on whose other side a run may be there a sentence, of the worst function."""
+    """Return a sentence for each limit that a run keeps here and may exceed on Lambda, or the reverse: the worst function."""
     notes = []
     found = (replayed(document) or {}).get("limits", ())
     for limit, kept in sorted({(one["limit"], one["kept_here"]) for one in found}):

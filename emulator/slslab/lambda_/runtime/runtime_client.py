@@ -43,7 +43,7 @@ def initialize_client(user_agent: str) -> None:
 
 
 def next() -> tuple[bytes, dict[str, str | int | None]]:
-    """Wait for an invocation; return its event and its headers, of which the deadline is an int."""
+    """Wait for an invocation; return its event and its headers. The deadline is an int."""
     event, headers = _clients[0].send("GET", "next", "Failed to get next")
     return event, {name: headers[name] for name in HEADERS} | {DEADLINE: int(headers[DEADLINE])}
 
