@@ -273,7 +273,7 @@ def instances_note(document: Document) -> str:
 
 
 def limit_notes(document: Document) -> list[str]:
-    """Return a sentence for each limit that a run keeps here and may exceed on Lambda, or the reverse: the worst function."""
+    """Return a sentence for each limit kept here that a run may exceed on Lambda, or the reverse."""
     notes = []
     found = (replayed(document) or {}).get("limits", ())
     for limit, kept in sorted({(one["limit"], one["kept_here"]) for one in found}):
