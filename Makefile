@@ -19,8 +19,8 @@ ALONE := tests/machines/host tests/machines/guest
 HOST := $(PYTEST) $(ALONE)
 MACHINES := $(PYTEST) -n 4 tests/machines $(ALONE:%=--ignore %)
 
-.PHONY: demo check test machines exhaustive coverage mutation fault-table random-faults memory-runs site lint format bench \
-	images clean
+.PHONY: demo check test machines exhaustive coverage mutation same fault-table random-faults memory-runs site lint format \
+	bench images clean
 
 demo: $(VENV)/installed
 	@set -e; $(foreach each,$(ARCHITECTURES),echo "slslab run $(each)"; \
@@ -67,6 +67,11 @@ coverage: $(VENV)/installed-dev $(VENV)/redis7 $(VENV)/byzfl
 # changed, or those of MODULE="NAME …", and writes docs/mutation.md.
 mutation: $(VENV)/installed-mutation
 	$(BIN)/python tests/mutation.py $(MODULE)
+
+# Does a change leave what users see alone? Help, documents, pages, tables, and runs of all architectures to the last bit,
+# of this checkout and of a commit: `make same BASE=main`. It takes about ten minutes on two cores.
+same: $(VENV)/installed-dev
+	$(BIN)/python -m tests.same.record --base $(or $(BASE),HEAD~1)
 
 # What becomes of each fault in each phase of each system: makes the runs that results/faults.json does not have.
 fault-table: $(VENV)/installed-dev

@@ -12,7 +12,10 @@ interpreter that has them their workloads keep their figures. To make such inter
     python3.8 -m venv OLD_NUMPY && OLD_NUMPY/bin/pip install numpy==1.22.1
 
 `--interpreters` compares the Python workloads in other versions of Python with those in this one, writes the multiples,
-and prints how well short forms stand for whole ones.
+and prints how well short forms stand for whole ones. `start` and `boto3` are compared in those that have awslambdaric
+and boto3; the anchors need Python 3.13's:
+
+    python3.13 -m venv NEW_PYTHON && NEW_PYTHON/bin/pip install awslambdaric boto3
 """
 
 import argparse
@@ -31,7 +34,7 @@ from slslab.processor.kept import read_cpu
 from slslab.processor.measurement import NEEDS, read_versions, run_workloads
 
 OLD = {"resnet50-2019": "resnet50", "fft-2022": "fft"}
-PYTHON = ("hash", "loop", "floats", "sort")
+PYTHON = ("hash", "loop", "floats", "sort", "imports", "start", "boto3")
 FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx512_bf16", "sha_ni", "asimd", "sve")
 IDLE = 0.5
 Seconds = dict[tuple[str, str], list[float]]
@@ -68,7 +71,7 @@ def measure_reference(old: dict[str, str | None], minutes: float) -> None:
             continue
         whole = Timing("whole", found[name, "whole"])
         values = {"whole_s": whole.least, "spread": whole.spread}
-        if found[name, "short"]:
+        if load_anchors().workloads[name].short_s and found[name, "short"]:
             values["short_s"] = min(found[name, "short"])
         for key, value in values.items():
             text = _set(text, f"workloads.{name}", key, f"{value:.4g}")
@@ -116,15 +119,20 @@ def compare_interpreters(interpreters: list[str]) -> None:
     for interpreter in (sys.executable, *interpreters):
         found: Seconds = defaultdict(list)
         repeat(interpreter, PYTHON, ("short", "whole"), 2, found)
-        seconds[minor_version(read_versions(interpreter)["python"])] = {key: min(all_) for key, all_ in found.items()}
+        version = minor_version(read_versions(interpreter)["python"])
+        seconds[version] = {key: min(all_) for key, all_ in found.items() if all_}
     first, *others = seconds
     text = PATH.read_text(encoding="utf-8")
     for name in PYTHON:
         whole, short = (
-            {version: seconds[version][name, form] / seconds[first][name, form] for version in others}
+            {
+                version: seconds[version][name, form] / seconds[first][name, form]
+                for version in others
+                if (name, form) in seconds[version]
+            }
             for form in ("whole", "short")
         )
-        for version in others:
+        for version in whole:
             error = short[version] / whole[version] - 1
             print(f"{version} {name}: {whole[version]:.2f} × {first}'s; its short form is off by {error:+.0%}")
         table = ", ".join(f'"{version}" = {multiple:.2f}' for version, multiple in whole.items())

@@ -26,8 +26,8 @@ from slslab.statemachines import api as states
 DOCS = Path(__file__).parent
 # What is to be said of operations of Step Functions beside that they are emulated.
 STATES_NOTES = {
-    "CreateStateMachine": "Standard workflows; logging, tracing and encryption are kept without effect",
-    "UpdateStateMachine": "logging, tracing and encryption are kept without effect",
+    "CreateStateMachine": "Standard workflows; logging is checked, and like tracing and encryption kept without effect",
+    "UpdateStateMachine": "logging is checked, and like tracing and encryption kept without effect",
     "StartSyncExecution": "it answers `StateMachineTypeNotSupported`, as on AWS for a Standard workflow",
     "ListExecutions": "of a machine, a version or an alias; there are no Map Runs",
 }

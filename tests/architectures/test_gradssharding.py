@@ -554,7 +554,7 @@ def test_uploaded_gradients_need_no_data_and_leave_their_mean(topology: str, in_
 
 
 def test_a_real_run_of_uploaded_gradients_is_shown(run: Run, runs: Path) -> None:
-    document = run(*UPLOADED, *ENOUGH, "--seed", "7", "--dataset", "folder:/nowhere")
+    document = run(*UPLOADED, *ENOUGH, "--seed", "7")
     check_uploaded("shards", document)
     assert document["report"]["error"] is None
     shown = slslab("show", document["run"], variables={"SLSLAB_RUNS": str(runs)}).out

@@ -245,7 +245,9 @@ def _replaced(
         "slslab_workers.channels.resp.Stream": partial(Stream, databases),
         "slslab_workers.spirt.peer.socket": databases,
         "slslab.tensordb.scripts.compile_script": compiled_once,
-        "slslab.tensordb.executions.time": SimpleNamespace(monotonic_ns=clock.time_ns, thread_time_ns=clock.time_ns),
+        "slslab.tensordb.executions.time": SimpleNamespace(
+            monotonic=clock.time, monotonic_ns=clock.time_ns, thread_time_ns=clock.time_ns
+        ),
         # A process: its Runtime API, its trace, its death, and what its modules keep.
         "slslab.lambda_.environment.RuntimeApi": Api,
         "slslab_workers.channels.events.environment_sink": kernel.sink,

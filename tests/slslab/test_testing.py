@@ -15,6 +15,7 @@ import yaml
 from botocore.exceptions import ClientError
 from tests.commands import Done, forked, in_a_shell
 
+from slslab import Emulator
 from slslab.errors import RequestError
 from slslab.testing import FunctionFailed, create_function
 from slslab.trace.records import InvocationRecord
@@ -91,7 +92,10 @@ def test_a_costly_test_fails_with_the_lines_of_its_bill(tmp_path: Path) -> None:
     (tmp_path / "test_handler.py").write_text(test.replace('"0.00001"', '"0.0000001"'))
     done = session(tmp_path)
     assert done.code == 1
-    assert re.search(r"The invocations cost 0\.0000\d+ USD, not below 0\.0000001:", done.out)
+    costs = r"On Lambda the invocations cost 0\.0000\d+ to 0\.0000\d+ USD\. The upper end isn't below 0\.0000001\."
+    assert re.search(costs, done.out)
+    assert "To measure it, run: slslab calibrate --processor" in done.out
+    assert re.search(r"As this host metered them, they cost 0\.0000\d+ USD:", done.out)
     assert "Lambda requests: 1 request = 0.0000002" in done.out
 
 
@@ -207,6 +211,40 @@ def test_an_invocation_that_may_fail_returns_its_error(deploy: Callable[..., str
     assert failed.value.answer.payload["errorType"] == "Sandbox.Timedout"
 
 
+def test_requests_to_s3_cost_what_they_take_on_lambda(
+    emulator: Emulator,
+    s3_client: Any,
+    deploy: Callable[..., str],
+    invoke: Callable[..., Any],
+    assert_cost_below: Callable[..., None],
+    invocations: Sequence[InvocationRecord],
+) -> None:
+    """Twenty gets take at least half a second of 10 GB there, so more than 0.00008 USD, whatever they took here."""
+    s3_client.create_bucket(Bucket="bucket")
+    s3_client.put_object(Bucket="bucket", Key="key", Body=b"x")
+    name = deploy(
+        """
+        import boto3
+
+        s3 = boto3.client("s3")
+
+        def handler(event, context):
+            for _ in range(20):
+                s3.get_object(Bucket="bucket", Key="key")["Body"].read()
+        """,
+        MemorySize=10240,
+    )
+    invoke(name)
+    assert_cost_below("0.01", kind="interpreter")
+    with pytest.raises(pytest.fail.Exception, match=r"The upper end isn't below 0\.00008") as failed:
+        assert_cost_below("0.00008", kind="interpreter")
+    assert "kind of work is unknown" not in str(failed.value)
+    (record,) = invocations
+    alone = emulator.predictor().predict(vars(record))
+    assert alone is not None
+    assert alone.duration_ms.low <= alone.duration_ms.value <= alone.duration_ms.high
+
+
 SESSION = """
 import pytest
 
@@ -232,7 +270,7 @@ def test_a_session_leaves_what_its_tests_and_functions_cost(tmp_path: Path, proc
     done = session(tmp_path, f"-n{processes}", *files)
     assert done.code == 0, done.out + done.err
     document = json.loads((tmp_path / "costs.json").read_text())
-    assert (document["schema"], document["invocations"], document["warnings"]) == (1, 7, [])
+    assert (document["schema"], document["invocations"], document["warnings"]) == (2, 7, [])
     tests = {row["test"].partition("::")[2]: row for row in document["tests"]}
     assert {name: (row["invocations"], row["cold_starts"]) for name, row in tests.items()} == {
         "test_shared[256]": (3, 1),
@@ -246,10 +284,14 @@ def test_a_session_leaves_what_its_tests_and_functions_cost(tmp_path: Path, proc
     assert total == sum(Decimal(row["cost"]) for row in document["tests"])
     assert total == sum(Decimal(row["cost"]) for row in document["functions"]) > 0
     answer = document["answer"]
-    assert answer.startswith("3 tests invoked 2 functions 7 times, billed ")
-    assert (
-        f"; the most expensive test is {max(document['tests'], key=lambda row: Decimal(row['cost']))['test']}" in answer
-    )
+    assert answer.startswith("3 tests invoked 2 functions 7 times. On Lambda: 0.0")
+    dearest = max(document["tests"], key=lambda row: Decimal(row["cost"]))["test"]
+    assert answer.endswith(f"The most expensive test is {dearest}.")
+    predicted = document["predicted"]
+    assert predicted["cost"]["range"]["low"] < float(predicted["cost"]["total"]) < predicted["cost"]["range"]["high"]
+    for rows in (document["tests"], document["functions"]):
+        sums = [sum(row["predicted"]["billed_seconds"][end] for row in rows) for end in ("low", "value", "high")]
+        assert sums == pytest.approx([predicted["billed_seconds"][end] for end in ("low", "value", "high")], abs=0.01)
     assert answer in done.out
     page = (tmp_path / "costs.html").read_text()
     assert f'<p class="answer">{answer}</p>' in page

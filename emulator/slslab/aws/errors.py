@@ -74,11 +74,12 @@ def conflict(message: str) -> ServiceError:
 
 
 def throttled(reason: str, retry_after_s: int) -> ServiceError:
-    """Return a TooManyRequestsException, status 429, with its reason and the header Retry-After."""
+    """Return a TooManyRequestsException, status 429, with its reason and the header Retry-After.
+
+    The body says when to try again, too, unless a reserved concurrency is used up (recorded).
+    """
+    seconds = str(retry_after_s)
+    again = {} if reason.startswith("Reserved") else {"retryAfterSeconds": seconds}
     return ServiceError(
-        429,
-        "TooManyRequestsException",
-        "Rate Exceeded.",
-        {"Reason": reason, "retryAfterSeconds": str(retry_after_s)},
-        {"Retry-After": str(retry_after_s)},
+        429, "TooManyRequestsException", "Rate Exceeded.", {"Reason": reason, **again}, {"Retry-After": seconds}
     )

@@ -72,7 +72,7 @@ def members(service: str, operation: str, body: bytes, elsewhere: Mapping[str, A
         raise ServiceError(400, "SerializationException", "The request body must be a JSON object")
     shape = input_shape(service, operation)
     given: Members = _without_nulls(shape, {**document, **(elsewhere or {})})
-    if broken := list(islice(_violations(shape, given, "", OWN_RULES[service]), MOST_VIOLATIONS)):
+    if broken := list(islice(_violations(shape, given, "", OWN_RULES.get(service, {})), MOST_VIOLATIONS)):
         raise violated(broken)
     return given
 

@@ -6,3 +6,7 @@ to ours, or refused by name.
 
 # Their names in signatures.
 SERVICES = frozenset({"dynamodb", "events", "iam", "logs", "sns", "sqs"})
+# Where a rule's events go: a service of moto's here, or an emulated one.
+RULE_TARGETS = ("sqs", "logs", "events", "lambda", "states")
+# How a topic's messages go on.
+PROTOCOLS = ("sqs", "lambda")

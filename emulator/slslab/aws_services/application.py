@@ -5,9 +5,11 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl
 
+from botocore.session import get_session
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from moto.sqs.models import SQSBackend
 
@@ -15,6 +17,7 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.gate import refusal_document
 from slslab.aws_services import SERVICES, refusals
 from slslab.aws_services.function_logs import FunctionLogs
+from slslab.aws_services.rule_clock import RuleClock
 from slslab.aws_services.targets import Targets
 
 Environ = dict[str, Any]
@@ -42,7 +45,9 @@ class Services:
         self._targets = targets
         self._logs = logs
         self._dispatcher = DomainDispatcherApplication(create_backend_app)
-        self._changed = threading.Condition()
+        lock = threading.RLock()
+        self._changed = threading.Condition(lock)
+        self._rules = RuleClock(lock, self._changed, targets)
         receive = SQSBackend.receive_message
         SQSBackend.receive_message = lambda backend, queue, count, wait_s, *more, **named: self._receive(
             lambda: receive(backend, queue, count, 0, *more, **named), backend.get_queue(queue), wait_s
@@ -50,20 +55,32 @@ class Services:
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Answer one request, whose signature names the service."""
-        operation, members = _operation(environ)
         try:
-            if operation.partition(":")[0] not in SERVICES:
-                raise ServiceError(501, "UnknownOperationException", f"There is no {operation} here.")
+            operation, members = _operation(environ)
             refusals.check(operation, members, self._targets)
             if operation.startswith("logs:"):
                 with self._changed:
                     self._logs.fetch()
+            with self._changed:
+                answered = self._answer(operation, environ, start_response)
+                if operation.startswith("events:"):
+                    self._rules.read()
+                self._changed.notify_all()
+            return answered
         except ServiceError as error:
             return _refuse(error, environ, start_response)
-        with self._changed:
-            answered: Iterable[bytes] = list(self._application(environ)(environ, start_response))
-            self._changed.notify_all()
-        return answered
+
+    def _answer(self, operation: str, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        """Return moto's answer; ServiceError for an operation that moto has not, or that it fails at."""
+        try:
+            return list(self._application(environ)(environ, start_response))
+        except NotImplementedError as error:
+            raise ServiceError(400, "NotImplemented", f"slslab does not emulate {operation}.") from error
+        except Exception as error:
+            # documented: CommonErrors.html: an unexpected internal error. A request that breaks the operation's own
+            # model, such as one without a required member, ends here; no client of AWS's sends one.
+            sentence = f"The emulated {operation} failed: {type(error).__name__}: {error}."
+            raise ServiceError(500, "InternalFailure", sentence) from error
 
     def _application(self, environ: Environ) -> Any:
         """Return moto's application of the service; never one that a path would choose, such as moto's own API."""
@@ -88,18 +105,35 @@ class Services:
 
 
 def _operation(environ: Environ) -> tuple[str, Mapping[str, Any]]:
-    """Return service and operation of a request, such as `sqs:SendMessage`, and its members on the first level."""
+    """Return service and operation of a request, such as `sqs:SendMessage`, and its members on the first level.
+
+    Raises ServiceError if the service has no such operation on AWS, or the request is malformed.
+    """
     service = environ["HTTP_AUTHORIZATION"].split("Credential=")[1].split("/")[3]
     body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
     environ["wsgi.input"] = io.BytesIO(body)
-    if target := environ.get("HTTP_X_AMZ_TARGET", ""):
+    target = environ.get("HTTP_X_AMZ_TARGET", "")
+    members: Any = dict(parse_qsl(body.decode("latin-1")))
+    name = target.rpartition(".")[2] if target else members.get("Action", "")
+    if service not in SERVICES:
+        raise ServiceError(501, "UnknownOperationException", f"There is no {service} here.")
+    if name not in _operations(service):
+        error = "UnknownOperationException" if target else "InvalidAction"
+        raise ServiceError(400, error, f"Could not find operation {name} of {service}.")
+    if target:
         try:
             members = json.loads(body or b"{}")
-        except ValueError:
-            members = {}
-        return f"{service}:{target.rpartition('.')[2]}", members if isinstance(members, dict) else {}
-    members = dict(parse_qsl(body.decode("latin-1")))
-    return f"{service}:{members.get('Action', '')}", members
+        except (ValueError, RecursionError):
+            members = None
+        if not isinstance(members, dict):
+            raise ServiceError(400, "SerializationException", "The request's body is not a JSON object.")
+    return f"{service}:{name}", members
+
+
+@cache
+def _operations(service: str) -> frozenset[str]:
+    """Return the names of a service's operations on AWS."""
+    return frozenset(get_session().get_service_model(service).operation_names)
 
 
 def _refuse(error: ServiceError, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from slslab.aws.errors import ServiceError
+from slslab.aws_services import PROTOCOLS
+from slslab.aws_services.patterns import pattern_problems
+from slslab.aws_services.rule_targets import target_problems
+from slslab.aws_services.schedules import ScheduleError, read_schedule
 from slslab.aws_services.targets import Targets
 
-# Where a rule's events go: a service of moto's here, or an emulated one.
-RULE_TARGETS = ("sqs", "logs", "events", "lambda", "states")
-PROTOCOLS = ("sqs", "lambda")
 REFUSED: Mapping[str, str] = {
     "logs:PutSubscriptionFilter": "logs are fetched when somebody reads them, so nothing is delivered: read them with "
     "`aws logs tail --follow`",
@@ -28,11 +29,10 @@ def check(operation: str, members: Mapping[str, Any], targets: Targets) -> None:
         raise _refused(operation, REFUSED[operation])
     if operation == "events:PutTargets":
         for target in members.get("Targets", []):
-            arn = str(target.get("Arn"))
-            if ":".join(arn.split(":")[2:3]) not in RULE_TARGETS:
-                raise _refused(operation, f"the target {arn} is none of {', '.join(RULE_TARGETS)}")
-    elif operation == "events:PutRule" and members.get("ScheduleExpression"):
-        raise _refused(operation, "schedules do not run here: put the events yourself with PutEvents")
+            for problem in target_problems(target):
+                raise _refused(operation, problem)
+    elif operation == "events:PutRule":
+        _check_rule(members)
     elif operation == "sns:Subscribe":
         protocol, endpoint = str(members.get("Protocol")), str(members.get("Endpoint"))
         if protocol not in PROTOCOLS:
@@ -43,6 +43,21 @@ def check(operation: str, members: Mapping[str, Any], targets: Targets) -> None:
             )
     elif operation == "sns:Publish" and not {"TopicArn", "TargetArn"} & members.keys():
         raise _refused(operation, "no message leaves this host: publish to a topic")
+
+
+def _check_rule(members: Mapping[str, Any]) -> None:
+    """Raise ServiceError for a schedule or a pattern that moto would take and not read."""
+    if schedule := str(members.get("ScheduleExpression") or ""):
+        try:
+            read_schedule(schedule)
+        except ScheduleError as error:
+            # recorded nowhere: AWS's message is the first sentence alone.
+            raise ServiceError(
+                400, "ValidationException", f"Parameter ScheduleExpression is not valid. Reason: {error}."
+            ) from error
+    if pattern := str(members.get("EventPattern") or ""):
+        for problem in pattern_problems(pattern):
+            raise ServiceError(400, "InvalidEventPatternException", f"Event pattern is not valid. Reason: {problem}.")
 
 
 def _refused(operation: str, reason: str) -> ServiceError:

@@ -4,19 +4,22 @@ import json
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 import botocore.exceptions
 import moto.awslambda.utils
+from moto.core.exceptions import JsonRESTError, ServiceException
 from moto.events.models import Rule
-from moto.events.utils import EventTemplateParser
 from moto.sns.models import Subscription
+from moto.sqs.models import sqs_backends
 
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
+from slslab.aws_services.rule_targets import target_input
 
 LOG = logging.getLogger(__name__)
+# Services whose targets receive a rule's events from here; the others receive them from moto.
+OURS = ("lambda", "states", "sqs")
 
 
 class Targets:
@@ -68,24 +71,33 @@ class Targets:
         self._invoke(subscription.endpoint, {"Records": [record]})
 
     def _pass_on(self, rule: Any, event: dict[str, Any], transform_input: bool) -> None:
-        """Send an event to the targets of its rule: to functions and state machines here, to others by moto."""
-        ours = [target for target in rule.targets if target["Arn"].split(":")[2] in ("lambda", "states")]
-        others = [target for target in rule.targets if target not in ours]
-        if ours and rule.event_pattern.matches_event(event):
-            for target in ours:
-                self._start(target["Arn"], _input(target, event))
-        rule.targets, targets = others, rule.targets
+        """Send an event of its bus to the targets of a rule, if its pattern matches; a schedule alone matches none."""
+        if rule.state != "DISABLED" and rule.event_pattern.dump() and rule.event_pattern.matches_event(event):
+            self.send(rule, event, transform_input)
+
+    def send(self, rule: Any, event: dict[str, Any], transform_input: bool = True) -> None:
+        """Send an event to the targets of a rule: to functions, machines and queues here, to others by moto."""
+        ours = [target for target in rule.targets if target["Arn"].split(":")[2] in OURS]
+        for target in ours:
+            with _delivery(target["Arn"]):
+                self._start(rule, target, json.dumps(target_input(target, event, rule.arn)))
+        targets, rule.targets = rule.targets, [target for target in rule.targets if target not in ours]
         try:
-            self._send(rule, event, transform_input)
+            with _delivery(rule.arn):
+                self._send(rule, event, transform_input)
         finally:
             rule.targets = targets
 
-    def _start(self, arn: str, event: Any) -> None:
-        if arn.split(":")[2] == "lambda":
-            self._invoke(arn, event)
+    def _start(self, rule: Any, target: Mapping[str, Any], text: str) -> None:
+        arn = target["Arn"]
+        service, name = arn.split(":")[2], arn.rpartition(":")[2]
+        if service == "sqs":
+            group = target.get("SqsParameters", {}).get("MessageGroupId")
+            sqs_backends[rule.account_id][rule.region_name].send_message(name, text, group_id=group)
+        elif service == "lambda":
+            self._lambda.invoke(FunctionName=arn, InvocationType="Event", Payload=text)
         elif self._states is not None:
-            with _delivery(arn):
-                self._states.start_execution(stateMachineArn=arn, input=json.dumps(event))
+            self._states.start_execution(stateMachineArn=arn, input=text)
 
     def _invoke(self, function: str, event: Any) -> None:
         with _delivery(function):
@@ -97,23 +109,8 @@ def _delivery(arn: str) -> Iterator[None]:
     """Log what a target refuses: on AWS, too, whoever publishes a message learns nothing of it."""
     try:
         yield
-    except botocore.exceptions.ClientError as error:
+    except (botocore.exceptions.ClientError, JsonRESTError, ServiceException) as error:
         LOG.error("%s takes no event: %s", arn, error)
-
-
-def _input(target: Mapping[str, Any], event: dict[str, Any]) -> Any:
-    """Return what a target of a rule receives: a constant, the transformed event, or the event.
-
-    https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_Target.html
-    """
-    if "Input" in target:
-        return json.loads(target["Input"])
-    if "InputTransformer" in target:
-        transformer = target["InputTransformer"]
-        return EventTemplateParser.parse(transformer["InputTemplate"], transformer.get("InputPathsMap", {}), event)
-    # documented: eb-events-structure.html: the time is a text. moto's has seconds, and a member of its own.
-    told = {name: value for name, value in event.items() if name != "ingestion-time"}
-    return told | {"time": f"{datetime.fromtimestamp(float(event['time']), UTC):%Y-%m-%dT%H:%M:%SZ}"}
 
 
 def _no_backend(_account: str, _region: str) -> NoReturn:

@@ -6,7 +6,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from slslab.calibration.cloudwatch import STDIN, fit_reports, read_reports
+from slslab.calibration.cloudwatch import (
+    STDIN,
+    Metered,
+    RecordedFunction,
+    Replayed,
+    choose_function,
+    fit_reports,
+    read_reports,
+)
 from slslab.calibration.host import BATCH, MODEL, Progress, measure_channels, measure_step
 from slslab.calibration.profile import BASE, fit_host
 from slslab.calibration.transfers import measure_transfers
@@ -15,6 +23,7 @@ from slslab.replay.fitting import fit
 from slslab.replay.profiles.profile import Figure, Profile, figures, load_profile, save_profile
 from slslab.replay.programs.recorded import make_program
 from slslab.replay.programs.recording import read_recording
+from slslab.reports.services import Recorded, predict_recorded, read_recorded
 from slslab.trace.directory import resolve
 
 HOST, CALIBRATED = Path("this-host.toml"), Path("aws-calibrated.toml")
@@ -57,19 +66,47 @@ def calibrate_runs(runs: Sequence[str], epochs: int | None, out: Path | None, pr
 
 
 def calibrate_cloudwatch(file: Path, run: str, function: str | None, base: str, out: Path | None) -> Document:
-    """Fit the base profile's processors and init so that the run, replayed, takes what the REPORT lines say."""
-    path = _vacant(out or CALIBRATED)
+    """Fit the base profile's processors and init so that the run, replayed, takes what the REPORT lines say.
+
+    Of what `slslab up` recorded, the function's invocations do. The profile is then written into its directory, where
+    `show` and `bill` find it.
+    """
     reports = read_reports(file)
-    recording = read_recording(resolve(run).path)
+    directory = resolve(run)
+    about = directory.service()
+    metered = None if about is None else _metered(read_recorded(directory, about), function)
+    path = _vacant(out or (CALIBRATED if metered is None else directory.profile(metered.function)))
+    recorded: RecordedFunction
+    if metered is not None:
+        recorded, own = metered, [record["max_memory_mb"] for record, _ in metered.records]
+    else:
+        recording = read_recording(directory.path)
+        program = make_program(recording)
+        names = sorted({track.name for track in program.tracks if track.kind == "invocation"})
+        recorded = Replayed(program, choose_function(names, function))
+        own = [r["max_memory_mb"] for r in recording.invocations if r["function"] == recorded.function]
     named, written = "standard input", _today()
     if file != STDIN:
         named, written = file.name, datetime.fromtimestamp(file.stat().st_mtime, UTC).date()
-    source = f"REPORT lines of {named}, {written.isoformat()}, against the run {recording.plan.run}"
-    profile, fitted = fit_reports(reports, make_program(recording), function, load_profile(base), source, _today())
+    source = f"REPORT lines of {named}, {written.isoformat()}, against the run {directory.id}"
+    profile, fitted = fit_reports(reports, recorded, load_profile(base), source, _today())
     save_profile(profile, path)
     document = _document(profile, path, base)
-    own = (record["max_memory_mb"] for record in recording.invocations if record["function"] == fitted["function"])
-    return document | {"run": recording.plan.run, "base": base, **fitted, "recorded_max_memory_mb": median(own)}
+    return document | {"run": directory.id, "base": base, **fitted, "recorded_max_memory_mb": median(own)}
+
+
+def _metered(recorded: Recorded, function: str | None) -> Metered:
+    """Return the function's invocations that succeeded and can be predicted."""
+    found = predict_recorded(recorded, None)
+    chosen = choose_function(sorted({record["function"] for record in found.records}), function)
+    records = [
+        (record, found.requests.get(place, ()))
+        for place, (record, prediction) in enumerate(zip(found.records, found.predictions, strict=True))
+        if record["function"] == chosen and record["status"] == "success" and prediction is not None
+    ]
+    if not records:
+        raise RequestError(f"No invocation of {chosen} succeeded here.", f"invoke {chosen} and calibrate again.")
+    return Metered(chosen, records, found.predictor)
 
 
 def _document(profile: Profile, path: Path, base: str = BASE) -> Document:

@@ -4,14 +4,16 @@ import json
 import re
 import statistics
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from slslab.errors import RequestError, counted
+from slslab.replay.invocation import Predictor, Request
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.program import Program
 from slslab.replay.kernel.timeline import Call
@@ -20,6 +22,9 @@ from slslab.replay.speeds import FASTEST, SLOWEST, find_speed
 from slslab.trace.records import billed_ms
 
 STDIN = Path("-")
+SEARCHED = "tried while a speed was searched"
+# Returns the median duration and init on a profile, ms.
+Medians = Callable[[Profile], tuple[float, float | None]]
 MARK = "REPORT RequestId:"
 PLATFORM_REPORT = "platform.report"
 FIELD = re.compile(r"([A-Z][A-Za-z ]*): ([0-9]+(?:\.[0-9]+)?) (?:ms|MB)\b")
@@ -146,18 +151,67 @@ def _read_record(record: Any) -> Report | None:
         return None
 
 
-def fit_reports(
-    reports: Reports, program: Program, function: str | None, base: Profile, source: str, on: date
-) -> tuple[Profile, dict[str, Any]]:
-    """Fit the processors' speed and what init waits for, so that the program takes as long as the lines say.
+class RecordedFunction(Protocol):
+    """The invocations of one function as they were recorded here."""
 
-    Return the profile; and medians of the lines, and of the recorded run replayed at their memory size, before and
+    @property
+    def function(self) -> str:
+        """The function's name."""
+
+    def medians(self, memory_mb: int, profile: Profile) -> tuple[float, float | None]:
+        """Return the median duration on a profile, and that of cold starts' init, ms; None without a cold start."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A function of a recorded run."""
+
+    program: Program
+    function: str
+
+    def medians(self, memory_mb: int, profile: Profile) -> tuple[float, float | None]:
+        """Return the medians of the run's replay with this memory size of its functions."""
+        tracks = (replace(t, memory_mb=memory_mb) if t.kind == "invocation" else t for t in self.program.tracks)
+        program = replace(self.program, tracks=tuple(tracks))
+        calls: list[Call] = [
+            call
+            for track, call in zip(program.tracks, play(program, profile).calls, strict=True)
+            if track.kind == "invocation" and track.name == self.function
+        ]
+        colds = [call.init_ns / 1e6 for call in calls if call.cold]
+        duration = statistics.median((call.ended - call.began) / 1e6 for call in calls)
+        return duration, statistics.median(colds) if colds else None
+
+
+@dataclass(frozen=True)
+class Metered:
+    """A function of `slslab up`: its metered records that succeeded, each with its requests to S3."""
+
+    function: str
+    records: Sequence[tuple[Mapping[str, Any], Sequence[Request]]]
+    predictor: Predictor
+
+    def medians(self, memory_mb: int, profile: Profile) -> tuple[float, float | None]:
+        """Return the medians of what the invocations take with this memory size."""
+        predictor = replace(self.predictor, profile=profile)
+        found = [predictor.predict({**record, "memory_mb": memory_mb}, made) for record, made in self.records]
+        predictions = [prediction for prediction in found if prediction is not None]
+        colds = [prediction.init_ms.value for prediction in predictions if prediction.init_ms is not None]
+        duration = statistics.median(prediction.duration_ms.value for prediction in predictions)
+        return duration, statistics.median(colds) if colds else None
+
+
+def fit_reports(
+    reports: Reports, recorded: RecordedFunction, base: Profile, source: str, on: date
+) -> tuple[Profile, dict[str, Any]]:
+    """Fit the processors' speed and what init waits for, so that the function takes as long as the lines say.
+
+    Return the profile; and medians of the lines, and of the recorded function at their memory size, before and
     after the fit: milliseconds, None without a cold start. Of the lines, `fitted` counts those that were fitted to,
     `cold` those with an init.
 
     Lines of failed invocations are left out. A median's speed is the median of speeds, since more speed never takes
-    longer. RequestError if the lines are of several memory sizes, if it is not clear which function they are of, or if
-    no speed fits.
+    longer. RequestError if the lines are of several memory sizes, or if no speed fits.
     """
     done = [line for line in reports.lines if line.status == "success"]
     if not done:
@@ -168,28 +222,27 @@ def fit_reports(
             f"The REPORT lines are of several memory sizes: {', '.join(map(str, sizes))} MB.",
             "take the log of one function between two changes of its memory size.",
         )
-    function = _choose(program, function)
-    tracks = (replace(t, memory_mb=sizes[0]) if t.kind == "invocation" else t for t in program.tracks)
-    program = replace(program, tracks=tuple(tracks))
+    medians = partial(recorded.medians, sizes[0])
     colds = [line.init_ms for line in done if line.init_ms is not None]
     real = statistics.median(line.duration_ms for line in done), statistics.median(colds) if colds else None
-    before = _medians(program, function, base)
-    speed = _find_speed(program, function, base, real[0])
+    before = medians(base)
+    speed = _find_speed(medians, recorded.function, base, real[0])
     profile = with_speed(
         base, Figure(value=speed, status="measured", source=f"{source}: median of {counted(len(done), 'line')}")
     )
-    after = _medians(program, function, profile)
+    after = medians(profile)
     if real[1] is not None and after[1] is not None:
         # The lines' init takes the place of what the base says of either package.
-        base_functions = profile.functions.model_copy(update={"init_wait_ms": None, "init_wait_image_ms": None})
-        spent_ms = _medians(program, function, profile.model_copy(update={"functions": base_functions}))[1] or 0.0
+        none = Figure(value=0, status="measured", source=source)
+        base_functions = profile.functions.model_copy(update={"init_wait_ms": none, "init_wait_image_ms": None})
+        spent_ms = medians(profile.model_copy(update={"functions": base_functions}))[1] or 0.0
         figure = Figure(
             value=round(max(0.0, real[1] - spent_ms), 2),
             status="measured",
             source=f"{source}: median of {counted(len(colds), 'cold start')}",
         )
         profile = profile.model_copy(update={"functions": base_functions.model_copy(update={"init_wait_ms": figure})})
-        after = _medians(program, function, profile)
+        after = medians(profile)
     profile = profile.model_copy(
         update={
             "name": f"{base.name}-calibrated",
@@ -198,7 +251,7 @@ def fit_reports(
         }
     )
     return profile, {
-        "function": function,
+        "function": recorded.function,
         "memory_mb": sizes[0],
         "lines": {
             "read": len(reports.lines),
@@ -214,9 +267,8 @@ def fit_reports(
     }
 
 
-def _choose(program: Program, function: str | None) -> str:
-    """Return the function that the lines are of: the one named, or the program's only one."""
-    names = sorted({track.name for track in program.tracks if track.kind == "invocation"})
+def choose_function(names: list[str], function: str | None) -> str:
+    """Return the function that the lines are of: the one named, or the only one; RequestError if that isn't clear."""
     if function is None and len(names) == 1:
         return names[0]
     if function not in names:
@@ -229,21 +281,9 @@ def _choose(program: Program, function: str | None) -> str:
     return function
 
 
-def _medians(program: Program, function: str, profile: Profile) -> tuple[float, float | None]:
-    """Return the median duration of this function's invocations, and of its cold ones' init, ms."""
-    calls: list[Call] = [
-        call
-        for track, call in zip(program.tracks, play(program, profile).calls, strict=True)
-        if track.kind == "invocation" and track.name == function
-    ]
-    colds = [call.init_ns / 1e6 for call in calls if call.cold]
-    duration = statistics.median((call.ended - call.began) / 1e6 for call in calls)
-    return duration, statistics.median(colds) if colds else None
-
-
-def _find_speed(program: Program, function: str, base: Profile, duration_ms: float) -> float:
+def _find_speed(medians: Medians, function: str, base: Profile, duration_ms: float) -> float:
     def duration(speed: float) -> float:
-        return _medians(program, function, with_speed(base, base.compute.speed.model_copy(update={"value": speed})))[0]
+        return medians(with_speed(base, Figure(value=speed, status="measured", source=SEARCHED)))[0]
 
     for speed, short, bound in ((FASTEST, False, "even without its computing"), (SLOWEST, True, "at most")):
         modelled = duration(speed)

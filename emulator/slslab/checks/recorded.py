@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.errors import RequestError
-from slslab.trace.directory import RunDirectory
+from slslab.trace.directory import BILL, RunDirectory
 from slslab.trace.log import instances, invocations, load
 from slslab.trace.metrics import Records, Rows, grouped
 from slslab.trace.reading import reading
@@ -18,7 +18,6 @@ from slslab_workers.faults.plan import LOSSES
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training.models import spec
 
-BILL = "bill.json"
 # Faults that leave peers without what they wait for.
 TAKEN = (*LOSSES, "message-lost")
 Place = tuple[int, int]
@@ -110,6 +109,8 @@ def read_recorded(directory: RunDirectory) -> Recorded:
     document = directory.document()
     if document is None and directory.status() == "running":
         raise RequestError(f"The run {directory.id} is still going on.", "wait for its end.")
+    if document is not None:
+        directory.verify(document)
     # A run that is finished has its plan twice; the document's is the one that was carried out.
     plan = read_plan(directory.plan() if document is None else document["plan"])
     trace = load(directory.path)

@@ -26,7 +26,7 @@ from slslab.reports.terminal.calibration import calibration, processor_table
     help="Fit Lambda's processors and init to the REPORT lines of this log (text, JSON, or JSON lines; - is standard "
     "input).",
 )
-@click.option("--run", metavar="RUN", help="The recorded run that the REPORT lines are compared with.")
+@click.option("--run", metavar="RUN", help="The recorded run, or `up`, that the REPORT lines are compared with.")
 @click.option("--function", metavar="NAME", help="The function of the run whose log it is, if it has several.")
 @click.option(
     "--profile",
@@ -37,7 +37,8 @@ from slslab.reports.terminal.calibration import calibration, processor_table
 @click.option(
     "--out",
     type=click.Path(path_type=Path),
-    help="The profile's file (by default ./this-host.toml, with --cloudwatch ./aws-calibrated.toml).",
+    help="The profile's file (by default ./this-host.toml, with --cloudwatch ./aws-calibrated.toml, and for `up` a "
+    "file of its record, which `show up` and `bill up` use).",
 )
 @json_option
 def calibrate(
@@ -62,6 +63,7 @@ def calibrate(
     slslab calibrate --processor
     slslab calibrate last --epochs 2 --out laptop.toml
     slslab calibrate --cloudwatch reports.json --run last --function worker
+    slslab calibrate --cloudwatch reports.json --run up --function hello
     aws logs filter-log-events … | slslab calibrate --cloudwatch - --run last
     """
     from slslab.calibration import calibrate as calibrating

@@ -35,11 +35,12 @@ def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], 
     slslab deploy --delete
 
     Functions, layers, versions, aliases, URLs, permissions, event sources, state machines, buckets, queues, topics,
-    tables and roles are made, changed where the template or the code is different, and removed when the template has
-    them no more. Folders of code are zipped as they are: install what they need into them, as `sam build` does.
+    tables, log groups, rules and roles are made, changed where the template or the code is different, and removed when
+    the template has them no more. Folders of code are zipped as they are: install what they need into them, as
+    `sam build` does.
 
-    What is not known is named with its line before anything is made. Policies of roles are stored, and not enforced. A
-    stack ends with the service.
+    Every problem that can be known is named with its line before anything is made. Policies of roles are stored, and
+    not enforced. A stack ends with the service.
     """
     from slslab.aws.keys import Pair
     from slslab.up import embedded

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from slslab.cli.terminal import json_option, run_argument
+from slslab.cli.terminal import json_option, printable, run_argument
 from slslab.errors import RequestError
 from slslab.trace.directory import RunDirectory
 
@@ -21,7 +21,7 @@ def logs(run: str, function: str | None, json_: bool) -> None:
     """Print what the functions of a run wrote, with Lambda's lines of each invocation (START, END, REPORT).
 
     FUNCTION is a function, one of its environments, or an instance; by default all. If there are several environments,
-    each line begins with its environment's name.
+    each line begins with its environment's name. Control characters are printed as \\x1b and the like, but for --json.
 
     \b
     slslab logs last                 also while the run goes on, by its id
@@ -49,7 +49,7 @@ def logs(run: str, function: str | None, json_: bool) -> None:
         prefix = f"{name}  " if len(chosen) > 1 else ""
         with path.open(errors="replace") as lines:
             for line in lines:
-                print(f"{prefix}{line}", end="" if line.endswith("\n") else "\n")
+                print(f"{prefix}{printable(line)}", end="" if line.endswith("\n") else "\n")
 
 
 def _function(environment: str) -> str:

@@ -95,6 +95,8 @@ def replayable(run: str) -> Iterator[None]:
             yield
     except ReplayError as error:
         raise RunError(f"{run} cannot be replayed: {error}", "run the plan again.") from error
+    except OverflowError as error:
+        raise RunError(f"{run} cannot be replayed: its figures are too large.", "run the plan again.") from error
 
 
 def read_setup(

@@ -22,6 +22,7 @@ from slslab.cli.reproduce import reproduce
 from slslab.cli.run import run
 from slslab.cli.runs import bill, compare, rm, runs, show
 from slslab.cli.serve import serve
+from slslab.cli.terminal import printable
 from slslab.cli.up import down, env, status, up
 from slslab.errors import HostError, RequestError, SlslabError
 from slslab.installation import EXTRAS, __version__, lacking
@@ -120,4 +121,4 @@ def execute(arguments: Sequence[str] | None) -> int:
 
 
 def _print_error(error: SlslabError) -> None:
-    click.echo(f"Error: {error.message}\nHint: {error.hint}", err=True)
+    click.echo(printable(f"Error: {error.message}\nHint: {error.hint}"), err=True)

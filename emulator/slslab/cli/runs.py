@@ -9,6 +9,7 @@ from rich.text import Text
 from slslab.cli.terminal import complete_run, find_up, json_option, print_document, run_argument
 from slslab.errors import RequestError, RunError
 from slslab_workers.plan import Plan
+from slslab_workers.trace.kinds import HANDLER_KINDS
 
 
 @click.command()
@@ -31,21 +32,30 @@ def runs(json_: bool) -> None:
         raise click.exceptions.Exit(RunError.exit_code)
 
 
+kind_option = click.option(
+    "--kind",
+    type=click.Choice(HANDLER_KINDS),
+    help="The kind of work of the functions that `up` ran; without it the range covers all kinds.",
+)
+
+
 @click.command()
 @run_argument
+@kind_option
 @json_option
-def show(run: str, json_: bool) -> None:
+def show(run: str, kind: str | None, json_: bool) -> None:
     """Show a run: what it takes and costs on Lambda, then what this host measured.
 
     That is phases per worker, bytes and messages, loss and accuracy, host delay.
 
     A run whose command was killed keeps its trace; showing it compacts the trace and says what is missing. The run
-    `up` is what your own functions have done since `slslab up`: invocations, requests, state transitions, bill.
+    `up` is what your own functions have done since `slslab up`: invocations, requests, state transitions, bill; each
+    function's durations on Lambda stand next to those of this host.
     """
     from slslab.reports.document import read_document
     from slslab.reports.terminal import run as tables
 
-    document = read_document(run)
+    document = read_document(run, kind)
     print_document(document, lambda: tables.summary(document), json_)
 
 
@@ -83,17 +93,18 @@ def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
 @click.option(
     "--prices", default=Plan.prices, show_default=True, metavar="BOOK", help="A price book by name, or a TOML file."
 )
+@kind_option
 @json_option
-def bill(run: str, prices: str, json_: bool) -> None:
+def bill(run: str, prices: str, kind: str | None, json_: bool) -> None:
     """Print the bill of a run on Lambda by the prices of a book (aws-us-east-1, paper-2025, or a TOML file).
 
     It is that of its trace replayed; what the seconds of this host would cost stands behind it. `slslab bill up` is
-    what your own functions cost since `slslab up`, as they were metered.
+    what your own functions since `slslab up` cost on Lambda, with its 80 % range.
     """
     from slslab.reports.document import bill_of
     from slslab.reports.terminal import bills as tables
 
-    document = bill_of(run, prices)
+    document = bill_of(run, prices, kind)
     print_document(document, lambda: tables.both_bills(document), json_)
 
 

@@ -2,16 +2,35 @@
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
 import click
 from click.shell_completion import CompletionItem
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.text import Text
 
 from slslab.errors import RequestError
+
+# All control characters but tabulators and line breaks: C0, DEL and C1.
+_CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
+_DROPPED = dict.fromkeys(_CONTROL)
+
+
+def printable(text: str) -> str:
+    """Return a text that a terminal only prints: escape sequences of a function's output do nothing."""
+    return text.translate(_CONTROL)
+
+
+class _Console(Console):
+    """A console that leaves out the control characters of texts, for which tables have no room."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(segment.text.translate(_DROPPED), segment.style)
+
 
 json_option = click.option("--json", "json_", is_flag=True, help="Print one JSON document on stdout and nothing else.")
 
@@ -73,7 +92,7 @@ class Bar:
     }
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, markup=False, emoji=False)
+        self._console = _Console(stderr=True, markup=False, emoji=False)
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -124,5 +143,5 @@ def print_document(document: Mapping[str, object], renderable: Callable[[], Rend
         # to the terminal to wrap: an address or path in them stays one.
         shown = renderable()
         # What is printed has names of others in it, and text such as slslab[docker]: brackets are brackets.
-        console = Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False)
+        console = _Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False)
         console.print(shown, soft_wrap=isinstance(shown, Text))

@@ -270,7 +270,8 @@ def down(stack: str | None) -> None:
     """Stop what `slslab up` started, and remove its functions and objects."""
     from slslab.up import compose, embedded
 
-    ended = [stop() for kind, stop in (("embedded", embedded.stop), ("compose", compose.stop)) if stack in (None, kind)]
+    stops = {"embedded": lambda: embedded.stop(lambda line: click.echo(line, err=True)), "compose": compose.stop}
+    ended = [stop() for kind, stop in stops.items() if stack in (None, kind)]
     click.echo("slslab is down." if any(ended) else "slslab was not up.", err=True)
 
 
@@ -297,6 +298,8 @@ def status(stack: str | None, json_: bool) -> None:
         _print({"up": False, "endpoints": {}}, json_)
     else:
         click.echo("slslab is not up. Start it with `slslab up --detach`.", err=True)
+        if (log := embedded.last_log()) is not None:
+            click.echo(f"The last one was not ended by `slslab down`: {log} has its output.", err=True)
     raise click.exceptions.Exit(1)
 
 

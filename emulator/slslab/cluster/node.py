@@ -45,6 +45,10 @@ class ForwardedLog(FunctionLog):
         self._written += len(chunk)
         self._emulator.happen(self._environment, chunk if kept else chunk[-self._tail_bytes :])
 
+    def say(self, text: bytes) -> None:
+        """Send what Lambda itself says."""
+        self.write(text)
+
 
 class Node:
     """One node's environments; every method but `open` needs it to be open."""

@@ -125,7 +125,12 @@ class Network:
         """Return the variables by which functions find the services, with the keys that they share with the owner."""
         stack = Stack(self.s3, {}, self.tensor_urls(), self.queue)
         tables = {CHANNELS[part]: url for part, url in self.channels.items() if part == "dynamodb"}
-        return {**self.pair.variables(), **stack.client_environment(), "AWS_ENDPOINT_URL_SFN": self.states, **tables}
+        return {**self.pair.variables(), **stack.client_environment(), **localstack_variables(self.states), **tables}
+
+
+def localstack_variables(url: str) -> dict[str, str]:
+    """Return the variables that send clients to LocalStack: of what it answers, but for S3 and Lambda."""
+    return {f"AWS_ENDPOINT_URL_{service}": url for service in ("SFN", "SQS", "SNS", "CLOUDWATCH_LOGS")}
 
 
 def needed(variables: Mapping[str, str], name: str) -> str:

@@ -8,12 +8,13 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from slslab.aws.arns import REGION
-from slslab.deploy.packages import archive_of
+from slslab.deploy.packages import archive_of, read_text
+from slslab.deploy.parameters import parameters_of
 from slslab.deploy.template import Node, Template
+from slslab.errors import RequestError
 
 # The bucket that stands for files of this host, by the digest of their content.
 LOCAL = "slslab-local"
@@ -25,29 +26,30 @@ FILES: Mapping[str, Mapping[str, bool]] = {
     "AWS::Lambda::LayerVersion": {"Content": True},
     "AWS::Serverless::StateMachine": {"DefinitionUri": False},
 }
-# Values of parameters that are lists of texts.
-LISTS = ("CommaDelimitedList", "List<String>", "List<Number>")
 
 
 @dataclass
 class Expanded:
-    """CloudFormation's resources, the parameters' values, and the content of local files by their keys."""
+    """CloudFormation's resources and outputs, the parameters' values, and the content of local files by their keys."""
 
     resources: dict[str, Any]
+    outputs: dict[str, Any]
     parameters: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
 
 
 def expand(template: Template, given: Mapping[str, str]) -> Expanded:
     """Return the expanded template; what is wrong with it is noted in the template."""
-    parameters = _parameters(template, given)
+    parameters = parameters_of(template, given)
     files: dict[str, bytes] = {}
     written: dict[str, Any] = json.loads(json.dumps(template.root))
-    for name, resource in template.section("Resources").items():
-        if isinstance(resource, Node):
-            _take_files(template, name, resource, written["Resources"][name], files)
+    for name in template.section("Resources"):
+        _take_files(template, name, written["Resources"][name], files)
     if "Transform" not in written or template.problems:
-        return Expanded(written.get("Resources") or {}, parameters, files)
+        resources, outputs = ({**template.section(section)} for section in ("Resources", "Outputs"))
+        if "Transform" not in written:
+            resources = written["Resources"] if resources else {}
+        return Expanded(resources, outputs, parameters, files)
     os.environ.setdefault("AWS_DEFAULT_REGION", REGION)  # the library asks boto3 for a Region when it is called
     from samtranslator.model.exceptions import InvalidDocumentException
     from samtranslator.translator.transform import transform
@@ -58,8 +60,11 @@ def expand(template: Template, given: Mapping[str, str]) -> Expanded:
         for cause in error.causes:
             name = str(getattr(cause, "_logical_id", ""))
             template.wrong(template.line(name), str(cause.message).rstrip(".") + ".")
-        return Expanded({}, parameters, files)
-    return Expanded(found["Resources"], parameters, files)
+        return Expanded({}, {}, parameters, files)
+    except Exception as error:  # the library checks not all that it reads
+        template.wrong(1, f"AWS's SAM library can't expand the template: {type(error).__name__}: {error}.")
+        return Expanded({}, {}, parameters, files)
+    return Expanded(found["Resources"], found.get("Outputs") or {}, parameters, files)
 
 
 class _NoPolicies:
@@ -69,44 +74,24 @@ class _NoPolicies:
         return {}
 
 
-def _parameters(template: Template, given: Mapping[str, str]) -> dict[str, Any]:
-    """Return the value of each parameter: the given one, or its default."""
-    values: dict[str, Any] = {}
-    section = template.section("Parameters")
-    for name in given:
-        if name not in section:
-            template.wrong(1, f"there is no parameter {name}; there are {', '.join(section) or 'none'}.")
-    for name, parameter in section.items():
-        value = given.get(name, parameter.get("Default") if isinstance(parameter, Node) else None)
-        if value is None:
-            template.wrong(section.lines[name], f"the parameter {name} has no default: give --parameter {name}=VALUE.")
-            continue
-        allowed = parameter.get("AllowedValues")
-        if allowed is not None and str(value) not in map(str, allowed):
-            template.wrong(section.lines[name], f"{value} is not among the AllowedValues of {name}.")
-        listed = parameter.get("Type") in LISTS and isinstance(value, str)
-        values[name] = [part.strip() for part in value.split(",")] if listed else value
-    return values
-
-
-def _take_files(
-    template: Template, name: str, resource: Node, written: dict[str, Any], files: dict[str, bytes]
-) -> None:
+def _take_files(template: Template, name: str, written: Any, files: dict[str, bytes]) -> None:
     """Replace the local paths of a resource by keys of their content."""
-    properties = resource.get("Properties", Node())
-    for member, is_code in FILES.get(str(resource.get("Type")), {}).items():
+    properties = template.properties(name)
+    if not isinstance(written, dict) or not isinstance(written.setdefault("Properties", {}), dict):
+        return  # noted already
+    for member, is_code in FILES.get(template.type(name), {}).items():
         path = properties.get(member)
         if path is None and member == "CodeUri" and "InlineCode" not in properties and "ImageUri" not in properties:
-            path = template.section("Globals").get("Function", {}).get("CodeUri", ".")
+            shared = template.section("Globals").get("Function")
+            path = (shared if isinstance(shared, Node) else Node()).get("CodeUri", ".")
         if not isinstance(path, str) or path.startswith("s3://"):
             continue
-        place = template.path.parent / path
-        line = properties.lines.get(member, template.line(name))
-        if not place.exists() or (place.is_dir() and not is_code):
-            template.wrong(line, f"{member} of {name}: there is no {'folder or file' if is_code else 'file'} {path}.")
+        try:
+            content = (archive_of if is_code else read_text)(template.path.parent, path)
+        except RequestError as error:
+            template.wrong(properties.lines.get(member, template.line(name)), f"{member} of {name}: {error.message}")
             continue
-        content = archive_of(place) if is_code else Path(place).read_bytes()
         key = f"{name}-{hashlib.sha256(content).hexdigest()[:16]}"
         files[key] = content
         kind = "Bucket" if member.endswith("Uri") else "S3Bucket"
-        written.setdefault("Properties", {})[member] = {kind: LOCAL, "Key" if kind == "Bucket" else "S3Key": key}
+        written["Properties"][member] = {kind: LOCAL, "Key" if kind == "Bucket" else "S3Key": key}

@@ -1,31 +1,49 @@
 """Zip archives of a template's folders, the same bytes for the same files."""
 
 import io
+import itertools
 import os
 import stat
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from slslab.aws.limits import lambda_limits
+from slslab.errors import RequestError
 
 # The first time that a zip archive can have.
 EPOCH = (1980, 1, 1, 0, 0, 0)
+# Their files are views of the host, some without an end.
+VIEWS = ("/dev", "/proc", "/sys")
+HINT = "name a file or a folder beside the template."
 
 
-def archive_of(path: Path) -> bytes:
-    """Return the archive of a folder, of one file, or of what is an archive already."""
-    if path.is_file() and zipfile.is_zipfile(path):
-        return path.read_bytes()
-    files = [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for file in files:
-            if "__pycache__" in file.parts:
-                continue
-            entry = zipfile.ZipInfo(file.name if path.is_file() else file.relative_to(path).as_posix(), EPOCH)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            executable = os.access(file, os.X_OK)
-            entry.external_attr = (stat.S_IFREG | (0o755 if executable else 0o644)) << 16
-            archive.writestr(entry, file.read_bytes())
-    return buffer.getvalue()
+def archive_of(folder: Path, name: str) -> bytes:
+    """Return the archive of a folder or a file in `folder`, or of a file that is an archive already.
+
+    RequestError if there is none, if it cannot be read, and if it has more than Lambda unzips.
+    """
+    with _readable(name):
+        path = folder / name
+        if not (path.is_file() or path.is_dir()):
+            raise RequestError(f"there is no folder or file {name}.", HINT)
+        _check(path, name)
+        if path.is_file() and zipfile.is_zipfile(path):
+            return path.read_bytes()
+        return _zipped(path)
+
+
+def read_text(folder: Path, name: str) -> bytes:
+    """Return the content of a file of text in `folder`; RequestError if there is none, or if it isn't text."""
+    with _readable(name):
+        path = folder / name
+        if not path.is_file():
+            raise RequestError(f"there is no file {name}.", HINT)
+        _check(path, name)
+        content = path.read_bytes()
+        content.decode()
+        return content
 
 
 def inline(source: str) -> bytes:
@@ -33,4 +51,50 @@ def inline(source: str) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(zipfile.ZipInfo("index.py", EPOCH), source)
+    return buffer.getvalue()
+
+
+@contextmanager
+def _readable(name: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "its name or its content isn't text"
+        raise RequestError(f"{name[:80]!r} cannot be read: {reason}.", HINT) from error
+
+
+def _check(path: Path, name: str) -> None:
+    """Raise RequestError for a view of the host, and for more than Lambda unzips."""
+    most, size = lambda_limits().unzipped_bytes, 0
+    for file in itertools.chain([path], _files(path)):
+        if any(file.resolve().is_relative_to(view) for view in VIEWS):
+            raise RequestError(f"{file if file != path else name} is a view of this host, not a file.", HINT)
+        size += file.stat().st_size
+        if size > most:
+            raise RequestError(f"{name} has more than {most:,} bytes, the most that Lambda unzips.", HINT)
+
+
+def _files(path: Path) -> Iterator[Path]:
+    """Yield the regular files of a folder, or the file itself, in an order that is always the same."""
+    if not path.is_dir():
+        yield path
+        return
+    for folder, folders, names in os.walk(path, onerror=_raise):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        yield from (found for found in (Path(folder) / name for name in sorted(names)) if found.is_file())
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _zipped(path: Path) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in _files(path):
+            entry = zipfile.ZipInfo(file.name if path.is_file() else file.relative_to(path).as_posix(), EPOCH)
+            entry.compress_type = zipfile.ZIP_DEFLATED
+            executable = os.access(file, os.X_OK)
+            entry.external_attr = (stat.S_IFREG | (0o755 if executable else 0o644)) << 16
+            archive.writestr(entry, file.read_bytes())
     return buffer.getvalue()

@@ -1,13 +1,12 @@
-"""How resources of each type are made, changed and removed, by the operations of their services.
+"""How resources are made, changed and removed, by the operations of their services.
 
 https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-template-resource-type-ref.html. Properties have the
-names of the operations' members but where a function here says otherwise.
+types of CloudFormation's registry, and the names of the operations' members but where a function here says otherwise.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -15,9 +14,10 @@ from botocore.exceptions import ClientError
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
-from slslab.aws.requests import input_shape
+from slslab.aws.limits import lambda_limits
 from slslab.deploy.expansion import LOCAL
 from slslab.deploy.packages import inline
+from slslab.deploy.schemas import text_of
 
 Properties = dict[str, Any]
 
@@ -52,31 +52,16 @@ class Services:
             client.close()
 
 
-@dataclass(frozen=True)
-class Kind:
-    """How resources of one type are made, changed (None: removed and made again) and removed."""
-
-    properties: frozenset[str]
-    create: Callable[[Services, str, Properties], Made]
-    delete: Callable[[Services, Made], object]
-    update: Callable[[Services, Made, Properties], Made] | None = None
-
-
-def _members(service: str, operation: str, *more: str, without: tuple[str, ...] = ()) -> frozenset[str]:
-    return (frozenset(input_shape(service, operation).members) | set(more)) - set(without)
-
-
 def _tags(properties: Properties) -> dict[str, str]:
     tags = properties.get("Tags") or {}
-    return tags if isinstance(tags, dict) else {tag["Key"]: str(tag["Value"]) for tag in tags}
+    return tags if isinstance(tags, dict) else {tag["Key"]: tag.get("Value", "") for tag in tags}
 
 
 def _texts(values: Mapping[str, Any]) -> dict[str, str]:
     """Return attributes as texts, as SQS and SNS take them; what has a structure is JSON."""
-    shown = {
-        name: json.dumps(value) if isinstance(value, dict | list | bool) else value for name, value in values.items()
+    return {
+        name: json.dumps(value) if isinstance(value, dict | list) else text_of(value) for name, value in values.items()
     }
-    return {name: str(value) for name, value in shown.items()}
 
 
 # --- Lambda
@@ -88,37 +73,36 @@ def _code(services: Services, code: Properties) -> Properties:
     return {"ZipFile": inline(code["ZipFile"])} if "ZipFile" in code else code
 
 
-def _function_members(properties: Properties) -> Properties:
+def function_members(properties: Properties) -> Properties:
+    """Return the members of CreateFunction, except its code."""
     members = {
         name: value for name, value in properties.items() if name not in ("Code", "ReservedConcurrentExecutions")
     }
-    if "Environment" in members:
-        variables = members["Environment"].get("Variables") or {}
-        members["Environment"] = {"Variables": {name: str(value) for name, value in variables.items()}}
-    for name in ("MemorySize", "Timeout"):
-        if name in members:
-            members[name] = int(members[name])
+    if "KmsKeyArn" in members:
+        members["KMSKeyArn"] = members.pop("KmsKeyArn")
     return {**members, "Tags": _tags(properties)}
 
 
 def _reserve(services: Services, name: str, properties: Properties) -> None:
     if (reserved := properties.get("ReservedConcurrentExecutions")) is not None:
-        services("lambda").put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=int(reserved))
+        services("lambda").put_function_concurrency(FunctionName=name, ReservedConcurrentExecutions=reserved)
 
 
-def _function(services: Services, name: str, properties: Properties) -> Made:
-    given = {"FunctionName": name, **_function_members(properties)}
+def create_function(services: Services, name: str, properties: Properties) -> Made:
+    """Create a function."""
+    given = {"FunctionName": name, **function_members(properties)}
     made = services("lambda").create_function(**given, Code=_code(services, properties["Code"]))
     _reserve(services, given["FunctionName"], properties)
     return Made(made["FunctionName"], {"Arn": made["FunctionArn"]})
 
 
-def _change_function(services: Services, made: Made, properties: Properties) -> Made:
+def change_function(services: Services, made: Made, properties: Properties) -> Made:
+    """Change a function; what its template no longer has gets its default."""
     client = services("lambda")
-    members = _function_members(properties)
+    members = function_members(properties)
     for once in ("FunctionName", "PackageType", "Architectures", "Tags"):
         members.pop(once, None)
-    client.update_function_configuration(FunctionName=made.ref, **members)
+    client.update_function_configuration(FunctionName=made.ref, **{**_defaults(), **members})
     architectures = {"Architectures": properties["Architectures"]} if "Architectures" in properties else {}
     client.update_function_code(FunctionName=made.ref, **_code(services, properties["Code"]), **architectures)
     if properties.get("ReservedConcurrentExecutions") is None:
@@ -127,54 +111,77 @@ def _change_function(services: Services, made: Made, properties: Properties) -> 
     return made
 
 
-def _layer(services: Services, name: str, properties: Properties) -> Made:
+def _defaults() -> Properties:
+    """Return the settings of a function whose template names none of them."""
+    limits = lambda_limits()
+    return {
+        **{"Description": "", "Environment": {"Variables": {}}, "Layers": [], "DeadLetterConfig": {"TargetArn": ""}},
+        **{"MemorySize": limits.memory_mb.default, "Timeout": limits.timeout_s.default},
+        "EphemeralStorage": {"Size": limits.ephemeral_mb.default},
+    }
+
+
+def publish_layer(services: Services, name: str, properties: Properties) -> Made:
+    """Publish a version of a layer."""
     content = properties["Content"]
     given = {"LayerName": name, **properties, "Content": _code(services, content)}
     made = services("lambda").publish_layer_version(**given)
     arn = made["LayerVersionArn"]
-    return Made(arn, {}, {"LayerName": made["LayerArn"], "VersionNumber": made["Version"]})
+    return Made(arn, {"LayerVersionArn": arn}, {"LayerName": made["LayerArn"], "VersionNumber": made["Version"]})
 
 
-def _version(services: Services, _name: str, properties: Properties) -> Made:
+def publish_version(services: Services, _name: str, properties: Properties) -> Made:
+    """Publish a version of a function."""
     made = services("lambda").publish_version(**properties)
     arn = made["FunctionArn"]
-    return Made(arn, {"Version": made["Version"]}, {"FunctionName": made["FunctionName"], "Qualifier": made["Version"]})
+    attributes = {"Version": made["Version"], "FunctionArn": arn}
+    return Made(arn, attributes, {"FunctionName": made["FunctionName"], "Qualifier": made["Version"]})
 
 
-def _alias(services: Services, _name: str, properties: Properties) -> Made:
+def create_alias(services: Services, _name: str, properties: Properties) -> Made:
+    """Create an alias."""
     made = services("lambda").create_alias(**properties)
-    return Made(made["AliasArn"], {}, {"FunctionName": properties["FunctionName"], "Name": properties["Name"]})
+    arn = made["AliasArn"]
+    return Made(arn, {"AliasArn": arn}, {"FunctionName": properties["FunctionName"], "Name": properties["Name"]})
 
 
-def _change_alias(services: Services, made: Made, properties: Properties) -> Made:
+def change_alias(services: Services, made: Made, properties: Properties) -> Made:
+    """Change an alias."""
     services("lambda").update_alias(**properties)
     return made
 
 
-def _permission(services: Services, name: str, properties: Properties) -> Made:
+def add_permission(services: Services, name: str, properties: Properties) -> Made:
+    """Add a statement to the policy of a function."""
     given = {**properties, "StatementId": name}
     services("lambda").add_permission(**given)
     return Made(name, {"Id": name}, {"FunctionName": properties["FunctionName"], "StatementId": name})
 
 
-def _url(services: Services, _name: str, properties: Properties) -> Made:
-    target = properties.pop("TargetFunctionArn")
-    made = services("lambda").create_function_url_config(FunctionName=target, **properties)
+def create_url(services: Services, _name: str, properties: Properties) -> Made:
+    """Create the URL of a function."""
+    target = properties["TargetFunctionArn"]
+    members = {name: value for name, value in properties.items() if name != "TargetFunctionArn"}
+    made = services("lambda").create_function_url_config(FunctionName=target, **members)
     arn = made["FunctionArn"]
     return Made(arn, {"FunctionUrl": made["FunctionUrl"], "FunctionArn": arn}, {"FunctionName": target})
 
 
-def _events(services: Services, name: str, properties: Properties) -> Made:
+def put_event_settings(services: Services, name: str, properties: Properties) -> Made:
+    """Set how a function handles events."""
     services("lambda").put_function_event_invoke_config(**properties)
     return Made(name, {}, {key: properties[key] for key in ("FunctionName", "Qualifier") if key in properties})
 
 
-def _source(services: Services, _name: str, properties: Properties) -> Made:
+def create_source(services: Services, _name: str, properties: Properties) -> Made:
+    """Create an event source mapping."""
     made = services("lambda").create_event_source_mapping(**properties)
-    return Made(made["UUID"], {"Id": made["UUID"]}, {"UUID": made["UUID"]})
+    attributes = {"Id": made["UUID"], "EventSourceMappingArn": made["EventSourceMappingArn"]}
+    return Made(made["UUID"], attributes, {"UUID": made["UUID"]})
 
 
-def _change_source(services: Services, made: Made, properties: Properties) -> Made:
+def change_source(services: Services, made: Made, properties: Properties) -> Made:
+    """Change an event source mapping."""
     members = {name: value for name, value in properties.items() if name != "EventSourceArn"}
     services("lambda").update_event_source_mapping(**members, **made.keys)
     return made
@@ -183,27 +190,33 @@ def _change_source(services: Services, made: Made, properties: Properties) -> Ma
 # --- Step Functions
 
 
-def _definition(services: Services, properties: Properties) -> str:
+def definition(files: Mapping[str, bytes], properties: Properties) -> str:
+    """Return the definition of a state machine, whichever property has it, with its substitutions."""
     if "DefinitionS3Location" in properties:
-        text = services.files[properties["DefinitionS3Location"]["Key"]].decode()
+        text = files[properties["DefinitionS3Location"]["Key"]].decode()
     else:
         text = properties.get("DefinitionString") or json.dumps(properties["Definition"])
     for name, value in (properties.get("DefinitionSubstitutions") or {}).items():
-        text = text.replace(f"${{{name}}}", str(value))
+        text = text.replace(f"${{{name}}}", text_of(value))
     return str(text)
 
 
-def _machine(services: Services, name: str, properties: Properties) -> Made:
+def create_machine(services: Services, name: str, properties: Properties) -> Made:
+    """Create a state machine."""
     name = properties.get("StateMachineName", name)
     made = services("stepfunctions").create_state_machine(
-        name=name, definition=_definition(services, properties), roleArn=properties["RoleArn"]
+        name=name,
+        definition=definition(services.files, properties),
+        roleArn=properties["RoleArn"],
+        tags=[{"key": key, "value": value} for key, value in _tags(properties).items()],
     )
     return Made(made["stateMachineArn"], {"Arn": made["stateMachineArn"], "Name": name})
 
 
-def _change_machine(services: Services, made: Made, properties: Properties) -> Made:
+def change_machine(services: Services, made: Made, properties: Properties) -> Made:
+    """Change a state machine."""
     services("stepfunctions").update_state_machine(
-        stateMachineArn=made.ref, definition=_definition(services, properties), roleArn=properties["RoleArn"]
+        stateMachineArn=made.ref, definition=definition(services.files, properties), roleArn=properties["RoleArn"]
     )
     return made
 
@@ -211,172 +224,173 @@ def _change_machine(services: Services, made: Made, properties: Properties) -> M
 # --- what stands around them
 
 
-def _bucket(services: Services, name: str, properties: Properties) -> Made:
+def create_bucket(services: Services, name: str, properties: Properties) -> Made:
+    """Create a bucket."""
     name = properties.get("BucketName", name.lower())
     services("s3").create_bucket(Bucket=name)
-    return Made(name, {"Arn": f"arn:aws:s3:::{name}"})
+    return Made(name, bucket_attributes(name))
 
 
-def _queue(services: Services, name: str, properties: Properties) -> Made:
+def bucket_attributes(name: str) -> dict[str, str]:
+    """Return a bucket's attributes; its domain names are AWS's, and lead nowhere here."""
+    return {
+        "Arn": f"arn:aws:s3:::{name}",
+        "DomainName": f"{name}.s3.amazonaws.com",
+        "DualStackDomainName": f"{name}.s3.dualstack.{REGION}.amazonaws.com",
+        "RegionalDomainName": f"{name}.s3.{REGION}.amazonaws.com",
+    }
+
+
+def create_queue(services: Services, name: str, properties: Properties) -> Made:
+    """Create a queue."""
     name = properties.get("QueueName", name + ".fifo" * bool(properties.get("FifoQueue")))
     url = services("sqs").create_queue(QueueName=name, Attributes=_attributes(properties), tags=_tags(properties))
     arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"
     return Made(url["QueueUrl"], {"Arn": arn, "QueueName": name, "QueueUrl": url["QueueUrl"]})
 
 
-def _change_queue(services: Services, made: Made, properties: Properties) -> Made:
+def change_queue(services: Services, made: Made, properties: Properties) -> Made:
+    """Change the attributes of a queue."""
     attributes = {name: value for name, value in _attributes(properties).items() if name != "FifoQueue"}
     services("sqs").set_queue_attributes(QueueUrl=made.ref, Attributes=attributes)
     return made
 
 
 def _attributes(properties: Properties) -> dict[str, str]:
-    return _texts({name: value for name, value in properties.items() if name not in ("QueueName", "Tags")})
+    """Return the attributes of a queue; one that is not FIFO does not have the attribute."""
+    left_out = ("QueueName", "Tags", *(("FifoQueue",) if not properties.get("FifoQueue") else ()))
+    return _texts({name: value for name, value in properties.items() if name not in left_out})
 
 
-def _topic(services: Services, name: str, properties: Properties) -> Made:
+def put_queue_policy(services: Services, name: str, properties: Properties) -> Made:
+    """Set the policy of queues."""
+    policy, queues = properties["PolicyDocument"], properties["Queues"]
+    for queue in queues:
+        attributes = {"Policy": policy if isinstance(policy, str) else json.dumps(policy)}
+        services("sqs").set_queue_attributes(QueueUrl=queue, Attributes=attributes)
+    return Made(name, {"Id": name}, {"queues": queues})
+
+
+def remove_queue_policy(services: Services, made: Made) -> None:
+    """Remove the policy of queues."""
+    for queue in made.keys["queues"]:
+        services("sqs").set_queue_attributes(QueueUrl=queue, Attributes={"Policy": ""})
+
+
+def create_topic(services: Services, name: str, properties: Properties) -> Made:
+    """Create a topic with its subscriptions."""
     arn = services("sns").create_topic(Name=properties.get("TopicName", name))["TopicArn"]
     for subscription in properties.get("Subscription") or []:
         services("sns").subscribe(TopicArn=arn, **subscription)
     return Made(arn, {"TopicArn": arn, "TopicName": arn.rpartition(":")[2]})
 
 
-def _subscription(services: Services, _name: str, properties: Properties) -> Made:
+def subscribe(services: Services, _name: str, properties: Properties) -> Made:
+    """Subscribe a queue or a function to a topic."""
     given = {name: properties[name] for name in ("TopicArn", "Protocol", "Endpoint")}
     attributes = _texts({name: value for name, value in properties.items() if name not in given})
-    return Made(
-        services("sns").subscribe(**given, Attributes=attributes, ReturnSubscriptionArn=True)["SubscriptionArn"]
-    )
+    made = services("sns").subscribe(**given, Attributes=attributes, ReturnSubscriptionArn=True)
+    return Made(made["SubscriptionArn"], {"Arn": made["SubscriptionArn"]})
 
 
-def _role(services: Services, name: str, properties: Properties) -> Made:
+def create_role(services: Services, name: str, properties: Properties) -> Made:
+    """Create a role with its inline policies, which are not enforced."""
     client, name = services("iam"), properties.get("RoleName", name)
-    trust = json.dumps(properties["AssumeRolePolicyDocument"])
-    arn = client.create_role(RoleName=name, AssumeRolePolicyDocument=trust)["Role"]["Arn"]
+    trust = properties["AssumeRolePolicyDocument"]
+    members = {name: properties[name] for name in ("Description", "MaxSessionDuration", "Path") if name in properties}
+    role = client.create_role(
+        RoleName=name, AssumeRolePolicyDocument=trust if isinstance(trust, str) else json.dumps(trust), **members
+    )["Role"]
     # AWS's own managed policies are not there to be attached, and no policy is enforced.
-    made = Made(name, {"Arn": arn}, {"policies": []})
+    made = Made(name, {"Arn": role["Arn"], "RoleId": role["RoleId"]}, {"policies": []})
     for policy in properties.get("Policies") or []:
         # AWS takes a policy without a version as one of 2008; moto refuses it.
-        document = json.dumps({"Version": "2012-10-17", **policy["PolicyDocument"]})
+        document = policy["PolicyDocument"]
+        if not isinstance(document, str):
+            document = json.dumps({"Version": "2012-10-17", **document})
         try:
             client.put_role_policy(RoleName=name, PolicyName=policy["PolicyName"], PolicyDocument=document)
         except ClientError:
-            _remove_role(services, made)
+            remove_role(services, made)
             raise
         made.keys["policies"].append(policy["PolicyName"])
     return made
 
 
-def _remove_role(services: Services, made: Made) -> None:
+def remove_role(services: Services, made: Made) -> None:
+    """Remove a role with its inline policies."""
     for policy in made.keys["policies"]:
         services("iam").delete_role_policy(RoleName=made.ref, PolicyName=policy)
     services("iam").delete_role(RoleName=made.ref)
 
 
-def _table(services: Services, name: str, properties: Properties) -> Made:
-    given = {"TableName": name, "BillingMode": "PAY_PER_REQUEST", **properties}
+def table_members(properties: Properties) -> Properties:
+    """Return the members of CreateTable, except the name that slslab gives."""
+    given = {"BillingMode": "PAY_PER_REQUEST", **properties}
     if "ProvisionedThroughput" in properties:
         given["BillingMode"] = properties.get("BillingMode", "PROVISIONED")
-    made = services("dynamodb").create_table(**given)["TableDescription"]
-    return Made(made["TableName"], {"Arn": made["TableArn"]})
+    if "StreamSpecification" in properties:
+        given["StreamSpecification"] = {**properties["StreamSpecification"], "StreamEnabled": True}
+    return given
 
 
-def _by(service: str, operation: str, member: str) -> Callable[[Services, Made], object]:
-    """Return what removes a resource by its reference."""
-    return lambda services, made: getattr(services(service), operation)(**{member: made.ref})
+def create_table(services: Services, name: str, properties: Properties) -> Made:
+    """Create a table."""
+    made = services("dynamodb").create_table(**{"TableName": name, **table_members(properties)})["TableDescription"]
+    stream = {"StreamArn": made["LatestStreamArn"]} if "StreamSpecification" in properties else {}
+    return Made(made["TableName"], {"Arn": made["TableArn"], **stream})
 
 
-def _by_keys(service: str, operation: str) -> Callable[[Services, Made], object]:
-    return lambda services, made: getattr(services(service), operation)(**made.keys)
+def create_log_group(services: Services, name: str, properties: Properties) -> Made:
+    """Create a log group, or take over the one that the logs of a function have made."""
+    client, name = services("logs"), properties.get("LogGroupName", name)
+    try:
+        client.create_log_group(logGroupName=name, **({"tags": tags} if (tags := _tags(properties)) else {}))
+    except ClientError as error:
+        # A function of the same name may have written there: names are the same at each deployment, unlike on AWS.
+        if error.response["Error"]["Code"] != "ResourceAlreadyExistsException":
+            raise
+    made = Made(name, {"Arn": f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{name}:*"})
+    return change_log_group(services, made, properties)
 
 
-@cache
-def kinds() -> dict[str, Kind]:
-    """Return how each type that there is is made; Tags are passed on where the operation knows them."""
-    source = ("UUID", "FilterCriteria", "KMSKeyArn", "MetricsConfig", "LoggingConfig", "ProvisionedPollerConfig")
-    return {
-        "AWS::Lambda::Function": Kind(
-            _members("lambda", "CreateFunction", "ReservedConcurrentExecutions", without=("Publish", "DurableConfig")),
-            _function,
-            _by("lambda", "delete_function", "FunctionName"),
-            _change_function,
-        ),
-        "AWS::Lambda::LayerVersion": Kind(
-            _members("lambda", "PublishLayerVersion"), _layer, _by_keys("lambda", "delete_layer_version")
-        ),
-        "AWS::Lambda::Version": Kind(
-            frozenset({"FunctionName", "Description", "CodeSha256"}), _version, _by_keys("lambda", "delete_function")
-        ),
-        "AWS::Lambda::Alias": Kind(
-            frozenset({"FunctionName", "Name", "FunctionVersion", "Description"}),
-            _alias,
-            _by_keys("lambda", "delete_alias"),
-            _change_alias,
-        ),
-        "AWS::Lambda::Permission": Kind(
-            _members("lambda", "AddPermission", without=("StatementId", "Qualifier", "RevisionId")),
-            _permission,
-            _by_keys("lambda", "remove_permission"),
-        ),
-        "AWS::Lambda::Url": Kind(
-            frozenset({"TargetFunctionArn", "AuthType", "Cors", "InvokeMode", "Qualifier"}),
-            _url,
-            _by_keys("lambda", "delete_function_url_config"),
-        ),
-        "AWS::Lambda::EventInvokeConfig": Kind(
-            _members("lambda", "PutFunctionEventInvokeConfig"),
-            _events,
-            _by_keys("lambda", "delete_function_event_invoke_config"),
-        ),
-        "AWS::Lambda::EventSourceMapping": Kind(
-            _members("lambda", "CreateEventSourceMapping", without=source),
-            _source,
-            _by_keys("lambda", "delete_event_source_mapping"),
-            _change_source,
-        ),
-        "AWS::StepFunctions::StateMachine": Kind(
-            frozenset(
-                {
-                    *("StateMachineName", "RoleArn", "Definition", "DefinitionString", "DefinitionS3Location"),
-                    *("DefinitionSubstitutions", "Tags"),
-                }
-            ),
-            _machine,
-            _by("stepfunctions", "delete_state_machine", "stateMachineArn"),
-            _change_machine,
-        ),
-        "AWS::S3::Bucket": Kind(frozenset({"BucketName", "Tags"}), _bucket, _by("s3", "delete_bucket", "Bucket")),
-        "AWS::SQS::Queue": Kind(
-            frozenset(
-                {
-                    *("QueueName", "Tags", "FifoQueue", "ContentBasedDeduplication", "DelaySeconds"),
-                    *("MaximumMessageSize", "MessageRetentionPeriod", "ReceiveMessageWaitTimeSeconds"),
-                    *("RedrivePolicy", "VisibilityTimeout"),
-                }
-            ),
-            _queue,
-            _by("sqs", "delete_queue", "QueueUrl"),
-            _change_queue,
-        ),
-        "AWS::SNS::Topic": Kind(
-            frozenset({"TopicName", "Subscription", "Tags"}), _topic, _by("sns", "delete_topic", "TopicArn")
-        ),
-        "AWS::SNS::Subscription": Kind(
-            frozenset({"TopicArn", "Protocol", "Endpoint", "FilterPolicy", "FilterPolicyScope", "RawMessageDelivery"}),
-            _subscription,
-            _by("sns", "unsubscribe", "SubscriptionArn"),
-        ),
-        "AWS::IAM::Role": Kind(
-            frozenset(
-                {
-                    *("RoleName", "AssumeRolePolicyDocument", "Policies", "ManagedPolicyArns", "Tags", "Description"),
-                    *("Path", "PermissionsBoundary", "MaxSessionDuration"),
-                }
-            ),
-            _role,
-            _remove_role,
-        ),
-        "AWS::DynamoDB::Table": Kind(
-            _members("dynamodb", "CreateTable"), _table, _by("dynamodb", "delete_table", "TableName")
-        ),
-    }
+def change_log_group(services: Services, made: Made, properties: Properties) -> Made:
+    """Change how long a log group keeps events."""
+    if (days := properties.get("RetentionInDays")) is None:
+        services("logs").delete_retention_policy(logGroupName=made.ref)
+    else:
+        services("logs").put_retention_policy(logGroupName=made.ref, retentionInDays=days)
+    return made
+
+
+def create_rule(services: Services, name: str, properties: Properties) -> Made:
+    """Create a rule with its targets."""
+    made = Made(properties.get("Name", name), {}, {"targets": []})
+    try:
+        return change_rule(services, made, properties)
+    except ClientError:
+        remove_rule(services, made)
+        raise
+
+
+def change_rule(services: Services, made: Made, properties: Properties) -> Made:
+    """Change a rule and its targets."""
+    client = services("events")
+    members = {name: value for name, value in properties.items() if name not in ("Name", "Targets")}
+    if "EventPattern" in members and not isinstance(members["EventPattern"], str):
+        members["EventPattern"] = json.dumps(members["EventPattern"])
+    arn = client.put_rule(Name=made.ref, **members)["RuleArn"]
+    targets = properties.get("Targets") or []
+    if targets:
+        client.put_targets(Rule=made.ref, Targets=targets)
+    ids = [target["Id"] for target in targets]
+    if gone := sorted(set(made.keys["targets"]) - set(ids)):
+        client.remove_targets(Rule=made.ref, Ids=gone)
+    return Made(made.ref, {"Arn": arn, "RuleName": made.ref}, {"targets": ids})
+
+
+def remove_rule(services: Services, made: Made) -> None:
+    """Remove a rule and its targets."""
+    if made.keys["targets"]:
+        services("events").remove_targets(Rule=made.ref, Ids=made.keys["targets"])
+    services("events").delete_rule(Name=made.ref)

@@ -3,7 +3,6 @@
 What was made is remembered for as long as the service runs, in its temporary directory, for it ends with the service.
 """
 
-import graphlib
 import hashlib
 import json
 import re
@@ -13,19 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import botocore.exceptions
+import botocore.parsers
 
-from slslab.deploy.expansion import Expanded, expand
-from slslab.deploy.intrinsics import Scope, references
-from slslab.deploy.resources import Made, Services, kinds
-from slslab.deploy.template import PSEUDO, Node, Template
+from slslab.deploy.expansion import expand
+from slslab.deploy.intrinsics import Scope, Unresolvable
+from slslab.deploy.kinds import kinds
+from slslab.deploy.planning import identity, output_values, physical_name, plan, resolved, scope_of
+from slslab.deploy.resources import Made, Services
+from slslab.deploy.template import Template
 from slslab.errors import RequestError, RunError
 
 FOLDER = "stacks"
 AGAIN = "what was made until then stays: mend it and deploy again, or remove it with --delete."
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,40}")
-LONGEST_NAME = 63
-# What a resource may have beside its type and its properties.
-MEMBERS = ("Type", "Properties", "DependsOn", "Condition", "DeletionPolicy", "UpdateReplacePolicy", "Metadata")
+# What a client raises: an error of the service, no connection, and an answer that is none of the service's.
+REFUSALS = (
+    botocore.exceptions.ClientError,
+    botocore.exceptions.BotoCoreError,
+    botocore.parsers.ResponseParserError,
+)
 Told = Callable[[str, str, str, str], object]
 
 
@@ -56,29 +61,18 @@ class Stack:
         service refuses a resource: what was made stays, and the next deployment goes on.
         """
         expanded = expand(template, given)
-        order = _check(template, expanded)
+        order = plan(self.name, template, expanded)
         template.raise_problems()
-        scope = Scope(
-            self.name,
-            dict(expanded.parameters),
-            mappings=template.section("Mappings"),
-            conditions=template.section("Conditions"),
-        )
+        scope = scope_of(self.name, template, expanded)
         clients = services(expanded.files)
         try:
             for name in order:
-                resource = expanded.resources[name]
-                if "Condition" not in resource or scope.holds(resource["Condition"]):
-                    self._put(template, name, resource, scope, clients, told)
+                self._put(template, name, expanded.resources[name], scope, clients, told)
             for name in [name for name in reversed(self.made) if name not in scope.attributes]:
                 self._remove(name, clients, told)
         finally:
             clients.close()
-        outputs = template.section("Outputs").items()
-        kept = [
-            (name, output) for name, output in outputs if "Condition" not in output or scope.holds(output["Condition"])
-        ]
-        return {name: scope.resolve(json.loads(json.dumps(output["Value"]))) for name, output in kept}
+        return {name: str(value) for name, value in output_values(expanded.outputs, scope)}
 
     def delete(self, services: Services, told: Told) -> None:
         """Remove everything, what was made last first."""
@@ -89,34 +83,32 @@ class Stack:
         self, template: Template, name: str, resource: Mapping[str, Any], scope: Scope, services: Services, told: Told
     ) -> None:
         kind, before = kinds()[resource["Type"]], self.made.get(name)
+        where = f"{template.path}:{template.line(name)}: {name} ({resource['Type']})"
         try:
-            properties = scope.resolve(resource.get("Properties") or {})
-        except (LookupError, ValueError, TypeError) as error:
-            raise RunError(
-                f"{template.path}:{template.line(name)}: {name} cannot be resolved: {error}.", AGAIN
-            ) from error
-        digest = hashlib.sha256(json.dumps([resource["Type"], properties], sort_keys=True).encode()).hexdigest()
+            properties = resolved(resource["Type"], resource, scope)
+        except Unresolvable as error:
+            raise RunError(f"{where} cannot be resolved: {error}.", AGAIN) from error
+        digest = _digest([resource["Type"], properties])
+        fixed = _digest([resource["Type"], identity(resource["Type"], properties)])
         what = "unchanged"
-        if before is None or before["type"] != resource["Type"] or before["digest"] != digest:
+        if before is None or before["digest"] != digest:
             try:
-                if before is not None and before["type"] == resource["Type"] and kind.update is not None:
+                if before is not None and before.get("fixed") == fixed and kind.update is not None:
                     what, made = "changed", kind.update(services, _made(before), properties)
                 else:
                     if before is not None:
                         kinds()[before["type"]].delete(services, _made(before))
                         del self.made[name]
                     what = "made" if before is None else "replaced"
-                    made = kind.create(services, self._physical(name), properties)
-            except (botocore.exceptions.ClientError, botocore.exceptions.ParamValidationError) as error:
+                    made = kind.create(services, physical_name(self.name, name), properties)
+            except REFUSALS as error:
                 self._write()
-                raise RunError(
-                    f"{template.path}:{template.line(name)}: {name} ({resource['Type']}) was refused: {_reason(error)}",
-                    AGAIN,
-                ) from error
+                raise RunError(f"{where} was refused: {_reason(error)}", AGAIN) from error
             kept = resource.get("DeletionPolicy") == "Retain"
             # At its end, so that the order is that of making.
             self.made.pop(name, None)
-            self.made[name] = {"type": resource["Type"], "digest": digest, "kept": kept, "made": asdict(made)}
+            entry = {"type": resource["Type"], "digest": digest, "fixed": fixed, "kept": kept, "made": asdict(made)}
+            self.made[name] = entry
             self._write()
         made = _made(self.made[name])
         scope.refs[name], scope.attributes[name] = made.ref, made.attributes
@@ -128,7 +120,8 @@ class Stack:
             try:
                 kinds()[entry["type"]].delete(services, _made(entry))
             except botocore.exceptions.ClientError as error:
-                if error.response["ResponseMetadata"]["HTTPStatusCode"] != 404:
+                gone = error.response["ResponseMetadata"]["HTTPStatusCode"] == 404
+                if not gone and not error.response["Error"]["Code"].endswith("NonExistentQueue"):
                     raise RunError(
                         f"{name} ({entry['type']}) could not be removed: {_reason(error)}",
                         "remove what it still holds, and try again.",
@@ -136,11 +129,6 @@ class Stack:
         del self.made[name]
         self._write()
         told("kept" if entry["kept"] else "removed", name, entry["type"], entry["made"]["ref"])
-
-    def _physical(self, name: str) -> str:
-        """Return the name of a resource that has none of its own, which is the same at each deployment."""
-        suffix = hashlib.sha256(f"{self.name}/{name}".encode()).hexdigest()[:10]
-        return f"{self.name}-{name}"[: LONGEST_NAME - 11] + f"-{suffix}"
 
     def _write(self) -> None:
         if not self.made:
@@ -150,6 +138,10 @@ class Stack:
         self._path.write_text(json.dumps(self.made))
 
 
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
 def _made(entry: Mapping[str, Any]) -> Made:
     return Made(**entry["made"])
 
@@ -157,44 +149,3 @@ def _made(entry: Mapping[str, Any]) -> Made:
 def _reason(error: Exception) -> str:
     response = getattr(error, "response", None)
     return f"{response['Error']['Code']}: {response['Error']['Message']}" if response else str(error)
-
-
-def _check(template: Template, expanded: Expanded) -> list[str]:
-    """Note types, properties and members that there are not; returns the resources in the order of their making."""
-    source = template.section("Resources")
-    for name, resource in expanded.resources.items():
-        line = template.line(name)
-        own = source.get(name)
-        written = own.get("Properties", Node()) if isinstance(own, Node) else Node()
-        kind = kinds().get(str(resource.get("Type")))
-        if kind is None:
-            serverless = str(resource.get("Type")).startswith("AWS::Serverless::") and template.problems
-            if not serverless:  # with other mistakes it has not been expanded
-                template.wrong(line, f"slslab does not deploy {resource.get('Type')} ({name}).")
-            continue
-        for member in sorted(resource.keys() - set(MEMBERS)):
-            template.wrong(line, f"{name} has {member}, which is not emulated.")
-        for property_ in (resource.get("Properties") or {}).keys() - kind.properties:
-            at = written.lines.get(property_, line) if isinstance(written, Node) else line
-            template.wrong(at, f"{resource['Type']} has no property {property_} here ({name}).")
-    known = {*expanded.resources, *expanded.parameters, *PSEUDO}
-    parts = [(template.line(name), resource) for name, resource in expanded.resources.items()]
-    outputs = template.section("Outputs")
-    parts += [(outputs.lines[name], output) for name, output in outputs.items()]
-    if not template.problems:
-        for line, part in parts:
-            for name in sorted(name.partition(".")[0] for name in references(part)):
-                if name not in known:
-                    template.wrong(line, f"{name} is not a resource and not a parameter of this template.")
-    depends = {name: _needs(resource) & set(expanded.resources) for name, resource in expanded.resources.items()}
-    try:
-        return list(graphlib.TopologicalSorter(depends).static_order())
-    except graphlib.CycleError as error:
-        circle = error.args[1]
-        template.wrong(template.line(circle[0]), f"these resources need each other: {', '.join(circle)}.")
-        return []
-
-
-def _needs(resource: Mapping[str, Any]) -> set[str]:
-    named = resource.get("DependsOn") or []
-    return references(resource.get("Properties") or {}) | ({named} if isinstance(named, str) else set(named))

@@ -30,6 +30,7 @@ from slslab.ec2.fleet import instance_id
 from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.delay import host_delay_ns
 from slslab.host.output import CHUNK_BYTES, TraceFrames
+from slslab.host.priority import weigh_session
 from slslab.host.processes import tied_to_this_process
 from slslab.host.procfs import Sample, peak_resident_bytes, process_tree, take_sample
 from slslab.host.session import Session
@@ -113,6 +114,7 @@ class ProcessLauncher:
             raise
         finally:
             os.close(writing)
+        weigh_session(process.pid)
         assert process.stdin is not None
         with suppress(BrokenPipeError), process.stdin:  # one that exits before it has read it fails by its exit code
             process.stdin.write(json.dumps(event).encode())

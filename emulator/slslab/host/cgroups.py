@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slslab.host.cgroup_accounts import GroupAccounts, cgroup_mounts, cgroups_of
+from slslab.host.priority import cpu_weight, niceness
 
 CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "freezer")
 CONTROLLERS_V2 = ("memory", "cpu", "pids")
@@ -36,12 +37,21 @@ class Hierarchy:
         return f"cgroup v{self.version} ({', '.join(sorted(self.parents))}{lacking})"
 
     def nested(self, name: str) -> "Hierarchy":
-        """Make a group of this name below each parent, for the groups of one emulator."""
+        """Make a group of this name below each parent, for the groups of one emulator.
+
+        Its weight matches this thread's niceness, so both compete for processors alike.
+        """
         for parent in set(self.parents.values()):
             (parent / name).mkdir()
             if self.version == 2:
                 (parent / name / "cgroup.subtree_control").write_text(" ".join(f"+{c}" for c in self.parents))
-        return replace(self, parents={c: parent / name for c, parent in self.parents.items()})
+        nested = {controller: parent / name for controller, parent in self.parents.items()}
+        if "cpu" in nested and niceness():
+            if self.version == 1:
+                (nested["cpu"] / "cpu.shares").write_text(str(cpu_weight(1024, 1 << 18)))
+            else:
+                (nested["cpu"] / "cpu.weight").write_text(str(cpu_weight(100, 10_000)))
+        return replace(self, parents=nested)
 
 
 def detect() -> Hierarchy:

@@ -5,7 +5,7 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ CHUNK_BYTES = 65_536
 CHUNKS_AT_ONCE = 16
 LOG_BYTES = 256 << 20
 FRAME_BYTES = 1 << 20
+# What a record of a log begins with: of its type the last byte differs by level and kind.
+RECORD, RECORD_HEAD = b"\xa5\x5a\x00", 16
 MOST_INVALID = 100
 LOG = logging.getLogger(__name__)
 
@@ -68,21 +70,70 @@ class Stream:
                     return
 
 
+class LogRecords:
+    """Splits a runtime's output into text and records, which may have several lines.
+
+    awslambdaric puts a head before what `logging` writes and before errors: 4 bytes of type (the last one tells the
+    level), 4 of length and 8 of time, big-endian. Everything else is text.
+    """
+
+    def __init__(self) -> None:
+        self._held = b""
+
+    def feed(self, chunk: bytes) -> Iterator[tuple[bytes, bool]]:
+        """Yield pieces, and whether each is a record; the beginning of a record is held until the rest arrives."""
+        rest, self._held = self._held + chunk, b""
+        while rest:
+            start = rest.find(RECORD)
+            text = rest[:start] if start >= 0 else rest[: len(rest) - _begun(rest)]
+            if text:
+                yield text, False
+            rest = rest[len(text) :]
+            size = int.from_bytes(rest[4:8], "big")
+            if len(rest) >= 8 and size > FRAME_BYTES:  # no runtime wrote this
+                yield rest[: len(RECORD)], False
+                rest = rest[len(RECORD) :]
+            elif len(rest) < RECORD_HEAD or len(rest) < RECORD_HEAD + size:
+                self._held = rest
+                return
+            else:
+                yield rest[RECORD_HEAD : RECORD_HEAD + size], True
+                rest = rest[RECORD_HEAD + size :]
+
+    def end(self) -> bytes:
+        """Return the beginning of a record that never came to its end."""
+        held, self._held = self._held, b""
+        return held
+
+
+def _begun(text: bytes) -> int:
+    """Return how many bytes at the end may be the beginning of a record."""
+    return next((size for size in range(len(RECORD) - 1, 0, -1) if text.endswith(RECORD[:size])), 0)
+
+
 class FunctionLog:
     """The log of one environment: a file, and the tail that Invoke returns.
 
     `tail` has the last bytes of the log of the present or latest invocation. `wrote` is called with the place of each
-    piece in the file.
+    piece in the file, and whether it is one record. Of printed lines only those are written that `keeps` accepts.
     """
 
     def __init__(
-        self, path: Path, tail_bytes: int, wrote: Callable[[int, int], None] = lambda _start, _end: None
+        self,
+        path: Path,
+        tail_bytes: int,
+        wrote: Callable[[int, int, bool], None] = lambda _start, _end, _record: None,
+        keeps: Callable[[bytes], bool] | None = None,
     ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._wrote = wrote
+        self._keeps = keeps
+        self._line = b""
         self._file: FileIO = path.open("ab", buffering=0)
         self._tail_bytes = tail_bytes
         self._written = 0
+        self._records = LogRecords()
+        self._line_ended = True
         self.tail = b""
 
     def begin(self) -> None:
@@ -90,12 +141,41 @@ class FunctionLog:
         self.tail = b""
 
     def write(self, chunk: bytes) -> None:
+        """Append what a runtime has written: text, and records, which begin and end a line."""
+        for piece, record in self._records.feed(chunk):
+            if record:
+                if not self._line_ended:
+                    self._append(b"\n", False)
+                self._append(piece.removesuffix(b"\n") + b"\n", True)
+            else:
+                self._print(piece)
+
+    def say(self, text: bytes) -> None:
+        """Append what Lambda itself says; what has come of a record until then is text."""
+        self._print(self._records.end(), whole=True)
+        self._append(text, False)
+
+    def _print(self, text: bytes, *, whole: bool = False) -> None:
+        """Append text; with a filter, only complete lines that it accepts. `whole` text is complete already."""
+        if self._keeps is None:
+            self._append(text, False)
+            return
+        lines = (self._line + text).splitlines(keepends=True)
+        self._line = b"" if whole or not lines or lines[-1].endswith(b"\n") else lines.pop()
+        if len(self._line) > FRAME_BYTES:
+            lines, self._line = [*lines, self._line], b""
+        self._append(b"".join(line for line in lines if self._keeps(line)), False)
+
+    def _append(self, chunk: bytes, record: bool) -> None:
         """Append to the file, up to its maximum size, and to the tail."""
+        if not chunk:
+            return
+        self._line_ended = chunk.endswith(b"\n")
         if not self._file.closed and self._written < LOG_BYTES:
             try:
                 self._file.write(chunk)
                 self._written += len(chunk)
-                self._wrote(self._written - len(chunk), self._written)
+                self._wrote(self._written - len(chunk), self._written, record)
                 if self._written >= LOG_BYTES:
                     self._file.write(b"\n(slslab keeps no more of this log)\n")
             except OSError as error:
@@ -105,6 +185,7 @@ class FunctionLog:
 
     def close(self) -> None:
         """Close the file; later writes reach the tail only."""
+        self._print(self._records.end(), whole=True)
         self._file.close()
 
 

@@ -1,6 +1,6 @@
-"""Read for how long work on this host waited for processors, memory and disks: the kernel's pressure stall information.
+"""Read for how long work on this host waited: for processors, memory and disks, and for a hypervisor's other guests.
 
-https://docs.kernel.org/accounting/psi.html
+The kernel's pressure stall information (https://docs.kernel.org/accounting/psi.html), and proc_stat(5).
 """
 
 import os
@@ -54,3 +54,26 @@ class Pressure:
             return None
         cpu, memory, disk = (int(line.rpartition(b"total=")[2]) * 1000 for line in lines)
         return Stalls(cpu, memory + disk)
+
+
+class Times(NamedTuple):
+    """What this host's processors did since the boot, clock ticks: work, and wait while the hypervisor ran others."""
+
+    busy: int
+    stolen: int
+
+    def stolen_share(self, before: "Times") -> float:
+        """Return for how much of the time in which processors had work since `before` the hypervisor ran others."""
+        busy, stolen = self.busy - before.busy, self.stolen - before.stolen
+        return stolen / (busy + stolen) if stolen > 0 else 0.0
+
+
+def read_times() -> Times:
+    """Return the times until now.
+
+    The Lambda clock doesn't leave stolen time out: the kernel counts it neither as a thread's wait nor, where the
+    hypervisor reports it, as its CPU time.
+    """
+    with open("/proc/stat") as lines:
+        user, nice, system, _idle, _iowait, interrupts, soft, stolen, *_ = map(int, lines.readline().split()[1:])
+    return Times(user + nice + system + interrupts + soft, stolen)

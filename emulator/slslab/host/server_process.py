@@ -1,8 +1,10 @@
 """Servers as child processes: one way to start them, wait for them, read why they did not start, and stop them."""
 
+import errno
 import json
 import os
 import random
+import resource
 import select
 import signal
 import socket
@@ -17,8 +19,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import psutil
+
 from slslab.errors import HostError
 from slslab.host.output import TraceFrames
+from slslab.host.priority import weigh_session
 from slslab.host.processes import tied_to_this_process
 
 ATTEMPTS = 3
@@ -26,6 +31,10 @@ END_LIMIT_S = 30.0
 TAIL_CHARACTERS = 500
 CHUNK_BYTES = 65_536
 FIRST_PORT, LEAST_PORTS = 15_000, 1_000
+MB = 1024 * 1024
+# assumed: a server that keeps its users' data may take this share of the host's memory; the rest is for functions.
+# measured: the S3 server holds 105 MB while 16 clients put and get objects of 45 MB (docs/object-store.md).
+MEMORY_SHARE = 0.5
 
 
 class ServerProcess:
@@ -49,6 +58,32 @@ class ServerProcess:
     def pid(self) -> int:
         """The process's number; an AssertionError where it does not run."""
         return self._running.pid
+
+    @property
+    def memory_mb(self) -> int:
+        """The memory that each of the server's processes may take, MB: half of the host's."""
+        return int(psutil.virtual_memory().total * MEMORY_SHARE) // MB
+
+    def end(self) -> str | None:
+        """Return how the server has ended by itself, such as "killed by SIGKILL"; None while it runs, or never ran."""
+        process = self._process
+        if process is None:
+            return None
+        # Its status is left for `_stop`.
+        status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+        if status is None:
+            return None
+        if status.si_code == os.CLD_EXITED:
+            return f"exit status {status.si_status}"
+        return f"killed by {signal.Signals(status.si_status).name}"
+
+    def obituary(self, how: str) -> str:
+        """Return a sentence about its end, as `end` tells it, with the last words of its output."""
+        words = " ".join(self._reason(self.output()).split())
+        return (
+            f"{self.title} ended ({how}; it may take {self.memory_mb:,} MB of memory){': ' * bool(words)}{words}. "
+            "To have it again, run `slslab down` and `slslab up`."
+        )
 
     @property
     def _running(self) -> subprocess.Popen[bytes]:
@@ -124,6 +159,8 @@ class ServerProcess:
             **options,
         }
         self._process = subprocess.Popen(command, start_new_session=True, **settings)
+        weigh_session(self._process.pid)
+        resource.prlimit(self._process.pid, resource.RLIMIT_DATA, (self.memory_mb * MB,) * 2)
 
     def _collect(self, name: str, on_event: Callable[[dict[str, Any]], None]) -> int:
         """Hand on trace records until their writer ends; returns the writing end, which the caller closes."""
@@ -196,19 +233,35 @@ class ServerProcess:
             self._reader = None
 
 
-def listening_socket(host: str, port: int) -> socket.socket:
-    """Return a socket that listens at this address, for an HTTP server; HostError if the address is not free."""
+def listening_socket(host: str, port: int, option: str = "--port") -> socket.socket:
+    """Return a socket that listens at this address, for an HTTP server.
+
+    HostError if the address isn't free; `option` is where the user chooses the port.
+    """
     try:
         listener = socket.create_server((host, port), backlog=1024)
     except OSError as error:
         what = f"port {port}" if host == "127.0.0.1" else f"address {host}:{port}"
+        taken = error.errno == errno.EADDRINUSE
         raise HostError(
-            f"The {what} cannot be bound: {os.strerror(error.errno or 0)}.",
-            "choose another with --port, or 0 for any free one.",
+            f"The {what} is taken by {_holder(port)}."
+            if taken
+            else f"The {what} cannot be bound: {os.strerror(error.errno or 0)}.",
+            f"{'stop it, or ' if taken else ''}choose another with {option}, or 0 for any free one.",
         ) from error
     # Accepted connections inherit it; asyncio sets it only on sockets that name their protocol.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
+
+
+def _holder(port: int) -> str:
+    """Return the process that listens at a port, as far as this user may know."""
+    for found in psutil.net_connections("tcp"):
+        address: Any = found.laddr
+        if found.status == psutil.CONN_LISTEN and address.port == port and found.pid is not None:
+            with suppress(psutil.Error):  # it has just ended
+                return f"{psutil.Process(found.pid).name()} (process {found.pid})"
+    return "a process of another user"
 
 
 def free_ports(count: int) -> list[int]:

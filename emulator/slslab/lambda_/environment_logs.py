@@ -1,12 +1,17 @@
 """The logs of one emulator's environments: log streams as CloudWatch Logs has them, and a file for each."""
 
+import json
 import time
 import uuid
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from slslab.host.output import FunctionLog
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.log_events import LogEvents
+
+# documented: monitoring-cloudwatchlogs-log-level.html.
+LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 
 
 class EnvironmentLogs:
@@ -25,4 +30,24 @@ class EnvironmentLogs:
         day = time.strftime("%Y/%m/%d", time.gmtime())
         stream = f"{day}/{prefix}[{function.version}]{uuid.uuid4().hex}"
         path = self._directory / f"{environment}.log"
-        return stream, FunctionLog(path, self._tail_bytes, self._events.writer(function.log_group, stream, path))
+        wrote = self._events.writer(function.log_group, stream, path)
+        return stream, FunctionLog(path, self._tail_bytes, wrote, line_filter(function.logging))
+
+
+def line_filter(config: Mapping[str, str]) -> Callable[[bytes], bool] | None:
+    """Return what tells whether a printed line reaches the log at a function's ApplicationLogLevel; None for all do.
+
+    documented: monitoring-cloudwatchlogs-log-level.html: only with the JSON format; a line has the level that it says
+    as JSON, and INFO otherwise.
+    """
+    least = LEVELS.index(config.get("ApplicationLogLevel", LEVELS[0]))
+    return (lambda line: _level(line) >= least) if least else None
+
+
+def _level(line: bytes) -> int:
+    try:
+        said = str(json.loads(line)["level"]).upper()
+    except (ValueError, LookupError, TypeError, RecursionError):
+        said = "INFO"
+    said = {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(said, said)  # as Python's logging has them
+    return LEVELS.index(said if said in LEVELS else "INFO")

@@ -13,7 +13,7 @@ from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
-from slslab.lambda_.functions import Functions
+from slslab.lambda_.functions import Functions, check_tags
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.queue_client import QueueClient, QueueError
 from slslab.lambda_.queue_poller import QueuePoller
@@ -25,7 +25,7 @@ QUEUE = "arn:aws:sqs:"
 EMULATED = frozenset(
     {
         *("EventSourceArn", "FunctionName", "UUID", "Enabled", "BatchSize", "MaximumBatchingWindowInSeconds"),
-        *("FunctionResponseTypes", "ScalingConfig"),
+        *("FunctionResponseTypes", "ScalingConfig", "Tags"),
     }
 )
 BATCH_SIZE = 10
@@ -78,16 +78,12 @@ class EventSourceMappings:
         self._stack = stack
         self._mappings: dict[str, EventSourceMapping] = {}
         self._pollers: dict[str, QueuePoller] = {}
+        self._tags: dict[str, dict[str, str]] = {}
 
     def check(self, request: Mapping[str, Any]) -> QueueClient:
         """Check a request to create a mapping, and return its queue, which `check_queue` asks."""
         queue, function = str(request.get("EventSourceArn", "")), parse(request["FunctionName"])
-        if not queue.startswith("arn:"):
-            raise invalid("Unrecognized event source.")
-        if not queue.startswith(QUEUE):
-            raise invalid(
-                f"slslab emulates event source mappings of SQS, not of {queue.split(':')[2]}: it has no such service."
-            )
+        check_source(queue)
         self._resolve(function)
         for mapping in self._mappings.values():
             if (mapping.queue, mapping.function) == (queue, _plain(function)):
@@ -97,7 +93,8 @@ class EventSourceMappings:
                     f'The event source arn (" {queue} ") and function (" {function.name} ") provided mapping already '
                     f"exists. Please update or delete the existing mapping with UUID {mapping.id}",
                 )
-        self._checked(EventSourceMapping("", queue, _plain(function)), request)
+        with_request(EventSourceMapping("", queue, _plain(function)), request)
+        check_tags(request.get("Tags") or {})
         return self._queue(queue)
 
     def check_queue(self, queue: QueueClient, function: Reference) -> None:
@@ -119,7 +116,13 @@ class EventSourceMappings:
         mapping = EventSourceMapping(
             str(uuid.uuid4()), request["EventSourceArn"], _plain(parse(request["FunctionName"]))
         )
-        return self._start(self._checked(mapping, request)).document("Creating")
+        self._tags[mapping.id] = dict(request.get("Tags") or {})
+        return self._start(with_request(mapping, request)).document("Creating")
+
+    def tags(self, arn: str) -> dict[str, str] | None:
+        """Return the tags of the mapping with this ARN, to read and to change; None for the ARN of anything else."""
+        before, found, mapping_id = arn.partition(":event-source-mapping:")
+        return self._tags[self.get(mapping_id).id] if found and before.startswith("arn:") else None
 
     def get(self, mapping_id: str) -> EventSourceMapping:
         """Carry out GetEventSourceMapping."""
@@ -145,7 +148,7 @@ class EventSourceMappings:
         if "FunctionName" in request:
             mapping = replace(mapping, function=_plain(parse(request["FunctionName"])))
             self._resolve(mapping.function)
-        mapping, before = self._checked(mapping, request), self._pollers.pop(mapping_id, None)
+        mapping, before = with_request(mapping, request), self._pollers.pop(mapping_id, None)
         document = self._start(mapping).document("Updating")
         if before is not None:
             await before.close()
@@ -154,7 +157,7 @@ class EventSourceMappings:
     async def delete(self, mapping_id: str) -> dict[str, Any]:
         """Carry out DeleteEventSourceMapping."""
         document = self.get(mapping_id).document("Deleting")
-        del self._mappings[mapping_id]
+        del self._mappings[mapping_id], self._tags[mapping_id]
         if before := self._pollers.pop(mapping_id, None):
             await before.close()
         return document
@@ -192,31 +195,40 @@ class EventSourceMappings:
             )
         return QueueClient(endpoint, self._stack.owner, arn.rpartition(":")[2])
 
-    def _checked(self, before: EventSourceMapping, request: Mapping[str, Any]) -> EventSourceMapping:
-        """Return a mapping with what a request names."""
-        if others := sorted(request.keys() - EMULATED):
-            raise invalid(f"slslab does not emulate {', '.join(others)} of an event source mapping of SQS.")
-        scaling = request.get("ScalingConfig", {"MaximumConcurrency": before.most_concurrent})
-        types = request.get("FunctionResponseTypes", ["ReportBatchItemFailures"] * before.reports_failures)
-        mapping = replace(
-            before,
-            enabled=request.get("Enabled", before.enabled),
-            batch_size=request.get("BatchSize", before.batch_size),
-            window_s=request.get("MaximumBatchingWindowInSeconds", before.window_s),
-            reports_failures="ReportBatchItemFailures" in types,
-            most_concurrent=scaling.get("MaximumConcurrency"),
+
+def check_source(arn: str) -> None:
+    """Raise InvalidParameterValueException for an event source that is not a queue."""
+    if not arn.startswith("arn:"):
+        raise invalid("Unrecognized event source.")
+    if not arn.startswith(QUEUE):
+        raise invalid(
+            f"slslab emulates event source mappings of SQS, not of {arn.split(':')[2]}: it has no such service."
         )
-        if mapping.queue.endswith(".fifo"):
-            # documented: services-sqs-parameters.html; assumed: the text.
-            if mapping.window_s:
-                raise invalid("Batching window is not supported for FIFO queues")
-            if mapping.batch_size > BATCH_SIZE:
-                raise invalid(f"The batch size of a FIFO queue must be at most {BATCH_SIZE}")
-        elif mapping.batch_size > BATCH_SIZE and not mapping.window_s:
-            raise invalid(
-                "Maximum batch window in seconds must be greater than 0 if maximum batch size is greater than 10"
-            )
-        return mapping
+
+
+def with_request(before: EventSourceMapping, request: Mapping[str, Any]) -> EventSourceMapping:
+    """Return a mapping with what a request names; InvalidParameterValueException for what is not emulated."""
+    if others := sorted(request.keys() - EMULATED):
+        raise invalid(f"slslab does not emulate {', '.join(others)} of an event source mapping of SQS.")
+    scaling = request.get("ScalingConfig", {"MaximumConcurrency": before.most_concurrent})
+    types = request.get("FunctionResponseTypes", ["ReportBatchItemFailures"] * before.reports_failures)
+    mapping = replace(
+        before,
+        enabled=request.get("Enabled", before.enabled),
+        batch_size=request.get("BatchSize", before.batch_size),
+        window_s=request.get("MaximumBatchingWindowInSeconds", before.window_s),
+        reports_failures="ReportBatchItemFailures" in types,
+        most_concurrent=scaling.get("MaximumConcurrency"),
+    )
+    if mapping.queue.endswith(".fifo"):
+        # documented: services-sqs-parameters.html; assumed: the text.
+        if mapping.window_s:
+            raise invalid("Batching window is not supported for FIFO queues")
+        if mapping.batch_size > BATCH_SIZE:
+            raise invalid(f"The batch size of a FIFO queue must be at most {BATCH_SIZE}")
+    elif mapping.batch_size > BATCH_SIZE and not mapping.window_s:
+        raise invalid("Maximum batch window in seconds must be greater than 0 if maximum batch size is greater than 10")
+    return mapping
 
 
 def _plain(function: Reference) -> Reference:

@@ -9,6 +9,7 @@ import json
 import logging
 import time
 import uuid
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -76,6 +77,8 @@ class Asynchronous:
         self._store = store
         self._send = send
         self._tasks: set[asyncio.Task[None]] = set()
+        # Of each function the events that found no concurrency, the oldest first.
+        self._throttled: dict[str, deque[asyncio.Future[None]]] = defaultdict(deque)
         self._closing = False
 
     def accept(self, target: Target, payload: bytes, trace_id: str) -> str:
@@ -113,9 +116,10 @@ class Asynchronous:
                 if self._functions.entry(name).reserved == 0:
                     condition = "ZeroReservedConcurrency"
                 delay_s = min(LONGEST_THROTTLE_S, self._limits.event_throttle_s * 2**throttles)
-                throttles += 1
+                throttles, throttled = throttles + 1, True
             else:
-                attempts += 1
+                attempts, throttled = attempts + 1, False
+                self._wake(name)
                 if answer.function_error is None:
                     condition = "Success"
                 elif attempts > handling.retries:
@@ -127,7 +131,7 @@ class Asynchronous:
                 break
             if self._closing:
                 return
-            await asyncio.sleep(delay_s)
+            await (self._wait_for_room(name, delay_s) if throttled else asyncio.sleep(delay_s))
         destination = handling.destinations.get("OnSuccess" if condition == "Success" else "OnFailure")
         letters = request.target.function.stored.get("DeadLetterConfig")
         try:
@@ -137,6 +141,29 @@ class Asynchronous:
             if letters is not None and condition != "Success":
                 letter = _dead_letter(request, answer)
                 await asyncio.to_thread(self._send, letters["TargetArn"], request.payload, letter)
+
+    async def _wait_for_room(self, name: str, longest_s: float) -> None:
+        """Wait until an event of the function has ended, and older ones have had their turn, or for so long.
+
+        assumed: AWS reads a function's events from one queue, so that throttled ones don't each wait alone.
+        """
+        turn = asyncio.get_running_loop().create_future()
+        self._throttled[name].append(turn)
+        slept = asyncio.ensure_future(asyncio.sleep(longest_s))
+        try:
+            await asyncio.wait((turn, slept), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            slept.cancel()
+            turn.cancel()
+
+    def _wake(self, name: str) -> None:
+        """Let the oldest waiting event of a function try again."""
+        waiting = self._throttled[name]
+        while waiting:
+            turn = waiting.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
 
     async def _deliver(self, destination: str, request: Request, record: bytes) -> None:
         """Send the record to a function, an SQS queue, an SNS topic or an S3 bucket."""

@@ -183,7 +183,7 @@ class Functions:
             raise invalid(f"1 validation error detected: {violation(name, 'functionName', rule)}")
         if name in self._entries:
             raise conflict(f"Function already exist: {name}")
-        _check_tags(request.get("Tags") or {})
+        check_tags(request.get("Tags") or {})
         return name, checked
 
     def create(self, request: Mapping[str, Any], code: Code) -> dict[str, Any]:
@@ -305,10 +305,7 @@ class Functions:
     def tag(self, arn: str, tags: Mapping[str, str]) -> None:
         """Carry out TagResource."""
         entry = self._tagged(arn)
-        if not tags:
-            raise invalid("An error occurred and the request cannot be processed.")
-        _check_tags(entry.tags | dict(tags))
-        entry.tags |= tags
+        add_tags(entry.tags, tags)
         entry.renew_revision_id()
 
     def untag(self, arn: str, keys: list[str]) -> None:
@@ -381,6 +378,15 @@ def _stamped(function: Function) -> Function:
     return replace(function, last_modified=timestamp(), revision=str(uuid.uuid4()), revision_id=str(uuid.uuid4()))
 
 
-def _check_tags(tags: Mapping[str, str]) -> None:
+def add_tags(to: dict[str, str], tags: Mapping[str, str]) -> None:
+    """Add the tags of a TagResource request to a resource's own."""
+    if not tags:
+        raise invalid("An error occurred and the request cannot be processed.")
+    check_tags(to | dict(tags))
+    to |= tags
+
+
+def check_tags(tags: Mapping[str, str]) -> None:
+    """Raise InvalidParameterValueException for more tags than a resource may have."""
     if len(tags) > TAGS:
         raise invalid("Number of tags exceeds resource tag limit.")

@@ -287,6 +287,7 @@ class InvocationService:
                 end_ns=own[-1].ended_ns if own else metered.start_ns,
                 report=report,
                 requests=billed_requests(request.kind, len(request.payload)),
+                init_cpu_ms=None if init is None else round(init.cpu_ns / 1e6, 3),
             )
         )
         return Response(

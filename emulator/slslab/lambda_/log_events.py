@@ -26,20 +26,24 @@ PATH = "/slslab/logs"
 TOGETHER_MS = 10
 # documented: cloudwatch_limits_cwl.html: a request of PutLogEvents has at most 1 MB; so has an answer, about.
 ANSWER_BYTES = 1 << 20
-# Of an entry in the file: the number of its log, its time, start and end.
-ENTRY = struct.Struct("<QQQQ")
+# Of an entry in the file: the number of its log, its time, start and end, and whether it is one record.
+ENTRY = struct.Struct("<QQQQ?")
 # Entries that are looked at for one answer.
 MOST_ENTRIES = 1 << 14
 
 
 @dataclass
 class Written:
-    """What one environment wrote at about one time, by its place in the file of its log, which has a number."""
+    """What one environment wrote at about one time, by its place in the file of its log, which has a number.
+
+    A `record` is one event, whatever lines it has; other text is an event for each line.
+    """
 
     log: int
     time_ms: int
     start: int
     end: int
+    record: bool
 
 
 @dataclass(frozen=True)
@@ -65,19 +69,20 @@ class LogEvents:
         self._count = 0
         self._last: Written | None = None
 
-    def writer(self, group: str, stream: str, path: Path) -> Callable[[int, int], None]:
-        """Return what is called with the place of each piece that is written to a file."""
+    def writer(self, group: str, stream: str, path: Path) -> Callable[[int, int, bool], None]:
+        """Return what is called with the place of each piece that is written to a file, and whether it is a record."""
         log = len(self._logs)
         self._logs.append(StreamLog(group, stream, path))
 
-        def wrote(start: int, end: int) -> None:
+        def wrote(start: int, end: int, record: bool) -> None:
             now_ms = time.time_ns() // 1_000_000
             last = self._last
-            if last is not None and last.log == log and now_ms - last.time_ms < TOGETHER_MS:
+            alike = last is not None and last.log == log and not (record or last.record)
+            if last is not None and alike and now_ms - last.time_ms < TOGETHER_MS:
                 last.end = end
             else:
                 self._keep()
-                self._last = Written(log, now_ms, start, end)
+                self._last = Written(log, now_ms, start, end, record)
 
         return wrote
 
@@ -93,12 +98,12 @@ class LogEvents:
         places = os.pread(self._file.fileno(), most * ENTRY.size, since * ENTRY.size)
         events: list[dict[str, Any]] = []
         size, cursor = 0, since
-        for number, time_ms, start, end in ENTRY.iter_unpack(places):
+        for number, time_ms, start, end, record in ENTRY.iter_unpack(places):
             if size >= ANSWER_BYTES:
                 break
             log = self._logs[number]
             about = {"group": log.group, "stream": log.stream, "timestamp_ms": time_ms}
-            events += [{**about, "message": line} for line in _lines(log.path, start, end)]
+            events += [{**about, "message": text} for text in _messages(log.path, start, end, record)]
             size, cursor = size + end - start, cursor + 1
         return {"events": events, "cursor": cursor, "more": cursor < until}
 
@@ -113,7 +118,7 @@ class LogEvents:
     def _keep(self) -> None:
         if self._last is not None:
             last, self._last = self._last, None
-            self._file.write(ENTRY.pack(last.log, last.time_ms, last.start, last.end))
+            self._file.write(ENTRY.pack(last.log, last.time_ms, last.start, last.end, last.record))
             self._count += 1
 
     async def _read(self, request: Request) -> Response:
@@ -124,11 +129,14 @@ class LogEvents:
         return JSONResponse(await run_in_threadpool(self.read, int(since), until))
 
 
-def _lines(path: Path, start: int, end: int) -> list[str]:
-    """Return the lines that end in an entry; the first may have begun in an earlier one, and the last may wait."""
+def _messages(path: Path, start: int, end: int, record: bool) -> list[str]:
+    """Return the record, or the lines that end here; the first may have begun in an earlier entry, and the last may
+    wait."""
     with path.open("rb") as file:
-        begin = _line_start(file.fileno(), start)
+        begin = start if record else _line_start(file.fileno(), start)
         text = os.pread(file.fileno(), end - begin, begin)
+    if record:
+        return [text.removesuffix(b"\n").decode(errors="replace")]
     # measured: an event of a text log is a line without its line break, but for REPORT's tab.
     return [line.decode(errors="replace") for line in text.split(b"\n")[:-1] if line]
 

@@ -67,13 +67,17 @@ class Code:
 class Packages:
     """Unpacked packages below one directory, and directories that are used in place (hot reload) if they are allowed.
 
-    `fetch` returns the body of an object in the stack's S3, given bucket, key and the most bytes that it may have;
+    `fetch` returns the body of an object in the stack's S3, given bucket, key, version and the most bytes it may have;
     `find_image` a container image by its name. `largest_bytes` is the unzipped size of the largest package since it was
     last set to 0. Files are read and removed on threads of its own, so that large packages hold up nothing else.
     """
 
     def __init__(
-        self, home: Path, limits: Limits, fetch: Callable[[str, str, int], bytes], find_image: Callable[[str], Image]
+        self,
+        home: Path,
+        limits: Limits,
+        fetch: Callable[[str, str, str | None, int], bytes],
+        find_image: Callable[[str], Image],
     ) -> None:
         self._home = home.resolve()  # environments open code by its real path
         self._limits = limits
@@ -108,7 +112,8 @@ class Packages:
         if bucket is not None:
             if not key:
                 raise invalid("Code in an S3 bucket needs S3Bucket and S3Key.")
-            return self._unpack(name, self._fetch(str(bucket), key, self._limits.unzipped_bytes))
+            version = code.get("S3ObjectVersion")
+            return self._unpack(name, self._fetch(str(bucket), key, version, self._limits.unzipped_bytes))
         if "ZipFile" not in code:
             raise invalid(
                 "Code needs ZipFile, S3Bucket and S3Key, or S3Bucket 'hot-reload' with the absolute path of a local "
@@ -266,15 +271,23 @@ def unpacked(archive: bytes, directory: Path) -> Path:
 
 def _extract(package: zipfile.ZipFile, directory: Path) -> None:
     directory.mkdir(parents=True)
+    links = []
     for entry in package.infolist():
         if entry.filename.count("/") > DEEPEST:
             raise ValueError(f"an entry is more than {DEEPEST} folders deep")
         path = Path(package.extract(entry, directory))
+        if stat.S_ISLNK(entry.external_attr >> 16):
+            links.append(path)
+            continue
         # The environment's user must be able to read it; an executable file stays one.
         executable = path.is_dir() or entry.external_attr >> 16 & stat.S_IXUSR
         path.chmod(0o755 if executable else 0o644)
     for top, _, _ in os.walk(directory):  # also the folders that are no entries
         os.chmod(top, 0o755)
+    for path in links:  # last, so that nothing was unpacked through one
+        target = path.read_bytes()
+        path.unlink()
+        os.symlink(target, os.fsencode(path))
 
 
 def layer_size() -> tuple[str, int] | None:

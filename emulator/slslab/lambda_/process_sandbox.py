@@ -149,8 +149,8 @@ class ProcessSandbox:
             (setting.home / "tmp").mkdir(exist_ok=True)
         variables = {
             **paths(task, lang, folder, layers),
-            "HOME": "/tmp" if isolated else str(setting.home),
-            **({} if isolated else {"TMPDIR": str(setting.home / "tmp")}),
+            # Lambda sets no HOME; without a file system of its own, a function would find the host's user's.
+            **({} if isolated else {"HOME": str(setting.home), "TMPDIR": str(setting.home / "tmp")}),
             **setting.variables,
             "LAMBDA_TASK_ROOT": str(task),
             "LAMBDA_RUNTIME_DIR": str(folder),

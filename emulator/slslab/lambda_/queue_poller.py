@@ -172,13 +172,13 @@ def _record(message: Message, queue_arn: str) -> dict[str, Any]:
         "body": message["Body"],
         "attributes": message.get("Attributes") or {},
         "messageAttributes": attributes,
+        "md5OfMessageAttributes": message.get("MD5OfMessageAttributes"),
         "md5OfBody": message["MD5OfBody"],
         "eventSource": "aws:sqs",
         "eventSourceARN": queue_arn,
         "awsRegion": REGION,
     }
-    digest = message.get("MD5OfMessageAttributes")
-    return record | ({"md5OfMessageAttributes": digest} if digest else {})
+    return record
 
 
 def _size(message: Message) -> int:

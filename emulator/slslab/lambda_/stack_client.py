@@ -65,13 +65,17 @@ class StackClient:
         """Return the endpoint of a service: its own, or the one of all that have none; None without one."""
         return self.endpoints.get(SERVICES.get(service, service), self.endpoints.get("aws"))
 
-    def fetch(self, bucket: str, key: str, limit: int) -> bytes:
-        """Return the body of a package in S3; InvalidParameterValueException if it cannot be read, or is too large."""
+    def fetch(self, bucket: str, key: str, version: str | None, limit: int) -> bytes:
+        """Return the body of a package in S3, without a `version` of the newest.
+
+        InvalidParameterValueException if it cannot be read, or is too large.
+        """
         if not self.reaches("s3"):
             raise invalid(f"The bucket {bucket} cannot be read: this emulator has no S3. Send the code as ZipFile.")
         with closing(self.client("s3")) as client:
             try:
-                found = client.get_object(Bucket=bucket, Key=key)
+                chosen = {} if version is None else {"VersionId": version}
+                found = client.get_object(Bucket=bucket, Key=key, **chosen)
                 if found["ContentLength"] > limit:
                     # What is larger than its contents may be is too large with them.
                     raise invalid(f"Unzipped size must be smaller than {limit} bytes")

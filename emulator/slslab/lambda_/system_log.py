@@ -107,7 +107,7 @@ class SystemLog:
             self._write(json.dumps(line, separators=(",", ":")) + "\n")
 
     def _write(self, text: str) -> None:
-        self._log.write(text.encode())
+        self._log.say(text.encode())
 
 
 INIT = {"initializationType": "on-demand", "phase": "init"}

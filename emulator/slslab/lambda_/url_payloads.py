@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote
 
 from slslab.aws.arns import ACCOUNT
 from slslab.aws.keys import Principal
@@ -68,7 +68,7 @@ class UrlRequest:
             "domainPrefix": self.url_id,
             "http": {
                 "method": self.method,
-                "path": self.path,
+                "path": re.sub("/+", "/", unquote(self.path)),
                 "protocol": "HTTP/1.1",
                 "sourceIp": self.source_ip,
                 "userAgent": headers.get("user-agent", ""),
@@ -114,9 +114,9 @@ FAILED = UrlAnswer(502, (("content-type", "application/json"),), b"Internal Serv
 def answer(payload: bytes | None, *, streamed: bool = False) -> UrlAnswer:
     """Return the response for what a function returned; None if it failed.
 
-    JSON but for an object with a `statusCode` is a body. A URL that streams has the payload as its body in any case,
-    since a runtime that does not stream returns it as a whole. A runtime that streams may describe the response before
-    the body; bytes that are not JSON are a body.
+    JSON but for an object with a `statusCode` is a body, written without spaces. A URL that streams has the payload as
+    its body in any case, since a runtime that does not stream returns it as a whole. A runtime that streams may
+    describe the response before the body; bytes that are not JSON are a body.
     """
     if payload is None:
         return FAILED
@@ -134,8 +134,9 @@ def answer(payload: bytes | None, *, streamed: bool = False) -> UrlAnswer:
         return FAILED
     if end:
         return bare
-    body = _encoded(returned) if isinstance(returned, str) and not streamed else payload
-    return UrlAnswer(200, (("content-type", "application/json"),), body)
+    if not streamed:
+        payload = _encoded(returned if isinstance(returned, str) else _compact(returned))
+    return UrlAnswer(200, (("content-type", "application/json"),), payload)
 
 
 def _structured(returned: Mapping[str, Any], content: bytes | None) -> UrlAnswer:
@@ -155,9 +156,13 @@ def _structured(returned: Mapping[str, Any], content: bytes | None) -> UrlAnswer
         headers.append(("content-type", "application/json"))
     if content is None:
         body = returned.get("body", "")
-        text = body if isinstance(body, str) else json.dumps(body, separators=(",", ":"))
+        text = body if isinstance(body, str) else _compact(body)
         content = _lenient_base64(text) if returned.get("isBase64Encoded") is True else _encoded(text)
     return UrlAnswer(status, headers, b"" if status in NO_CONTENT else content)
+
+
+def _compact(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def _shown(value: Any) -> str:

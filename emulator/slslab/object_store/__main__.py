@@ -27,9 +27,9 @@ def main() -> None:
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
-    def log(letter: bytes) -> None:
+    def log(*request: str | int) -> None:
         if options.log is not None:
-            os.write(options.log, letter)
+            os.write(options.log, json.dumps(request).encode() + b"\n")
 
     keys = Keyring.from_text(os.environ.pop("SLSLAB_KEYS"))
     application = Application(Store(Folder(options.data)), keys, log)
@@ -45,7 +45,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m slslab.object_store", allow_abbrev=False)
     parser.add_argument("--listener", type=int, required=True, help="descriptor of a socket that listens")
     parser.add_argument("--data", type=Path, required=True, help="directory of bodies, which is empty")
-    parser.add_argument("--log", type=int, help="descriptor that gets a letter for each request that AWS would bill")
+    parser.add_argument("--log", type=int, help="descriptor that gets a line for each request that AWS would bill")
     return parser.parse_args()
 
 

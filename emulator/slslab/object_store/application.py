@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 import traceback
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
@@ -16,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from slslab.aws.arns import ACCOUNT
 from slslab.aws.errors import ServiceError
 from slslab.aws.gate import IndexedHeaders
-from slslab.aws.keys import Keyring
+from slslab.aws.keys import Keyring, Principal
 from slslab.aws.signatures import parameters
 from slslab.object_store import SERVER, buckets, checksums, cors, forms, model, objects, signing, uploads
 from slslab.object_store.bodies import Incoming
@@ -28,6 +29,8 @@ LONGEST_KEY = 1024
 # A bucket as the first part of the host's name, as some clients have it.
 HOST = re.compile(r"(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])\.localhost", re.IGNORECASE)
 Handler = Callable[[Call], Awaitable[Answer]]
+# Takes the operation, function, start_ns, end_ns and size of a request (`slslab.stack.access_log.Logged`).
+Log = Callable[[str, str, int, int, int], None]
 HANDLERS: Mapping[str, Handler] = {
     "AbortMultipartUpload": uploads.abort_multipart_upload,
     "CompleteMultipartUpload": uploads.complete_multipart_upload,
@@ -82,17 +85,18 @@ HINTS = {
     "PutBucketLifecycleConfiguration": "delete objects by DeleteObjects; they go with the service at the latest.",
     "SelectObjectContent": "read the object with GetObject.",
 }
-# As AWS bills them: PUT, COPY, POST; LIST; GET and all others; DELETE, which is free.
-PUT, LIST, GET, DELETE = b"p", b"l", b"g", b"d"
+# HEAD and all other reads cost what GET costs; a multipart upload's beginning and its end are POST. documented: Amazon
+# S3 pricing, "Requests & data retrievals".
+PUT, LIST, GET, DELETE = "object.put", "object.list", "object.get", "object.delete"
 BILLED = {"PUT": PUT, "POST": PUT, "DELETE": DELETE}
 
 
 class Application:
-    """Serves the buckets of a store to holders of keys; `log` is told each request that AWS would bill, as a letter."""
+    """Serves the buckets of a store to holders of keys; `log` is called for each request that AWS would bill."""
 
     prefix, host = "/", HOST
 
-    def __init__(self, store: Store, keys: Keyring, log: Callable[[bytes], None]) -> None:
+    def __init__(self, store: Store, keys: Keyring, log: Log) -> None:
         self._store = store
         self._keys = keys
         self._log = log
@@ -113,10 +117,8 @@ class Application:
         except Exception:
             traceback.print_exc(file=sys.stderr)
             answer, document = request.refused(failure("InternalError"))
-        if billed := request.billed(answer.status):
-            self._log(billed)
         try:
-            await request.send(answer, document, send)
+            await request.send(answer, document, send, self._log)
         except ClientDisconnect:
             return
 
@@ -127,16 +129,17 @@ class Request:
     def __init__(self, scope: Scope, receive: Receive, store: Store, keys: Keyring) -> None:
         self._store = store
         self._keys = keys
+        self._began_ns = time.monotonic_ns()
         self._id = uuid.uuid4().hex[:16].upper()
         self._headers = IndexedHeaders(scope)
         self._method: str = scope["method"]
         self._path = scope["raw_path"].decode("latin-1")
         self._query = scope["query_string"].decode("latin-1")
         self._operation: model.Operation | None = None
-        self._stranger = True
+        self._principal: Principal | None = None
         self._cross_origin: Mapping[str, str] = MappingProxyType({})
         self._receive = receive
-        self._incoming = Incoming(receive, None, signing.UNSIGNED, None)
+        self._incoming = Incoming(receive, _length(self._headers, signing.UNSIGNED), signing.UNSIGNED, None)
         self._bucket = self._key = ""
 
     async def answer(self) -> tuple[Answer, bytes]:
@@ -149,7 +152,7 @@ class Request:
         if self._method == "POST" and self._bucket and not self._key and _is_form(self._headers):
             return await self._post_form()
         signed = signing.authenticate(self._keys, self._method, self._path, self._query, given, self._headers)
-        self._stranger = signed.principal is None
+        self._principal = signed.principal
         if "" in given and not given[""]:
             del given[""]
         headers = {name: ",".join(self._headers.getlist(name)) for name in self._headers}
@@ -161,7 +164,7 @@ class Request:
             operation = model.find(self._method, self._bucket, self._key, given, "x-amz-copy-source" in headers)
         except ServiceError as error:
             # A stranger learns nothing of what there is.
-            raise (failure("AccessDenied") if self._stranger else error) from None
+            raise (failure("AccessDenied") if self._principal is None else error) from None
         self._operation = operation
         self._incoming = Incoming(self._receive, _length(headers, signed.payload), signed.payload, signed.chunks)
         members = model.members(operation, given, headers)
@@ -196,22 +199,22 @@ class Request:
         )
         return Answer(status=error.status, headers=error.headers), document.encode()
 
-    def billed(self, status: int) -> bytes:
-        """Return the letter of what AWS bills the request as; empty for what it does not bill.
+    def billed(self, status: int) -> str:
+        """Return the operation that AWS bills the request as; empty for one that it does not bill.
 
         documented: S3 user guide, "Billing for Amazon S3 error responses": not its own failures, nor what it refuses to
         a stranger.
         """
-        if status >= 500 or (status == 403 and self._stranger):
-            return b""
+        if status >= 500 or (status == 403 and self._principal is None):
+            return ""
         if self._operation is not None and self._operation.name == "DeleteObjects":
             return DELETE
         if self._method == "GET" and not self._key:
             return LIST
         return BILLED.get(self._method, GET)
 
-    async def send(self, answer: Answer, document: bytes, send: Send) -> None:
-        """Send an answer; of an object as much as its client takes."""
+    async def send(self, answer: Answer, document: bytes, send: Send, log: Log) -> None:
+        """Send an answer; of an object as much as its client takes. It is logged before its last part."""
         headers = [
             ("server", SERVER),
             ("x-amz-request-id", self._id),
@@ -229,12 +232,22 @@ class Request:
             headers.append(("connection", "close"))
         encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
         await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
-        if answer.body is None or self._method == "HEAD":
-            await send({"type": "http.response.body", "body": document})
-            return
-        for part in read(answer.body):
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+        last = document
+        for part in read(answer.body or ()) if self._method != "HEAD" else ():
+            if last:
+                await send({"type": "http.response.body", "body": last, "more_body": True})
+            last = part
+        if operation := self.billed(answer.status):
+            function = self._principal.function if self._principal is not None else ""
+            log(operation, function, self._began_ns, time.monotonic_ns(), self._moved(answer))
+        await send({"type": "http.response.body", "body": last})
+
+    def _moved(self, answer: Answer) -> int:
+        """Return the bytes of objects that the request and its answer have."""
+        if self._operation is None or answer.status >= 300 or self._method == "HEAD":
+            return 0
+        stored = (self._incoming.length or 0) if self._operation.streams else 0
+        return stored + sum(length for _, _, length in answer.body or ())
 
     async def _left_unread(self) -> bool:
         """Read what is left of the body, unless its client waits to be told to send it; return whether it does."""
@@ -276,8 +289,7 @@ class Request:
         """Store the file of a form."""
         form = forms.Form(self._incoming, self._headers["content-type"])
         await form.read_fields()
-        principal = forms.signer(self._keys, form.fields)
-        self._stranger = principal is None
+        principal = self._principal = forms.signer(self._keys, form.fields)
         lengths = forms.check(form.fields, self._bucket) if principal is not None else None
         fields = {name: value for name, value in form.fields.items() if name not in forms.UNCHECKED}
         operation = self._operation = model.operations()[0]["PUT", "object", ""]

@@ -104,7 +104,6 @@ class Anchor(_Entry):
     hosts: tuple[str, ...] = ()
     ratios_only: bool = False
     check: str = ""
-    spread: Deviation | None = None
 
 
 class HostDeviations(_Entry):
@@ -169,9 +168,9 @@ class Anchors(_Entry):
         return [name for name, anchor in self.usable().items() if anchor.kind == kind and not anchor.check]
 
     def constant(self, name: str) -> float:
-        """Return Lambda's seconds ÷ the reference machine's for this anchor, on x86_64."""
+        """Return Lambda's seconds ÷ the reference machine's in the anchor's Python, on x86_64."""
         anchor = self.anchors[name]
-        return anchor.seconds["x86_64"] / self.workloads[anchor.reference].whole_s
+        return anchor.seconds["x86_64"] / self.workloads[anchor.reference].seconds("whole", anchor.python)
 
     def constants(self, kind: Kind) -> list[float]:
         """Return the constants of all anchors of a kind that give its factor."""

@@ -130,7 +130,8 @@ class Host:
             return 0.0 if self.torch in ("", minor_version(self.anchors.reference.torch)) else self.anchors.host.torch
         if kind == "streaming" or self.python in ("", self.anchors.python):
             return 0.0
-        known = all(self.python in self.anchors.workloads[name].python for name in ("hash", "sort"))
+        workloads = {name for anchor in self.anchors.fitted(kind) for name in self.anchors.anchors[anchor].hosts}
+        known = all(self.python in self.anchors.workloads[name].python for name in workloads)
         return self.anchors.host.python if known else self.anchors.host.unknown_python
 
 
@@ -192,10 +193,13 @@ class Processor:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "Processor":
-        """Return the processor that a document describes; RequestError if it describes none."""
+        """Return the processor that a document describes; RequestError if it describes none.
+
+        A kind of work that an older document lacks counts as unknown.
+        """
         with suppress(ValidationError):
             processor = _ADAPTER.validate_python(document)
-            if set(KINDS) <= set(processor.factors) and {*KINDS, UNKNOWN} <= set(processor.arm64):
+            if processor.factors and {*processor.factors, UNKNOWN} <= set(processor.arm64):
                 return processor
         raise RequestError(
             "The description of a processor is damaged.", "measure it again: slslab calibrate --processor"

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from statistics import geometric_mean
 from typing import Any
 
 from slslab.errors import HostError, RequestError
@@ -21,7 +22,13 @@ from slslab_workers.trace.kinds import Kind
 WHOLE_S, SHORT_S, PROBE_S = 90.0, 20.0, 20.0
 # A child that fails to start or to report its versions within this time isn't an interpreter of a function.
 START_S = 20.0
-PROBES: Mapping[str, Kind] = {"loop": "interpreter", "add": "streaming", "matmul": "dense"}
+# Next to processes that copy memory, `loop` grows as little as a hash, and `sort` as much as requests and serialising.
+PROBES: Mapping[Kind, tuple[str, ...]] = {
+    "interpreter": ("loop", "sort"),
+    "startup": ("imports",),
+    "streaming": ("add",),
+    "dense": ("matmul",),
+}
 NEEDS = {"add": "numpy", "add-new": "numpy", "fft": "numpy", "matmul": "numpy", "step": "torch", "resnet50": "torch"}
 Progress = Callable[[str, int, int], None]
 
@@ -40,7 +47,7 @@ class Task:
 
 
 # First those that stand for a kind of work, as time may run out.
-NAMES = ("hash", "loop", "floats", "add", "fft", "step", "add-new", "resnet50")
+NAMES = ("hash", "loop", "imports", "floats", "add", "fft", "step", "add-new", "resnet50")
 # Short forms come first: they stand in for whole ones that don't finish in time. Whole ones come in rounds, as other
 # guests of a host can slow it for half a minute.
 SHORT = tuple(Task(name, "short", 5, 1.0) for name in (*NAMES, "sort"))
@@ -143,8 +150,16 @@ def measure(interpreter: str, short: bool, progress: Progress) -> Measurement:
 
 
 def run_probe(interpreter: str) -> dict[str, float]:
-    """Return the CPU seconds of about a second of work now, by kind of work; kinds that can't run are left out."""
+    """Return the CPU seconds of about a second of work now, by kind of work; kinds that can't run are left out.
+
+    Of a kind with several probes it is their geometric mean.
+    """
     versions = read_versions(interpreter)
-    names = [name for name in PROBES if versions.get(NEEDS.get(name, "python"))]
+    names = [name for probes in PROBES.values() for name in probes if versions.get(NEEDS.get(name, "python"))]
     lines = run_workloads(interpreter, names, "probe", repeat=3, seconds=0.3, timeout_s=PROBE_S)
-    return {PROBES[line["name"]]: min(line["cpu_s"]) for line in lines}
+    least = {line["name"]: min(line["cpu_s"]) for line in lines}
+    return {
+        kind: geometric_mean(least[name] for name in probes)
+        for kind, probes in PROBES.items()
+        if set(probes) <= set(least)
+    }

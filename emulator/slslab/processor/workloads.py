@@ -1,9 +1,9 @@
 """Reference workloads that run on their own in any interpreter: `python workloads.py NAME... [--form FORM]`.
 
-It needs nothing but the standard library, NumPy for arrays and PyTorch for `step` and `resnet50`, and runs under
-Python 3.7 to 3.13 and torch 1.0.1 to 2.13. For each workload it prints one line of JSON: the CPU and wall seconds
-of each repetition, and the versions it ran with. It keeps to one processor and one thread, and raises its priority
-where it may.
+It needs nothing but the standard library, NumPy for arrays, PyTorch for `step` and `resnet50`, and awslambdaric and
+boto3 for `start` and `boto3`. It runs under Python 3.7 to 3.13 and torch 1.0.1 to 2.13. For each workload it prints one
+line of JSON: the CPU and wall seconds of each repetition, and the versions it ran with. It keeps to one processor and
+one thread, and raises its priority where it may.
 """
 
 from __future__ import annotations
@@ -13,7 +13,10 @@ import hashlib
 import json
 import os
 import platform
+import resource
+import subprocess
 import sys
+import sysconfig
 import time
 from array import array
 from contextlib import suppress
@@ -41,9 +44,24 @@ SIZES = {
     "step": {"whole": 5, "short": 2, "probe": 1},
     "resnet50": {"whole": 3, "short": 1, "probe": 1},
     "pbkdf2": {"whole": 200, "short": 20, "probe": 2},
+    "imports": {"whole": 3, "short": 1, "probe": 1},
+    "start": {"whole": 3, "short": 1, "probe": 1},
+    "boto3": {"whole": 1, "short": 1, "probe": 1},
 }
 # The float32 numbers of an array of `add` and `add-new`, 33.6 MB. Its seconds are those of 10⁶ bytes.
 ELEMENTS = 8388608
+# Modules of the standard library that Python 3.7 to 3.13 have.
+IMPORTS = """
+import argparse, asyncio, concurrent.futures, dataclasses, datetime, decimal, email.message, hashlib, http.client
+import inspect, json, logging, multiprocessing, ssl, tempfile, typing, unittest, urllib.request
+import xml.etree.ElementTree, zipfile
+"""
+# What Lambda's runtime imports, and a handler that creates a client. No request is made.
+RUNTIME = "import awslambdaric.bootstrap\n"
+BOTO3 = f"""{RUNTIME}
+import boto3
+boto3.client("dynamodb", region_name="us-east-1", aws_access_key_id="none", aws_secret_access_key="none")
+"""
 
 
 def make_hash(size: int) -> Work:
@@ -215,6 +233,21 @@ def make_resnet50(size: int) -> Work:
     return work, 1.0 / size
 
 
+def make_start(size: int, code: str) -> Work:
+    """Start interpreters that run this code and end: cold code, most of it read from files.
+
+    They find installed packages, but don't run the start-up files that packages install.
+    """
+    path = f"import sys; sys.path.append({sysconfig.get_paths()['purelib']!r})\n"
+
+    def work() -> None:
+        for _ in range(size):
+            subprocess.run((sys.executable, "-I", "-S", "-c", path + code), stdin=subprocess.DEVNULL, check=True)
+
+    work()
+    return work, 1.0 / size
+
+
 def derive_key() -> None:
     """Compute PBKDF2 once, as a process of `pbkdf2` does."""
     hashlib.pbkdf2_hmac("sha256", b"password", b"salt", 100000)
@@ -247,6 +280,9 @@ WORKLOADS: dict[str, Callable[..., Work]] = {
     "step": make_step,
     "resnet50": make_resnet50,
     "pbkdf2": make_pbkdf2,
+    "imports": partial(make_start, code=IMPORTS),
+    "start": partial(make_start, code=RUNTIME),
+    "boto3": partial(make_start, code=BOTO3),
 }
 
 
@@ -259,14 +295,17 @@ def measure(work: Callable[[], object], scale: float, repeat: int, seconds: floa
     wall_s: list[float] = []
     until = time.monotonic() + seconds
     while len(cpu_s) < repeat and (not cpu_s or time.monotonic() + wall_s[-1] / scale < until):
-        wall, before = time.monotonic(), (time.process_time(), os.times())
+        wall, before = time.monotonic(), read_cpu_s()
         work()
-        after = os.times()
-        cpu = time.process_time() - before[0]
-        cpu += after.children_user + after.children_system - before[1].children_user - before[1].children_system
-        cpu_s.append(cpu * scale)
+        cpu_s.append((read_cpu_s() - before) * scale)
         wall_s.append((time.monotonic() - wall) * scale)
     return {"cpu_s": cpu_s, "wall_s": wall_s}
+
+
+def read_cpu_s() -> float:
+    """Return the CPU seconds of this process and of its children that have ended."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
 
 
 def versions() -> dict[str, str]:

@@ -3,6 +3,7 @@
 The replay errs on plans that a host had not run, and a profile on what AWS takes.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
@@ -13,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from slslab.errors import RequestError
+from slslab.predict.anchors import Z80
 from slslab.toml_files import check_schema, read_toml, validate
 
 FILE = Path(__file__).with_name("accuracy.toml")
@@ -37,8 +39,16 @@ class ProfileErrors(_Entry):
     cost: Deviation | None = None
 
 
+class Speed(_Entry):
+    """What the 80 % range of an assumed speed reaches to, as a factor, and why."""
+
+    factor: Annotated[float, Field(gt=1)]
+    reason: Annotated[str, Field(min_length=1)]
+
+
 class Accuracy(_Entry):
-    """The errors of seconds and of billed seconds; when, how and on what they were measured; and those of profiles."""
+    """The errors of seconds and of billed seconds; when, how and on what they were measured; those of profiles; and
+    those of the speeds of GPUs and of other processors of instances."""
 
     schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
     date: date
@@ -47,6 +57,7 @@ class Accuracy(_Entry):
     seconds: Deviation
     billed_seconds: Deviation
     profiles: Mapping[str, ProfileErrors]
+    speeds: Mapping[Literal["gpu", "instance"], Speed]
 
 
 @cache
@@ -79,6 +90,12 @@ def mean_errors(profile: str, *, instances: bool) -> MeanErrors:
         return MeanErrors(_by_figure(seconds, billed), None)
     cost = errors.seconds if instances else errors.cost or errors.seconds
     return MeanErrors(_by_figure(seconds, billed), _by_figure(errors.seconds.mean, cost.mean))
+
+
+def speed_deviation(processor: Literal["gpu", "instance"]) -> float:
+    """Return how uncertain the assumed speed of an instance's GPU or processors is: the standard deviation of its
+    logarithm."""
+    return math.log(_load(FILE).speeds[processor].factor) / Z80
 
 
 def _by_figure(seconds: float, billed: float) -> dict[str, float]:

@@ -8,6 +8,7 @@ from slslab.billing.bill import Bill, Book, compute_bill
 from slslab.errors import RunError, SlslabError
 from slslab.replay.kernel.kernel import ReplayError, play
 from slslab.replay.kernel.timeline import Timeline
+from slslab.replay.limits import crossings, longest
 from slslab.replay.outcome import Outcome, WorkerFigures, outcome
 from slslab.replay.path import critical_path
 from slslab.replay.profiles import DEFAULT_PROFILE
@@ -56,17 +57,20 @@ def _model(recording: Recording, book: Book) -> dict[str, Any]:
 
     def play_figures(profile: Profile) -> dict[str, float]:
         moved = outcome(play(timeline.program, profile), recording.arch)
-        return figures_of(moved, _bill(recording, moved, book))
+        return {**figures_of(moved, _bill(recording, moved, book)), **longest(moved.invocations)}
 
-    plain = figures_of(played, bill)
-    uncertainties = find_uncertainties(plain, play_figures, profile, recording.processor, bool(recording.instances))
+    plain, calls = figures_of(played, bill), longest(played.invocations)
+    like = dict.fromkeys(calls, "seconds")
+    uncertainties = find_uncertainties(
+        {**plain, **calls}, play_figures, profile, recording.processor, bool(recording.instances), like
+    )
     return {
         "status": "modelled",
         "profile": {"name": profile.name, "date": profile.date.isoformat()},
         "seconds": round(played.seconds, 6),
         "billed_seconds": round(played.billed_seconds, 3),
         "ranges": {name: _range(uncertainties[name].around(value)) for name, value in plain.items()},
-        "uncertainty": {name: uncertainty.as_document() for name, uncertainty in uncertainties.items()},
+        "uncertainty": {name: uncertainties[name].as_document() for name in plain},
         "gb_seconds": format(played.gb_seconds, "f"),
         "cold_starts": played.cold_starts,
         "waiting_share": round(played.waiting_share, 4),
@@ -74,6 +78,7 @@ def _model(recording: Recording, book: Book) -> dict[str, Any]:
         "per_worker": [_worker(worker) for worker in played.workers],
         "cost": bill.as_document(),
         "memory_sizes": list(_memory_sizes(recording, timeline, book)),
+        "limits": list(crossings(calls, uncertainties, recording.invocations, recording.plan.timeout)),
     }
 
 

@@ -4,21 +4,19 @@ A figure's sensitivity to a source is found by playing the program again with th
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import BaseModel
 
 from slslab.billing.bill import Bill
 from slslab.predict.processor import SHARED, UNANCHORED, Processor
-from slslab.replay.accuracy import mean_errors
+from slslab.replay.accuracy import mean_errors, speed_deviation
 from slslab.replay.outcome import Outcome
 from slslab.replay.profiles.profile import Figure, Profile
-from slslab.replay.uncertainty import HOST, ON_LAMBDA, PROFILE, REPLAY, Uncertainty
+from slslab.replay.uncertainty import GPU, HOST, INSTANCE, ON_LAMBDA, PER_MEAN_ERROR, PROFILE, REPLAY, Uncertainty
 from slslab_workers.trace.kinds import KINDS, Kind
 
-# Standard deviation ÷ mean absolute error of a normal distribution.
-PER_MEAN_ERROR = math.sqrt(math.pi / 2)
 # Figures of a profile that make a run longer as they grow, and those that make it shorter.
 LONGER, SHORTER = ("_ms", "_ms_per_mb", "_ms_per_kb"), ("_mb_s", "burst_mb")
 Figures = Mapping[str, float]
@@ -60,13 +58,14 @@ def find_uncertainties(
     errors = mean_errors(profile.name, instances=instances)
     shared: dict[str, dict[str, float]] = {name: {} for name in plain}
     host: dict[str, list[float]] = {name: [] for name in plain}
-    for kind in KINDS if profile.compute.kinds or profile.compute.speed.status == "assumed" else ():
-        factor = (processor or UNANCHORED).factor(kind)
-        moved = play(_slower(profile, kind, factor.deviation))
+    processor = processor or UNANCHORED
+    for kinds in _errors(profile, processor):
+        factor = processor.factor(kinds[0])
+        moved = play(_slower(profile, kinds, factor.deviation))
         for name, value in plain.items():
             sensitivity = _shift(moved[name], value) / factor.deviation
             common = math.hypot(*(factor.deviations[source] for source in SHARED))
-            shared[name][f"{kind}{ON_LAMBDA}"] = sensitivity * common
+            shared[name] |= {f"{kind}{ON_LAMBDA}": sensitivity * common for kind in kinds}
             host[name].append(sensitivity * factor.deviations["host"])
     if errors.profile is not None:
         deviation = max(errors.profile.values()) * PER_MEAN_ERROR
@@ -74,6 +73,10 @@ def find_uncertainties(
         for name, value in plain.items():
             sensitivity = _shift(moved[name], value) / deviation
             shared[name][PROFILE] = sensitivity * errors.profile[like[name]] * PER_MEAN_ERROR
+    for gpus, source in ((True, GPU), (False, INSTANCE)) if instances else ():
+        moved = play(_slower_instances(profile, gpus, speed_deviation("gpu" if gpus else "instance")))
+        for name, value in plain.items():
+            shared[name][source] = _shift(moved[name], value)
     return {
         name: Uncertainty(
             shared[name],
@@ -83,15 +86,45 @@ def find_uncertainties(
     }
 
 
+def _errors(profile: Profile, processor: Processor) -> list[Sequence[Kind]]:
+    """Return the kinds of work whose speeds are off independently; those of a host that was never measured are off
+    together."""
+    if not profile.compute.kinds and profile.compute.speed.status != "assumed":
+        return []
+    return [(kind,) for kind in KINDS] if processor.anchored else [KINDS]
+
+
 def _applies(profile: Profile, processor: Processor | None) -> bool:
     return processor is not None and processor.anchored and profile.compute.speed.status == "assumed"
 
 
-def _slower(profile: Profile, kind: Kind, deviation: float) -> Profile:
+def _slower(profile: Profile, kinds: Sequence[Kind], deviation: float) -> Profile:
     compute = profile.compute
-    speed = compute.kinds.get(kind, compute.speed)
-    moved = speed.model_copy(update={"value": speed.value * math.exp(-deviation)})
-    return profile.model_copy(update={"compute": compute.model_copy(update={"kinds": {**compute.kinds, kind: moved}})})
+    speeds = {kind: compute.kinds.get(kind, compute.speed) for kind in kinds}
+    moved = {
+        kind: speed.model_copy(update={"value": speed.value * math.exp(-deviation)}) for kind, speed in speeds.items()
+    }
+    return profile.model_copy(update={"compute": compute.model_copy(update={"kinds": {**compute.kinds, **moved}})})
+
+
+def _slower_instances(profile: Profile, gpus: bool, deviation: float) -> Profile:
+    """Return the profile with slower GPUs, or with slower processors of instances, as far as their speed is assumed.
+
+    An instance that computes faster than its host has a GPU.
+    """
+
+    def slower(name: str, speed: Figure, has_gpu: bool) -> Figure:
+        on_gpu = has_gpu and name == "compute_speed"
+        if speed.status != "assumed" or on_gpu != gpus:
+            return speed
+        return speed.model_copy(update={"value": speed.value * math.exp(-deviation)})
+
+    moved = {}
+    for kind, instance in profile.instances.items():
+        has_gpu = instance.compute_speed.value > instance.host_speed.value
+        speeds = {name: slower(name, getattr(instance, name), has_gpu) for name in ("compute_speed", "host_speed")}
+        moved[kind] = instance.model_copy(update=speeds)
+    return profile.model_copy(update={"instances": moved})
 
 
 def _slower_platform(profile: Profile, factor: float) -> Profile:

@@ -14,7 +14,10 @@ from slslab.predict.anchors import Z80
 # Sources of error. Those of processors are named after a kind of work: "dense work on Lambda".
 ON_LAMBDA = " work on Lambda"
 PROFILE, HOST, REPLAY = "the profile's requests", "this machine's processor", "the replay"
+GPU, INSTANCE = "the GPU's speed", "the instances' processors"
 SPREAD = "the recordings' spread"
+# Standard deviation ÷ mean absolute error of a normal distribution.
+PER_MEAN_ERROR = math.sqrt(math.pi / 2)
 
 
 @dataclass(frozen=True)

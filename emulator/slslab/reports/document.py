@@ -1,6 +1,6 @@
 """The document of a run, which `--json` prints: how it is made from the trace, and how it is read again."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from typing import Any, Literal, cast
@@ -9,7 +9,7 @@ from slslab.aws.limits import lambda_limits
 from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
 from slslab.errors import RequestError, RunError
 from slslab.installation import installed, lacking
-from slslab.reports.services import read_recorded, service_document
+from slslab.reports.services import Recorded, predict_recorded, read_recorded, service_document
 from slslab.trace import metrics
 from slslab.trace.directory import list_runs, resolve
 from slslab.trace.document import (
@@ -31,11 +31,13 @@ from slslab.trace.log import instances, invocations, load
 from slslab.trace.records import notes, seconds_used
 from slslab.trace.table import Trace
 from slslab_workers.architecture import Outcome, RunFailed, read_plan
-from slslab_workers.plan import Plan
+from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training.models import spec
 
 # Memory sizes are suggested in these steps, MB.
 STEP_MB = 64
+# What a predicted bill rests on.
+BASIS = ("kind", "profile", "processor", "notes")
 METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_worker")
 
 
@@ -55,7 +57,7 @@ def make_document(
     """Return the document of a run by its trace, what its driver computed, the system that it ran on, what was measured
     before it, and the host's processor next to Lambda's."""
     events = trace.events
-    measured = {"alone": alone, "processor": processor}
+    measured = {"alone": alone, "processor": processor, "host": host}
     totals = metrics.totals(events, records, launched)
     held_up = totals.pop("host")
     parameters = outcome.parameters if outcome else spec(plan.model).parameters
@@ -91,7 +93,7 @@ def make_document(
             {
                 **held_up,
                 **{name: host[name] for name in ("cores", "cpu_share_enforced", "own_cpu_seconds")},
-                **{name: host[name] for name in ("name", "processors", "nodes") if name in host},
+                **{name: host[name] for name in ("name", "processors", "nodes", "stolen_share") if name in host},
             },
         ),
         "stack": host["stack"],
@@ -129,7 +131,7 @@ def _on_lambda(
 ) -> Modelled | NotModelled:
     """Return what the run takes and costs on Lambda, or why that is not known.
 
-    `measured` has what the run's document tells of its host: `alone` and `processor`.
+    `measured` has what the run's document tells of its host: `alone`, `processor` and `host`.
     """
     if not complete or trace.torn:
         return not_modelled("The run did not come to its end, and so its trace has none.")
@@ -141,7 +143,8 @@ def _on_lambda(
     from slslab.replay.modelled import model
     from slslab.replay.programs.recording import Recording, kinds_alone, processor_of
 
-    recording = Recording(plan, trace.events, records, launched, kinds_alone(measured), processor_of(measured))
+    processor = processor_of(measured, records, launched)
+    recording = Recording(plan, trace.events, records, launched, kinds_alone(measured), processor)
     return cast(Modelled, model(recording, book))
 
 
@@ -178,7 +181,7 @@ def _hint(failure: RunFailed, plan: Plan, records: list[dict[str, Any]]) -> str:
         if limits and plan.memory_mb not in limits:
             which = f"which --memory does not set: see `slslab run {plan.architecture} --help`."
             return f"killed at its limit of {max(limits):,} MB, {which}"
-        return _larger(plan.memory_mb, _finished_peak_mb(plan))
+        return _larger(plan.memory_mb, _finished_peak_mb(plan), _usual_mb(plan.model))
     if failure.type == "Sandbox.Timedout":
         return f"a step and its waits did not fit into {plan.timeout} s: give more --timeout, or more --memory (CPU)."
     if failure.type == "Interrupted":
@@ -186,15 +189,26 @@ def _hint(failure: RunFailed, plan: Plan, records: list[dict[str, Any]]) -> str:
     return "`slslab logs` prints what its functions wrote."
 
 
-def _larger(memory_mb: int, peak_mb: int | None) -> str:
-    """Return the hint for functions that were killed at a memory size: the next to try, and the known peak, if any."""
+def _usual_mb(model: str) -> int:
+    """Return the memory size that functions have by default with a model, MB; 0 for a model of another package."""
+    try:
+        return spec(model).memory_mb
+    except PlanError:
+        return 0
+
+
+def _larger(memory_mb: int, peak_mb: int | None, usual_mb: int) -> str:
+    """Return the hint for functions that were killed at a memory size: the next to try, and the known peak, if any.
+
+    Without a peak it is twice the size, and at least the model's usual one.
+    """
     killed = f"killed at its limit of {memory_mb:,} MB; "
     largest = lambda_limits().memory_mb.maximum
     if memory_mb >= largest:
         return killed + "Lambda has no larger memory size: give a smaller --batch-size."
     doubled = f"try --memory {min(2 * memory_mb, largest)}."
     if peak_mb is None:
-        return killed + doubled
+        return killed + (doubled if usual_mb <= 2 * memory_mb else f"try --memory {usual_mb}, the model's default.")
     fits = min((peak_mb // STEP_MB + 1) * STEP_MB, largest)
     peaked = f"the last run of this plan that finished peaked at {peak_mb:,} MB: "
     return killed + peaked + (f"try --memory {fits}." if fits > memory_mb else doubled)
@@ -216,16 +230,18 @@ def _finished_peak_mb(plan: Plan) -> int | None:
     return None
 
 
-def read_document(run: str) -> RunDocument:
+def read_document(run: str, kind: str | None = None) -> RunDocument:
     """Return the document of a run; that of one that was killed is made from its trace, as far as that goes.
 
-    That of a service (`slslab up`), which may be running, has no keys of a plan, and no result.
+    That of a service (`slslab up`), which may be running, has no keys of a plan, and no result. `kind` is the kind of
+    work of its functions' handlers; RequestError if it is given for a run.
     """
     directory = resolve(run)
     if (about := directory.service()) is not None:
         recorded = read_recorded(directory, about)
-        cost = make_bill(recorded.events, recorded.invocations, [], load_book(DEFAULT_BOOK))
-        return cast(RunDocument, service_document(directory.id, recorded, cost))
+        bill = _biller(recorded, load_book(DEFAULT_BOOK))
+        return cast(RunDocument, service_document(directory.id, recorded, bill, kind))
+    _refuse_kind(directory.id, kind)
     document = directory.document()
     if document is not None:
         return cast(RunDocument, document)
@@ -256,20 +272,42 @@ def read_document(run: str) -> RunDocument:
     return killed
 
 
-def bill_of(run: str, book: str) -> Mapping[str, Any]:
+def _biller(recorded: Recorded, book: Book) -> Callable[[metrics.Records], Cost]:
+    """Return what makes a service's bill: that of these invocations and of all that was used besides."""
+    return lambda records: make_bill(recorded.events, [*map(dict, records)], [], book)
+
+
+def _refuse_kind(run: str, kind: str | None) -> None:
+    if kind is not None:
+        raise RequestError(
+            f"{run} is a run, whose operations have kinds of their own.", "leave out --kind, or name `up`."
+        )
+
+
+def bill_of(run: str, book: str, kind: str | None = None) -> Mapping[str, Any]:
     """Return the bill of a run by another book, from its trace and its invocations (`bill_document`).
 
-    That of a service (`slslab up`), which has no model, is what was metered.
+    That of a service (`slslab up`) is the bill of its invocations as Lambda would run them; `kind` as for
+    `read_document`.
     """
     directory, prices = resolve(run), load_book(book)
     if (about := directory.service()) is not None:
         recorded = read_recorded(directory, about)
-        return make_bill(recorded.events, recorded.invocations, [], prices)
+        bill = _biller(recorded, prices)
+        return service_bill(predict_recorded(recorded, kind).document(bill), bill(recorded.invocations))
+    _refuse_kind(directory.id, kind)
     document = read_document(str(directory.path))
     trace, records, launched = load(directory.path), invocations(directory.path), instances(directory.path)
     plan, done = read_plan(document["plan"]), document["status"] == "done"
     replayed = _on_lambda(plan, trace, records, launched, document, prices, complete=done)
     return bill_document(replayed, make_bill(trace.events, records, launched, prices))
+
+
+def service_bill(predicted: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the bill of a service: Lambda's with its 80 % range, or why there is none; `host` is what was metered."""
+    if predicted["status"] == "modelled":
+        return {"schema": 1, **predicted["cost"], **{name: predicted[name] for name in BASIS}, "host": dict(cost)}
+    return {"schema": 1, **predicted, "host": dict(cost)}
 
 
 def bill_document(replayed: Modelled | NotModelled, cost: Cost) -> dict[str, Any]:

@@ -2,10 +2,14 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from slslab.predict.processor import UNANCHORED, Processor
+from slslab.replay.invocation import make_predictor
+from slslab.replay.profiles.profile import Profile, load_profile
+from slslab.reports.predictions import Bill, Predicted, bill_of, predict, requests_of
 from slslab.trace import metrics
 from slslab.trace.directory import RunDirectory
 from slslab.trace.document import SCHEMA
@@ -19,7 +23,8 @@ from slslab_workers.trace.operations import OPERATIONS
 class Recorded:
     """What a service has recorded until now: what it is, how it stands, its trace and its invocations' records.
 
-    The hosts that run count as if they ended now, or with the last record of a service that was killed.
+    The hosts that run count as if they ended now, or with the last record of a service that was killed. `profiles` were
+    fitted to AWS's times of a function, by its name.
     """
 
     about: Mapping[str, Any]
@@ -28,6 +33,7 @@ class Recorded:
     events: metrics.Rows
     invocations: list[dict[str, Any]]
     torn: bool
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
 
 
 def read_recorded(directory: RunDirectory, about: Mapping[str, Any]) -> Recorded:
@@ -52,11 +58,25 @@ def read_recorded(directory: RunDirectory, about: Mapping[str, Any]) -> Recorded
         last = max((record["started_at"] for record in invoked), default=about["started_at"])
         seconds = (datetime.fromisoformat(last) - started).total_seconds()
     # The last line of a log that is being written may be half a line.
-    return Recorded(about, status, seconds, events, invoked, torn and not running)
+    profiles = {name: load_profile(path) for name, path in directory.profiles().items()}
+    return Recorded(about, status, seconds, events, invoked, torn and not running, profiles)
 
 
-def service_document(run: str, recorded: Recorded, cost: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the document, with the keys that a run's has; what only a run has is left out."""
+def predict_recorded(recorded: Recorded, kind: str | None) -> Predicted:
+    """Return what the invocations take on Lambda; `kind` is the handlers' kind of work, None if it isn't known."""
+    described, enforced = recorded.about.get("processor"), recorded.about["cpu_share_enforced"]
+    processor = Processor.from_dict(described) if described else UNANCHORED
+    predictor = make_predictor(processor, kind, enforced)
+    return predict(recorded.invocations, requests_of(recorded.events), predictor, recorded.profiles)
+
+
+def service_document(run: str, recorded: Recorded, bill: Bill, kind: str | None = None) -> dict[str, Any]:
+    """Return the document, with the keys that a run's has; what only a run has is left out.
+
+    `bill` makes the bill of invocations and of all else that was used. `predicted` is what the functions' handlers, of
+    this `kind` of work, take and cost on Lambda.
+    """
+    predicted = predict_recorded(recorded, kind)
     events, records = recorded.events, recorded.invocations
     totals = metrics.totals(events, records)
     about = recorded.about
@@ -82,8 +102,9 @@ def service_document(run: str, recorded: Recorded, cost: Mapping[str, Any]) -> d
         **{name: totals[name] for name in ("billed_seconds", "gb_seconds", "invocations", "cold_starts")},
         **{name: totals[name] for name in ("peak_memory_mb", "orchestration_seconds", "reports")},
         "counts": _counts(events),
-        "functions": _functions(records),
-        "cost": dict(cost),
+        "predicted": predicted.document(bill),
+        "functions": _functions(records, predicted),
+        "cost": dict(bill(records)),
         "faults": injected(events, about.get("faults")),
         "trace_torn": recorded.torn,
     }
@@ -109,9 +130,10 @@ def _counts(events: metrics.Rows) -> dict[str, int]:
     return {op: sum(numbers) for op, numbers in sorted(counted.items())}
 
 
-def _functions(records: metrics.Records) -> list[dict[str, Any]]:
+def _functions(records: metrics.Records, predicted: Predicted) -> list[dict[str, Any]]:
     by_name = metrics.grouped((record["function"], record) for record in records)
-    return [function_row(own) for _, own in sorted(by_name.items())]
+    split = predicted.by([record["function"] for record in records])
+    return [{**function_row(own), "predicted": split[name].figures(bill_of())} for name, own in sorted(by_name.items())]
 
 
 def function_row(own: metrics.Records) -> dict[str, Any]:

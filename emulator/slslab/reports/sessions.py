@@ -1,40 +1,52 @@
-"""The document of a session of tests: what its tests and functions took and cost, of the invocations' records."""
+"""The document of a session of tests: what its tests and functions took and cost, here and on Lambda."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
-from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
 from slslab.errors import counted
+from slslab.replay.invocation import Predictor
 from slslab.reports.formats import significant
+from slslab.reports.predictions import Bill, Predicted, Requests, bill_of, predict
 from slslab.reports.services import function_row
-from slslab.reports.summaries import amount
-from slslab.trace.metrics import Records, grouped
+from slslab.reports.summaries import amount, predicted, predicted_cost
+from slslab.trace.metrics import Records
 
-SCHEMA = 1
+SCHEMA = 2
 Invoked = Sequence[tuple[str, Mapping[str, Any]]]
 
 
-def session_document(invoked: Invoked, warnings: Sequence[str] = ()) -> dict[str, Any]:
+def session_document(
+    invoked: Invoked, predictor: Predictor, requests: Requests, warnings: Sequence[str] = ()
+) -> dict[str, Any]:
     """Return the document by the names of tests, each with the record of an invocation; costs are exact, as text.
 
-    `warnings` are sentences on what it lacks. A function that was invoked with several memory sizes has a row for each.
+    `requests` are those of each function to S3. `warnings` are sentences on what it lacks. A function that was invoked
+    with several memory sizes has a row for each.
     """
-    book = load_book(DEFAULT_BOOK)
+    bill = bill_of()
     records = [record for _, record in invoked]
-    by_function = grouped(((record["function"], record["memory_mb"]), record) for record in records)
+    found = predict(records, requests, predictor)
+    tests = found.by([test for test, _ in invoked])
+    functions = found.by([(record["function"], record["memory_mb"]) for record in records])
     document = {
         "schema": SCHEMA,
         **_totals(records),
-        "cost": compute_bill(Usage(records), book).as_document(),
+        "cost": bill(records),
+        "predicted": found.document(bill),
         "tests": [
-            {"test": test, **_totals(own), "peak_memory_mb": _peak(own), "cost": _cost(own, book)}
-            for test, own in grouped(invoked).items()
+            {"test": test, **_totals(own.records), "peak_memory_mb": _peak(own.records), **_costs(own, bill)}
+            for test, own in tests.items()
         ],
-        "functions": [{**function_row(own), "cost": _cost(own, book)} for _, own in sorted(by_function.items())],
+        "functions": [{**function_row(own.records), **_costs(own, bill)} for _, own in sorted(functions.items())],
         "warnings": list(warnings),
     }
     return {**document, "answer": _answer(document)}
+
+
+def _costs(own: Predicted, bill: Bill) -> dict[str, Any]:
+    """Return what the records cost as they were metered here, and what they take on Lambda."""
+    return {"cost": str(bill(own.records)["total"]), "predicted": own.figures(bill)}
 
 
 def _totals(records: Records) -> dict[str, Any]:
@@ -49,10 +61,6 @@ def _peak(records: Records) -> int:
     return max(int(record["max_memory_mb"]) for record in records)
 
 
-def _cost(records: Records, book: Book) -> str:
-    return str(compute_bill(Usage(records), book).as_document()["total"])
-
-
 def _answer(document: Mapping[str, Any]) -> str:
     """Return the sentence that a reader came for."""
     tests, cost = document["tests"], document["cost"]
@@ -60,8 +68,10 @@ def _answer(document: Mapping[str, Any]) -> str:
         return "No test invoked a function."
     functions = {row["function"] for row in document["functions"]}
     most = max(tests, key=lambda row: Decimal(row["cost"]))
+    found = predicted(document)
+    there = f"not modelled. {document['predicted']['reason']}" if found is None else predicted_cost(found)
     return (
         f"{counted(len(tests), 'test')} invoked {counted(len(functions), 'function')} "
-        f"{counted(document['invocations'], 'time')}, billed {significant(document['billed_seconds'], 3)} s, "
-        f"{amount(cost, 3)}; the most expensive test is {most['test']} (${significant(float(most['cost']), 3)})."
+        f"{counted(document['invocations'], 'time')}. On Lambda: {there}. This host billed "
+        f"{significant(document['billed_seconds'], 3)} s, {amount(cost, 3)}. The most expensive test is {most['test']}."
     )

@@ -6,7 +6,18 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.errors import counted
-from slslab.replay.uncertainty import HOST, NONE, ON_LAMBDA, PROFILE, REPLAY, SPREAD, ratio_range, read_uncertainty
+from slslab.replay.uncertainty import (
+    GPU,
+    HOST,
+    INSTANCE,
+    NONE,
+    ON_LAMBDA,
+    PROFILE,
+    REPLAY,
+    SPREAD,
+    ratio_range,
+    read_uncertainty,
+)
 from slslab.reports.formats import listed, significant, span
 
 Document = Mapping[str, Any]
@@ -17,6 +28,10 @@ HOST_PRICED = "this host's seconds, priced"
 NOTEWORTHY = 0.02
 # Sources that widen a range by less than this share are not printed.
 LEAST_WIDTH = 0.005
+PREDICTED_RANGES = (
+    "80 % ranges: the errors of Lambda's processors, this machine's processor, the profile's requests and the moment "
+    "at which the CPU quota sets in (docs/reports.md)."
+)
 RECORDED_BEFORE = "Recorded before ranges: `slslab replay RUN` gives one."
 # As a REPORT line names its figures, and as the document does.
 REPORTED = (
@@ -33,14 +48,19 @@ def replayed(document: Document) -> Document | None:
     return found if found.get("status") == "modelled" else None
 
 
+def predicted(document: Document) -> Document | None:
+    """Return what the functions of `slslab up` or of a session of tests take on Lambda; None if it isn't known."""
+    found: Document = document.get("predicted") or {}
+    return found if found.get("status") == "modelled" else None
+
+
 def headline(document: Document, name: str = "") -> str:
     """Return the sentence that a reader came for: what the run takes and costs on AWS, or why that is not known.
 
-    Among several runs it begins with the `name` of this one. It is empty for what `slslab up` recorded, which has no
-    model.
+    Among several runs it begins with the `name` of this one. It is empty if `slslab up` has recorded no invocation.
     """
     if "lambda" not in document:
-        return ""
+        return _predicted_headline(document) if document.get("invocations") and "predicted" in document else ""
     found = replayed(document)
     where = f"{name} on AWS" if name else "On AWS"
     if not document.get("instances"):
@@ -50,6 +70,34 @@ def headline(document: Document, name: str = "") -> str:
     else:
         sentence = f"{where} ({region(found)}, modelled): {', '.join(modelled_figures(found))}"
     return f"{sentence} [oversubscribed]" if document.get("host", {}).get("oversubscribed") else sentence
+
+
+def _predicted_headline(document: Document) -> str:
+    found = predicted(document)
+    if found is None:
+        return f"On AWS Lambda: not modelled. {document['predicted']['reason']}"
+    billed = span(*(found["billed_seconds"][end] for end in ("low", "high")))
+    return (
+        f"On AWS Lambda ({region(found)}, modelled): {billed} s billed, {predicted_cost(found)}. "
+        f"This host: {significant(document['billed_seconds'], 3)} s, {amount(document['cost'], 3)}."
+    )
+
+
+def predicted_cost(found: Document) -> str:
+    """Return the 80 % range of a predicted cost, with the currency."""
+    return f"{span(**found['cost']['range'])} {found['cost']['currency']}"
+
+
+def predicted_ms(row: Document) -> str:
+    """Return the 80 % range of a function's median duration on Lambda, ms; empty if it isn't known."""
+    found = predicted(row)
+    return "" if found is None else span(*(found["duration_ms"][end] for end in ("low", "high")))
+
+
+def predicted_notes(document: Document) -> list[str]:
+    """Return what the ranges of a prediction cover, and what else a reader must know of it, in sentences."""
+    found = predicted(document)
+    return [] if found is None or not document.get("invocations") else [PREDICTED_RANGES, *found["notes"]]
 
 
 def advice(document: Document) -> str:
@@ -156,7 +204,7 @@ def ranges_made_of(deviations: Sequence[Document]) -> str:
     uncertainties = [read_uncertainty(each) for each in deviations]
     named = {name for each in uncertainties for name in each.half_widths()}
     sources = ["Lambda's processors"] if any(name.endswith(ON_LAMBDA) for name in named) else []
-    sources += [source for source in (HOST, PROFILE, REPLAY, SPREAD) if source in named]
+    sources += [source for source in (GPU, INSTANCE, HOST, PROFILE, REPLAY, SPREAD) if source in named]
     sentence = f"80 % ranges: the errors of {listed(sources)} (docs/replay.md)."
     untested = any(PROFILE not in each.shared for each in uncertainties)
     return f"{sentence} The profile's requests were never tested, so their error isn't included." * untested or sentence
@@ -210,11 +258,35 @@ def unanchored_note(documents: Sequence[Document], names: Sequence[str]) -> str:
 
 
 def instances_note(document: Document) -> str:
-    """Return that the speed of a run's instances is assumed; empty for a run of functions or without a range."""
+    """Return that the speed of a run's instances is assumed, and whether the range allows for it.
+
+    Empty for a run of functions or without a range.
+    """
     kinds = sorted({instance["type"] for instance in document.get("instances") or ()})
-    if not kinds or "ranges" not in (replayed(document) or {}):
+    found = replayed(document) or {}
+    if not kinds or "ranges" not in found:
         return ""
-    return f"The speed of {listed(kinds)} is assumed, so its error isn't in the range."
+    assumed = f"The speed of {listed(kinds)} is assumed"
+    if INSTANCE in dict(half_widths(found)):
+        return f"{assumed}, and the range allows for it."
+    return f"{assumed}, so its error isn't in the range."
+
+
+def limit_notes(document: Document) -> list[str]:
+    """Return a sentence for each limit kept here that a run may exceed on Lambda, or the reverse."""
+    notes = []
+    found = (replayed(document) or {}).get("limits", ())
+    for limit, kept in sorted({(one["limit"], one["kept_here"]) for one in found}):
+        alike = [one for one in found if (one["limit"], one["kept_here"]) == (limit, kept)]
+        worst = max(alike, key=lambda one: float(one["high"]))
+        what = "init" if limit == "init" else "the longest invocation"
+        bound = f"the {'limit' if limit == 'init' else 'timeout'} of {worst['limit_seconds']:g} s"
+        certain = worst["low"] > worst["limit_seconds"] if kept else worst["high"] <= worst["limit_seconds"]
+        does = ("exceeds" if certain else "may exceed") if kept else ("keeps" if certain else "may keep")
+        takes = f"takes {span(worst['low'], worst['high'])} s and {does} {bound}, unlike here"
+        others = f", and so for {counted(len(alike) - 1, 'other function')}" if len(alike) > 1 else ""
+        notes.append(f"On Lambda {what} of {worst['function']} {takes}{others}.")
+    return notes
 
 
 def bills(documents: Sequence[Document]) -> tuple[str, list[Document | None]]:
@@ -225,8 +297,7 @@ def bills(documents: Sequence[Document]) -> tuple[str, list[Document | None]]:
     found = [replayed(document) for document in documents]
     if any(found):
         return "Bill, modelled", [one and one["cost"] for one in found]
-    of_runs = any("lambda" in document for document in documents)
-    return HOST_PRICED.capitalize() if of_runs else "Bill", [document["cost"] for document in documents]
+    return HOST_PRICED.capitalize(), [document["cost"] for document in documents]
 
 
 def amount(cost: Document, digits: int = 4) -> str:
@@ -300,8 +371,10 @@ def alone_note(alone: Document) -> str:
         return f"CPU seconds were not measured alone, so replay takes the run's own. {alone['reason']}"
     steps = counted(sum(kind["count"] for kind in alone["kinds"]), "step")
     note = f"CPU seconds of replay are of {steps} measured alone, in {alone['seconds']:,.1f} s before the run."
+    if alone.get("priority") == "normal":
+        note += " They were measured at normal priority: this host doesn't allow a higher one, so the range is wider."
     if not alone["quiet"]:
-        note += f" NOT QUIET: others loaded the host; quiet ones would be up to {alone['probe_ratio']:,.2f} times less."
+        note += f" NOT QUIET: others slowed this host down {alone['probe_ratio']:,.2f} times, so the range is wider."
     return note
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from statistics import median
+from statistics import fmean, median
 
+from slslab.errors import counted
 from slslab.replay.uncertainty import Uncertainty, ratio_range, read_uncertainty
 from slslab.reports.formats import listed, significant, span
 from slslab.reports.summaries import Document, amount, modelled_figures, region, replayed
@@ -93,6 +94,7 @@ def agreement(document: Document) -> Iterator[str]:
         if differences := [abs(cell["difference"]) for cell in compared if cell.get("difference") is not None]:
             sentence += f"; the median difference is {100 * median(differences):.0f} %"
         yield f"{sentence}."
+    yield from model_errors(document)
     for ranking in document.get("rankings", ()):
         if ranking["verdict"]:
             yield f"Ranking of {ranking['title']}: {ranking['verdict']}."
@@ -100,6 +102,27 @@ def agreement(document: Document) -> Iterator[str]:
     if total := sum(map(bool, ways)):
         follow = sum(not each.isdisjoint(FOLLOWS) for each in ways)
         yield f"{follow} of {total} printed numbers follow from the paper's own inputs."
+
+
+def model_errors(document: Document) -> Iterator[str]:
+    """Yield how far a reproduction's modelled figures are off, as they have no 80 % range, and what is fitted to them.
+
+    Nothing for rounds that were predicted blind: their intervals are such ranges.
+    """
+    cells = [cell for row in document["rows"] for cell in row["cells"].values() if cell.get("modelled")]
+    if cells and "comparison" not in document:
+        without = "Modelled figures (≈) have no 80 % range"
+        if errors := [abs(cell["difference"]) for cell in cells if cell.get("difference") is not None]:
+            sentence = (
+                f"{without}: their error is known from this table alone. It is {100 * fmean(errors):.0f} % on average "
+                f"and {100 * max(errors):.0f} % at most, over {counted(len(errors), 'figure')}."
+            )
+        else:
+            sentence = f"{without}: nothing was published to compare them with."
+        intervals = any(cell["modelled"].get("low") is not None for cell in cells)
+        yield f"{sentence} Their intervals are those of recordings and leave this error out." if intervals else sentence
+    if fitted := document.get("fitted"):
+        yield fitted
 
 
 def _places(values: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:

@@ -104,6 +104,10 @@ def build(
             for row, (lines, reason) in zip(rows, bills, strict=True)
         ],
         "curves": [],
+        "fitted": (
+            f"One speed of processors is fitted to the {len(calibration.rows)} rows of functions, so half of them are "
+            "near the published figures whatever the model says."
+        ),
         "notes": [*_notes(played, calibration, profile), *_notes_of_further(runs, speeds), *_notes_of_hosts(runs)],
     }
 

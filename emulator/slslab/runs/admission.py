@@ -1,14 +1,27 @@
-"""Refuse a plan whose environments do not fit into the host's memory at once."""
+"""Refuse a plan whose environments do not fit at once into the host's memory, or into the account's concurrency."""
 
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import replace
 
-from slslab.errors import HostError, counted
+from slslab.aws.accounts import account_limits
+from slslab.errors import HostError, RequestError, counted
 from slslab.lambda_.places import terms
 from slslab_workers.architecture import Architecture, ResidentPhase
 from slslab_workers.plan import Plan
+
+
+def admit_concurrency(plan: Plan, architecture: Architecture) -> None:
+    """Refuse a plan whose functions wait for more of each other than the account runs at once (RequestError)."""
+    most = account_limits(plan.account).account_concurrency
+    for phase in architecture.resident_set(plan):
+        if architecture.requirements(plan).instances is None and phase.environments > most:
+            raise RequestError(
+                f"{phase.name} needs {counted(phase.environments, 'function')} at once, and the account "
+                f"{plan.account} runs at most {most:,} (account_concurrency): the others would be throttled.",
+                f"choose --workers {most} or fewer, or another --account.",
+            )
 
 
 def admit(plan: Plan, architecture: Architecture, budgets_mb: Sequence[int]) -> None:

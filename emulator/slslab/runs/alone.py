@@ -6,15 +6,18 @@ stack of its own, with functions or an instance as the run has them. Its trace s
 directory. How gradients are combined, of which one worker has only its own, is measured in a function beside it.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from slslab.errors import HostError
-from slslab.host.pressure import Pressure
+from slslab.host.pressure import Pressure, read_times
+from slslab.host.priority import high_priority
 from slslab.host.probe import Probe, probe, slowdown
 from slslab.processor.kept import make_key
 from slslab.replay.programs.alone import ANY, Sample, samples, suffix, summarise
@@ -25,6 +28,7 @@ from slslab.runs.system import System
 from slslab.sweeps.results import Results
 from slslab.trace.document import Alone, NotAlone
 from slslab.trace.log import LOG, TraceWriter, instances, invocations, load
+from slslab.trace.metrics import delayed
 from slslab_workers.architecture import Architecture, Progress, RunFailed
 from slslab_workers.driver.sums import combine_alone, sums_function
 from slslab_workers.plan import Plan
@@ -33,7 +37,7 @@ FOLDER = "alone"
 # What one worker's few steps don't depend on.
 ELSE = ("run", "seed", "epochs", "until_accuracy", "early_stopping", "evaluation", "faults", "prices", "timeout")
 # One environment differs from another by more than its steps do from each other.
-ENVIRONMENTS = 3
+ENVIRONMENTS = 2
 # Above these a measurement is not quiet (docs/replay.md says how they were found).
 SLOWDOWN, STALLED, DELAYED = 1.1, 0.1, 0.05
 
@@ -88,12 +92,15 @@ def measure(
     began = time.monotonic_ns()
     alone, place = replace(architecture.alone(plan), faults=None), directory / FOLDER
     (place / "logs").mkdir(parents=True)
+    imports = threading.Thread(target=_import_torch, name="slslab-imports")
     with closing(Pressure()) as pressure:
-        before, disks = probe(), pressure.stalls().disk_ns
+        before, disks, times = probe(), pressure.stalls().disk_ns, read_times()
         try:
-            with TraceWriter(place / LOG, plan.run) as writer:
+            with TraceWriter(place / LOG, plan.run) as writer, high_priority() as raised:
+                imports.start()  # while servers start, which wait more than they compute
                 recorder = Recorder(writer, alone, _Steps(progress))
                 with find_system(alone, architecture).running(recorder, place / "logs") as running:
+                    imports.join()
                     with running.watched():
                         for number in range(ENVIRONMENTS):
                             # No name is used twice.
@@ -104,21 +111,32 @@ def measure(
                     running.finish()
         except RunFailed as error:
             return {"status": "not measured", "reason": f"{error.type}: {error.message}"}
+        stolen_share = read_times().stolen_share(times)
         probes = before, probe()
         stalled = (pressure.stalls().disk_ns - disks) / (time.monotonic_ns() - began) if pressure.known else None
     events = load(place).events
     recording = Recording(alone, events, invocations(place), instances(place))
     found = _of_many(samples(recording), suffix(sums_function(plan), plan.run))
-    ratio, stalled_share, delayed_share = slowdown(probes), _stalled_share(probes, stalled), _delayed_share(recording)
+    ratio, stalled_share = slowdown(probes), _stalled_share(probes, stalled)
+    delayed_share = delayed(recording.invocations, recording.instances)
     return {
         "status": "measured",
         "seconds": round((time.monotonic_ns() - began) / 1e9, 3),
+        # The engine starts containers, which don't inherit it.
+        "priority": "high" if raised and plan.environment == "process" else "normal",
         "quiet": ratio <= SLOWDOWN and (stalled_share or 0.0) <= STALLED and delayed_share <= DELAYED,
         "probe_ratio": round(ratio, 3),
         "stalled_share": stalled_share,
-        "delayed_share": delayed_share,
+        "delayed_share": round(delayed_share, 3),
+        "stolen_share": round(stolen_share, 3),
         "kinds": summarise(found),
     }
+
+
+def _import_torch() -> None:
+    """Import what the driver needs, which takes seconds."""
+    if find_spec("torch") is not None:
+        import torch  # noqa: F401
 
 
 def _of_many(found: Iterable[Sample], combining: str) -> Iterator[Sample]:
@@ -145,10 +163,3 @@ def _stalled_share(probes: tuple[Probe, Probe], stalled: float | None) -> float 
     that its own quota holds back counts as waiting, too), or for memory and disks in all the time."""
     shares = [one.stalled_share for one in probes if one.stalled_share is not None]
     return None if stalled is None else round(max(stalled, *shares), 3)
-
-
-def _delayed_share(recording: Recording) -> float:
-    """Return for how much of the time of its functions or instance the host held them up."""
-    ran = (*recording.invocations, *recording.instances)
-    wall_ms = sum((one["end_ns"] - one["start_ns"]) / 1e6 + (one.get("init_ms") or 0.0) for one in ran)
-    return round(float(sum(one["host_delay_ms"] for one in ran) / wall_ms), 3)

@@ -14,21 +14,23 @@ from typing import Any, cast
 from slslab.billing.bill import Book, load_book
 from slslab.ec2.fleet import check_fleet
 from slslab.errors import HostError
+from slslab.host.pressure import read_times
 from slslab.reports.document import METRICS, bill_document, make_document
 from slslab.reports.html.files import PAGE, leave_page
 from slslab.runs import alone
-from slslab.runs.admission import admit
+from slslab.runs.admission import admit, admit_concurrency
 from slslab.runs.embedded import EmbeddedSystem
 from slslab.runs.planning import architectures, find_book, load_plan, make_plan, refused_plans, settle
 from slslab.runs.processor import ProcessorWatch
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import System
-from slslab.trace.directory import DOCUMENT, RunDirectory, root
+from slslab.trace.directory import BILL, DOCUMENT, RunDirectory, root
 from slslab.trace.document import EndedDocument, Page
 from slslab.trace.log import TraceWriter, instances, load
 from slslab_workers.architecture import Architecture, Fleet, Outcome, Progress, Requirements, RunFailed
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.trace.operations import SERVERS
+from slslab_workers.training import datasets
 
 # What the document says of its host beside what the run finds out.
 THIS_HOST: Mapping[str, str] = MappingProxyType({})
@@ -69,6 +71,8 @@ def _start(
 ) -> EndedDocument:
     architecture, prices = architectures()[plan.architecture], load_book(plan.prices)
     check_hosts(architecture.requirements(plan), prices)
+    admit_concurrency(plan, architecture)
+    datasets.check(plan.dataset)
     system = find_system(plan, architecture)
     admit(plan, architecture, system.budgets_mb)
     directory = RunDirectory.create(out if out is not None else root() / plan.run)
@@ -116,7 +120,7 @@ def execute(
             before, processor = alone.find(plan, architecture, find_system, directory.path, progress, reuse=reuse)
         else:
             watch = ProcessorWatch(plan, progress)
-        started = time.monotonic()
+        started, times = time.monotonic(), read_times()
         outcome: Outcome | None = None
         failure: RunFailed | None = None
         with TraceWriter(directory.trace_log, plan.run) as writer:
@@ -132,6 +136,8 @@ def execute(
                 except KeyboardInterrupt:
                     failure = RunFailed("Interrupted", "The run was interrupted; its trace up to then is kept.")
                 host |= running.finish()
+                if plan.environment != "ray":  # its nodes are other hosts
+                    host["stolen_share"] = round(read_times().stolen_share(times), 3)
         seconds = time.monotonic() - started
         if watch is not None:
             processor = watch.end()
@@ -139,11 +145,11 @@ def execute(
         directory.write_invocations(records)
         trace, launched = load(directory.path), instances(directory.path)
         made = make_document(plan, trace, records, launched, host, outcome, failure, seconds, book, before, processor)
-        directory.write("bill.json", bill_document(made["lambda"], made["cost"]))
+        directory.write(BILL, bill_document(made["lambda"], made["cost"]))
         figures: Mapping[str, Any] = made
         directory.write("metrics.json", {key: figures[key] for key in METRICS})
         page = leave_page(directory.path / PAGE, made, trace.events, records)
-        document: EndedDocument = {**made, "report": cast(Page, page)}
+        document: EndedDocument = {**made, "files": directory.digests(), "report": cast(Page, page)}
         directory.write(DOCUMENT, document)
         return document
     except (PlanError, HostError, KeyboardInterrupt) as error:

@@ -1,9 +1,12 @@
 """The processor that records a run: as it was measured on this host, and as fast as it was around the run."""
 
 from contextlib import suppress
+from dataclasses import replace
+from math import hypot, log
 from typing import Any
 
 from slslab.errors import HostError
+from slslab.predict.processor import Factor
 from slslab.processor.kept import load_processor, measure_processor, probe
 from slslab_workers.architecture import Progress
 from slslab_workers.plan import Plan
@@ -32,10 +35,19 @@ class ProcessorWatch:
         self._before = self._probe(1)
 
     def end(self) -> dict[str, Any] | None:
-        """Return the processor's document, by its speed before and after; None if its workers compute elsewhere."""
+        """Return the processor's document, by its speed before and after; None if its workers compute elsewhere.
+
+        Its speed then takes the place of the measured one. Work differs from the probe's in how much another guest
+        slows it down, so half of that correction is one standard deviation, too.
+        """
         if self._processor is None:
             return None
-        return self._processor.drifted(self._before, self._probe(2)).to_dict()
+        drifted = self._processor.drifted(self._before, self._probe(2))
+        factors = {
+            kind: _corrected(factor, log(self._processor.factors[kind].value / factor.value))
+            for kind, factor in drifted.factors.items()
+        }
+        return replace(drifted, factors=factors).to_dict()
 
     def _probe(self, number: int) -> dict[str, float]:
         if self._processor is None or not self._processor.anchored:
@@ -44,3 +56,8 @@ class ProcessorWatch:
         found = probe()
         self._progress.report("probe", number, 2)
         return found
+
+
+def _corrected(factor: Factor, correction: float) -> Factor:
+    deviations = {**factor.deviations, "host": hypot(factor.deviations["host"], correction / 2)}
+    return Factor(factor.value, deviations)

@@ -76,7 +76,7 @@ class Watch(Managed):
             name = exits[ended[0]]
             with suppress(OSError):  # on a full disk, of which it may have ended
                 (self._logs / f"{name}.log").write_text(servers[name].output())
-            self._failure = RunFailed("StackFailed", f"the {name.replace('_', ' ')} ended ({_how(ended[0])})")
+            self._failure = RunFailed("StackFailed", f"the {name.replace('_', ' ')} ended ({servers[name].end()})")
         if self._failure is not None:
             # A signal that arrives just before the main thread begins to wait does not wake it: it is sent again.
             while self._within:
@@ -87,12 +87,3 @@ class Watch(Managed):
         if self._within:
             self._within = False
             raise KeyboardInterrupt
-
-
-def _how(process: int) -> str:
-    """Return how a process has ended, by its pidfd; its status is left for who started it."""
-    status = os.waitid(os.P_PIDFD, process, os.WEXITED | os.WNOWAIT)
-    assert status is not None
-    if status.si_code == os.CLD_EXITED:
-        return f"exit status {status.si_status}"
-    return f"killed by {signal.Signals(status.si_status).name}"

@@ -1,30 +1,46 @@
 """The requests to the embedded S3 server, as it reports them: each is one of the requests that AWS bills."""
 
+import json
 import os
 import select
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from typing import Self
 
 CHUNK_BYTES = 65_536
 # Requests of so long are read together: each awakening costs more than ten of them do.
 TOGETHER_MS = 20
-# HEAD and all other reads cost what GET costs; a multipart upload's beginning and its end are POST. documented: Amazon
-# S3 pricing, "Requests & data retrievals".
-OPERATIONS = {ord("p"): "object.put", ord("l"): "object.list", ord("g"): "object.get", ord("d"): "object.delete"}
+
+
+@dataclass(frozen=True)
+class Logged:
+    """A request that the server has answered.
+
+    `operation` is `object.put`, `object.list`, `object.get` or `object.delete`. `function` is the name of the function
+    that sent it, empty for other clients. `start_ns` and `end_ns` are when it began and when the last part of the
+    answer was sent (ns of CLOCK_MONOTONIC). `size` is the bytes of objects that it moved.
+    """
+
+    operation: str
+    function: str
+    start_ns: int
+    end_ns: int
+    size: int
 
 
 class AccessLog:
     """Reads a pipe on a thread of its own, as a context manager that the server is within.
 
-    The server writes a letter to `writer` for every request, before it answers it. `on_request` is called with its
-    operation (`object.put`, `object.list`, `object.get`, `object.delete`), the last one before the context has ended.
+    The server writes a line to `writer` for each request, before the last part of its answer: a JSON list of what
+    `Logged` has. `on_request` is called with each of them, the last one before the context has ended.
     """
 
-    def __init__(self, on_request: Callable[[str], None]) -> None:
+    def __init__(self, on_request: Callable[[Logged], None]) -> None:
         self._on_request = on_request
         self._lock = threading.Lock()
+        self._rest = b""
 
     def __enter__(self) -> Self:
         with ExitStack() as undo:
@@ -48,9 +64,10 @@ class AccessLog:
     def drain(self) -> None:
         """Pass on what the server has written until now."""
         with self._lock, suppress(BlockingIOError):
-            while letters := os.read(self._reader, CHUNK_BYTES):
-                for letter in letters:
-                    self._on_request(OPERATIONS[letter])
+            while chunk := os.read(self._reader, CHUNK_BYTES):
+                *lines, self._rest = (self._rest + chunk).split(b"\n")
+                for line in lines:
+                    self._on_request(Logged(*json.loads(line)))
 
     def _read(self, ending: int) -> None:
         poll, waiting = select.poll(), select.poll()

@@ -5,13 +5,9 @@ import socket
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
-
-import psutil
 
 from slslab.aws.credentials import without_foreign
 from slslab.aws.keys import Keyring
-from slslab.errors import HostError
 from slslab.host.on_demand import OnDemandServer
 from slslab.host.server_process import listening_socket
 from slslab.installation import installed as module_installed
@@ -111,13 +107,7 @@ class Edge(OnDemandServer):
         return super()._start(undo)
 
     def _listen(self) -> socket.socket:
-        try:
-            listener = listening_socket("127.0.0.1", self._port)
-        except HostError as error:
-            raise HostError(
-                f"The port {self._port}, at which all services answer, is taken by {_holder(self._port)}.",
-                "end it, or choose another port with --edge-port, or 0 for any free one.",
-            ) from error
+        listener = listening_socket("127.0.0.1", self._port, "--edge-port")
         self.endpoint = "http://{}:{}".format(*listener.getsockname())
         return listener
 
@@ -131,12 +121,3 @@ class Edge(OnDemandServer):
             {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text()},
             inherited=[listener.fileno(), self.services.directory],
         )
-
-
-def _holder(port: int) -> str:
-    """Return who listens at a port, as far as this user may know."""
-    for found in psutil.net_connections("tcp"):
-        address: Any = found.laddr
-        if found.status == psutil.CONN_LISTEN and address.port == port and found.pid is not None:
-            return f"{psutil.Process(found.pid).name()} (process {found.pid})"
-    return "a process of another user"

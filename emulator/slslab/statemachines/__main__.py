@@ -20,7 +20,7 @@ from typing import Any
 
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring
-from slslab.aws.limits import lambda_limits
+from slslab.aws.limits import MB, lambda_limits
 from slslab.host.server_process import listening_socket
 from slslab.host.tied import block_endings, wait_for_end
 from slslab.lambda_.server import Server
@@ -29,12 +29,15 @@ from slslab_workers.channels.events import environment_sink
 # A function runs up to 900 s, and may wait for the host's memory before; AWS puts no limit of its own on a Task.
 CALL_LIMIT_S = 24 * 3600
 CONNECTIONS = 1000
+# A thread's stack: enough for documents that are nested as deeply as Python recurses.
+STACK_BYTES = 4 * MB
 
 
 def main() -> None:
     """Serve until a signal or the end of standard input."""
     block_endings()
     options = _options()
+    threading.stack_size(STACK_BYTES)
     _leave_batch_out()
     from slslab.statemachines.api import StatesApi, body_limit
     from slslab.statemachines.executions import Machines

@@ -360,7 +360,19 @@ def _redrive(status: str) -> dict[str, Any]:
 
 
 def _settings(members: Members) -> dict[str, Any]:
-    return {key: members[key] for key in SETTINGS if key in members}
+    """Return the settings of a request; ServiceError (InvalidLoggingConfiguration) for what AWS refuses of them."""
+    given = {key: members[key] for key in SETTINGS if key in members}
+    logging = given.get("loggingConfiguration")
+    if logging is not None:
+        # measured, in others' recordings: what is left out is completed, and only OFF needs no destination.
+        logging = given["loggingConfiguration"] = {**SETTINGS["loggingConfiguration"], **logging}
+        groups = [
+            entry.get("cloudWatchLogsLogGroup", {}).get("logGroupArn") for entry in logging.get("destinations", ())
+        ]
+        if len(groups) > 1 or not all(groups) or (logging["level"] != "OFF" and not groups):
+            what = "Invalid Logging Configuration: Must specify exactly one Log Destination."
+            raise ServiceError(400, "InvalidLoggingConfiguration", what)
+    return given
 
 
 def _described(machine: Machine) -> dict[str, Any]:

@@ -178,8 +178,8 @@ class Machines:
         return sorted(chosen, key=lambda execution: execution.started, reverse=True)
 
     def answer(self, report: Callable[[Run], bool]) -> None:
-        """Report on a task token to the execution that waits for it; ServiceError (InvalidToken) if none does."""
-        if not any(report(execution.run) for execution in self.executions(status="RUNNING")):
+        """Report on a task token to the execution that it is of; ServiceError (InvalidToken) if there is none."""
+        if not any(report(execution.run) for execution in self.executions()):
             raise ServiceError(400, "InvalidToken", "Invalid Token: 'Invalid token'")
 
     def close(self) -> None:

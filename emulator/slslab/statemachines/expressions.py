@@ -11,6 +11,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from jsonata import Jsonata
@@ -31,6 +32,8 @@ TIMEOUT_MS = 5_000
 TIMED_OUT = "Expression evaluation timeout: Check for infinite loop"
 # measured: the most elements that $range gives.
 RANGE_ELEMENTS = 360_145
+# measured: about how many a sequence [a..b] has at most.
+SEQUENCE_ELEMENTS = 874_000
 MEMORY_EXCEEDED = "Expression evaluation memory limit exceeded: Check for excessive memory usage"
 LONGEST_INTEGER = 2**63
 # The words of JSONata's messages for the types of a signature.
@@ -41,6 +44,9 @@ PARTS = frozenset(
     "condition then _else expressions pattern update delete".split()
 )
 ALGORITHMS = {"MD5": "md5", "SHA-1": "sha1", "SHA-256": "sha256", "SHA-384": "sha384", "SHA-512": "sha512"}
+
+
+THREW = " threw an error during evaluation"
 
 
 class QueryError(Exception):
@@ -63,6 +69,13 @@ class Evaluation(Jsonata):  # type: ignore[misc]
         except ValueError:  # a remainder of zero
             return math.nan
 
+    def evaluate_range_expression(self, lhs: Any, rhs: Any) -> Any:
+        """Return a sequence [a..b]; the library allows ten million elements."""
+        found = super().evaluate_range_expression(lhs, rhs)
+        if found is not None and found.b - found.a > SEQUENCE_ELEMENTS:
+            raise JException("D2014", 0)
+        return found
+
     def apply_inner(self, proc: Any, args: Any, input: Any, environment: Any) -> Any:
         """Apply a function; the library would print what is not one."""
         if (
@@ -72,6 +85,48 @@ class Evaluation(Jsonata):  # type: ignore[misc]
         ):
             return super().apply_inner(proc, args, input, environment)
         raise JException("T1006", 0)
+
+
+def number_text(value: float) -> str:
+    """Return a number as JavaScript writes it after JSONata's rounding to 15 digits: 1e20 has no exponent."""
+    rounded = float(f"{value:.15g}")
+    if not math.isfinite(rounded):
+        return "null"
+    if rounded == 0:
+        return "0"
+    if 1e-6 <= abs(rounded) < 1e21:
+        return f"{Decimal(repr(rounded)):f}".removesuffix(".0")
+    mantissa, _, exponent = f"{rounded!r}".partition("e")
+    return f"{mantissa.removesuffix('.0')}e{int(exponent):+d}"
+
+
+def _string(value: Any, prettify: bool, margin: str = "") -> str:
+    """Return `$string` of any other value, as JSON.stringify has it; the library writes Python's numbers."""
+    if value is None or value is Utils.NULL_VALUE:
+        return "null"
+    if isinstance(value, bool | str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, int | float):
+        return number_text(value)
+    inside = margin + "  "
+    if isinstance(value, Mapping):
+        colon = ": " if prettify else ":"
+        entries = [
+            json.dumps(name, ensure_ascii=False) + colon + _string(entry, prettify, inside)
+            for name, entry in value.items()
+        ]
+        opening, closing = "{}"
+    elif isinstance(value, Sequence):
+        entries = [_string(entry, prettify, inside) for entry in value]
+        opening, closing = "[]"
+    else:
+        return '""' if margin else ""  # a function
+    if not prettify or not entries:
+        return opening + ",".join(entries) + closing
+    return f"{opening}\n{inside}" + f",\n{inside}".join(entries) + f"\n{margin}{closing}"
+
+
+Functions._string = staticmethod(_string)
 
 
 def evaluate(expression: str, variables: Mapping[str, Any]) -> Any:
@@ -87,11 +142,13 @@ def evaluate(expression: str, variables: Mapping[str, Any]) -> Any:
     except QueryError:
         raise
     except JException as error:
-        raise QueryError(f" threw an error during evaluation{_separated(error)}") from error
+        raise QueryError(f"{THREW}{_separated(error)}") from error
     except RecursionError as error:
-        raise QueryError(f" threw an error during evaluation: {DEPTH_EXCEEDED}") from error
+        raise QueryError(f"{THREW}: {DEPTH_EXCEEDED}") from error
+    except MemoryError as error:
+        raise QueryError(f"{THREW}: {MEMORY_EXCEEDED}") from error
     except Exception as error:  # of a function's own: the library lets Python's through
-        raise QueryError(f" threw an error during evaluation: {error}") from error
+        raise QueryError(f"{THREW}: {error}") from error
 
 
 @dataclass(frozen=True)
@@ -248,7 +305,7 @@ def _hash(value: str | None, algorithm: str | None) -> str | None:
     return hashlib.new(ALGORITHMS[algorithm], value.encode()).hexdigest()
 
 
-def _random(seed: float | None) -> float:
+def seeded_random(seed: float | None) -> float:
     """Return a number of [0, 1); with a seed, the first of java.util.Random's (measured)."""
     if seed is None:
         return random.random()
@@ -282,7 +339,7 @@ FUNCTIONS: Mapping[str, Function] = {
         Function("partition", "<an?>", _partition, 2),
         Function("range", "<nnn?>", _range, 3),
         Function("hash", "<ss?>", _hash, 2),
-        Function("random", "<n?>", _random, 1),
+        Function("random", "<n?>", seeded_random, 1),
         Function("uuid", "<:s>", lambda: str(uuid.uuid4()), 0),
         Function("parse", "<s?>", _parse, 1),
     )

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from slslab.statemachines import intrinsics, paths
+
 SCHEMA = "SCHEMA_VALIDATION_FAILED"
 EXPRESSION = re.compile(r"\{%(.*)%\}", re.DOTALL)
 OF_MACHINES = frozenset("Comment QueryLanguage StartAt TimeoutSeconds Version States".split())
@@ -65,7 +67,8 @@ KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     **dict.fromkeys(INTEGERS, ("Integer", (int,))),
     "BackoffRate": ("Double", (int, float)),
     "End": ("Boolean", (bool,)),
-    **dict.fromkeys("Comment Next Default Resource Label Condition Variable Error Cause".split(), ("String", (str,))),
+    **dict.fromkeys("Comment Next Default Resource Label Variable Error Cause".split(), ("String", (str,))),
+    "Condition": ("String", (str, bool)),
     **dict.fromkeys("Retry Catch Choices Branches ErrorEquals And Or".split(), ("Array", (list,))),
     "Items": ("Array", (list, dict)),
     **dict.fromkeys(VALUES, ("String", (str,))),
@@ -84,8 +87,13 @@ ALTERNATIVES = [
 EXACTLY_ONE = {"Map": ALTERNATIVES[-2], "Wait": ALTERNATIVES[-1]}
 PATH = re.compile(r"\w+Path")
 NULLABLE = frozenset(("InputPath", "OutputPath", "ResultPath"))
-CALLS = frozenset(("ErrorPath", "CausePath"))  # they may be calls of intrinsic functions
+# They may be calls of intrinsic functions, of these alone (documented: state-fail.html).
+CALLS = frozenset(("ErrorPath", "CausePath"))
+CALLED = frozenset("Format JsonToString ArrayGetItem Base64Encode Base64Decode Hash UUID".split())
 TEMPLATES = frozenset(("Parameters", "ResultSelector", "ItemSelector", "Assign"))
+# documented: the path of these fields names one node. AWS's texts after "Value is not a Reference Path: " are assumed,
+# except for a path without a `$`.
+REFERENCES = frozenset(("ResultPath", "ItemsPath"))
 
 
 @dataclass(frozen=True)
@@ -161,8 +169,8 @@ def _value_problems(name: str, value: Any, path: str, jsonata: bool) -> Iterator
     if name == "Choices":
         for number, rule in enumerate(value):
             yield from _rule_problems(rule, f"{path}[{number}]", jsonata)
-    if not jsonata and PATH.fullmatch(name) and name not in OPERATORS and not _is_path(name, value):
-        yield Problem(SCHEMA, "Value must be a valid JSONPath.", path)
+    if not jsonata and PATH.fullmatch(name) and name not in OPERATORS:
+        yield from _path_problems(name, value, path)
     if not jsonata and name in TEMPLATES:
         yield from _template_problems(value, path)
     if name == "Assign":
@@ -200,13 +208,16 @@ def _rule_problems(rule: Any, path: str, jsonata: bool, outermost: bool = True) 
     operators = [name for name in OPERATORS if name in rule]
     if "Variable" in rule and len(operators) != 1:
         yield (too_many if operators else none_of)(OPERATORS, path)
-    yield from _problems(rule, {*RULES, *operators, *(LEADING_ON if outermost else ())}, path, jsonata)
+    yield from _problems(rule, {*RULES, *operators, *(LEADING_ON if outermost else ("Comment",))}, path, jsonata)
     for name in operators:
         kind, types = _operand(name)
         if type(rule[name]) not in types:
             yield expected(kind, f"{path}/{name}")
-    if isinstance(rule.get("Variable"), str) and not rule["Variable"].startswith("$"):
-        yield Problem(SCHEMA, "Value is not a Reference Path: Reference path didn't start with '$'", f"{path}/Variable")
+    for name in ("Variable", *(name for name in operators if name.endswith("Path"))):
+        value = rule.get(name)
+        if isinstance(value, str) and not _is_path(value):
+            what = "could not be parsed" if value.startswith("$") else "Reference path didn't start with '$'"
+            yield Problem(SCHEMA, f"Value is not a Reference Path: {what}", f"{path}/{name}")
     if "Not" in rule:
         yield from _rule_problems(rule["Not"], f"{path}/Not", jsonata, False)
     for name in ("And", "Or"):
@@ -221,10 +232,32 @@ def _operand(operator: str) -> tuple[str, tuple[type, ...]]:
     return ("Double", (int, float)) if operator.startswith("Numeric") else ("Boolean", (bool,))
 
 
-def _is_path(name: str, value: Any) -> bool:
-    if value is None:
-        return name in NULLABLE
-    return isinstance(value, str) and (value.startswith("$") or (name in CALLS and value.startswith("States.")))
+def _path_problems(name: str, value: Any, where: str) -> Iterator[Problem]:
+    if value is None and name in NULLABLE:
+        return
+    called = name in CALLS and isinstance(value, str) and _is_call(value) and intrinsics.parse(value).name in CALLED
+    if not isinstance(value, str) or not (called or _is_path(value)):
+        yield Problem(SCHEMA, "Value must be a valid JSONPath.", where)
+    elif name in REFERENCES and not paths.of_field(value).reference:
+        yield Problem(SCHEMA, f"Value is not a Reference Path: {value} can lead to more than one node", where)
+    elif name == "ResultPath" and paths.ROOT.match(value):
+        yield Problem(SCHEMA, "Value is not a Reference Path: ResultPath must lead into the state's input", where)
+
+
+def _is_path(text: str) -> bool:
+    try:
+        paths.of_field(text)
+    except paths.PathError:
+        return False
+    return True
+
+
+def _is_call(text: str) -> bool:
+    try:
+        intrinsics.parse(text)
+    except (intrinsics.CallError, RecursionError):
+        return False
+    return True
 
 
 def _template_problems(value: Any, path: str) -> Iterator[Problem]:
@@ -232,7 +265,7 @@ def _template_problems(value: Any, path: str) -> Iterator[Problem]:
         for name, entry in value.items():
             if not name.endswith(".$"):
                 yield from _template_problems(entry, f"{path}/{name}")
-            elif not isinstance(entry, str) or not entry.startswith(("$", "States.")):
+            elif not isinstance(entry, str) or not (_is_path(entry) or _is_call(entry)):
                 what = "must be a valid JSONPath or a valid intrinsic function call"
                 yield Problem(SCHEMA, f"The value for the field '{name}' {what}", path)
     elif isinstance(value, list):

@@ -5,6 +5,7 @@ What of it is replaced is in seams.py, its Tasks are in tasks.py; `prepare` does
 
 import copy
 import logging
+import threading
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -12,8 +13,6 @@ from typing import Any
 from moto.stepfunctions.parser import utils
 from moto.stepfunctions.parser.api import StateMachineType
 from moto.stepfunctions.parser.asl.eval.callback.callback import (
-    CallbackConsumerTimeout,
-    CallbackNotifyConsumerError,
     CallbackOutcomeFailure,
     CallbackOutcomeSuccess,
 )
@@ -26,7 +25,7 @@ from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguagePa
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import Limits
-from slslab.statemachines import seams, tasks
+from slslab.statemachines import bounded, jsonpath, seams, tasks
 from slslab.statemachines.definitions import invalid_definition
 from slslab.statemachines.history import History
 
@@ -38,6 +37,7 @@ def prepare(lambda_client: Any, limits: Limits) -> None:
     """Make moto's interpreter call Lambda by this client, enforce these limits, and do as AWS does."""
     logging.getLogger("moto").setLevel(logging.CRITICAL)  # failures are in the execution's history
     seams.mend(limits)
+    jsonpath.mend()
     tasks.connect(lambda_client, limits)
 
 
@@ -45,9 +45,14 @@ def parse(definition: str) -> Any:
     """Parse a definition into a program; ServiceError (InvalidDefinition) if the interpreter does not accept it."""
     try:
         program = AmazonStateLanguageParser.parse(definition)[0]
+        copy.deepcopy(program)  # as each execution does
+    except RecursionError as error:
+        raise invalid_definition("SCHEMA_VALIDATION_FAILED: The definition is nested too deeply for slslab") from error
     except Exception as error:  # its preprocessor raises errors of any type
         raise invalid_definition(f"SCHEMA_VALIDATION_FAILED: {str(error)[:SHOWN]}") from error
     seams.name_fields(program)
+    if '"JSONata"' in definition:
+        bounded.POOL.warm()
     return program
 
 
@@ -73,6 +78,7 @@ class Run:
             activity_store={},
         )
         self._environment.event_manager = history
+        self._answering = threading.Lock()
 
     def evaluate(self) -> None:
         """Run to the end of the program, its time-out or a stop."""
@@ -91,21 +97,29 @@ class Run:
 
     def answer(self, token: str, outcome: Callable[[str], Any]) -> bool:
         """Answer a Task that waits for this token; False if there is none, ServiceError if it no longer waits."""
-        try:
-            return bool(self._environment.callback_pool_manager.notify(callback_id=token, outcome=outcome(token)))
-        except CallbackNotifyConsumerError as error:
-            raise _no_longer(error) from error
+        with self._answering:
+            if not self._waits(token):
+                return False
+            self._environment.callback_pool_manager.get(token).notify(outcome(token))
+            return True
 
     def heartbeat(self, token: str) -> bool:
         """Report to a Task that waits for this token that its worker still runs; errors as for `answer`."""
-        pool = self._environment.callback_pool_manager
-        if pool.get(token) is None:
-            return False
-        try:
-            pool.heartbeat(callback_id=token)  # it returns False if the Task has no HeartbeatSeconds
+        with self._answering:
+            if not self._waits(token):
+                return False
+            self._environment.callback_pool_manager.get(token).notify_heartbeat()
             return True
-        except CallbackNotifyConsumerError as error:
-            raise _no_longer(error) from error
+
+    def _waits(self, token: str) -> bool:
+        """Return whether a Task waits for a token; ServiceError (TaskTimedOut) if it did: a token is used once."""
+        endpoint = self._environment.callback_pool_manager.get(token)
+        if endpoint is None:
+            return False
+        # moto sets this event with an answer, and when the Task ends in another way.
+        if endpoint._notify_event.is_set() or not self._environment.is_running():
+            raise ServiceError(400, "TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
+        return True
 
 
 def success(output: str) -> Callable[[str], Any]:
@@ -116,9 +130,3 @@ def success(output: str) -> Callable[[str], Any]:
 def failure(error: str, cause: str) -> Callable[[str], Any]:
     """Return the outcome of a Task that failed, for its token."""
     return lambda token: CallbackOutcomeFailure(callback_id=token, error=error, cause=cause)
-
-
-def _no_longer(error: Exception) -> ServiceError:
-    if isinstance(error, CallbackConsumerTimeout):
-        return ServiceError(400, "TaskTimedOut", "Task Timed Out")
-    return ServiceError(400, "TaskDoesNotExist", "Task does not exist")

@@ -15,7 +15,6 @@ from moto.stepfunctions.parser.asl.component.common.error_name.custom_error_name
 from moto.stepfunctions.parser.asl.component.common.error_name.error_equals_decl import ErrorEqualsDecl
 from moto.stepfunctions.parser.asl.component.common.error_name.error_name import ErrorName
 from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEvent, FailureEventException
-from moto.stepfunctions.parser.asl.component.common.path.output_path import OutputPath
 from moto.stepfunctions.parser.asl.component.common.string import string_expression
 from moto.stepfunctions.parser.asl.component.component import Component
 from moto.stepfunctions.parser.asl.component.state.choice.state_choice import StateChoice
@@ -27,15 +26,18 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_map.max_concurrenc
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.state_map import StateMap
 from moto.stepfunctions.parser.asl.component.state.state import CommonStateField
 from moto.stepfunctions.parser.asl.eval.states import States
-from moto.stepfunctions.parser.asl.eval.variable_store import NoSuchVariable, VariableStore
+from moto.stepfunctions.parser.asl.eval.variable_store import VariableStore
 from moto.stepfunctions.parser.asl.parse import preprocessor
 from moto.stepfunctions.parser.asl.utils import encoding
-from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError, extract_json
+from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
 
 from slslab.aws.limits import Limits
-from slslab.statemachines.expressions import QueryError, evaluate
+from slslab.statemachines.bounded import evaluate_bounded
+from slslab.statemachines.expressions import QueryError
 
 RUNTIME, QUERY = "States.Runtime", "States.QueryEvaluationError"
+# Errors whose cause begins with the state.
+LOCATED = (RUNTIME, QUERY, "States.IntrinsicFailure", "States.ResultPathMatchFailure")
 # Fields of a state, by moto's names of its attributes, with the type that their expression must have.
 FIELDS: Mapping[str, tuple[str, str | None]] = {
     "assign_decl": ("Assign", None),
@@ -48,14 +50,16 @@ FIELDS: Mapping[str, tuple[str, str | None]] = {
     "timeout": ("TimeoutSeconds", "number"),
     "heartbeat": ("HeartbeatSeconds", "number"),
     "comparison": ("Condition", "boolean"),
+    # The expressions in an array of Items have any type.
+    "jsonata_template_value_array": ("", None),
     "choices_decl": ("Choices", None),
     "catch": ("Catch", None),
     "error": ("Error", "string"),
     "cause": ("Cause", "string"),
 }
 TYPES = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
-PROPERTY = re.compile(r"\.([^.\[\]]+)|\['([^']*)'\]|\[(-?\d+)\]")
 SEPARATORS = (",", ":")
+NOT_AN_ARRAY = re.compile(r"Map state input must be an array but was: <class '(\w+)'>")
 
 
 def mend(limits: Limits) -> None:
@@ -67,8 +71,6 @@ def mend(limits: Limits) -> None:
     # moto keeps it with the class: a definition that is refused would leave its language to the next.
     preprocessor.Preprocessor.__init__ = lambda parsing: setattr(parsing, "_query_language_per_scope", [])
     string_expression.StringJSONata._eval_body = _evaluate_expression
-    string_expression.StringVariableSample._eval_body = _sample_variable
-    string_expression.StringJsonPath._eval_body = _named(string_expression.StringJsonPath._eval_body)
     States.reset = _reset
     VariableStore.get_assigned_variables = _assigned_variables
     # It refuses names that begin with `States.`, which an iteration or a worker reports, too.
@@ -77,7 +79,6 @@ def mend(limits: Limits) -> None:
     FailureEvent.__init__ = _from_entered_state(FailureEvent.__init__)
     FailureEventException.get_execution_failed_event_details = _execution_failed
     FailureEventException.get_evaluation_failed_event_details = _evaluation_failed
-    OutputPath._eval_body = _explained(OutputPath._eval_body)
     StateChoice._eval_state = _decided(StateChoice._eval_state)
     StateMap._eval_body = _checked(StateMap._eval_body)
     CommonStateField._eval_state_input = _in_context(CommonStateField._eval_state_input)
@@ -149,7 +150,8 @@ def failure(env: Any, event: str, key: str, error: str, cause: str, **further: A
     return FailureEventException(FailureEvent(env, ErrorName(error), event, details))
 
 
-def _runtime(env: Any, cause: str) -> FailureEventException:
+def runtime_failure(env: Any, cause: str) -> FailureEventException:
+    """Return the failure of a state that can't be evaluated."""
     return failure(env, "ExecutionFailed", "executionFailedEventDetails", RUNTIME, cause)
 
 
@@ -157,7 +159,8 @@ def _evaluate_expression(component: Any, env: Any) -> None:
     """Evaluate a JSONata expression with the state's `$states` and the variables in its scope."""
     store, states = env.variable_store, env.states._states_data
     try:
-        value = evaluate(component.expression, {**store._outer_scope, **store._inner_scope, "states": states})
+        variables = {**store._outer_scope, **store._inner_scope, "states": states}
+        value = evaluate_bounded(component.expression, variables, env.is_running)
         if component.expected and component.expected != (kind := TYPES.get(type(value), "null")):
             raise QueryError(
                 f" returned an unexpected result type. Expected '{component.expected}', but was '{kind}' for value: "
@@ -171,30 +174,6 @@ def _evaluate_expression(component: Any, env: Any) -> None:
         details["state"] = failed.failure_event.state_name
         raise failed from None
     env.stack.append(value)
-
-
-def _sample_variable(component: Any, env: Any) -> None:
-    """Evaluate a JSONPath into a variable, such as `$x` or `$x.items[0]`."""
-    name, path = re.fullmatch(r"\$(\w*)(.*)", component.expression, re.DOTALL).groups()  # type: ignore[union-attr]
-    try:
-        value = env.variable_store.get(name)
-    except NoSuchVariable:
-        # assumed: the text; AWS refuses most such machines when they are created.
-        raise _runtime(env, f"The variable '${name}' does not exist") from None
-    env.stack.append(json.loads(json.dumps(extract_json(f"${path}", value) if path else value)))
-
-
-def _named(evaluate_path: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Have a path that leads nowhere tell the field that it stands in, before its environment ends."""
-
-    def named(component: Any, env: Any) -> None:
-        try:
-            evaluate_path(component, env)
-        except NoSuchJsonPathError as error:
-            error.field = env.next_field_name
-            raise
-
-    return named
 
 
 def _reset(states: Any, input_value: Any) -> None:
@@ -251,7 +230,7 @@ def _execution_failed(exception: Any) -> dict[str, Any] | None:
     if (pair := exception.extract_error_cause_pair()) is None:
         return None
     error, cause = pair
-    if cause and error in (RUNTIME, QUERY):
+    if cause and error in LOCATED:
         cause = _located(exception.failure_event, cause)
     return {key: value for key, value in (("error", error), ("cause", cause)) if value}
 
@@ -261,41 +240,6 @@ def _evaluation_failed(exception: Any) -> dict[str, Any]:
     return details
 
 
-def _explained(evaluate_path: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Have an OutputPath that leads nowhere fail with the message of AWS's JSONPath (Jayway's)."""
-
-    def explained(component: Any, env: Any) -> None:
-        try:
-            if component.string_sampler is None:
-                evaluate_path(component, env)
-                return
-            component.string_sampler.eval(env=env)
-        except NoSuchJsonPathError as error:
-            raise _runtime(
-                env, f"Invalid path '{error.json_path}' : {no_such_path(error.json_path, error.data)}"
-            ) from None
-        env.states.reset(env.stack.pop())
-
-    return explained
-
-
-def no_such_path(path: str, data: Any) -> str:
-    """Return Jayway's message for a path that leads nowhere: it names how far it came.
-
-    https://github.com/json-path/JsonPath, PropertyPathToken: the last property is told from those before it.
-    """
-    found, steps = "$", list(PROPERTY.finditer(path))
-    for number, step in enumerate(steps):
-        name, index = step[1] or step[2], step[3]
-        found += f"['{name}']" if index is None else f"[{index}]"
-        try:
-            data = data[name] if index is None else data[int(index)]
-        except (KeyError, IndexError, TypeError):
-            last = number == len(steps) - 1
-            return f"No results for path: {found}" if last else f"Missing property in path {found}"
-    return f"No results for path: {found}"
-
-
 def _decided(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
     """Have a Choice that matches nothing and has no Default fail as on AWS."""
 
@@ -303,6 +247,8 @@ def _decided(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any],
         try:
             evaluate_state(state, env)
         except RuntimeError as error:
+            if not str(error.args[0]).startswith("No branching option"):
+                raise
             # documented: state-choice.html names States.NoChoiceMatched; cause assumed.
             cause = f"No choice rule matched in the state '{state.name}', and it has no Default"
             raise failure(
@@ -325,12 +271,15 @@ def _checked(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any],
                 limit = None  # told where it is evaluated
             env.stack.clear()
             if type(limit) is int and limit < 0:
-                cause = f"Expected non-negative integer for MaxConcurrency, got '{limit}' instead."
-                env.event_manager.fail_unseen(RUNTIME, cause)
+                env.event_manager.fail_unseen(RUNTIME, _negative(limit))
                 raise SystemExit  # ends this thread alone
         evaluate_state(state, env)
 
     return checked
+
+
+def _negative(limit: int) -> str:
+    return f"Expected non-negative integer for MaxConcurrency, got '{limit}' instead."
 
 
 def _in_context(evaluate_input: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -355,8 +304,27 @@ def _reported(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any]
             if event.event_type == "EvaluationFailed" and not isinstance(state, ExecutionState):
                 env.event_manager.add_event(env.event_history_context, event.event_type, event.event_details)
             raise
+        except Exception as error:
+            if _is_defect(error):
+                raise runtime_failure(env, _explained(error)) from error
+            raise
 
     return reported
+
+
+def _is_defect(error: Exception) -> bool:
+    """Return whether an error is Python's own, which a state raises for an input that it was not written for."""
+    return type(error).__module__ == "builtins" and not isinstance(error, TimeoutError)
+
+
+def _explained(error: Exception) -> str:
+    if isinstance(error, MemoryError):
+        return "slslab's Step Functions has reached its memory limit"
+    if isinstance(error, RecursionError):
+        return "The input is nested more deeply than slslab evaluates"
+    text = str(error)
+    readable = isinstance(error, ValueError | RuntimeError) and not re.search(r"<class|moto\.|object at 0x", text)
+    return text if readable else "The state could not be evaluated with this input"
 
 
 def _observed(evaluate_attempt: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
@@ -368,6 +336,7 @@ def _observed(evaluate_attempt: Callable[[Any, Any], None]) -> Callable[[Any, An
 
     def observed(state: Any, env: Any) -> None:
         env.event_manager.attempt(env.event_history_context)
+        _renew_token(env)
         try:
             evaluate_attempt(state, env)
             if state.output and env.is_running():
@@ -379,7 +348,9 @@ def _observed(evaluate_attempt: Callable[[Any, Any], None]) -> Callable[[Any, An
                 if isinstance(error, NoSuchJsonPathError):
                     raise _unrecorded(state, _path_failure(env, error)) from None
                 if isinstance(error, FailureEventException):
-                    raise _unrecorded(state, error) from None
+                    raise _unrecorded(state, _of_items(state, env, error)) from None
+                if _is_defect(error):
+                    raise _unrecorded(state, runtime_failure(env, _explained(error))) from error
                 raise
         if not env.is_running():
             raise SystemExit  # ends this thread alone: neither Retry nor Catch nor an event
@@ -387,10 +358,35 @@ def _observed(evaluate_attempt: Callable[[Any, Any], None]) -> Callable[[Any, An
     return observed
 
 
+def _renew_token(env: Any) -> None:
+    """Give a Task that is tried again a token of its own: the one before has been answered."""
+    token = env.states.context_object.context_object_data.get("Task", {}).get("Token")
+    endpoint = env.callback_pool_manager.get(token)
+    if endpoint is not None and endpoint._notify_event.is_set():
+        env.callback_pool_manager.add(env.states.context_object.update_task_token())
+
+
+def _of_items(state: Any, env: Any, error: FailureEventException) -> FailureEventException:
+    """Return the failure of a Map that has no array of items, in AWS's words.
+
+    In JSONPath they are as users report them; in JSONata the name of the type is assumed.
+    """
+    details = (error.failure_event.event_details or {}).get("evaluationFailedEventDetails", {})
+    if not (match := NOT_AN_ARRAY.fullmatch(details.get("cause", ""))):
+        return error
+    if state._is_language_query_jsonpath():
+        path = state.items_path.string_sampler.literal_value if state.items_path else "$"
+        return runtime_failure(env, f'Reference path "{path}" must point to array.')
+    kind = next((name for known, name in TYPES.items() if known.__name__ == match[1]), "null")
+    cause = f"Map state input must be an array but was: {kind}"
+    details |= {"cause": _located(error.failure_event, cause), "state": state.name}
+    return error
+
+
 def _path_failure(env: Any, error: Any) -> FailureEventException:
     data = json.dumps(error.data, ensure_ascii=False, separators=SEPARATORS)
     field = getattr(error, "field", env.next_field_name)
-    return _runtime(
+    return runtime_failure(
         env,
         f"The JSONPath '{error.json_path}' specified for the field '{field}' could not be found in the input '{data}'",
     )
@@ -421,6 +417,8 @@ def _bounded(evaluate_items: Callable[[Any, Any], None], limit: int) -> Callable
     def bounded(component: Any, env: Any) -> None:
         evaluation = env.stack[-1]
         items = len(evaluation.input_items)
+        if evaluation.max_concurrency < 0:
+            raise runtime_failure(env, _negative(evaluation.max_concurrency))
         evaluation.max_concurrency = min(evaluation.max_concurrency or items, items, limit)
         evaluate_items(component, env)
 

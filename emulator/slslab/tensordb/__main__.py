@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from slslab.tensordb.executions import Settings
+from slslab.tensordb.executions import Settings, end_overdue
 from slslab.tensordb.server import Options, Peer
 from slslab.tensordb.trace import reporter
 
@@ -132,6 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 3
     for peer in peers:
         peer.start()
+    threading.Thread(target=end_overdue, name="overdue", daemon=True).start()
     if chosen.parent_pipe:
         threading.Thread(target=_until_end_of_input, args=(note_end,), name="parent", daemon=True).start()
     print(json.dumps({"endpoints": [f"redis://{chosen.host}:{peer.port}" for peer in peers]}), flush=True)

@@ -5,13 +5,13 @@ import hmac
 import os
 import re
 import time
+from pathlib import Path
 
 from slslab.installation import __version__
 from slslab.tensordb import session as table
 from slslab.tensordb.globs import matches
 from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply, Simple, Verbatim, shown
 from slslab.tensordb.resp import MAX_BULK
-from slslab.tensordb.rows import row
 from slslab.tensordb.session import SYNTAX, Session, command, whole, wrong_arity
 from slslab.tensordb.store import Waiter
 
@@ -35,7 +35,7 @@ def _authenticate(session: Session, user: bytes, password: bytes) -> None:
     session.authenticated = True
 
 
-@command("auth", -2, stranger=True)
+@command("auth", -2, stranger=True, unlocked=True)
 def _auth(session: Session, args: list[bytes]) -> Reply:
     if len(args) > 2:
         raise CommandError(SYNTAX)
@@ -48,7 +48,7 @@ def _auth(session: Session, args: list[bytes]) -> Reply:
     return OK
 
 
-@command("hello", -1, stranger=True)
+@command("hello", -1, stranger=True, unlocked=True)
 def _hello(session: Session, args: list[bytes]) -> Reply:
     protocol = session.protocol
     options = list(args)
@@ -109,13 +109,13 @@ def _select(session: Session, args: list[bytes]) -> Reply:
     return OK
 
 
-@command("quit", -1, stranger=True, immediate=True)
+@command("quit", -1, stranger=True, immediate=True, unlocked=True)
 def _quit(session: Session, args: list[bytes]) -> Reply:
     session.leaving = True
     return OK
 
 
-@command("reset", 1, stranger=True, immediate=True)
+@command("reset", 1, stranger=True, immediate=True, unlocked=True)
 def _reset(session: Session, args: list[bytes]) -> Reply:
     session.transaction, session.transaction_failed = None, False
     session.protocol, session.name = 2, b""
@@ -235,6 +235,7 @@ def _facts(session: Session) -> dict[str, dict[str, object]]:
             "redis_version": REDIS_VERSION,
             "tensordb_version": __version__,
             "redis_mode": "standalone",
+            "arch_bits": 64,
             "process_id": os.getpid(),
             "run_id": store.id,
             "tcp_port": session.context.port,
@@ -246,6 +247,7 @@ def _facts(session: Session) -> dict[str, dict[str, object]]:
         "Memory": {
             "used_memory": store.used + store.reserved,
             "used_memory_human": _human(store.used + store.reserved),
+            "used_memory_rss": int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"),
             "used_memory_peak": store.peak,
             "used_memory_peak_human": _human(store.peak),
             "maxmemory": store.maxmemory,
@@ -269,32 +271,10 @@ def _human(size: int) -> str:
     return f"{size}B"
 
 
-@command("command", -1)
-def _command(session: Session, args: list[bytes]) -> Reply:
-    return [row(entry) for entry in table.TABLE.values()]
-
-
-@command("command|count", 2)
-def _command_count(session: Session, args: list[bytes]) -> Reply:
-    return len(table.TABLE)
-
-
-@command("command|list", -2)
-def _command_list(session: Session, args: list[bytes]) -> Reply:
-    if args:
-        raise CommandError(SYNTAX)
-    return list(table.TABLE)
-
-
 @command("command|docs", -2)
 def _command_docs(session: Session, args: list[bytes]) -> Reply:
+    """Answer what redis-cli asks when it connects: there are no texts here."""
     return {}
-
-
-@command("command|info", -2)
-def _command_info(session: Session, args: list[bytes]) -> Reply:
-    entries = [table.TABLE.get(name.lower()) for name in args] if args else list(table.TABLE.values())
-    return [None if entry is None else row(entry) for entry in entries]
 
 
 @command("config|get", -3)
@@ -336,7 +316,7 @@ def _time(session: Session, args: list[bytes]) -> Reply:
     return [str(seconds), str(rest)]
 
 
-@command("multi", 1, immediate=True)
+@command("multi", 1, immediate=True, unlocked=True)
 def _multi(session: Session, args: list[bytes]) -> Reply:
     if session.transaction is not None:
         raise CommandError("ERR MULTI calls can not be nested")
@@ -344,7 +324,7 @@ def _multi(session: Session, args: list[bytes]) -> Reply:
     return OK
 
 
-@command("discard", 1, immediate=True)
+@command("discard", 1, immediate=True, unlocked=True)
 def _discard(session: Session, args: list[bytes]) -> Reply:
     if session.transaction is None:
         raise CommandError("ERR DISCARD without MULTI")

@@ -1,15 +1,20 @@
 """Commands about lists, also those that block: LPUSH, BRPOP, LMOVE, …"""
 
+import re
 from collections import deque
 from collections.abc import Callable
 from itertools import islice
 from math import ceil
 
-from slslab.tensordb import longdoubles
 from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply
 from slslab.tensordb.session import SYNTAX, Session, command, whole, wrong_arity
 from slslab.tensordb.store import ENTRY_BYTES, Store, Waiter
 
+# Numbers as C reads them, in a hexadecimal form, too; Python's would have underscores and spaces.
+SECONDS = re.compile(
+    rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[-+]?\d+)?|inf(?:inity)?)",
+    re.IGNORECASE,
+)
 LEFT, RIGHT = {"left": True}, {"left": False}
 
 
@@ -169,12 +174,12 @@ def _move_command(session: Session, args: list[bytes]) -> Reply:
 def _timeout(argument: bytes) -> float:
     """Parse a timeout in seconds; 0 waits without limit."""
     try:
-        number = longdoubles.parse(argument)
-    except ValueError:
+        if not SECONDS.fullmatch(argument):
+            raise ValueError
+        milliseconds = (float.fromhex(argument.decode()) if b"x" in argument.lower() else float(argument)) * 1000
+    except (ValueError, OverflowError):
         raise CommandError("ERR timeout is not a float or out of range") from None
-    # What does not fit into 64 bits becomes negative in Redis.
-    milliseconds = None if number is None else longdoubles.rounded(number * 1000)
-    if milliseconds is None or not 0 <= ceil(milliseconds) < 1 << 63:
+    if not 0 <= milliseconds < 1 << 63:
         raise CommandError("ERR timeout is negative")
     return ceil(milliseconds) / 1000
 

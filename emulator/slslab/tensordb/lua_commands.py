@@ -9,7 +9,7 @@ from slslab.tensordb.replies import OK, CommandError, Reply
 from slslab.tensordb.session import Session, command, whole, wrong_arity
 from slslab.tensordb.store import Waiter
 
-# As COMMAND INFO of Redis 7 tells: `noscript`, and those that are neither that nor `write`.
+# As Redis 7 flags its commands: `noscript`, and those that are neither that nor `write`.
 NOT_IN_SCRIPTS = frozenset(
     "auth blmove blpop brpop brpoplpush client config discard eval eval_ro evalsha evalsha_ro exec hello multi quit "
     "reset script shutdown".split()

@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from slslab.tensordb.executions import LIMIT_S, limited
 from slslab.tensordb.lua.arguments import Value
 from slslab.tensordb.lua_replies import from_lua, to_lua
 from slslab.tensordb.replies import LINE_BREAKS, CommandError, Reply
 
-# A script runs longer than any that is meant to: the papers' largest averages take two minutes here.
-LIMIT_S = 300.0
 # Redis's busy-reply-threshold.
 BUSY_S = 5.0
 BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
@@ -90,7 +89,8 @@ class Engine:
         function = self._function(script)
         self._run = run
         try:
-            return from_lua(self._runtime.run(function, script.sha, keys, arguments))
+            with limited():
+                return from_lua(self._runtime.run(function, script.sha, keys, arguments))
         except ScriptError as error:
             raise CommandError(str(error)) from None
         except OutOfMemory:

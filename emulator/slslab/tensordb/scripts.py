@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from slslab.tensordb.executions import Clock, Settings, Usage
+from slslab.tensordb.executions import Clock, Settings, Usage, limited
 from slslab.tensordb.replies import CommandError
 from slslab.tensordb.tensors import NAMES, Tensor
 
@@ -82,7 +82,7 @@ def run(
     versions = [tensor._version for tensor in tensors]
     clock = Clock(settings)
     try:
-        with torch.no_grad():
+        with limited(), torch.no_grad():
             result = script.functions[function](
                 # The script gets a list of its own, which it may change.
                 list(tensors),

@@ -157,8 +157,8 @@ class Connection:
                 while not self._session.leaving:
                     self._turn()
                 self._flush()
-            except ProtocolError as error:
-                self._encoder.add(CommandError(str(error)))
+            except (ProtocolError, MemoryError) as error:
+                self._encoder.add(CommandError(str(error) or "OOM the host has no memory for this"))
                 self._flush()
                 # Closed with input unread, the connection would be reset and the client lose the reply.
                 self._socket.shutdown(socket.SHUT_WR)

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from slslab.tensordb import longdoubles
 from slslab.tensordb.generic import deadline
 from slslab.tensordb.replies import OK, Blob, CommandError, Reply
 from slslab.tensordb.resp import MAX_BULK
@@ -153,18 +152,3 @@ def _add(session: Session, args: list[bytes], sign: int) -> Reply:
     number = added(_text(session.store, args[0]), increment, NOT_INTEGER)
     _rewrite(session.store, args[0], b"%d" % number)
     return number
-
-
-@command("incrbyfloat", 3, grows=True)
-def _incrbyfloat(session: Session, args: list[bytes]) -> Reply:
-    old = _text(session.store, args[0])
-    try:
-        old_number, increment = longdoubles.parse(b"0" if old is None else old), longdoubles.parse(args[1])
-    except ValueError:
-        raise CommandError("ERR value is not a valid float") from None
-    number = None if old_number is None or increment is None else longdoubles.rounded(old_number + increment)
-    if number is None:
-        raise CommandError("ERR increment would produce NaN or Infinity")
-    text = longdoubles.write(number)
-    _rewrite(session.store, args[0], text)
-    return text

@@ -7,9 +7,10 @@ import re
 import secrets
 import shutil
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from hashlib import sha256
+from hashlib import file_digest, sha256
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ from slslab_workers.plan import PlanError
 
 DOCUMENT = "run.json"
 PLAN = "plan.toml"
+# A function's name comes first.
+FITTED = ".aws.toml"
+BILL = "bill.json"
 LOCK = ".lock"
 # When a run began, as its id begins.
 BEGAN = "%Y%m%d-%H%M%S"
@@ -69,8 +73,9 @@ class RunDirectory:
     @property
     def id(self) -> str:
         """Return the run's id, as its plan says; the directory's name if there is no plan that can be read."""
+        path = self.path / PLAN
         try:
-            return str(tomllib.loads((self.path / PLAN).read_text())["run"])
+            return str(tomllib.loads(path.read_text())["run"]) if path.is_file() else self.path.name
         except (OSError, ValueError, KeyError, RecursionError):
             return self.path.name
 
@@ -139,6 +144,22 @@ class RunDirectory:
         self._check_unfinished()
         write_records(self.path / INVOCATIONS, records)
 
+    def digests(self) -> dict[str, str]:
+        """Return the SHA-256 of each file that a finished run's figures come from, by its name."""
+        kept = (PLAN, TABLE, INVOCATIONS, INSTANCES, BILL)
+        return {name: _sha256(self.path / name) for name in kept if (self.path / name).exists()}
+
+    def verify(self, document: Mapping[str, Any]) -> None:
+        """Raise RunError for a file that is not what the run left, by the digests in its document.
+
+        Documents of runs before 0.2 have no digests.
+        """
+        for name, digest in document.get("files", {}).items():
+            path = self.path / name
+            with reading(path, "what the run left"):
+                if _sha256(path) != digest:
+                    raise ValueError("its digest is another than in run.json")
+
     def digest(self) -> str:
         """Return the SHA-256 of what a finished run is: its document, plan, trace and metered records."""
         total = sha256()
@@ -150,12 +171,19 @@ class RunDirectory:
     def service(self) -> dict[str, Any] | None:
         """Return what is known of the service that recorded the directory, None for a run's; RunError if it is not
         JSON."""
-        try:
-            return dict(json.loads((self.path / SERVICE).read_text()))
-        except FileNotFoundError:
+        path = self.path / SERVICE
+        if not path.exists():
             return None
-        except (ValueError, TypeError) as error:
-            raise RunError(f"{self.path / SERVICE} is not a service's: {error}.", "remove the directory.") from error
+        with reading(path, "a service's"):
+            return dict(json.loads(path.read_text()))
+
+    def profile(self, function: str) -> Path:
+        """Return the file of the profile that was fitted to AWS's times of a service's function, where it may be."""
+        return self.path / f"{function}{FITTED}"
+
+    def profiles(self) -> dict[str, Path]:
+        """Return the files of these profiles by function."""
+        return {path.name.removesuffix(FITTED): path for path in sorted(self.path.glob(f"*{FITTED}"))}
 
     def document(self) -> dict[str, Any] | None:
         """Return the run's document, or None while it has not come to its end."""
@@ -248,6 +276,11 @@ class RunDirectory:
             raise RunError(f"{self.path} is a finished run, which is never modified.", "make a new run.")
 
 
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()
+
+
 def list_runs(folder: Path | None = None) -> list[RunDirectory]:
     """Return all runs in a folder, or where runs live, newest first, by when they began."""
     folder = folder or root()
@@ -279,7 +312,8 @@ def resolve(run: str) -> RunDirectory:
         return matching[0]
     if matching:
         names = ", ".join(directory.id for directory in matching[:4])
-        raise RequestError(f"{run!r} may mean {len(matching)} runs: {names}.", "give more of the id.")
+        more = f" and {len(matching) - 4} more" if len(matching) > 4 else ""
+        raise RequestError(f"{run!r} may mean {len(matching)} runs: {names}{more}.", "give more of the id.")
     raise RequestError(f"There is no run {run!r} in {root()}.", "list them with `slslab runs`.")
 
 

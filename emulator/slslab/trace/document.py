@@ -66,7 +66,8 @@ class Host(TypedDict):
     command was killed.
 
     Runs before 0.2 do not tell how much of their durations is uncertain. A host that was not that of the command, but a
-    node of a cluster, has its name and processors.
+    node of a cluster, has its name and processors. `stolen_share` is the share of the processors' work time in which
+    the hypervisor ran other guests; the Lambda clock's durations have it.
     """
 
     cores: int | None
@@ -79,6 +80,7 @@ class Host(TypedDict):
     nodes: NotRequired[list[ClusterNode]]
     name: NotRequired[str]
     processors: NotRequired[str]
+    stolen_share: NotRequired[float]
 
 
 class Package(TypedDict):
@@ -254,12 +256,28 @@ class MemorySize(TypedDict):
     cost: Decimals
 
 
+class Crossing(TypedDict):
+    """A limit that a function kept on the host that recorded a run (or exceeded there) and may not on Lambda (or may).
+
+    `limit` is that of `init` or the `timeout`; `low` and `high` are the 80 % range, s, of the function's longest init
+    or invocation on Lambda.
+    """
+
+    function: str
+    limit: Literal["init", "timeout"]
+    limit_seconds: float
+    kept_here: bool
+    low: float
+    high: float
+
+
 class Modelled(TypedDict):
     """What the run takes and costs on Lambda: its trace replayed (`slslab.replay.modelled`).
 
     `ranges` are 80 % ranges of seconds, billed seconds and cost, and `uncertainty` what they are made of
     (`slslab.replay.ranges`). Older documents have an `error` instead, None in those of schema 1. `memory_sizes` are
-    those that the functions fit into, the run's own among them. Documents before 0.2 do not have them.
+    those that the functions fit into, the run's own among them. Documents before 0.2 do not have them. `limits` are
+    Lambda's that the run may be on the other side of there (`slslab.replay.limits`).
     """
 
     status: Literal["modelled"]
@@ -276,6 +294,7 @@ class Modelled(TypedDict):
     per_worker: list[ModelledWorker]
     cost: Cost
     memory_sizes: NotRequired[list[MemorySize]]
+    limits: NotRequired[list[Crossing]]
 
 
 class NotModelled(TypedDict):
@@ -325,16 +344,20 @@ class Alone(TypedDict):
 
     `quiet` tells whether strangers left the host alone meanwhile: `probe_ratio` is how many times longer than
     undisturbed the same work took, `stalled_share` the share of the time in which anything waited for processors,
-    memory or disks (None where the kernel does not tell), `delayed_share` that in which the worker was held up.
+    memory or disks (None where the kernel does not tell), `delayed_share` that in which the worker was held up, and
+    `stolen_share` the share of the processors' work time in which the hypervisor ran other guests. `priority` tells
+    whether the worker ran at the highest priority.
     """
 
     status: Literal["measured"]
     kept: NotRequired[bool]
     seconds: float
+    priority: NotRequired[Literal["high", "normal"]]
     quiet: bool
     probe_ratio: float
     stalled_share: float | None
     delayed_share: float
+    stolen_share: NotRequired[float]
     kinds: list[AloneKind]
 
 
@@ -479,13 +502,19 @@ class RunDocument(Totals, OnLambda):
     trace_torn: bool
 
 
-class EndedDocument(RunDocument):
+class StoredDocument(RunDocument):
+    """A document in a run's directory; `files` are the SHA-256 of its other files by name, which older ones lack."""
+
+    files: NotRequired[dict[str, str]]
+
+
+class EndedDocument(StoredDocument):
     """The document of a run that came to its end, done or failed, and so has a page."""
 
     report: Page
 
 
-_CHECKED: TypeAdapter[RunDocument] = TypeAdapter(RunDocument)
+_CHECKED: TypeAdapter[StoredDocument] = TypeAdapter(StoredDocument)
 
 
 def check_document(document: Any) -> dict[str, Any]:

@@ -76,7 +76,7 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
 
 def parse(line: bytes, place: str) -> dict[str, Any]:
     """Return the record of a line; RunError, naming its place, if it is not one."""
-    with reading(Path(place), "a trace record"):
+    with reading(place, "a trace record"):
         record: dict[str, Any] = json.loads(line)
         check_record(record)
     return record

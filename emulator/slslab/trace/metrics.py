@@ -160,6 +160,13 @@ def oversubscribed(records: Iterable[Mapping[str, Any]]) -> bool:
     return delay_ms > OVERSUBSCRIBED * time_ms
 
 
+def delayed(records: Records, instances: Records = ()) -> float:
+    """Return for how much of the wall time of invocations and instances this host held them up, from 0 to 1."""
+    ran = (*records, *instances)
+    wall_ms = sum((one["end_ns"] - one["start_ns"]) / 1e6 + (one.get("init_ms") or 0.0) for one in ran)
+    return min(1.0, float(sum(one["host_delay_ms"] for one in ran)) / wall_ms) if wall_ms else 0.0
+
+
 def uncertain(record: Mapping[str, Any]) -> bool:
     """Return whether more than a tenth of an invocation's time may be waits that this host made longer."""
     return bool((record.get("uncertain_ms") or 0.0) > UNCERTAIN * (record["duration_ms"] + (record["init_ms"] or 0.0)))

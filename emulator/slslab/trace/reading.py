@@ -8,19 +8,25 @@ from pydantic import ValidationError
 
 from slslab.errors import RunError
 
+CHANGED = "the file was changed; mend it, or remove the run and make it again."
+
 
 @contextmanager
-def reading(path: Path, noun: str) -> Iterator[None]:
-    """Raise RunError if the block cannot read the file, or finds by an error of Python's own that it is not `noun`."""
-    hint = "the file was changed; mend it, or remove the run and make it again."
+def reading(path: Path | str, noun: str) -> Iterator[None]:
+    """Raise RunError if the block cannot read the file, or finds by an error of Python's own that it is not `noun`.
+
+    A path may name a pipe or a device, from which nothing is read; a text names a part of a file.
+    """
     try:
+        if isinstance(path, Path) and path.exists() and not path.is_file() and not path.is_dir():
+            raise ValueError("it is a pipe, a socket or a device")
         yield
     except OSError as error:
-        raise RunError(f"{path} cannot be read: {error.strerror or error}.", hint) from error
+        raise RunError(f"{path} cannot be read: {error.strerror or error}.", CHANGED) from error
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "its top"
-        raise RunError(f"{path} is not {noun}: {first['msg']} at {place}.", hint) from error
+        raise RunError(f"{path} is not {noun}: {first['msg']} at {place}.", CHANGED) from error
     except (ValueError, TypeError, KeyError, ArithmeticError, RecursionError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
-        raise RunError(f"{path} is not {noun}: {reason}.", hint) from error
+        raise RunError(f"{path} is not {noun}: {reason}.", CHANGED) from error

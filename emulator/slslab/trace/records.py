@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, get_type_hints
 
 from slslab_workers.architecture import Fleet
-from slslab_workers.trace.event import REQUIRED, wrong_field
+from slslab_workers.trace.event import AMOUNTS, RANGES, REQUIRED, wrong_field
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,10 @@ class InvocationRecord(_Record):
     fork shares memory with its template, so that peaks and limits of such an invocation are not Lambda's.
 
     `cpu_share` is the vCPUs of an invocation, `init_cpu_share` those of a first init; both are enforced by periods of
-    `quota_period_ms`. `requests` are those that Lambda bills. `host_delay_ms` is not in the durations. `uncertain_ms`
-    is how much of them may be the host's, too: waits for a file or a service while the host was short of processors,
-    memory or disks (None where the kernel does not tell).
+    `quota_period_ms`. `cpu_ms` is the CPU time of init and invocation together, `init_cpu_ms` that of init alone (None
+    where the environment was warm). `requests` are those that Lambda bills. `host_delay_ms` is not in the durations.
+    `uncertain_ms` is how much of them may be the host's, too: waits for a file or a service while the host was short of
+    processors, memory or disks (None where the kernel does not tell).
     """
 
     request_id: str
@@ -60,6 +61,7 @@ class InvocationRecord(_Record):
     end_ns: int
     report: str
     requests: int = 1
+    init_cpu_ms: float | None = None
 
 
 # documented: Lambda's pricing page: an asynchronous invocation is one request for the first 256 KB of its payload, and
@@ -148,7 +150,7 @@ def launch_record(
 # Fields without which a record can be read.
 UNREAD = {
     "version", "invocation_type", "template", "cgroup_peak_mb", "uncertain_ms", "report", "cpu_seconds", "exit_code",
-    "requests", "init_cpu_share", "quota_period_ms",
+    "requests", "init_cpu_share", "quota_period_ms", "init_cpu_ms",
 }  # fmt: skip
 # JSON writes a whole number without a point.
 _AS_WRITTEN = {float: int | float, float | None: int | float | None}
@@ -168,8 +170,8 @@ RECORD_FIELDS: Mapping[str, Mapping[str, Any]] = {
     "invocation": _fields(InvocationRecord),
     "instance": _fields(InstanceRecord),
 }
-# The table has 64 bits for an integer.
-GREATEST = 2**63 - 1
+# What may be negative: no worker, and a process that a signal has ended.
+BELOW_ZERO = ("worker", "exit_code")
 
 
 def check_record(record: Any) -> None:
@@ -193,7 +195,13 @@ def check_metered(record: Any, kind: str) -> None:
         value = record.get(name, record)
         if value is record and name in UNREAD:
             continue
-        if not isinstance(value, type_) or (isinstance(value, int) and abs(value) > GREATEST):
+        if not isinstance(value, type_) or (isinstance(value, int | float) and not _possible(name, value)):
             raise ValueError(f"{kind} has no valid {name!r}")
     if "started_at" in RECORD_FIELDS[kind]:
         datetime.fromisoformat(record["started_at"])
+
+
+def _possible(name: str, number: float) -> bool:
+    """Return whether a figure of a record can have this value, which JSON lets be NaN."""
+    greatest = RANGES.get(name, AMOUNTS).stop
+    return math.isfinite(number) and abs(number) < greatest and (number >= 0 or name in BELOW_ZERO)

@@ -20,7 +20,7 @@ import redis
 from slslab.aws.arns import REGION
 from slslab.aws.keys import Keyring, Pair
 from slslab.compose.client import DEFAULT_PAIR, STATE, RemoteEmulator, emulator_url, kept_variables
-from slslab.compose.network import CHANNELS
+from slslab.compose.network import CHANNELS, localstack_variables
 from slslab.compose.services import server_information
 from slslab.errors import HostError, RequestError
 from slslab.host.state import make_state_directory, only_owner, state_directory
@@ -131,7 +131,7 @@ def environment() -> dict[str, str] | None:
     stack = Stack(services["s3"], {}, tuple(_answering(services["tensors"].split())), services["queue"])
     return {
         **stack.client_environment(),
-        "AWS_ENDPOINT_URL_SFN": services["states"],
+        **localstack_variables(services["states"]),
         "AWS_ENDPOINT_URL_LAMBDA": services["lambda"],
         "AWS_DEFAULT_REGION": REGION,
         **emulator.pair.variables(),

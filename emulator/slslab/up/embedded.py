@@ -12,7 +12,7 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
@@ -29,10 +29,14 @@ from slslab.trace.records import InvocationRecord
 from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 
 if TYPE_CHECKING:
+    from slslab.host.server_process import ServerProcess
     from slslab.host.session import Session
     from slslab.lambda_.places import Places
 
 STOP_LIMIT_S = 60.0
+# The longest that a service in use takes to end; one that has recorded much takes longer.
+SILENT_S = 2.0
+LOOK_S = 1.0
 READY_VARIABLE = "SLSLAB_READY_FD"
 CREDENTIALS_VARIABLE = "SLSLAB_CREDENTIALS"
 RECORD_LIMIT_S = 60.0
@@ -82,12 +86,23 @@ def _stored() -> dict[str, Any] | None:
             # Only asked about: a lock that is held even for a moment would make a starting service refuse.
             found = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _lock(fcntl.F_RDLCK))
             locked = FLOCK.unpack(found)[0] != fcntl.F_UNLCK
-            # A service that was killed has left its file.
-            return json.loads(file.read() or "null") if locked else None
+            # A service that was killed has left its file. One that runs adds lines; the last one may still be written.
+            return json.loads(_last_line(file.read()) or "null") if locked else None
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError as error:
         raise unusable(error) from error
+
+
+def _last_line(text: str) -> str:
+    """Return the last line that is complete."""
+    return text.rpartition("\n")[0].rpartition("\n")[2]
+
+
+def last_log() -> Path | None:
+    """Return the output of the last service in the background, if it has ended without `stop`."""
+    path = state_directory() / "up.log"
+    return path if path.exists() and _stored() is None else None
 
 
 def examine_services(running: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -95,7 +110,6 @@ def examine_services(running: Mapping[str, Any]) -> list[dict[str, Any]]:
     from slslab.compose import services
 
     variables = environment() or {}
-    # A request would start Step Functions.
     named = {
         "lambda": "AWS_ENDPOINT_URL_LAMBDA",
         "s3": "AWS_ENDPOINT_URL_S3",
@@ -103,11 +117,15 @@ def examine_services(running: Mapping[str, Any]) -> list[dict[str, Any]]:
         "queue": QUEUE_URL,
     }
     asked = {part: variables[name].split() for part, name in named.items() if name in variables}
-    states = running["endpoints"].get("states")
-    found = [services.Service("states", "", states, states)] if states else []
+    # A request would start these; the service itself notices when they have ended.
+    watched = {part: url for part, url in running["endpoints"].items() if part in ("states", "aws")}
+    ended = running["ended"]
+    found = [services.Service(part, "", url, url, ended.get(part, "")) for part, url in watched.items()]
+    if "aws_services" in ended:
+        found.append(services.Service("aws_services", "", "", "", ended["aws_services"]))
     found += services.examine(asked, asked)
     return [
-        service.as_document() | {"name": running["stack"][service.part], "inside": address, "host": address}
+        service.as_document() | {"name": running["stack"].get(service.part, ""), "inside": address, "host": address}
         for service, address in ((service, without_passwords(service.host)) for service in found)
     ]
 
@@ -152,12 +170,12 @@ def serve(
 
     with _state() as (file, locked):
         if not locked:
-            _refuse(json.loads(file.read() or "{}").get("description"))
+            _refuse(json.loads(_last_line(file.read()) or "{}").get("description"))
         try:
             keys = Keyring(others=map(Pair.parse, credentials), function_policy=function_policy)
             with Session() as session, ExitStack() as running:
                 record = running.enter_context(Record(log))
-                stack, _ = start_stack(
+                stack, servers = start_stack(
                     running,
                     session,
                     Requirements(tensor_databases, queue),
@@ -200,16 +218,20 @@ def serve(
                         on_demand=True,
                     )
                     running.enter_context(states)
+                    servers["states"] = states
                     parts["states"], states_variables = states.name, states.client_environment()
                     emulator.add_variables(states_variables)
                 edge_variables: dict[str, str] = {}
                 if edge_port is not None:
                     edge = Edge(edge_port, session.home, emulator.endpoints, keys, session.mark)
                     running.enter_context(edge)
+                    servers |= {"aws": edge, "aws_services": edge.services}
+                    parts["aws"] = f"slslab {__version__}"
                     edge_variables = edge.client_environment()
                     emulator.add_variables(edge_variables)
                 about = {"stack": parts, "environment": environment, **emulator.host()}
                 about |= {} if faults is None else {"faults": faults}
+                ended: dict[str, str] = {}
                 directory = record.begin(about, stack.tensor_urls, stack.queue_url or "")
                 running.callback(record.update_at_end)
                 description = {
@@ -223,6 +245,7 @@ def serve(
                         "queue": without_passwords(stack.queue_url or ""),
                     },
                     "stack": parts,
+                    "ended": ended,
                     "confinement": emulator.hierarchy.description,
                     "isolation": emulator.isolation.description,
                     "limits": limits.differences(lambda_limits()),
@@ -237,13 +260,32 @@ def serve(
                     "AWS_DEFAULT_REGION": REGION,
                     **keys.owner.variables(),
                 }
-                file.write(json.dumps({"description": description, "environment": variables}))
-                file.flush()
+                _store(file, description, variables)
                 ready(description)
                 _report_ready()
-                threading.Event().wait()
+                for part, sentence in _ends(servers):
+                    log(sentence)
+                    ended[part] = sentence
+                    _store(file, description, variables)
         except KeyboardInterrupt:
             return
+
+
+def _store(file: IO[str], description: Mapping[str, Any], variables: Mapping[str, str]) -> None:
+    """Add a line with the present state: a reader always finds a complete one."""
+    file.write(json.dumps({"description": description, "environment": variables}) + "\n")
+    file.flush()
+
+
+def _ends(servers: "Mapping[str, ServerProcess]") -> Iterator[tuple[str, str]]:
+    """Yield each server that ends by itself, once, with a sentence about it; never return."""
+    left = dict(servers)
+    while True:
+        for part, server in list(left.items()):
+            if (how := server.end()) is not None:
+                del left[part]
+                yield part, server.obituary(how)
+        time.sleep(LOOK_S)
 
 
 def _places(
@@ -294,8 +336,11 @@ def start(settings: Sequence[str], credentials: Sequence[str]) -> dict[str, Any]
     return description
 
 
-def stop() -> bool:
-    """End the running service and wait for its exit; False if there was none. Raises HostError if it does not exit."""
+def stop(say: Callable[[str], None]) -> bool:
+    """End the running service and wait for its exit; False if there was none. Raises HostError if it does not exit.
+
+    `say` is told why it takes long, if it does.
+    """
     running = status()
     if running is None:
         return False
@@ -305,7 +350,10 @@ def stop() -> bool:
         return False
     try:
         signal.pidfd_send_signal(process, signal.SIGTERM)
-        if not select.select([process], [], [], STOP_LIMIT_S)[0]:
+        ended = select.select([process], [], [], SILENT_S)[0]
+        if not ended:
+            say("slslab is stopping: it completes its record, and removes functions and objects.")
+        if not ended and not select.select([process], [], [], STOP_LIMIT_S)[0]:
             raise HostError(
                 f"The service (process {running['pid']}) has not ended within {STOP_LIMIT_S:.0f} s.",
                 "end it with kill -9; its reaper cleans up.",

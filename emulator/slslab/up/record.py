@@ -1,7 +1,8 @@
 """What `slslab up` records: the trace of its users' functions in `runs/up`, for the commands that read runs.
 
 The records are those of a run, but for samples of the Lambda clock and beginnings of invocations: about 1 KB for each
-invocation, 0.4 KB for each state transition, and at most one of 0.4 KB a second for each kind of request to a store.
+invocation, 0.4 KB for each state transition and each request of a function to S3, and at most one of 0.4 KB a second
+for each other kind of request to a store.
 """
 
 import fcntl
@@ -23,8 +24,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from slslab.aws.gate import principal
 from slslab.errors import HostError, RequestError
-from slslab.stack.access_log import AccessLog
+from slslab.processor.kept import load_processor
+from slslab.stack.access_log import AccessLog, Logged
 from slslab.trace.directory import RunDirectory, root
 from slslab.trace.events import own_event
 from slslab.trace.log import SERVICE, TraceWriter, replacing
@@ -58,7 +61,7 @@ class Record:
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        self.access_log = AccessLog(self.count)
+        self.access_log = AccessLog(self.request)
         self._say = say
         self._lock = threading.Lock()
         self._updating = threading.Lock()
@@ -82,10 +85,10 @@ class Record:
     def begin(self, about: Mapping[str, Any], tensor_urls: Sequence[str], queue_url: str) -> Path:
         """Begin to record, in `runs/up` in place of what the last service left there; returns the directory.
 
-        `about` is what a reader is told of the service. A running service keeps its directory, and this one's is then
-        `up-2`, and so on. Raises RequestError if it cannot be made.
+        `about` is what a reader is told of the service; the host's processor next to Lambda's is added to it. A running
+        service keeps its directory, and this one's is then `up-2`, and so on. Raises RequestError if it cannot be made.
         """
-        self._about = {"started_at": _now(), **about}
+        self._about = {"started_at": _now(), **about, "processor": load_processor().to_dict()}
         self._directory, self._locked = _make_directory(self._about)
         self._databases = dict.fromkeys(tensor_urls, Requirements.tensor_host)
         if queue_url.startswith("redis"):
@@ -112,6 +115,7 @@ class Record:
         HostError if a database does not answer, or a record was lost before.
         """
         with self._updating:
+            self._look_at_processor()
             self.access_log.drain()
             for url, host in self._databases.items():
                 self._ask(url, host)
@@ -127,9 +131,10 @@ class Record:
             self._say(f"{error.message} What the stores did last is not recorded.")
 
     def route(self) -> Route:
-        """Return where the commands that read the record have it updated."""
+        """Return where the commands that read the record have it updated; it is the owner's."""
 
-        async def answer(_: Request) -> JSONResponse:
+        async def answer(request: Request) -> JSONResponse:
+            principal(request).require("slslab:UpdateRecord", "*")
             try:
                 await run_in_threadpool(self.update)
             except HostError as error:
@@ -149,12 +154,25 @@ class Record:
                 _describe(self._directory, {**self._about, "ended_at": _now()})
         self._directory.unlock(self._locked)
 
-    def count(self, operation: str) -> None:
-        """Count a request to a store; those of a second become one event."""
+    def request(self, logged: Logged) -> None:
+        """Write a function's request to S3; other requests of one kind in a second become one event."""
+        if logged.function:
+            event = own_event(logged.operation, logged.start_ns, "", resource="", function=logged.function)
+            moved = {"bytes": logged.size, "requests": 1, "overhead": False}
+            self._write({**event, "end_ns": logged.end_ns, **moved})
+            return
         with self._lock:
-            self._requests[operation] += 1
+            self._requests[logged.operation] += 1
         if time.monotonic_ns() - self._flushed_ns >= FLUSH_NS:
             self._flush()
+
+    def _look_at_processor(self) -> None:
+        """Describe the processor again if it has been measured since."""
+        processor = load_processor().to_dict()
+        if self._writer is not None and processor != self._about["processor"]:
+            self._about["processor"] = processor
+            with suppress(OSError):  # the record stays as it was
+                _describe(self._directory, self._about)
 
     def _ask(self, url: str, host: str) -> None:
         """Count the commands that a database has executed since it was asked before."""

@@ -19,6 +19,8 @@ from tests.slslab.reports.html.reproduced import reproduction
 from tests.slslab.reports.live.growing import PLAN, half, metered
 
 from slslab.billing.bill import load_book
+from slslab.predict.processor import UNANCHORED
+from slslab.replay.invocation import make_predictor
 from slslab.replay.modelled import model
 from slslab.replay.programs.recording import read_recording
 from slslab.reports.html.files import page_of, read_events
@@ -149,7 +151,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "spirt": page_of(document("spirt"), TRACES / "spirt"),
         "compare": comparison_page([document(name) for name in names], [read_events(TRACES / name) for name in names]),
         "reproduction": reproduction_page(reproduction()),
-        "session": session_page(session_document([("tests/test_app.py::test_one", metered(0, 1000, 2000.0, 40.0))])),
+        "session": session_page(
+            session_document(
+                [("tests/test_app.py::test_one", metered(0, 1000, 2000.0, 40.0))],
+                make_predictor(UNANCHORED, None, None),
+                {},
+            )
+        ),
         "running": _running(),
     }
     folder = tmp_path_factory.mktemp("pages")

@@ -463,7 +463,7 @@ def test_without_a_stack_there_is_one_sentence_and_a_hint(composed: Composed, sl
         ({"SLSLAB_TENSORS_PORTS": "6380-6379"}, 2, "SLSLAB_TENSORS_PORTS is '6380-6379'"),
         ({"SLSLAB_HOME": "/proc/nowhere"}, 2, "SLSLAB_HOME is '/proc/nowhere'"),
         ({}, 3, "Another emulator uses the directory"),
-        ({"SLSLAB_HOME": ""}, 3, "cannot be bound"),
+        ({"SLSLAB_HOME": ""}, 3, "is taken by"),
     ],
 )
 def test_the_service_says_what_is_wrong_with_its_variables(

@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import boto3
@@ -22,8 +22,9 @@ from tests.machines.compose.localstack import running_localstack
 
 from slslab.aws.arns import REGION
 from slslab.aws.keys import Keyring
+from slslab.compose.network import localstack_variables
 from slslab.lambda_.service.emulator import Emulator
-from slslab.testing import ROLE
+from slslab.testing import ROLE, create_function
 
 HANDLER = """
 import os
@@ -176,6 +177,43 @@ def test_a_state_machine_runs_functions_with_retry_and_catch(
     assert len(records) == 5
 
 
+def wait_until(check: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 30
+    while not (found := check()):
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.1)
+    return found
+
+
+def test_queues_and_logs_are_localstacks() -> None:
+    """A queue made in LocalStack invokes a function, whose failures go to another; its log is in CloudWatch Logs."""
+    with Emulator() as emulator, running_localstack(emulator.endpoint, emulator.keys.owner) as address:
+        emulator.add_variables(localstack_variables(address))
+        queues, logs, functions = (client(name, address) for name in ("sqs", "logs", "lambda"))
+        jobs, failed = (queues.create_queue(QueueName=name)["QueueUrl"] for name in ("jobs", "failed"))
+        arns = [
+            queues.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+            for url in (jobs, failed)
+        ]
+        code = "def handler(event, context):\n    print('one\\ntwo', event['Records'][0]['body'])\n"
+        create_function(functions, "worker", code, MemorySize=256)
+        functions.create_event_source_mapping(EventSourceArn=arns[0], FunctionName="worker")
+        queues.send_message(QueueUrl=jobs, MessageBody="job 1")
+        wait_until(
+            lambda: (
+                "/aws/lambda/worker" in [each["logGroupName"] for each in logs.describe_log_groups()["logGroups"]]
+                and "two job 1"
+                in [each["message"] for each in logs.filter_log_events(logGroupName="/aws/lambda/worker")["events"]]
+            )
+        )
+        failing = "def handler(event, context):\n    raise ValueError(event)\n"
+        create_function(functions, "failing", failing, MemorySize=256, DeadLetterConfig={"TargetArn": arns[1]})
+        functions.put_function_event_invoke_config(FunctionName="failing", MaximumRetryAttempts=0)
+        functions.invoke(FunctionName="failing", InvocationType="Event", Payload=b'"lost"')
+        letters = queues.receive_message(QueueUrl=failed, WaitTimeSeconds=20)["Messages"]
+        assert [letter["Body"] for letter in letters] == ['"lost"']
+
+
 def test_an_emulator_that_is_not_there_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -185,6 +223,8 @@ def test_an_emulator_that_is_not_there_is_named() -> None:
         assert refused.value.response["Error"]["Code"] == "ServiceUnavailableException"
         assert nobody in refused.value.response["Error"]["Message"]
         assert refused.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
+        with pytest.raises(ClientError, match="ServiceUnavailableException"):
+            client("logs", address).describe_log_groups()
 
 
 @pytest.mark.parametrize(

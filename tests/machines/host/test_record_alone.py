@@ -11,7 +11,7 @@ from tests.choices import chosen
 
 from slslab.replay.programs.recorded import make_program
 from slslab.replay.programs.recording import Recording, read_recording
-from slslab.runs.alone import DELAYED, STALLED
+from slslab.runs.alone import DELAYED, SLOWDOWN, STALLED
 from slslab.trace.metrics import grouped
 
 SMALL = ("--epochs", "2", "--workers", "2", "--batches", "2", "--no-evaluation")
@@ -69,9 +69,9 @@ def test_the_run_is_as_without(tmp_path: Path) -> None:
 
 def test_a_plan_keeps_it_and_a_host_with_busy_loops_is_marked(tmp_path: Path) -> None:
     quiet = run(tmp_path / "quiet", "allreduce", *SMALL, "--record", "alone")["alone"]
-    # Containers of other tests may be there.
-    assert quiet["quiet"] or quiet["stalled_share"] > STALLED or quiet["delayed_share"] > DELAYED, quiet
-    assert quiet["probe_ratio"] < 1.5 or not quiet["quiet"]
+    # The machine's own neighbours and other tests' containers may be loud: then the measurement says which bound.
+    over = (quiet["probe_ratio"], SLOWDOWN), (quiet["stalled_share"] or 0, STALLED), (quiet["delayed_share"], DELAYED)
+    assert quiet["quiet"] is not any(share > bound for share, bound in over), quiet
     # Each in a session of its own, among which the kernel may share processors out, and not among processes.
     busy = ["sh", "-c", "while :; do :; done"]
     loops = [subprocess.Popen(busy, start_new_session=True) for _ in range(os.cpu_count() or 2)]
@@ -83,6 +83,9 @@ def test_a_plan_keeps_it_and_a_host_with_busy_loops_is_marked(tmp_path: Path) ->
             loop.wait()
     assert loaded["alone"]["quiet"] is False, loaded["alone"]
     assert loaded["alone"]["probe_ratio"] > 1.5
+    if os.geteuid() == 0:
+        assert loaded["alone"]["priority"] == "high"
+        assert loaded["alone"]["delayed_share"] < 0.1, "its worker outranks the loops"
     for shown in ("show", "replay"):
         for directory, marked in (("quiet", not quiet["quiet"]), ("loaded", True)):
             text = commands.slslab(shown, tmp_path / directory).out

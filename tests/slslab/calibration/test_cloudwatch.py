@@ -10,10 +10,22 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.slslab.replay.test_invocation import record
 
-from slslab.calibration.cloudwatch import Report, Reports, fit_reports, parse_reports, read_reports
+from slslab.calibration.cloudwatch import (
+    Metered,
+    Replayed,
+    Report,
+    Reports,
+    choose_function,
+    fit_reports,
+    parse_reports,
+    read_reports,
+)
 from slslab.errors import RequestError
 from slslab.lambda_.report_line import report_line
+from slslab.predict.processor import UNANCHORED
+from slslab.replay.invocation import Predictor
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.program import Program, Step, Track
 from slslab.replay.profiles.profile import Figure, Profile, load_profile
@@ -155,9 +167,9 @@ def program(*names: str) -> Program:
 
 
 def fit(reports: list[Report], *names: str, function: str | None = None) -> tuple[Profile, Any]:
-    return fit_reports(
-        Reports(tuple(reports), 0), program(*(names or ("worker",))), function, platform(), "log", date(2026, 11, 21)
-    )
+    names = names or ("worker",)
+    recorded = Replayed(program(*names), choose_function(sorted(names), function))
+    return fit_reports(Reports(tuple(reports), 0), recorded, platform(), "log", date(2026, 11, 21))
 
 
 def report(duration_ms: float, init_ms: float | None = None, memory_mb: int = 1769) -> Report:
@@ -186,6 +198,23 @@ def test_speed_and_init_are_those_with_which_the_run_takes_what_the_lines_say() 
     assert profile.compute.vcpu_mb == platform().compute.vcpu_mb
     (call,) = play(program("worker"), profile).calls
     assert call.init_ns > 2_000_000_000
+
+
+def test_metered_invocations_are_fitted_alike() -> None:
+    """Here 1 s of CPU time and 0.1 s of waits, after an init of 0.5 s and 0.2 s of waits."""
+    records = [(record(1000, 1100, init=(500, 700)), ()), (record(1000, 1100), ())]
+    metered = Metered("f", records, Predictor(UNANCHORED, platform()))
+    profile, found = fit_reports(
+        Reports((report(2100), report(2100, 3000)), 0), metered, platform(), "log", date(2026, 11, 21)
+    )
+    assert profile.compute.speed.value == pytest.approx(0.5, rel=1e-3)
+    assert (found["duration_ms"]["before"], found["init_ms"]["before"]) == (1100, 700)
+    assert found["init_ms"]["after"] == pytest.approx(3000, rel=1e-3)
+    predicted = Predictor(UNANCHORED, profile).predict(records[0][0])
+    assert predicted is not None
+    assert predicted.init_ms is not None
+    assert (predicted.duration_ms.value, predicted.init_ms.value) == pytest.approx((2100, 3000), rel=1e-3)
+    assert predicted.duration_ms.low == predicted.duration_ms.high, "no factor is in it any more"
 
 
 def test_lines_without_cold_starts_leave_init_alone_and_failed_ones_do_not_count() -> None:

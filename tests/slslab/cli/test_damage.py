@@ -1,6 +1,7 @@
 """A run directory that is damaged: every command that reads it says so in one sentence, and lists the other runs."""
 
 import json
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from tests.commands import slslab
 from tests.slslab.replay.recordings import write_log, write_run
+
+from slslab.trace.directory import RunDirectory
 
 Damage = Callable[[Path], object]
 
@@ -25,6 +28,30 @@ def octets(content: bytes) -> Damage:
 def directory(path: Path) -> None:
     path.unlink()
     path.mkdir()
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def column(name: str, value: Any) -> Damage:
+    """Have another value in the last event."""
+
+    def change(table: pa.Table) -> pa.Table:
+        events = table.to_pylist()
+        events[-1][name] = value
+        return pa.Table.from_pylist(events, schema=table.schema)
+
+    return table(change)
+
+
+def flipped(path: Path) -> None:
+    """Flip a bit in the first page's values, which only a checksum of the page tells."""
+    content = bytearray(path.read_bytes())
+    place = pq.ParquetFile(path).metadata.row_group(0).column(0)
+    content[place.data_page_offset + place.total_compressed_size - 1] ^= 1
+    path.write_bytes(content)
 
 
 def cut(path: Path) -> None:
@@ -79,6 +106,7 @@ DONE: Sequence[tuple[str, str, Damage]] = (
     ("run.json", "cut", cut),
     ("run.json", "directory", directory),
     ("run.json", "garbage", GARBAGE),
+    ("run.json", "pipe", pipe),
     ("run.json", "nested", NESTED),
     ("run.json", "list", text("[1]")),
     ("run.json", "null", text("null")),
@@ -93,11 +121,20 @@ DONE: Sequence[tuple[str, str, Damage]] = (
     ("run.json", "lambda", changed("lambda", to={"status": "modelled"})),
     ("run.json", "schema", changed("schema", to=3)),
     ("run.json", "instances", changed("instances", to=[{}])),
+    ("run.json", "digests", changed("files", to={"plan.toml": 5})),
     ("run.json", "digits", text('{"workers": ' + "1" * 5000 + "}")),
     ("trace.parquet", "empty", text("")),
     ("trace.parquet", "cut", cut),
     ("trace.parquet", "directory", directory),
     ("trace.parquet", "garbage", GARBAGE),
+    ("trace.parquet", "pipe", pipe),
+    ("trace.parquet", "bit", flipped),
+    ("trace.parquet", "negative", column("cpu_ns", -1)),
+    ("trace.parquet", "great", column("start_ns", 1 << 62)),
+    ("trace.parquet", "greater than an epoch", column("epoch", (1 << 31) - 1)),
+    ("trace.parquet", "backwards", column("end_ns", 0)),
+    ("trace.parquet", "number", column("event", 1 << 62)),
+    ("trace.parquet", "cause", column("causes", [-1])),
     ("trace.parquet", "schema", metadata(schema="3", torn="0")),
     ("trace.parquet", "no schema", metadata()),
     ("trace.parquet", "no number", metadata(schema="two", torn="0")),
@@ -105,6 +142,11 @@ DONE: Sequence[tuple[str, str, Damage]] = (
     ("trace.parquet", "type", table(lambda t: t.set_column(t.schema.get_field_index("op"), "op", t["start_ns"]))),
     ("invocations.jsonl", "directory", directory),
     ("invocations.jsonl", "garbage", GARBAGE),
+    ("invocations.jsonl", "pipe", pipe),
+    ("invocations.jsonl", "NaN", changed("duration_ms", to=float("nan"))),
+    ("invocations.jsonl", "infinite", changed("cpu_share", to=float("inf"))),
+    ("invocations.jsonl", "negative", changed("billed_ms", to=-1)),
+    ("invocations.jsonl", "great", changed("start_ns", to=1 << 62)),
     ("invocations.jsonl", "nested", NESTED),
     ("invocations.jsonl", "prose", text("none\n")),
     ("invocations.jsonl", "kind", text("7\n")),
@@ -197,7 +239,20 @@ def test_a_run_that_is_done(runs: Path, file: str, kind: str, damage: Damage) ->
         else:
             refused(path, command[0], path.parent, *command[1:])
     refused(path, "replay", path.parent)
+    refused(path, "check", path.parent)
     listed(path, file == "run.json")
+
+
+@pytest.mark.parametrize("file", ["trace.parquet", "invocations.jsonl", "plan.toml"])
+def test_a_changed_file_of_a_run_is_noticed_by_its_digest(runs: Path, file: str) -> None:
+    path = write_run(runs / "damaged")
+    document = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps(document | {"files": RunDirectory(path).digests()}))
+    for command in ("replay", "check"):
+        assert "digest" not in slslab(command, path).err
+    (path / file).write_bytes((path / file).read_bytes() + b"\n")
+    for command in ("replay", "check"):
+        refused(path / file, command, path)
 
 
 @identified(PLAN)

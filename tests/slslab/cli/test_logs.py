@@ -48,6 +48,15 @@ def test_a_function_has_its_environments_and_an_environment_itself(run: Path) ->
     assert slslab("logs", run, "supervisor").out == "of another\n"
 
 
+def test_escape_sequences_of_functions_are_printed_as_such(run: Path) -> None:
+    written = "\x1b]0;title\x07\x1b[2Jgone\rover\ttab \x9b31m\x7f\n"
+    (run / "logs" / "worker-0001.log").write_bytes(written.encode())
+    said = slslab("logs", run, "worker-0001")
+    assert said.out == "\\x1b]0;title\\x07\\x1b[2Jgone\nover\ttab \\x9b31m\\x7f\n"
+    document = slslab("logs", run, "worker-0001", "--json").document
+    assert document["logs"][0]["text"] == written.replace("\r", "\n")
+
+
 def test_what_is_not_there_is_one_sentence(run: Path) -> None:
     wrong = slslab("logs", run, "work")
     assert (wrong.code, wrong.out) == (2, "")

@@ -12,6 +12,7 @@ from tests.commands import slslab
 from tests.recorded_runs import RecordedRuns
 
 from slslab.runs.planning import architectures
+from slslab.trace.directory import RunDirectory
 from slslab.trace.document import check_document
 from slslab.trace.records import seconds_used
 from slslab_workers.plan import Plan
@@ -40,6 +41,8 @@ def test_document_of_a_finished_run(recorded_runs: RecordedRuns, architecture: s
     assert modelled["seconds"] > 0
     assert 0 < modelled["ranges"]["seconds"]["low"] < modelled["seconds"] < modelled["ranges"]["seconds"]["high"]
     assert check_document(document) == document
+    assert document["files"] == RunDirectory(recorded_runs[architecture].path).digests()
+    assert {"plan.toml", "trace.parquet", "invocations.jsonl", "bill.json"} <= document["files"].keys()
     # Those that only add up or supervise come last.
     ranks = list(range(len(document["per_worker"])))
     assert [worker["worker"] for worker in modelled["per_worker"]] == ranks

@@ -118,7 +118,7 @@ def test_out_of_memory_ends_the_run_with_a_hint(recorded_runs: RecordedRuns, tmp
     assert document["status"] == "failed"
     assert document["error"]["type"] == "Runtime.OutOfMemory"
     assert document["error"]["message"].endswith("Runtime exited with error: signal: killed")
-    assert document["error"]["hint"] == "killed at its limit of 128 MB; try --memory 256."
+    assert document["error"]["hint"] == "killed at its limit of 128 MB; try --memory 1024, the model's default."
     assert document["error"]["worker"] in (0, 1)
     assert document["cost"]["lines"], "what ran is priced"
     reason = "The run did not come to its end, and so its trace has none."
@@ -212,7 +212,8 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
         (("run", "spirt", "--workers", "4000"), 3, "1 environment at once: 1 × 1,024 MB + 1,076,000 MB of smaller"),
         (("run", "spirt", "--join", "0:1"), 2, "--epochs 2, or more"),
         (("run", "spirt", "--epochs", "3", "--join", "4:1"), 2, "There is no peer 4, so it cannot join"),
-        (("run", "allreduce", "--workers", "4000"), 3, "4,000 environments at once: 4,000 × 1,024 MB = 4,096,000 MB"),
+        (("run", "allreduce", "--workers", "900"), 3, "900 environments at once: 900 × 1,024 MB = 921,600 MB"),
+        (("run", "allreduce", "--workers", "4000"), 2, "default runs at most 1,000 (account_concurrency)"),
         (("run", "allreduce", "--batches", "50"), 2, "= 12,800 samples an epoch, and the training set holds 1,433"),
         (("run", "nothing"), 2, "There is no architecture 'nothing'"),
         (("run", "spirt", "--combine", "sum"), 2, "'sum' is not one of 'mean', 'median'"),
@@ -222,6 +223,7 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
             2,
             "/nowhere is not a directory",
         ),
+        (("run", "allreduce", "--account", "new", "--workers", "12"), 2, "new runs at most 10 (account_concurrency)"),
         (("run", "allreduce", "--memory", "64"), 2, "64 MB does not exist on AWS Lambda"),
         (("run", "allreduce", "--memory", "paper"), 2, "The paper gives no memory size"),
         (("run", "allreduce", "--timeout", "901"), 2, "901 s does not exist on AWS Lambda"),

@@ -12,7 +12,9 @@ import pytest
 from tests.commands import forked_environments
 
 from slslab.cli.root import execute
+from slslab.cli.terminal import print_document
 from slslab.predict.processor import UNANCHORED
+from slslab.reports.terminal.tables import plain_table
 from slslab.runs import processor
 
 
@@ -108,3 +110,11 @@ def test_a_program_of_its_own_finds_the_terminal() -> None:
     shown = terminal.left()
     assert done.returncode == 0, shown
     assert "slslab" in shown
+
+
+def test_a_table_leaves_control_characters_out(capsys: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b]52;c;Zm9v\x07name\x9b2J"
+    print_document({}, lambda: plain_table(("name",), [(hostile,)]), as_json=False)
+    printed = capsys.readouterr().out
+    assert "]52;c;Zm9vname2J" in printed
+    assert not {"\x1b", "\x07", "\x9b"} & set(printed)

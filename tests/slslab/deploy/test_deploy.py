@@ -13,6 +13,8 @@ from tests import commands
 
 from slslab.aws.clients import HTTP, aws_client
 from slslab.aws.keys import Pair
+from slslab.deploy.kinds import expected
+from slslab.deploy.planning import physical_name
 
 pytestmark = pytest.mark.server
 
@@ -23,7 +25,8 @@ from shared import GREETING
 
 
 def handler(event, context):
-    return {"said": GREETING, "size": context.memory_limit_in_mb, "data": os.environ["DATA"]}
+    said = {"said": GREETING, "size": context.memory_limit_in_mb, "data": os.environ["DATA"]}
+    return said | {"flag": os.environ["FLAG"]}
 
 
 def fail(event, context):
@@ -38,8 +41,12 @@ AWSTemplateFormatVersion: 2010-09-09
 Transform: AWS::Serverless-2016-10-31
 Parameters:
   Size: {Type: Number, Default: 256}
+  Batch: {Type: String, Default: 5}
+  Greeting: {Type: String, Default: true, AllowedValues: [true, false]}
 Globals:
   Function: {Runtime: python3.11, Timeout: 10}
+Conditions:
+  Greets: !Equals [!Ref Greeting, "true"]
 Resources:
   Hello:
     Type: AWS::Serverless::Function
@@ -53,9 +60,10 @@ Resources:
       Policies:
         - S3ReadPolicy: {BucketName: !Ref Data}
       Environment:
-        Variables: {DATA: !Ref Data, QUEUE: !GetAtt Jobs.QueueName}
+        Variables: {DATA: !Ref Data, QUEUE: !GetAtt Jobs.QueueName, FLAG: !If [Greets, true, 0]}
       Events:
-        Jobs: {Type: SQS, Properties: {Queue: !GetAtt Jobs.Arn, BatchSize: 5}}
+        Jobs: {Type: SQS, Properties: {Queue: !GetAtt Jobs.Arn, BatchSize: !Ref Batch}}
+        Daily: {Type: Schedule, Properties: {Schedule: rate(1 day), Input: "{}"}}
   Fail:
     Type: AWS::Serverless::Function
     Properties:
@@ -79,9 +87,31 @@ Resources:
   Data: {Type: AWS::S3::Bucket}
   Jobs:
     Type: AWS::SQS::Queue
-    Properties: {VisibilityTimeout: 60}
+    Properties: {VisibilityTimeout: "60"}
   Letters: {Type: AWS::SQS::Queue}
+  Copies: {Type: AWS::SQS::Queue}
+  CopiesPolicy:
+    Type: AWS::SQS::QueuePolicy
+    Properties:
+      Queues: [!Ref Copies]
+      PolicyDocument:
+        Statement:
+          - {Effect: Allow, Principal: {Service: events.amazonaws.com}, Action: sqs:SendMessage, Resource: "*"}
+  Copying:
+    Type: AWS::Events::Rule
+    Properties:
+      EventPattern: {source: [tests]}
+      Targets: [{Id: copies, Arn: !GetAtt Copies.Arn, InputPath: $.detail}]
+  Log:
+    Type: AWS::Logs::LogGroup
+    Properties: {LogGroupName: !Sub "/aws/lambda/${Hello}", RetentionInDays: "7"}
 Outputs:
+  Copies: {Value: !Ref Copies}
+  Log: {Value: !Ref Log}
+  Alias: {Value: !Ref Hello.Alias}
+  Layer: {Value: !Ref Shared}
+  Domain: {Value: !GetAtt Data.DomainName}
+  RoleId: {Value: !GetAtt HelloRole.RoleId}
   Url: {Value: !GetAtt HelloUrl.FunctionUrl}
   Machine: {Value: !Ref Machine}
   Data: {Value: !Sub "s3://${Data}/"}
@@ -158,7 +188,7 @@ def said(url: str) -> dict[str, Any]:
 
 def test_what_is_deployed_works_together(service: Service, deployed: dict[str, Any]) -> None:
     answer = said(deployed["Url"])
-    assert (answer["said"], answer["size"]) == ("hello", "256")
+    assert (answer["said"], answer["size"], answer["flag"]) == ("hello", "256", "true")
     assert deployed["Data"] == f"s3://{answer['data']}/"
     with service.client("stepfunctions") as states:
         run = states.start_execution(stateMachineArn=deployed["Machine"], input="{}")["executionArn"]
@@ -176,6 +206,35 @@ def test_what_is_deployed_works_together(service: Service, deployed: dict[str, A
         assert json.loads(letter["Body"])["responsePayload"]["errorMessage"] == "as asked"
         (mapping,) = functions.list_event_source_mappings()["EventSourceMappings"]
         assert (mapping["BatchSize"], mapping["FunctionArn"].rpartition(":")[2]) == (5, "live")
+
+
+def test_rules_queues_and_log_groups_of_a_template_work(service: Service, deployed: dict[str, Any]) -> None:
+    assert deployed["Domain"] == f"{deployed['Data'][5:-1]}.s3.amazonaws.com"
+    assert deployed["RoleId"].startswith("AROA")
+    assert (deployed["Alias"].rpartition(":")[2], deployed["Layer"].split(":")[5]) == ("live", "layer")
+    with service.client("events") as events, service.client("sqs") as sqs, service.client("logs") as logs:
+        entries = [{"Source": source, "DetailType": "d", "Detail": '{"n": 1}'} for source in ("others", "tests")]
+        assert events.put_events(Entries=entries)["FailedEntryCount"] == 0
+        (message,) = sqs.receive_message(QueueUrl=deployed["Copies"], WaitTimeSeconds=20)["Messages"]
+        assert json.loads(message["Body"]) == {"n": 1}
+        policy = sqs.get_queue_attributes(QueueUrl=deployed["Copies"], AttributeNames=["Policy"])["Attributes"][
+            "Policy"
+        ]
+        assert json.loads(policy)["Statement"][0]["Action"] == "sqs:SendMessage"
+        (group,) = logs.describe_log_groups(logGroupNamePrefix=deployed["Log"])["logGroups"]
+        assert (group["logGroupName"], group["retentionInDays"]) == (deployed["Log"], 7)
+        schedules = [rule.get("ScheduleExpression") for rule in events.list_rules()["Rules"]]
+        assert sorted(map(str, schedules)) == ["None", "rate(1 day)"]
+
+
+def test_what_ref_and_attributes_will_be_is_known_before(service: Service, deployed: dict[str, Any]) -> None:
+    """That what is checked before anything is made has the form of what is made."""
+    assert deployed
+    (state,) = (Path(service.described["logs"]).parent / "stacks").glob("greeter.json")
+    for name, entry in json.loads(state.read_text()).items():
+        given = {"FunctionName": entry["made"]["keys"].get("FunctionName"), "TargetFunctionArn": "f"}
+        planned = expected(entry["type"], physical_name("greeter", name), given)
+        assert set(planned.attributes) == set(entry["made"]["attributes"]), name
 
 
 @pytest.mark.usefixtures("deployed")
@@ -214,7 +273,7 @@ def test_a_wrong_template_makes_nothing(service: Service) -> None:
     told = [(numbered[int(line.split(":")[1])].strip(), line.split(": ", 1)[1]) for line in lines]
     assert told == [
         (
-            "Variables: {DATA: !Ref Dat, QUEUE: !GetAtt Jobs.QueueName}",
+            "Variables: {DATA: !Ref Dat, QUEUE: !GetAtt Jobs.QueueName, FLAG: !If [Greets, true, 0]}",
             "Dat is not a resource and not a parameter of this template.",
         ),
         ("CodeUri: absent", "CodeUri of Fail: there is no folder or file absent."),
@@ -227,10 +286,13 @@ def test_a_resource_that_is_refused_is_named_and_the_next_deployment_goes_on(ser
     folder = service.folder / "half"
     folder.mkdir()
     text = "Resources:\n  First: {Type: AWS::SQS::Queue}\n  Second:\n    Type: AWS::SQS::Queue\n    DependsOn: First\n"
-    (folder / "template.yaml").write_text(text + "    Properties: {QueueName: 'not a name!'}\n")
+    wrong = "    Properties: {Action: lambda:InvokeFunction, Principal: '*', FunctionName: absent}\n"
+    (folder / "template.yaml").write_text(
+        text.replace("    Type: AWS::SQS::Queue", "    Type: AWS::Lambda::Permission") + wrong
+    )
     refused = service.deploy("half/template.yaml")
     assert refused.code == 1
-    assert "half/template.yaml:3: Second (AWS::SQS::Queue) was refused: " in refused.err
+    assert "half/template.yaml:3: Second (AWS::Lambda::Permission) was refused: ResourceNotFound" in refused.err
     (folder / "template.yaml").write_text(text)
     assert service.done("half/template.yaml") == {"First": "unchanged", "Second": "made"}
     assert service.done("half/template.yaml", "--delete") == {"First": "removed", "Second": "removed"}

@@ -254,7 +254,7 @@ def test_a_port_that_is_taken_is_told_with_its_holder(emulator: Emulator, tmp_pa
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with (
-            pytest.raises(HostError, match=rf"The port {port}, .* is taken by .* \(process {os.getpid()}\)") as error,
+            pytest.raises(HostError, match=rf"The port {port} is taken by .* \(process {os.getpid()}\)") as error,
             Edge(port, tmp_path, emulator.endpoints, emulator.keys, emulator.mark),
         ):
             pass

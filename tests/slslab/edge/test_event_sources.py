@@ -93,6 +93,20 @@ def source(endpoint: Endpoint, lambda_client: Any) -> Iterator[Source]:  # noqa:
         yield Source(endpoint, parts)
 
 
+def test_the_tags_of_a_mapping(source: Source) -> None:
+    functions = source.functions
+    members = {"EventSourceArn": arn("jobs"), "FunctionName": "worker", "Enabled": False}
+    refused = answer(functions.create_event_source_mapping, **members, Tags={str(n): "" for n in range(51)})
+    assert refused == (400, ("InvalidParameterValueException", "Number of tags exceeds resource tag limit."))
+    mapping = functions.create_event_source_mapping(**members, Tags={"a": "1", "b": "2"})
+    resource = mapping["EventSourceMappingArn"]
+    functions.tag_resource(Resource=resource, Tags={"b": "3", "c": "4"})
+    functions.untag_resource(Resource=resource, TagKeys=["a", "z"])
+    assert functions.list_tags(Resource=resource)["Tags"] == {"b": "3", "c": "4"}
+    functions.delete_event_source_mapping(UUID=mapping["UUID"])
+    assert answer(functions.list_tags, Resource=resource)[0] == 404
+
+
 def test_the_life_of_a_mapping(source: Source) -> None:
     functions = source.functions
     created = functions.create_event_source_mapping(EventSourceArn=arn("jobs"), FunctionName="worker", Enabled=False)

@@ -1,12 +1,14 @@
 """moto's services behind the endpoint: what hangs together on AWS does so here, and nothing has a shadow."""
 
 import asyncio
+import http.client
 import json
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from typing import Any
+from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
@@ -14,6 +16,7 @@ from tests.slslab.edge.conftest import Endpoint
 from tests.slslab.lambda_.client_answers import answer
 
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
+from slslab.aws.clients import signed_headers
 from slslab.testing import ROLE, create_function
 
 pytestmark = pytest.mark.server
@@ -92,21 +95,42 @@ def test_a_topic_calls_the_emulated_function(services: Services, teller: str, to
 def test_a_rule_calls_the_emulated_function_and_a_queue(services: Services, teller: str) -> None:
     services.events.put_rule(Name="rule", EventPattern=PATTERN)
     targets = [{"Id": "function", "Arn": teller}, {"Id": "queue", "Arn": services.queue_arn}]
-    services.events.put_targets(Rule="rule", Targets=targets)
+    gone = {"Id": "gone", "Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:absent"}
+    services.events.put_targets(Rule="rule", Targets=[gone, *targets])
+    services.events.put_rule(Name="scheduled", ScheduleExpression="rate(1 day)")
+    services.events.put_targets(Rule="scheduled", Targets=targets)
     entry = {"Source": "tests", "DetailType": "kind", "Detail": '{"a": 1}'}
     services.events.put_events(Entries=[entry, {**entry, "Source": "others"}])
     received = sorted((services.receive() for _ in targets), key=lambda event: len(event))
+    assert len(received) == len(targets), "the target that is gone keeps the event from no other"
     for event in received:
         assert (event["source"], event["detail-type"], event["detail"]) == ("tests", "kind", {"a": 1})
-    told = next(event for event in received if "account" in event)
-    # documented: eb-events-structure.html
-    assert told.keys() == {
-        *("version", "id", "detail-type", "source", "account", "time", "region", "resources", "detail")
-    }
-    assert time.strptime(told["time"], "%Y-%m-%dT%H:%M:%SZ")
+        # documented: eb-events-structure.html
+        assert event.keys() == {
+            *("version", "id", "detail-type", "source", "account", "time", "region", "resources", "detail")
+        }
+        assert time.strptime(event["time"], "%Y-%m-%dT%H:%M:%SZ")
     assert services.sqs.receive_message(QueueUrl=services.url).get("Messages") is None, "no other event was sent on"
-    services.events.remove_targets(Rule="rule", Ids=["function", "queue"])
-    services.events.delete_rule(Name="rule")
+    services.events.disable_rule(Name="rule")
+    services.events.put_events(Entries=[entry])
+    assert services.sqs.receive_message(QueueUrl=services.url).get("Messages") is None, "a disabled rule sends nothing"
+    for rule in ("rule", "scheduled"):
+        services.events.remove_targets(Rule=rule, Ids=["gone", "function", "queue"])
+        services.events.delete_rule(Name=rule)
+
+
+@pytest.mark.exhaustive
+def test_a_schedule_calls_the_emulated_function(services: Services, teller: str) -> None:
+    """Once a minute, which is the shortest rate there is."""
+    services.events.put_rule(Name="clock", ScheduleExpression="cron(* * * * ? *)")
+    services.events.put_targets(Rule="clock", Targets=[{"Id": "function", "Arn": teller}])
+    began = time.time()
+    while not (found := services.sqs.receive_message(QueueUrl=services.url, WaitTimeSeconds=20).get("Messages")):
+        assert time.time() - began < 90
+    event = json.loads(found[0]["Body"])
+    assert (event["detail-type"], event["source"], event["time"][16:]) == ("Scheduled Event", "aws.events", ":00Z")
+    services.events.remove_targets(Rule="clock", Ids=["function"])
+    services.events.delete_rule(Name="clock")
 
 
 @pytest.mark.parametrize(
@@ -124,7 +148,8 @@ def test_a_rule_calls_the_emulated_function_and_a_queue(services: Services, tell
             {"Rule": "r", "Targets": [{"Id": "1", "Arn": f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/s"}]},
             "is none of sqs, logs, events, lambda, states",
         ),
-        ("events", "put_rule", {"Name": "r", "ScheduleExpression": "rate(1 minute)"}, "schedules do not run here"),
+        ("events", "put_rule", {"Name": "r", "ScheduleExpression": "rate(1 minutes)"}, "is not a rate, such as"),
+        ("events", "put_rule", {"Name": "r", "EventPattern": '{"a": [{"like": "b"}]}'}, "its operators are prefix"),
         (
             "logs",
             "put_subscription_filter",
@@ -173,6 +198,38 @@ def test_motos_own_lambda_does_not_answer_even_at_the_socket(endpoint: Endpoint)
 
     for service in ("lambda", "states", "s3", "cloudformation", "apigateway"):
         assert asyncio.run(ask(service)) == (501, True)
+
+
+@pytest.mark.parametrize(
+    ("service", "target", "body", "status", "error"),
+    [
+        ("sqs", "AmazonSQS.NoSuch", b"{}", 400, "UnknownOperationException"),
+        ("events", "AWSEvents.__init__", b"{}", 400, "UnknownOperationException"),
+        ("sqs", "AmazonSQS.ListMessageMoveTasks", b"{}", 400, "NotImplemented"),
+        ("sqs", "AmazonSQS.ListQueues", b"[1]", 400, "SerializationException"),
+        ("sqs", "AmazonSQS.ListQueues", b"[" * 100_000, 400, "SerializationException"),
+        ("sns", "", b"Action=NoSuch&Version=2010-03-31", 400, "InvalidAction"),
+        ("iam", "", b"", 400, "InvalidAction"),
+        ("iam", "", b"Action=SimulateCustomPolicy&Version=2010-05-08", 400, "NotImplemented"),
+        ("dynamodb", "DynamoDB_20120810.GetItem", b"{}", 500, "InternalFailure"),
+    ],
+)
+def test_what_is_no_operation_or_has_none_is_refused_in_one_sentence(
+    endpoint: Endpoint, service: str, target: str, body: bytes, status: int, error: str
+) -> None:
+    url = endpoint.url
+    headers = (
+        {"Content-Type": "application/x-amz-json-1.0"}
+        if target
+        else {"Content-Type": "application/x-www-form-urlencoded"}
+    )
+    headers |= {"X-Amz-Target": target} if target else {}
+    signed = signed_headers(endpoint.emulator.keys.owner, "POST", url, body, headers, service)
+    with closing(http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)) as connection:
+        connection.request("POST", "/", body, signed)
+        answered = connection.getresponse()
+        text = answered.read().decode()
+    assert (answered.status, error in text, "Traceback" in text) == (status, True, False)
 
 
 def test_a_receiver_is_woken_by_the_message(services: Services) -> None:

@@ -4,12 +4,15 @@ import asyncio
 import json
 import os
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slslab.host import output
-from slslab.host.output import FunctionLog, Stream, TraceFrames
+from slslab.host.output import FunctionLog, LogRecords, Stream, TraceFrames
 from slslab_workers.trace.event import Event
 
 EVENT = Event(op="compute", phase="compute").record()
@@ -71,6 +74,51 @@ def test_a_log_has_a_maximum_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         log.write(b"abc")
     log.close()
     assert (tmp_path / "f.log").read_bytes() == b"abcabc\n(slslab keeps no more of this log)\n"
+
+
+def record(text: bytes) -> bytes:
+    return bytes.fromhex("a55a0003") + len(text).to_bytes(4, "big") + bytes(8) + text
+
+
+@given(st.lists(st.tuples(st.binary(max_size=20).filter(lambda text: b"\xa5" not in text), st.binary(max_size=20))))
+def test_records_are_found_wherever_output_is_cut(pieces: list[tuple[bytes, bytes]]) -> None:
+    parts = LogRecords()
+    found = [piece for text, told in pieces for byte in text + record(told) for piece in parts.feed(bytes([byte]))]
+    assert [piece for piece, whole in found if whole] == [told for _, told in pieces]
+    assert b"".join(piece for piece, whole in found if not whole) == b"".join(text for text, _ in pieces)
+    assert parts.end() == b""
+
+
+@pytest.mark.parametrize("told", [b"\xa5", b"\xa5\x5a\x00\x03\xff\xff\xff\xff" + bytes(12), record(b"cut off")[:-1]])
+def test_what_is_no_record_is_text(tmp_path: Path, told: bytes) -> None:
+    log = FunctionLog(tmp_path / "f.log", 100)
+    log.write(told)
+    log.say(b"REPORT\n")
+    log.close()
+    assert (tmp_path / "f.log").read_bytes() == told + b"REPORT\n"
+
+
+def test_a_record_begins_and_ends_a_line(tmp_path: Path) -> None:
+    places: list[tuple[int, int, bool]] = []
+    log = FunctionLog(tmp_path / "f.log", 100, lambda *place: places.append(place))
+    log.write(b"no end" + record(b"one\ntwo\n") + record(b"three"))
+    log.close()
+    assert (tmp_path / "f.log").read_bytes() == log.tail == b"no end\none\ntwo\nthree\n"
+    assert [place for place in places if place[2]] == [(7, 15, True), (15, 21, True)]
+
+
+@given(st.lists(st.binary(max_size=8)), st.integers(1, 5))
+def test_printed_lines_are_kept_or_not_as_wholes(lines: list[bytes], size: int) -> None:
+    text = b"".join(line.replace(b"\xa5", b"") + b"\n" for line in lines)
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "f.log")
+        log = FunctionLog(path, 10, keeps=lambda line: len(line) > 4)
+        for start in range(0, len(text), size):
+            log.write(text[start : start + size])
+        log.say(b"REPORT\n")
+        log.close()
+        kept = b"".join(line for line in text.splitlines(keepends=True) if len(line) > 4)
+        assert path.read_bytes() == kept + b"REPORT\n"
 
 
 def frame(event: dict[str, Any]) -> bytes:

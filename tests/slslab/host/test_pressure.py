@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from slslab.host import pressure
-from slslab.host.pressure import NONE, Pressure, Stalls
+from slslab.host.pressure import NONE, Pressure, Stalls, Times, read_times
 
 LINES = "some avg10=1.00 avg60=0.00 avg300=0.00 total={}\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=99\n"
 
@@ -36,3 +36,17 @@ def test_a_kernel_that_does_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyP
     read = Pressure()
     assert (read.known, read.stalls()) == (False, NONE)
     read.close()
+
+
+def test_stolen_time_is_a_share_of_the_time_in_which_there_was_work() -> None:
+    before = Times(busy=1_000, stolen=10)
+    assert Times(1_090, 20).stolen_share(before) == pytest.approx(0.1)
+    assert Times(1_000, 20).stolen_share(before) == 1
+    assert before.stolen_share(before) == 0
+    assert Times(990, 5).stolen_share(before) == 0, "the kernel's counter of stolen time may go back"
+
+
+def test_times_of_this_host_only_grow() -> None:
+    before = read_times()
+    assert before.busy > 0
+    assert read_times().busy >= before.busy

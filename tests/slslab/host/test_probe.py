@@ -4,8 +4,9 @@ import os
 
 import pytest
 
+from slslab.host import probe as module
 from slslab.host.pressure import Pressure
-from slslab.host.probe import TIMES, Probe, probe, slowdown
+from slslab.host.probe import LEAST_TIMES, TIMES, Probe, probe, slowdown
 
 QUIET = Probe([0.050, 0.051, 0.052], [0.050, 0.050, 0.051], 0.0)
 HELD_UP = Probe([0.099, 0.100, 0.104], [0.050, 0.052, 0.052], 0.9)
@@ -24,7 +25,15 @@ def test_a_single_hitch_is_no_load_and_more_cpu_time_than_before_is() -> None:
 
 
 def test_every_processor_does_the_same_work() -> None:
-    done = probe()
-    assert len(done.wall_s) == len(done.cpu_s) == TIMES * len(os.sched_getaffinity(0))
+    done, processors = probe(), len(os.sched_getaffinity(0))
+    assert len(done.wall_s) == len(done.cpu_s)
+    assert LEAST_TIMES * processors <= len(done.wall_s) <= TIMES * processors
+    assert len(done.wall_s) % processors == 0
     assert min(done.cpu_s) > 0
     assert (done.stalled_share is not None) is Pressure().known
+
+
+def test_a_busy_host_s_probe_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WORK", b"")
+    monkeypatch.setattr(module, "LIMIT_S", 0.0)
+    assert len(probe().wall_s) == LEAST_TIMES * len(os.sched_getaffinity(0))

@@ -1,5 +1,8 @@
 """Server processes: how they are waited for, tried again and stopped."""
 
+import os
+import re
+import signal
 import socket
 import sys
 import time
@@ -95,12 +98,33 @@ def test_free_ports_differ_and_are_none_that_connections_get() -> None:
         assert max(ports) < min(client.getsockname()[1] for client in clients)
 
 
+def test_a_server_gets_no_more_memory_than_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Server, "memory_mb", 200)
+    # The first is below the limit, with the interpreter's own memory; the second would be above it.
+    program = "kept = bytearray(100 << 20)\ntry:\n    bytearray(150 << 20)\nexcept MemoryError:\n"
+    with Server(program + "".join(f"    {line}\n" for line in READY.splitlines()), tmp_path):
+        assert (tmp_path / "ready").exists()
+
+
+def test_how_a_server_has_ended_is_known(tmp_path: Path) -> None:
+    with Server(READY, tmp_path) as server:
+        assert server.end() is None
+        os.kill(server.pid, signal.SIGKILL)
+        deadline = time.monotonic() + 20
+        while server.end() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert server.end() == "killed by SIGKILL"
+    assert server.end() is None
+
+
 def test_an_address_that_is_taken_is_an_error_with_a_hint() -> None:
     first = listening_socket("127.0.0.1", 0)
     port = first.getsockname()[1]
-    with pytest.raises(HostError, match=f"The port {port} cannot be bound: Address already in use") as error:
-        listening_socket("127.0.0.1", port)
-    assert error.value.hint.startswith("choose another with --port")
-    with pytest.raises(HostError, match=r"The address 192\.0\.2\.1:0 cannot be bound"):
+    name = f"{psutil.Process().name()} (process {os.getpid()})"
+    with pytest.raises(HostError, match=re.escape(f"The port {port} is taken by {name}.")) as error:
+        listening_socket("127.0.0.1", port, "--s3-port")
+    assert error.value.hint == "stop it, or choose another with --s3-port, or 0 for any free one."
+    with pytest.raises(HostError, match=r"The address 192\.0\.2\.1:0 cannot be bound") as error:
         listening_socket("192.0.2.1", 0)
+    assert error.value.hint == "choose another with --port, or 0 for any free one."
     first.close()

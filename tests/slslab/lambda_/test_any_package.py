@@ -106,7 +106,7 @@ def archive(seed: int) -> bytes:
     return bytes(data)
 
 
-def fetch(_bucket: str, _key: str, _limit: int) -> bytes:
+def fetch(_bucket: str, _key: str, _version: str | None, _limit: int) -> bytes:
     raise AssertionError
 
 

@@ -237,6 +237,6 @@ def test_a_record_is_json_with_every_field() -> None:
         "cold_start": True, "template": "", "init_ms": None, "duration_ms": 1.25, "billed_ms": 2, "max_memory_mb": 40,
         "cgroup_peak_mb": None, "cpu_ms": 1.0, "host_delay_ms": 0.0, "uncertain_ms": None, "status": "success",
         "error_type": None, "started_at": "2026-11-21T10:00:00.000+00:00", "start_ns": 0, "end_ns": 1_250_000,
-        "report": "REPORT\n", "requests": 13,
+        "report": "REPORT\n", "requests": 13, "init_cpu_ms": None,
     }  # fmt: skip
     assert json.loads(json.dumps(InvocationRecord(**fields).as_document())) == fields

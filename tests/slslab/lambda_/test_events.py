@@ -142,6 +142,36 @@ def test_throttles_are_no_attempts_and_wait_twice_as_long_each_time(make: Callab
     assert platform.stored == []
 
 
+def test_throttled_events_take_turns_as_soon_as_one_has_ended() -> None:
+    """With one execution at a time, 15 events are done after 15 executions, and none waits its minutes alone."""
+
+    async def run() -> list[bytes]:
+        running, done = 0, []
+
+        async def invoke(request: Request) -> Answer:
+            nonlocal running
+            if running:
+                raise THROTTLED
+            running += 1
+            await asyncio.sleep(0.001)
+            running -= 1
+            done.append(request.payload)
+            return DONE
+
+        queue = Asynchronous(
+            functions, lambda_limits(), invoke, lambda *_: pytest.fail("stored"), lambda *_: pytest.fail("sent")
+        )
+        for number in range(15):
+            queue.accept(functions.resolve("f"), b"%d" % number, "Root=1-0-0")
+        async with asyncio.timeout(10):
+            while tasks := asyncio.all_tasks() - {asyncio.current_task()}:
+                await asyncio.wait(tasks)
+        return done
+
+    functions = configured()
+    assert asyncio.run(run()) == [b"%d" % number for number in range(15)]
+
+
 def test_throttles_wait_five_minutes_at_most_until_the_event_is_too_old(make: Callable[..., Platform]) -> None:
     functions = configured()
     platform = make(functions, THROTTLED)

@@ -48,7 +48,10 @@ def root(tmp_path: Path) -> Path:
 def packages(tmp_path: Path) -> Packages:
     """Packages that allow no directory yet."""
     return Packages(
-        tmp_path / "functions", LIMITS, lambda _bucket, _key, _limit: b"", lambda _uri: pytest.fail("no image")
+        tmp_path / "functions",
+        LIMITS,
+        lambda _bucket, _key, _version, _limit: b"",
+        lambda _uri: pytest.fail("no image"),
     )
 
 

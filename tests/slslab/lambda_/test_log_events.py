@@ -1,5 +1,6 @@
 """What functions write, as events of log streams: whole lines, in order, each once."""
 
+import base64
 import json
 import time
 import urllib.error
@@ -29,14 +30,14 @@ def read(events: LogEvents, since: int = 0) -> tuple[list[tuple[str, str]], int,
     return [(event["stream"], event["message"]) for event in found["events"]], found["cursor"], found["more"]
 
 
-def writer(events: LogEvents, path: Path, stream: str) -> Callable[[str], None]:
+def writer(events: LogEvents, path: Path, stream: str) -> Callable[..., None]:
     wrote = events.writer("/aws/lambda/f", stream, path)
 
-    def write(text: str) -> None:
+    def write(text: str, record: bool = False) -> None:
         with path.open("ab") as file:
             start = file.tell()
             file.write(text.encode())
-        wrote(start, start + len(text.encode()))
+        wrote(start, start + len(text.encode()), record)
 
     return write
 
@@ -53,6 +54,15 @@ def test_lines_of_several_environments_come_once_each(events: LogEvents, tmp_pat
     one(" line\n")
     assert read(events, cursor)[0] == [("one", "third line")]
     assert [line for _, line in read(events)[0]] == ["first", "theirs", "second", "third line"]
+
+
+def test_a_record_is_one_event_with_all_its_lines(events: LogEvents, tmp_path: Path) -> None:
+    write = writer(events, tmp_path / "one", "one")
+    write("before\n")
+    for _ in range(2):
+        write("one\n\n  two\n", record=True)
+    write("after\n")
+    assert [message for _, message in read(events)[0]] == ["before", *["one\n\n  two"] * 2, "after"]
 
 
 def test_a_line_longer_than_a_look_back_is_whole(events: LogEvents, tmp_path: Path) -> None:
@@ -87,27 +97,93 @@ def test_an_answer_has_about_a_megabyte(events: LogEvents, tmp_path: Path, monke
     assert cursors == [(1, 1), (1, 2), (1, 3), (1, 4)]
 
 
+def ask(emulator: Emulator, pair: Pair, since: int) -> Any:
+    url = f"{emulator.endpoint}/slslab/logs?since={since}"
+    with HTTP.open(urllib.request.Request(url, headers=signed_headers(pair, "GET", url))) as answer:
+        return json.load(answer)
+
+
+def events_of(emulator: Emulator, group: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = []
+    cursor, more = 0, True
+    while more:  # other tests' functions have written, too
+        read = ask(emulator, emulator.keys.owner, cursor)
+        found += [event for event in read["events"] if event["group"] == group]
+        cursor, more = read["cursor"], read["more"]
+    return found
+
+
 @pytest.mark.server
 def test_the_owner_reads_the_log_that_a_function_wrote(
     emulator: Emulator, deploy: Callable[..., str], invoke: Callable[..., Any]
 ) -> None:
     name = deploy("def handler(event, context):\n    print('said', event)\n", LoggingConfig={"LogGroup": "own"})
     invoke(name, "hello")
-
-    def ask(pair: Pair, since: int) -> Any:
-        url = f"{emulator.endpoint}/slslab/logs?since={since}"
-        with HTTP.open(urllib.request.Request(url, headers=signed_headers(pair, "GET", url))) as answer:
-            return json.load(answer)
-
-    found: list[dict[str, Any]] = []
-    cursor, more = 0, True
-    while more:  # other tests' functions have written, too
-        read = ask(emulator.keys.owner, cursor)
-        found += [event for event in read["events"] if event["group"] == "own"]
-        cursor, more = read["cursor"], read["more"]
+    found = events_of(emulator, "own")
     words = [event["message"].split()[0] for event in found]
     assert words == ["INIT_START", "START", "said", "END", "REPORT"]
     assert len({event["stream"] for event in found}) == 1
     assert [event["timestamp_ms"] for event in found] == sorted(event["timestamp_ms"] for event in found)
     with pytest.raises(urllib.error.HTTPError, match="403"):
-        ask(emulator.keys.function(name), 0)
+        ask(emulator, emulator.keys.function(name), 0)
+
+
+LEVELS = """
+import json
+
+def handler(event, context):
+    for level in ("debug", "info", "WARN", "nonsense", "Error"):
+        print(json.dumps({"level": level}))
+    print("no JSON")
+"""
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("level", "kept"),
+    [
+        ("TRACE", ["debug", "info", "WARN", "nonsense", "Error", "no JSON"]),
+        ("INFO", ["info", "WARN", "nonsense", "Error", "no JSON"]),
+        ("WARN", ["WARN", "Error"]),
+        ("FATAL", []),
+    ],
+)
+def test_a_log_level_filters_what_a_function_prints(
+    emulator: Emulator, deploy: Callable[..., str], invoke: Callable[..., Any], level: str, kept: list[str]
+) -> None:
+    """documented: monitoring-cloudwatchlogs-log-level.html."""
+    group = f"level-{level}"
+    logged = {"LogFormat": "JSON", "ApplicationLogLevel": level, "LogGroup": group}
+    invoke(deploy(LEVELS, LoggingConfig=logged))
+    messages = [event["message"] for event in events_of(emulator, group) if "platform." not in event["message"]]
+    assert [json.loads(text)["level"] if text.startswith("{") else text for text in messages] == kept
+
+
+SEVERAL_LINES = """
+import logging
+
+def handler(event, context):
+    print("before", end="")
+    logging.warning("one\\ntwo")
+    print("between")
+    raise ValueError("a\\nb")
+"""
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("runtime", ["python3.11", "python3.12"])
+def test_a_log_record_of_several_lines_is_one_event(
+    emulator: Emulator, deploy: Callable[..., str], lambda_client: Any, runtime: str
+) -> None:
+    """documented: python-logging.html; awslambdaric frames records for that."""
+    group = f"lines-{runtime}"
+    name = deploy(SEVERAL_LINES, Runtime=runtime, LoggingConfig={"LogGroup": group})
+    answer = lambda_client.invoke(FunctionName=name, LogType="Tail")
+    messages = [event["message"] for event in events_of(emulator, group)]
+    own = messages[messages.index("before") : messages.index("between") + 2]
+    assert [own[0], own[2]] == ["before", "between"]
+    assert own[1].startswith("[WARNING]")
+    assert own[1].endswith("\tone\ntwo")
+    assert own[3].startswith("[ERROR] ValueError: a\nb\nTraceback (most recent call last):\n")
+    assert "\r" not in own[3]
+    assert base64.b64decode(answer["LogResult"]).decode().splitlines().count("two") == 1

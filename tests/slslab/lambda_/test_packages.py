@@ -15,8 +15,8 @@ from slslab.testing import packaged
 LIMITS = lambda_limits().changed(unzipped_bytes=1000, image_bytes=1000)
 
 
-def fetch(bucket: str, key: str, _limit: int) -> bytes:
-    return packaged(f"# {bucket}/{key}\n")
+def fetch(bucket: str, key: str, version: str | None, _limit: int) -> bytes:
+    return packaged(f"# {bucket}/{key}\n" if version is None else f"# version {version}\n")
 
 
 def find_image(uri: str) -> Image:
@@ -46,6 +46,38 @@ def test_a_package_is_kept_until_it_is_released_and_unused(packages: Packages) -
     packages.remove_unused([])
     packages.settle()
     assert not directory(code).exists()
+
+
+def test_the_version_of_an_object_that_a_request_names_is_stored(packages: Packages) -> None:
+    code = packages.store("f", {"S3Bucket": "code", "S3Key": "app.zip", "S3ObjectVersion": "v1"})
+    assert (directory(code) / "app.py").read_text() == "# version v1\n"
+
+
+def linked(*entries: tuple[str, str, bool]) -> dict[str, str]:
+    """Return the code of a request: entries of a name, its text or target, and whether it is a symbolic link."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as package:
+        for name, text, link in entries:
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = (0o120777 if link else 0o100644) << 16
+            package.writestr(entry, text)
+    return {"ZipFile": base64.b64encode(archive.getvalue()).decode()}
+
+
+def test_symbolic_links_stay_links(packages: Packages) -> None:
+    code = packages.store("f", linked(("lib/a.so.1", "library", False), ("lib/a.so", "a.so.1", True)))
+    link = directory(code) / "lib/a.so"
+    assert link.readlink() == Path("a.so.1")
+    assert link.read_text() == "library"
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_nothing_is_unpacked_through_a_link(packages: Packages, tmp_path: Path, order: int) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    with pytest.raises(ServiceError, match="Could not unzip"):
+        packages.store("f", linked(*(("a", str(outside), True), ("a/b", "text", False))[::order]))
+    assert list(outside.iterdir()) == []
 
 
 def test_a_directory_of_the_host_is_never_removed(packages: Packages, tmp_path: Path) -> None:

@@ -8,9 +8,11 @@ from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from slslab.aws.arns import function_arn
 from slslab.errors import RequestError
 from slslab.lambda_ import runtimes
 from slslab.lambda_.configuration import RUNTIMES
@@ -50,6 +52,12 @@ def handler(event, context):
         "prefix": sys.prefix,
         "event": event,
         "custom": context.client_context.custom if context.client_context else None,
+        "remaining_ms": context.get_remaining_time_in_millis(),
+        "context": [
+            *(context.function_name, context.function_version, context.invoked_function_arn),
+            *(context.memory_limit_in_mb, context.aws_request_id, context.log_group_name, context.log_stream_name),
+            *(context.identity.cognito_identity_id, context.identity.cognito_identity_pool_id),
+        ],
     }
 """
 
@@ -91,6 +99,12 @@ def test_l18_the_python_that_was_asked_for_runs_the_function(
     found = find_interpreter(runtime)
     assert found is not None
     answer = invoke(name, {"key": "Größe ☃"}, ClientContext="eyJjdXN0b20iOiB7ImEiOiAxfX0=").payload
+    assert 0 < answer.pop("remaining_ms") <= 60_000
+    *about, request_id, group, stream, identity, pool = answer.pop("context")
+    assert about == [name, "$LATEST", function_arn(name), "1769"]
+    assert (group, identity, pool) == (f"/aws/lambda/{name}", None, None)
+    assert str(UUID(request_id)) == request_id
+    assert re.fullmatch(r"\d{4}/\d\d/\d\d/\[\$LATEST][0-9a-f]{32}", stream)
     stdlib = [path for path in answer["path"] if not path.startswith(("/var", "/opt"))]
     assert found.version.startswith(runtime.removeprefix("python") + ".")
     assert stdlib

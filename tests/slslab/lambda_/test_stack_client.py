@@ -32,7 +32,7 @@ def test_what_no_variable_names_is_told(caplog: pytest.LogCaptureFixture) -> Non
     with pytest.raises(RequestError, match="no endpoint for s3, only for lambda"):
         stack.client("s3")
     with pytest.raises(ServiceError, match="The bucket code cannot be read: this emulator has no S3"):
-        stack.fetch("code", "app.zip", 1)
+        stack.fetch("code", "app.zip", None, 1)
     with caplog.at_level(logging.ERROR, "slslab.lambda_.stack_client"):
         stack.store("failures", "key", b"{}")
     assert "the destination bucket failures cannot be written" in caplog.text

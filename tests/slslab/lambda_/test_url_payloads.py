@@ -16,11 +16,11 @@ JSON = ("content-type", "application/json")
 @pytest.mark.parametrize(
     ("returned", "status", "headers", "body"),
     [
-        ({"hello": "owned"}, 200, [JSON], None),
+        ({"hello": ["ö", 1]}, 200, [JSON], '{"hello":["ö",1]}'.encode()),
         ("hello owned", 200, [JSON], b"hello owned"),
         (None, 200, [JSON], b"null"),
         (3.1, 200, [JSON], b"3.1"),
-        (["hello", 3, True], 200, [JSON], None),
+        (["hello", 3, True], 200, [JSON], b'["hello",3,true]'),
         ({"statusCode": 200, "body": "body123"}, 200, [JSON], b"body123"),
         ({"statusCode": "201"}, 201, [JSON], b""),
         ({"statusCode": 200, "body": {"not": "string"}}, 200, [JSON], b'{"not":"string"}'),
@@ -54,12 +54,12 @@ JSON = ("content-type", "application/json")
     ],
 )
 def test_what_a_function_returns_becomes_the_response(
-    returned: Any, status: int, headers: list[tuple[str, str]], body: bytes | None
+    returned: Any, status: int, headers: list[tuple[str, str]], body: bytes
 ) -> None:
     payload = json.dumps(returned).encode()
     made = answer(payload)
     assert (made.status, list(made.headers)) == (status, list(headers))
-    assert made.body == (payload if body is None else body)
+    assert made.body == body
 
 
 def test_a_failure_is_an_internal_error() -> None:
@@ -119,6 +119,12 @@ def test_half_a_surrogate_and_a_deep_answer_are_no_defect() -> None:
     assert answer(b'{"statusCode": 200, "headers": {"x": {"\\ud800": 1}}}').headers[0] == ("x", "{?=1}")
     deep = b'{"statusCode": 200, "body": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     assert answer(deep) == FAILED
+
+
+def test_an_event_has_its_path_decoded_and_as_it_was_sent() -> None:
+    request = UrlRequest("id", "id.host", "GET", "/a%20b//c%2Fd", "", [], b"", "127.0.0.1", "80")
+    event = json.loads(request.event("r", "t"))
+    assert (event["rawPath"], event["requestContext"]["http"]["path"]) == ("/a%20b//c%2Fd", "/a b/c/d")
 
 
 def test_an_event_has_text_as_utf_8() -> None:

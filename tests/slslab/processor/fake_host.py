@@ -40,8 +40,8 @@ class FakeHost:
 
     def _seconds(self, name: str, form: str) -> float:
         if form == "probe":
-            assert name in PROBES
-            return self.probe_s
+            assert name in {probe for probes in PROBES.values() for probe in probes}
+            return self.probe_s * self.times.get(f"probe {name}", 1.0)
         workload = load_anchors().workloads[name]
         seconds = workload.whole_s if form == "whole" else workload.short_s
         assert seconds is not None

@@ -98,7 +98,8 @@ def test_an_interpreter_without_packages_measures_python_alone(host: FakeHost) -
     host.versions = {**VERSIONS, "torch": "", "numpy": ""}
     processor = measure_processor(interpreter=PYTHON)
     assert {name for call in host.calls for name in call} & {"step", "add", "fft", "matmul"} == set()
-    assert set(processor.anchors) == {"hash", "loop", "sort", "floats"}
+    startup = {"start", "boto3", "start-march", "start-april"}
+    assert set(processor.anchors) == {"hash", "loop", "sort", "floats", *startup}
     assert "Dense and streaming work was not measured here" in processor.missing
 
 
@@ -164,6 +165,16 @@ def test_a_probe_compares_this_moment_with_the_kept_one(host: FakeHost) -> None:
     measure_processor(short=True, interpreter=PYTHON)
     host.probe_s *= 1.5
     assert probe(PYTHON) == {kind: pytest.approx(1.5) for kind in KINDS}
+
+
+def test_a_probe_of_the_interpreter_follows_work_in_the_cache_and_in_memory(host: FakeHost) -> None:
+    measure_processor(short=True, interpreter=PYTHON)
+    host.times = {"probe sort": 1.44}
+    assert probe(PYTHON) == {kind: pytest.approx(1.2 if kind == "interpreter" else 1.0) for kind in KINDS}
+    host.unfinished = frozenset(("probe imports",))
+    assert set(probe(PYTHON)) == {"interpreter"}, "a kind that only some of its probes finished is left out"
+    host.unfinished = frozenset(("probe sort",))
+    assert probe(PYTHON) == {}
 
 
 def test_a_child_that_is_killed_leaves_the_lines_it_wrote(tmp_path: Path) -> None:

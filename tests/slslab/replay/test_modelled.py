@@ -39,7 +39,7 @@ def recording(events: Sequence[dict[str, Any]]) -> Recording:
     record = {
         "request_id": "request-0", "function": "train", "memory_mb": 1769, "ephemeral_mb": 512, "environment": "one",
         "cold_start": True, "cpu_ms": 500.0, "max_memory_mb": 700, "architecture": "arm64",
-        "invocation_type": "RequestResponse",
+        "invocation_type": "RequestResponse", "init_ms": 250.0, "duration_ms": 400.0, "error_type": None,
     }  # fmt: skip
     return Recording(PLAN, events, [record], [])
 
@@ -95,6 +95,16 @@ def test_other_memory_sizes_are_those_that_the_functions_fit_into(monkeypatch: p
     monkeypatch.setattr(modelled, "STEPS", 2 * 2)
     nearest = [size["memory_mb"] for size in model(recording(COMPUTED), BOOK)["memory_sizes"]]
     assert nearest == [1536, PLAN.memory_mb, 2048], "a large run is played with few"
+
+
+def test_an_init_that_may_be_too_long_on_lambda_is_named() -> None:
+    assert model(recording(COMPUTED), BOOK)["limits"] == []
+    slow = [COMPUTED[0], event(1, "environment.start", -1, 0, 900, environment="one", cpu_ns=9_000 * MS), *COMPUTED[2:]]
+    found = model(recording(slow), BOOK)
+    (crossing,) = found["limits"]
+    assert (crossing["function"], crossing["limit"], crossing["kept_here"]) == ("train", "init", True)
+    assert crossing["low"] < 9 < 10 < crossing["high"]
+    assert found["ranges"].keys() == found["uncertainty"].keys() == {"seconds", "billed_seconds", "cost"}
 
 
 def test_what_cannot_be_replayed_says_why() -> None:

@@ -1,6 +1,7 @@
 """80 % ranges of modelled figures: what each source adds, and what two systems share."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,8 +10,8 @@ from slslab.predict.anchors import Z80
 from slslab.predict.processor import UNANCHORED, Factor, Processor
 from slslab.replay.accuracy import mean_errors
 from slslab.replay.profiles.profile import Figure, Profile, load_profile, with_speed
-from slslab.replay.ranges import PER_MEAN_ERROR, find_uncertainties, with_processor
-from slslab.replay.uncertainty import Uncertainty, ratio_range, read_uncertainty
+from slslab.replay.ranges import find_uncertainties, with_processor
+from slslab.replay.uncertainty import PER_MEAN_ERROR, Uncertainty, ratio_range, read_uncertainty
 from slslab_workers.trace.kinds import KINDS
 
 # Compared with measurements, with a speed that is assumed.
@@ -88,9 +89,61 @@ def test_a_host_that_was_not_measured_has_the_widest_range() -> None:
     assert wide["seconds"].own["this machine's processor"] > 0.5
 
 
+def test_work_of_several_kinds_is_no_better_known_on_a_host_that_was_not_measured() -> None:
+    """Its error is the same for all kinds, so it doesn't average out; those of anchored kinds are independent."""
+    profile = load_profile(PROFILE)
+
+    def halves(profile: Profile) -> dict[str, float]:
+        speeds = profile.compute.speeds()
+        return dict.fromkeys(("seconds", "billed_seconds", "cost"), 5 / speeds["dense"] + 5 / speeds["startup"])
+
+    one_kind, two_kinds = (
+        find_uncertainties(play(profile), play, profile, None, False)["seconds"].own["this machine's processor"]
+        for play in (lambda each: seconds_of(each, put_ms=0.0), halves)
+    )
+    assert two_kinds == pytest.approx(one_kind)
+    known = with_processor(profile, processor())
+    found = find_uncertainties(halves(known), halves, known, processor(), False)["seconds"]
+    assert found.own["this machine's processor"] == pytest.approx(0.03 / math.sqrt(2), rel=0.05)
+
+
 def test_a_fitted_speed_leaves_the_processor_out() -> None:
     figure = Figure(value=0.5, status="fitted", source="to REPORT lines")
     profile = with_speed(load_profile(PROFILE), figure)
     found = find_uncertainties(seconds_of(profile), seconds_of, profile, processor(), False)["seconds"]
     assert found.shared.keys() == {"the profile's requests"}
     assert found.own["this machine's processor"] == 0
+
+
+def test_assumed_speeds_of_instances_are_in_the_ranges_of_what_they_compute() -> None:
+    profile = load_profile(PROFILE)
+
+    def seconds_on(kind: str) -> Callable[[Profile], dict[str, float]]:
+        def play(moved: Profile) -> dict[str, float]:
+            instance = moved.instance(kind)
+            seconds = 240 / instance.compute_speed.value + 6 / instance.host_speed.value
+            return {"seconds": seconds, "billed_seconds": seconds, "cost": 1e-4 * seconds}
+
+        return play
+
+    found = {
+        kind: find_uncertainties(seconds_on(kind)(profile), seconds_on(kind), profile, processor(), True)["seconds"]
+        for kind in ("g4dn.xlarge", "c5.large")
+    }
+    # Half of the time on the machine with a GPU is the GPU's; everything on the other runs on processors.
+    reached = found["g4dn.xlarge"].half_widths()
+    assert 0.5 < reached["the GPU's speed"] < 3.0
+    assert 0.1 < reached["the instances' processors"] < 0.75
+    assert found["c5.large"].half_widths()["the instances' processors"] == pytest.approx(0.75)
+    assert "the GPU's speed" not in found["c5.large"].half_widths()
+    # What was measured has no such error, and functions have none.
+    measured = Figure(value=1.0, status="measured", source="made up for a test")
+    instances = {
+        kind: each.model_copy(update={"compute_speed": measured, "host_speed": measured})
+        for kind, each in profile.instances.items()
+    }
+    known = profile.model_copy(update={"instances": instances})
+    play = seconds_on("c5.large")
+    for platform, billed in ((known, True), (profile, False)):
+        sources = find_uncertainties(play(platform), play, platform, processor(), billed)["seconds"].half_widths()
+        assert not {"the GPU's speed", "the instances' processors"} & sources.keys()

@@ -23,6 +23,7 @@ PEAKED = "the last run of this plan that finished peaked at {} MB: "
     [
         (512, 700, f"512 MB; {PEAKED.format(700)}try --memory 704."),
         (512, 704, f"512 MB; {PEAKED.format(704)}try --memory 768."),
+        (128, None, "128 MB; try --memory 1024, the model's default."),
         (512, None, "512 MB; try --memory 1024."),
         (1769, None, "1,769 MB; try --memory 3538."),
         (512, 400, f"512 MB; {PEAKED.format(400)}try --memory 1024."),

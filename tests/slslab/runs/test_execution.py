@@ -1,12 +1,16 @@
 """What is refused before a run begins, and the hosts of databases and queues that are billed."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from slslab.billing.bill import load_book
+from slslab.cli.terminal import Bar
 from slslab.errors import RequestError
-from slslab.runs.execution import check_hosts
+from slslab.runs import execution
+from slslab.runs.admission import admit_concurrency
+from slslab.runs.execution import check_hosts, run_plan
 from slslab.runs.planning import architectures, make_plan
 from slslab.runs.system import host_meter
 from slslab_workers.architecture import Requirements
@@ -42,3 +46,37 @@ def test_a_host_that_the_book_cannot_bill_is_refused_unless_it_is_the_default(op
         check_hosts(requirements("spirt", **{option: "m5.tiny"}), aws)
     with pytest.raises(RequestError, match="has no instance type"):
         check_hosts(requirements("gpu", **{"instance-type": "g9.huge"}), aws)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "says"),
+    [
+        (
+            "allreduce",
+            {"account": "new", "workers": 12},
+            "needs 12 functions at once, and the account new runs at most 10",
+        ),
+        ("allreduce", {"account": "new", "workers": 10, "dataset": "cifar10"}, "There is no CIFAR-10 archive in "),
+        ("allreduce", {"dataset": "folder:/nowhere"}, "/nowhere is not a directory."),
+    ],
+)
+def test_what_cannot_run_is_refused_before_anything_starts(
+    name: str, values: dict[str, Any], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLSLAB_DATASETS", str(tmp_path))
+    monkeypatch.setattr(execution, "find_system", lambda *_: pytest.fail("the system was looked for"))
+    with pytest.raises(RequestError, match=says):
+        run_plan(
+            name,
+            {"dataset": "digits", "workers": 2, **values},
+            {},
+            out=tmp_path / "run",
+            book="aws-us-east-1",
+            progress=Bar(),
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_instances_are_not_limited_by_the_concurrency_of_an_account() -> None:
+    plan = make_plan(architectures()["gpu"], {"dataset": "digits", "workers": 12, "account": "new"}, {})
+    admit_concurrency(plan, architectures()["gpu"])

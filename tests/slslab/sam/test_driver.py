@@ -70,7 +70,7 @@ def test_the_driver_gives_what_the_run_gave(
             assert outcome[figure] == ran[figure]
         counts.update(outcome["counts"])
     # The stores count the same requests once more.
-    events = [event for event in load(tmp_path / "runs" / "up").events if event["function"] != "stack"]
+    events = [event for event in load(tmp_path / "runs" / "up").events if event["invocation"]]
     counts.update(metrics.protocol(events)["counts"])
     assert counts == {op: 2 * number for op, number in ran["counts"].items()}
     rights = allowed(templates(folder)[1])

@@ -1,6 +1,8 @@
 """The requests to the embedded S3 server are counted as AWS bills them, each once."""
 
 import io
+import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 
@@ -9,35 +11,40 @@ from botocore.exceptions import ClientError
 
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring
-from slslab.stack.access_log import AccessLog
+from slslab.stack import access_log
+from slslab.stack.access_log import AccessLog, Logged
 from slslab.stack.object_store import EmbeddedObjectStore
 
 
 class Counted:
-    """A server's client, and how often each operation was reported since it was asked before."""
+    """A server's clients, and the requests that were reported since it was asked before."""
 
-    def __init__(self, endpoint: str, keys: Keyring, log: AccessLog, operations: list[str]) -> None:
+    def __init__(self, endpoint: str, keys: Keyring, log: AccessLog, logged: list[Logged]) -> None:
         self.s3 = aws_client("s3", endpoint, keys.owner)
         self.stranger = aws_client("s3", endpoint, Keyring().owner)
+        self.function = aws_client("s3", endpoint, keys.function("own"))
         self._log = log
-        self._operations = operations
+        self._logged = logged
 
-    def since(self) -> dict[str, int]:
+    def requests(self) -> list[Logged]:
         # The server writes before it answers.
         self._log.drain()
-        counted = Counter(self._operations)
-        self._operations.clear()
-        return dict(counted)
+        requests = list(self._logged)
+        self._logged.clear()
+        return requests
+
+    def since(self) -> dict[str, int]:
+        return dict(Counter(logged.operation for logged in self.requests()))
 
 
 @pytest.fixture(scope="module")
 def counted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Counted]:
-    keys, operations = Keyring(), list[str]()
+    keys, logged = Keyring(), list[Logged]()
     with (
-        AccessLog(operations.append) as log,
+        AccessLog(logged.append) as log,
         EmbeddedObjectStore(tmp_path_factory.mktemp("home") / "s3", keys, {}, access_log=log) as store,
     ):
-        yield Counted(store.endpoint, keys, log, operations)
+        yield Counted(store.endpoint, keys, log, logged)
 
 
 @pytest.mark.server
@@ -85,6 +92,54 @@ def test_what_a_stranger_is_refused_is_not_billed(counted: Counted) -> None:
     assert counted.since() == {}
 
 
+@pytest.mark.server
+def test_requests_of_functions_have_their_bytes_and_times(counted: Counted) -> None:
+    counted.s3.create_bucket(Bucket="sizes")
+    counted.requests()
+    began_ns = time.monotonic_ns()
+    counted.function.put_object(Bucket="sizes", Key='a/"ü" b', Body=bytes(70_000))
+    counted.function.get_object(Bucket="sizes", Key='a/"ü" b')["Body"].read()
+    counted.function.get_object(Bucket="sizes", Key='a/"ü" b', Range="bytes=0-9")["Body"].read()
+    counted.function.head_object(Bucket="sizes", Key='a/"ü" b')
+    counted.function.list_objects_v2(Bucket="sizes")
+    counted.s3.get_object(Bucket="sizes", Key='a/"ü" b')["Body"].read()
+    requests = counted.requests()
+    assert [(each.operation, each.function, each.size) for each in requests] == [
+        ("object.put", "own", 70_000),
+        ("object.get", "own", 70_000),
+        ("object.get", "own", 10),
+        ("object.get", "own", 0),
+        ("object.list", "own", 0),
+        ("object.get", "", 70_000),
+    ]
+    times = [time_ns for each in requests for time_ns in (each.start_ns, each.end_ns)]
+    times = [began_ns, *times, time.monotonic_ns()]
+    assert times == sorted(times)
+
+
+@pytest.mark.server
+def test_parts_of_an_upload_have_their_bytes_and_refused_requests_have_none(counted: Counted) -> None:
+    counted.s3.create_bucket(Bucket="parts")
+    counted.requests()
+    function = counted.function
+    upload = function.create_multipart_upload(Bucket="parts", Key="k")["UploadId"]
+    part = function.upload_part(Bucket="parts", Key="k", UploadId=upload, PartNumber=1, Body=bytes(6_000_000))
+    parts = {"Parts": [{"ETag": part["ETag"], "PartNumber": 1}]}
+    function.complete_multipart_upload(Bucket="parts", Key="k", UploadId=upload, MultipartUpload=parts)
+    function.get_object(Bucket="parts", Key="k")["Body"].read()
+    with pytest.raises(ClientError, match="PreconditionFailed"):
+        function.put_object(Bucket="parts", Key="k", Body=b"more", IfNoneMatch="*")
+    assert [each.size for each in counted.requests()] == [0, 6_000_000, 0, 6_000_000, 0]
+
+
+def test_lines_may_be_cut_anywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access_log, "CHUNK_BYTES", 7)
+    logged: list[Logged] = []
+    with AccessLog(logged.append) as log:
+        os.write(log.writer, b'["object.put", "f", 1, 2, 3]\n' * 3)
+    assert logged == [Logged("object.put", "f", 1, 2, 3)] * 3
+
+
 def test_the_log_ends_without_a_server() -> None:
-    with AccessLog(pytest.fail):
+    with AccessLog(lambda logged: pytest.fail(str(logged))):
         pass

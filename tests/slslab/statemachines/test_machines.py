@@ -2,8 +2,10 @@
 
 import json
 import re
+import uuid
 from contextlib import closing
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -494,3 +496,40 @@ def test_an_operation_that_is_not_emulated_is_named(states_client: Any, emulator
 def test_an_execution_s_dates_are_dates(states_client: Any) -> None:
     described = run(states_client, "dates", chain({"Type": "Pass"}))
     assert all(isinstance(described[name], datetime) for name in ("startDate", "stopDate"))
+
+
+GROUP = {"cloudWatchLogsLogGroup": {"logGroupArn": "arn:aws:logs:us-east-1:000000000000:log-group:g:*"}}
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ({}, {"level": "OFF", "includeExecutionData": False}),
+        ({"level": "OFF", "destinations": []}, {"level": "OFF", "includeExecutionData": False, "destinations": []}),
+        (
+            {"level": "ALL", "destinations": [GROUP]},
+            {"level": "ALL", "includeExecutionData": False, "destinations": [GROUP]},
+        ),
+        ({"level": "ALL"}, None),
+        ({"level": "ERROR", "destinations": []}, None),
+        ({"level": "ALL", "destinations": [{}]}, None),
+        ({"level": "OFF", "destinations": [GROUP, GROUP]}, None),
+    ],
+)
+def test_a_logging_configuration_is_validated_and_completed(
+    states_client: Any, given: dict[str, Any], kept: dict[str, Any] | None
+) -> None:
+    name = f"logging-{uuid.uuid4()}"
+    if kept is None:
+        what = "Invalid Logging Configuration: Must specify exactly one Log Destination."
+        call = {"name": name, "definition": FIRST, "roleArn": ROLE, "loggingConfiguration": given}
+        assert error(states_client.create_state_machine, **call) == ("InvalidLoggingConfiguration", what, 400)
+        return
+    arn = made(states_client, name, loggingConfiguration=given)["stateMachineArn"]
+    assert states_client.describe_state_machine(stateMachineArn=arn)["loggingConfiguration"] == kept
+
+
+def test_the_process_has_a_limit_of_memory(state_machines: Any) -> None:
+    limits = Path(f"/proc/{state_machines.pid}/limits").read_text()
+    most = state_machines.memory_mb << 20
+    assert re.search(rf"^Max data size +{most} +{most} ", limits, re.MULTILINE)

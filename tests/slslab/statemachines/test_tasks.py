@@ -17,6 +17,7 @@ from tests.slslab.statemachines.written import (
     ended,
     error,
     history,
+    kinds,
     run,
     start,
     told,
@@ -260,3 +261,30 @@ def test_s11_tokens_and_outputs_that_are_none(states_client: Any) -> None:
         "'true' or 'false')'",
         400,
     )
+
+
+def test_a_token_is_used_once(states_client: Any) -> None:
+    """measured, as users report it: the message of a token whose Task no longer waits."""
+    gone = ("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'", 400)
+    execution = start(states_client, "once", chain(waiting(TimeoutSeconds=60)))
+    given = token(states_client, execution)
+    states_client.send_task_success(taskToken=given, output='"first"')
+    assert error(states_client.send_task_success, taskToken=given, output='"second"') == gone
+    assert ended(states_client, execution)["output"] == '"first"'
+    assert error(states_client.send_task_success, taskToken=given, output='"third"') == gone
+    assert error(states_client.send_task_failure, taskToken=given) == gone
+    assert error(states_client.send_task_heartbeat, taskToken=given) == gone
+
+
+def test_a_task_that_is_tried_again_has_a_token_of_its_own(states_client: Any) -> None:
+    retry = [{"ErrorEquals": ["Again"], "IntervalSeconds": 1, "MaxAttempts": 1}]
+    execution = start(states_client, "again", chain(waiting(TimeoutSeconds=60, Retry=retry)))
+    first = token(states_client, execution)
+    states_client.send_task_failure(taskToken=first, error="Again", cause="")
+    assert came_true(lambda: kinds(states_client, execution).count("TaskSubmitted") == 2)
+    scheduled = [event for event in history(states_client, execution) if event["type"] == "TaskScheduled"]
+    second = json.loads(scheduled[1]["taskScheduledEventDetails"]["parameters"])["Payload"]["token"]
+    assert second != first
+    assert error(states_client.send_task_success, taskToken=first, output="1")[0] == "TaskTimedOut"
+    states_client.send_task_success(taskToken=second, output="2")
+    assert ended(states_client, execution)["output"] == "2"

@@ -33,7 +33,7 @@ def test_memory_is_counted_and_given_back(peer: Make) -> None:
             ("SADD", "m", *range(50)),
             ("SREM", "m", *range(25)),
             ("RENAME", "m", "a longer name"),
-            ("INCRBYFLOAT", "n", "1.25"),
+            ("INCRBY", "n", 125),
             ("SET", "n", "2", "PX", 100_000),
         ]
         for command in commands:

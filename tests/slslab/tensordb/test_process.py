@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from tests.slslab.tensordb.wire import AVERAGE, Wire, error
+from tests.slslab.tensordb.wire import AVERAGE, Wire, encode, error
 
 from slslab.errors import HostError
 from slslab.installation import __version__
@@ -69,6 +69,43 @@ def test_one_peer_ends_and_the_others_go_on() -> None:
         with Wire(endpoints[2]) as third:
             third.send(b"SHUTDOWN\r\n")  # the last one
         assert process.wait(20) == 0
+
+
+IMPATIENT = """
+from slslab.tensordb import executions
+
+executions.LIMIT_S = executions.GRACE_S = 0.5
+from slslab.tensordb.__main__ import main
+
+main([])
+"""
+PATTERN = "return string.find(string.rep('a', 100000), string.rep('a*', 50) .. 'b')"
+ENDLESS = """
+def average(tensors: List[Tensor], keys: List[str], args: List[str]):
+    while tensors[0].size(0) > 0:
+        pass
+    return tensors[0].clone()
+"""
+
+
+@pytest.mark.parametrize("kind", ["pattern", "torchscript"])
+def test_what_cannot_be_interrupted_ends_the_process_with_a_sentence(kind: str) -> None:
+    command = [sys.executable, "-c", IMPATIENT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            with Wire(json.loads(process.stdout.readline())["endpoints"][0]) as wire:
+                if kind == "pattern":
+                    wire.send(encode("EVAL", PATTERN, 0))
+                else:
+                    assert wire("AI.SCRIPTSTORE", "s", "CPU", "ENTRY_POINTS", 1, "average", "SOURCE", ENDLESS) == "OK"
+                    assert wire("AI.TENSORSET", "t", "FLOAT", 1) == "OK"
+                    wire.send(encode("AI.SCRIPTEXECUTE", "s", "average", "INPUTS", 1, "t", "OUTPUTS", 1, "u"))
+                assert process.wait(60) == 4
+        finally:
+            process.kill()
+        assert "A script ran for more than 0.5 s and cannot be interrupted." in process.stderr.read()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

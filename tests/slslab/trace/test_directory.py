@@ -178,7 +178,11 @@ def test_resolve(root: Path) -> None:
     assert resolve("last").id == C
     assert resolve("last~2").id == A
     assert resolve(str(root / A)).id == A
-    for wrong, says in (("2026", "may mean 3 runs"), ("nothing", "There is no run"), ("last~3", "where 3 runs ended")):
+    for wrong, says in (
+        ("2026", "may mean 3 runs: "),
+        ("nothing", "There is no run"),
+        ("last~3", "where 3 runs ended"),
+    ):
         with pytest.raises(RequestError, match=says):
             resolve(wrong)
 

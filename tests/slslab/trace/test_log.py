@@ -181,7 +181,7 @@ def test_host_delay_is_interpolated_between_samples(tmp_path: Path) -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1, max_size=20),
     st.lists(st.integers(-50, 2500), min_size=2, max_size=20).map(sorted),
-    st.integers(0, 2**62),
+    st.integers(0, 2**59),
 )
 def test_delays_of_adjoining_events_add_up(ticks: list[tuple[int, int]], edges: list[int], boot: int) -> None:
     """Each lies between nothing and its event's length, whenever the host was booted; together they lose nothing."""

@@ -292,6 +292,21 @@ def test_a_host_is_oversubscribed_above_two_percent_of_init_and_duration() -> No
     assert metrics.oversubscribed([record("a", host_delay_ms=0.5, duration_ms=1.0, init_ms=None)])
 
 
+@pytest.mark.parametrize(
+    ("delays_ms", "share"),
+    [((0.0, 0.0), 0.0), ((30.0, 0.0), 0.1), ((30.0, 20.0), 1 / 6), ((400.0, 400.0), 1.0)],
+)
+def test_delays_are_a_share_of_init_duration_and_instances(delays_ms: tuple[float, float], share: float) -> None:
+    records: list[dict[str, Any]] = [
+        {"start_ns": 10_000_000, "end_ns": 110_000_000, "init_ms": 50.0, "host_delay_ms": delays_ms[0]},
+        {"start_ns": 0, "end_ns": 50_000_000, "init_ms": None, "host_delay_ms": 0.0},
+    ]
+    instances = [{"start_ns": 20_000_000, "end_ns": 120_000_000, "host_delay_ms": delays_ms[1]}]
+    assert metrics.delayed(records, instances) == pytest.approx(share, rel=1e-9)
+    assert metrics.delayed(records[:1]) == pytest.approx(min(1.0, delays_ms[0] / 150))
+    assert metrics.delayed([]) == 0.0
+
+
 def test_an_invocation_is_uncertain_above_a_tenth_of_init_and_duration() -> None:
     records = [
         record("a", uncertain_ms=1050.0), record("b", uncertain_ms=1050.1), record("c", uncertain_ms=None),

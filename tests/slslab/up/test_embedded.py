@@ -149,7 +149,7 @@ def test_up_status_down(state: dict[str, str]) -> None:
         assert all(one["healthy"] for one in services.values())
         assert services["s3"]["host"] == described["endpoints"]["s3"]
         table = slslab(state, "status").out
-        assert table.count("healthy") == len(services) == 5
+        assert table.count("healthy") == len(services) == 6
         assert described["limits"] == {"account_concurrency": 7}
         lambda_client = client(described | variables, "lambda")
         assert lambda_client.get_account_settings()["AccountLimit"]["ConcurrentExecutions"] == 7
@@ -185,6 +185,33 @@ def test_up_status_down(state: dict[str, str]) -> None:
     assert slslab(state, "down").err == "slslab was not up.\n"
 
 
+def test_a_service_that_dies_is_said_and_no_longer_healthy(state: dict[str, str]) -> None:
+    started = slslab(state, "up", "--detach", "--port", "0", "--s3-port", "0", "--edge-port", "0", "--json")
+    assert started.code == 0, started.err
+    try:
+        described = started.document
+        variables = slslab(state, "env", "--json").document["variables"]
+        states_client = client(described | variables, "stepfunctions")
+        states_client.list_state_machines()
+        states_client.close()
+        for process in psutil.Process(described["pid"]).children():
+            if {"slslab.statemachines", "slslab.tensordb"} & set(process.cmdline()):
+                process.kill()
+        deadline = time.monotonic() + 60
+        while len((now := slslab(state, "status", "--json").document)["ended"]) < 2 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        assert {one["part"] for one in now["services"] if not one["healthy"]} == {"states", "tensors", "queue"}
+        sentence = "The embedded Step Functions ended (killed by SIGKILL; it may take 4,096 MB of memory). To have it"
+        assert now["ended"]["states"].startswith(sentence)
+        assert sentence in (Path(state["SLSLAB_STATE"]) / "up.log").read_text()
+        os.kill(described["pid"], signal.SIGKILL)
+        os.waitpid(described["pid"], 0)
+        gone = slslab(state, "status")
+        assert (gone.code, f"{state['SLSLAB_STATE']}/up.log has its output." in gone.err) == (1, True)
+    finally:
+        slslab(state, "down")
+
+
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
@@ -196,21 +223,17 @@ def test_up_status_down(state: dict[str, str]) -> None:
         (["--template", "no_such_module"], 3, "The environments' spawner could not start"),
         (["--template", "awslambdaric"], 2, "awslambdaric cannot be in a template"),
         (["--template", "json", "--strict-packages"], 2, "A template has the host's packages"),
-        (["--port", "1"], 3, "The port 1 cannot be bound"),
+        (["--port", "taken"], 3, "is taken by "),
+        (["--s3-port", "taken"], 3, "is taken by "),
     ],
 )
 @pytest.mark.parametrize("detach", [[], ["--detach"]])
 def test_what_cannot_start_says_why(
     state: dict[str, str], detach: list[str], options: list[str], code: int, message: str
 ) -> None:
-    if options == ["--port", "1"] and os.geteuid() == 0:
-        options = ["--port", str(taken.getsockname()[1])] if (taken := listener()) else options
-        message = f"The port {options[1]} cannot be bound"
-    else:
-        taken = None
-    ended = slslab(state, "up", *detach, *options)
-    if taken is not None:
-        taken.close()
+    with listener() as taken:
+        options = [option.replace("taken", str(taken.getsockname()[1])) for option in options]
+        ended = slslab(state, "up", *detach, *options)
     assert ended.code == code, ended.err
     assert message in ended.err
     assert "Hint: " in ended.err
@@ -235,6 +258,23 @@ def listener() -> Any:
     import socket
 
     return socket.create_server(("127.0.0.1", 0))
+
+
+def test_an_end_that_takes_long_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLSLAB_STATE", str(tmp_path))
+    slow = (
+        "import signal, time\nsignal.signal(15, lambda *_: (time.sleep(1), exit()))\nprint(flush=True)\nsignal.pause()"
+    )
+    for silent_s, lines in ((30.0, 0), (0.1, 1)):
+        monkeypatch.setattr(embedded, "SILENT_S", silent_s)
+        said: list[str] = []
+        with subprocess.Popen([sys.executable, "-c", slow], stdout=subprocess.PIPE) as service:
+            assert service.stdout is not None
+            service.stdout.readline()
+            monkeypatch.setattr(embedded, "status", lambda pid=service.pid: {"pid": pid})
+            assert embedded.stop(said.append)
+        assert len(said) == lines
+    assert said[0].startswith("slslab is stopping: ")
 
 
 def test_asking_for_the_service_does_not_keep_one_from_starting(

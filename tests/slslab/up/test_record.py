@@ -1,13 +1,20 @@
 """The directory of what `slslab up` records, and what becomes of an earlier one."""
 
+import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
+from slslab.aws.errors import ServiceError
+from slslab.aws.keys import FUNCTION_ACTIONS, OWNER, Principal
 from slslab.errors import HostError, RequestError
+from slslab.predict.processor import UNANCHORED, Processor
 from slslab.reports.document import read_document
+from slslab.stack.access_log import Logged
 from slslab.trace.directory import PLAN, RunDirectory, list_runs, resolve
 from slslab.trace.events import own_event
 from slslab.trace.log import TraceWriter, load
@@ -33,6 +40,10 @@ def begun(lines: list[str] | None = None) -> tuple[Record, Path]:
     started = Record(([] if lines is None else lines).append)
     started.__enter__()
     return started, started.begin(ABOUT, (), "")
+
+
+def asked(operation: str, function: str = "", size: int = 0) -> Logged:
+    return Logged(operation, function, 1, 2, size)
 
 
 def test_a_service_replaces_what_an_ended_one_left_and_nothing_else(runs: Path) -> None:
@@ -93,13 +104,40 @@ def test_requests_of_a_second_become_one_event(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(record, "FLUSH_NS", 3600 * 10**9)
     started, directory = begun()
     for _ in range(1000):
-        started.count("object.put")
+        started.request(asked("object.put"))
     started.update()
     assert len(load(directory).events) == 1
     assert read_document(str(directory))["counts"] == {"object.put": 1000}
-    started.count("object.get")
+    started.request(asked("object.get"))
     started.__exit__()
     assert read_document(str(directory))["counts"] == {"object.get": 1, "object.put": 1000}
+
+
+def test_each_request_of_a_function_is_an_event() -> None:
+    started, directory = begun()
+    started.request(asked("object.put", "f", 5))
+    started.request(asked("object.get", "f", 7))
+    started.__exit__()
+    events = [json.loads(line) for line in (directory / "trace.jsonl").read_text().splitlines()][1:]
+    assert [(each["function"], each["start_ns"], each["end_ns"], each["bytes"]) for each in events] == [
+        ("f", 1, 2, 5),
+        ("f", 1, 2, 7),
+    ]
+    assert read_document(str(directory))["counts"] == {"object.get": 1, "object.put": 1}
+
+
+def test_a_processor_that_is_measured_later_is_described_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, directory = begun()
+
+    def described() -> Processor:
+        return Processor.from_dict(json.loads((directory / "service.json").read_text())["processor"])
+
+    assert not described().anchored
+    monkeypatch.setattr(record, "load_processor", lambda: replace(UNANCHORED, name="this host", form="whole"))
+    started.update()
+    assert described().name == "this host"
+    started.__exit__()
+    assert described().anchored
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,6 +146,19 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: p
     with Record(pytest.fail) as started, pytest.raises(RequestError, match="cannot be written") as refused:
         started.begin(ABOUT, (), "")
     assert "SLSLAB_RUNS" in refused.value.hint
+
+
+def test_only_the_owner_has_the_record_updated() -> None:
+    started, _ = begun()
+    function = Principal("arn:function", FUNCTION_ACTIONS)
+    ask = started.route().endpoint
+    asked = Request({"type": "http", "method": "POST", "path": record.PATH, "headers": [], "state": {}})
+    asked.state.principal = function
+    with pytest.raises(ServiceError, match="is not authorized to perform: slslab:UpdateRecord"):
+        asyncio.run(ask(asked))
+    asked.state.principal = OWNER
+    assert asyncio.run(ask(asked)).status_code == 200
+    started.__exit__()
 
 
 def test_a_full_disk_ends_the_record_and_not_the_service(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ from tests import commands
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
 from slslab.billing.bill import load_book
+from slslab.replay.profiles import DEFAULT_PROFILE
+from slslab.replay.profiles.profile import load_profile
 from slslab.reports.html.parts import Live
 from slslab.reports.live.views import Views
 from slslab.testing import ROLE, create_function
@@ -173,7 +175,9 @@ def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) 
     assert shown["orchestration_seconds"] >= 0
     # No one has used a database.
     check_bill(shown["cost"], service.billed_ms(), counts, None)
-    assert slslab(service.state, "bill", "up", "--json").document == {"schema": 1, **shown["cost"]}
+    bill = slslab(service.state, "bill", "up", "--json").document
+    assert bill["host"] == shown["cost"]
+    check_predicted(shown, bill)
 
     # What was done since is shown, too.
     with redis.Redis.from_url(service.variables[TENSORS]) as database:
@@ -193,7 +197,8 @@ def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) 
         check_bill(shown["cost"], service.billed_ms(), counts, Decimal(60))
 
     table = slslab(service.state, "show", "up").out
-    for words in ("functions since", "— running", "own", "1 ValueError, 2 success", "object.put", "Host m5.large"):
+    words_of_up = ("functions since", "— running", "own", "1 ValueError, 2 success", "object.put", "Host m5.large")
+    for words in (*words_of_up, "On AWS Lambda (us-east-1, modelled): ", "This host's seconds, priced".lower()):
         assert words in table
     for words in ("accuracy", "training loss", "epochs", "worker"):
         assert words not in table
@@ -216,9 +221,51 @@ def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) 
     ended = service.document()
     assert ended["status"] == "done"
     assert {**ended, "seconds": None, "status": None} == {**shown, "seconds": None, "status": None}
-    check_bill(slslab(service.state, "bill", "up", "--json").document, billed_ms, counts, Decimal(60))
+    check_bill(slslab(service.state, "bill", "up", "--json").document["host"], billed_ms, counts, Decimal(60))
+    narrow = slslab(service.state, "show", "up", "--kind", "interpreter", "--json").document["predicted"]
+    assert narrow["kind"] == "interpreter"
+    assert not any("kind of work is unknown" in note for note in narrow["notes"])
+    check_report_lines(service, tmp_path)
     assert "up" in slslab(service.state, "runs").out
     assert "As this host measured and priced it" in slslab(service.state, "compare", "up", "up").out
+
+
+def check_predicted(shown: dict[str, Any], bill: dict[str, Any]) -> None:
+    """What the handler's requests take on Lambda is by the profile: three puts, a get and a list, twice."""
+    predicted = shown["predicted"]
+    assert bill["total"] == predicted["cost"]["total"]
+    assert bill["range"]["low"] < float(bill["total"]) < bill["range"]["high"]
+    assert {line["item"] for line in bill["lines"]} == {line["item"] for line in shown["cost"]["lines"]}
+    operations = {name: load_profile(DEFAULT_PROFILE).operation(f"object.{name}") for name in ("put", "get", "list")}
+    latency_ms = {name: operation.latency_ms.value for name, operation in operations.items()}
+    asked_s = 2 * (3 * latency_ms["put"] + latency_ms["get"] + latency_ms["list"]) / 1000
+    assert predicted["parts"]["requests"] == pytest.approx(asked_s, rel=0.001)
+    assert predicted["processor"]["form"] == "not anchored"
+    assert "slslab calibrate --processor" in predicted["notes"][0]
+    (function,) = shown["functions"]
+    assert function["predicted"]["billed_seconds"] == predicted["billed_seconds"]
+    assert function["predicted"]["init_ms"]["value"] > 0
+
+
+def check_report_lines(service: Service, folder: Path) -> None:
+    """The times of AWS's REPORT lines take the place of this machine's factors."""
+    log = folder / "reports.txt"
+    line = "Duration: 1500.00 ms\tBilled Duration: 1500 ms\tMemory Size: 1769 MB\tMax Memory Used: 90 MB"
+    log.write_text(f"REPORT RequestId: a\t{line}\nREPORT RequestId: b\t{line}\tInit Duration: 700.00 ms\n")
+    calibrated = slslab(service.state, "calibrate", "--cloudwatch", log, "--run", "up", "--json").document
+    assert (calibrated["function"], calibrated["run"], calibrated["lines"]["fitted"]) == ("own", "up", 2)
+    assert calibrated["path"] == str(Path(service.described["record"]) / "own.aws.toml")
+    shown = service.document()
+    (function,) = shown["functions"]
+    # The invocation that failed here is none of theirs.
+    assert calibrated["duration_ms"]["after"] == pytest.approx(1500, rel=0.01)
+    assert function["predicted"]["init_ms"]["value"] == pytest.approx(calibrated["init_ms"]["after"], rel=0.01)
+    assert shown["predicted"]["notes"][0].startswith(
+        "The speed of own on Lambda is measured: REPORT lines of reports.txt"
+    )
+    again = slslab(service.state, "calibrate", "--cloudwatch", log, "--run", "up")
+    assert again.code == 2
+    assert "own.aws.toml exists already." in again.err
 
 
 def check_page(page: str) -> None:

@@ -1,5 +1,6 @@
 """Rows of features: shipped ones, made ones, files, what they become as minibatches, and the models that take them."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,7 @@ def test_a_file_is_read_as_scikit_learn_reads_it(tmp_path: Path) -> None:
         ("1 0:1\n-1 1:1\n", "line 1: '0:1'"),
         ("1:1 2:1\n-1 1:1\n", "line 1: '1:1'"),
         ("1 1:nan\n-1 1:1\n", "line 1: '1:nan'"),
+        ("1 1:1e300\n-1 1:1\n", "line 1: '1:1e300'"),
         ("inf 1:1\n-1 1:1\n", "line 1: 'inf'"),
         ("1 1:1\n2 1:1\n3 1:1\n", "3 different labels"),
         ("1 1:1\n", "1 different labels"),
@@ -94,6 +96,27 @@ def test_a_wrong_file_is_refused_by_its_line(text: str, said: str, tmp_path: Pat
         datasets.load(f"libsvm:{path}")
     assert said in caught.value.message
     assert str(path) in caught.value.message
+
+
+def test_a_file_takes_about_its_own_size_to_read(tmp_path: Path) -> None:
+    path = tmp_path / "rows.txt"
+    row = " ".join(f"{index}:0.5" for index in range(1, 101))
+    path.write_text(f"1 {row}\n-1 {row}\n" * 2000, encoding="utf-8")
+    tracemalloc.start()
+    try:
+        rows._read_libsvm(f"libsvm:{path}")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * path.stat().st_size
+
+
+def test_a_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rows.txt"
+    path.write_text(f"1 1:1\n-1 {'1' * 2_000_000}", encoding="utf-8")
+    monkeypatch.setattr(rows, "LONGEST_LINE", 1 << 20)
+    with pytest.raises(PlanError, match="line 2 has more than 1 MB"):
+        rows.features(f"libsvm:{path}")
 
 
 def test_a_file_that_is_too_large_as_an_array_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,8 +58,8 @@ ALWAYS = tuple(name for name in FIELDS if name not in SOMETIMES)
 REQUIRED = {name: FIELDS[name] for name in ALWAYS if name != "run"}
 _VALUES = attrgetter(*ALWAYS)
 _KINDS = {name: get_args(FIELDS[name])[0] for name in SOMETIMES}
-# int32 and int64 in the table; sums of amounts stay below that.
-POSITIONS, TIMES, AMOUNTS = range(-1, 1 << 31), range(1 << 63), range(1 << 53)
+# No run has a million workers, epochs or steps, no host's clock is 36 years old, and sums of amounts stay exact.
+POSITIONS, TIMES, AMOUNTS = range(-1, 1_000_000), range(1 << 60), range(1 << 53)
 RANGES = {
     **dict.fromkeys(("worker", "epoch", "step"), POSITIONS),
     **dict.fromkeys(("start_ns", "end_ns", "wall_ns"), TIMES),

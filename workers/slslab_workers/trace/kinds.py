@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from typing import Literal, get_args
 
-Kind = Literal["dense", "streaming", "interpreter"]
+Kind = Literal["dense", "streaming", "startup", "interpreter"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 COMPUTE: Kind = "dense"
+# What a handler of one's own can be said to do.
+HANDLER_KINDS: tuple[Kind, ...] = ("dense", "streaming", "interpreter")
 # A client's own CPU time of a request, and an environment's init.
 REQUESTS: Kind = "interpreter"
-INIT: Kind = "interpreter"
-# Assumed. Everything else runs mostly in the interpreter: connecting, serialising, building a model, requests.
+INIT: Kind = "startup"
+# Assumed. Connecting loads the clients' code, as init does. Everything else runs mostly in the interpreter:
+# serialising, building a model, requests.
 _KINDS: Mapping[str, Kind] = {
     "compute": COMPUTE,
     "validate": COMPUTE,
@@ -17,6 +20,7 @@ _KINDS: Mapping[str, Kind] = {
     "update": "streaming",
     "filter": "streaming",
     "restore": "streaming",
+    "connect": "startup",
 }
 
 

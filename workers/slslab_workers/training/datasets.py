@@ -150,12 +150,25 @@ def load(
         case "synthetic", "", "":
             return _synthetic(max(samples, 100), seed)
         case "cifar10", "", "":
-            return load_cifar10(Path(os.environ.get("SLSLAB_DATASETS", ".datasets")))
+            return load_cifar10(_datasets())
         case "folder", ":", path:
             return _folder(name, Path(path).expanduser(), report)
         case _:
             names = ("digits", "mnist5k", "cifar10", "synthetic", "folder:PATH", *rows.NAMES)
             raise PlanError(f"There is no data set {name!r}.", f"choose {', '.join(names)}.")
+
+
+def check(name: str) -> None:
+    """Raise PlanError for a data set of files that are not there; all else is found out by `load`."""
+    match name.partition(":"):
+        case "cifar10", "", "":
+            _cifar10_archive(_datasets())
+        case "folder", ":", path:
+            _class_folders(Path(path).expanduser())
+
+
+def _datasets() -> Path:
+    return Path(os.environ.get("SLSLAB_DATASETS", ".datasets"))
 
 
 def partition(
@@ -308,8 +321,8 @@ def _synthetic(samples: int, seed: int) -> Dataset:
     return Dataset("synthetic", *train, *test, CIFAR_POLICY)
 
 
-def _folder(name: str, path: Path, report: Callable[[int, int], None]) -> Dataset:
-    """Read class folders of images: PATH/train/CLASS/* and PATH/test/CLASS/*, or PATH/CLASS/* with a sixth for test."""
+def _class_folders(path: Path) -> tuple[list[Path], list[str]]:
+    """Return the folders for training and for tests, or the one for both, and the names of the classes in them."""
     if not path.is_dir():
         raise PlanError(f"{path} is not a directory.", "folder:PATH holds a folder of images for each class.")
     split = (path / "train").is_dir() and (path / "test").is_dir()
@@ -320,6 +333,12 @@ def _folder(name: str, path: Path, report: Callable[[int, int], None]) -> Datase
             f"{roots[0]} has {len(classes)} class folders, and the models tell ten classes apart.",
             "use 2 to 10 folders, one per class.",
         )
+    return roots, classes
+
+
+def _folder(name: str, path: Path, report: Callable[[int, int], None]) -> Dataset:
+    """Read class folders of images: PATH/train/CLASS/* and PATH/test/CLASS/*, or PATH/CLASS/* with a sixth for test."""
+    roots, classes = _class_folders(path)
     files = [
         [
             (file, label)
@@ -336,7 +355,7 @@ def _folder(name: str, path: Path, report: Callable[[int, int], None]) -> Datase
     if _last_read.get("versions") != versions:
         _last_read.update(versions=versions, groups=_read_images(files, report))
     loaded = [(pixels, labels.copy()) for pixels, labels in _last_read["groups"]]
-    if split:
+    if len(roots) == 2:
         return Dataset(name, *loaded[0], *loaded[1], CIFAR_POLICY)
     images, labels = loaded[0]
     train, test = rows.split(labels, 6)
@@ -379,18 +398,21 @@ def _read_image(path: Path) -> Images:
         raise PlanError(f"The image {path} cannot be read: {error}.", "remove or replace the file.") from error
 
 
+def _cifar10_archive(directory: Path) -> Path:
+    for name in ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"):
+        if (directory / name).is_file():
+            return directory / name
+    raise PlanError(
+        f"There is no CIFAR-10 archive in {directory}.",
+        "put cifar-10-binary.tar.gz or cifar-10-python.tar.gz there (or point SLSLAB_DATASETS at it); with the "
+        "extra torchvision, `python -m slslab_workers.training.datasets` downloads it.",
+    )
+
+
 def load_cifar10(directory: Path, md5: Mapping[str, str] = CIFAR10_MD5) -> Dataset:
     """Read the official CIFAR-10 archive (binary or Python version) in a directory, its checksum verified."""
-    for name in ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"):
-        archive = directory / name
-        if archive.is_file():
-            break
-    else:
-        raise PlanError(
-            f"There is no CIFAR-10 archive in {directory}.",
-            "put cifar-10-binary.tar.gz or cifar-10-python.tar.gz there (or point SLSLAB_DATASETS at it); with the "
-            "extra torchvision, `python -m slslab_workers.training.datasets` downloads it.",
-        )
+    archive = _cifar10_archive(directory)
+    name = archive.name
     with archive.open("rb") as stream:
         checksum = hashlib.file_digest(stream, "md5").hexdigest()
     if checksum != md5[name]:
@@ -463,4 +485,4 @@ def download_cifar10(directory: Path) -> None:
 
 
 if __name__ == "__main__":
-    download_cifar10(Path(os.environ.get("SLSLAB_DATASETS", ".datasets")))
+    download_cifar10(_datasets())

@@ -3,6 +3,8 @@
 Rows are float32 (N, D), or sparse ones, labels int64 (N,), 0 or 1. Importing this module does not import torch.
 """
 
+import math
+from array import array
 from functools import lru_cache
 from pathlib import Path
 
@@ -33,6 +35,8 @@ SPARSE_SHARE = 0.1
 # What a dense array of a file may take, and the largest index.
 MOST_BYTES = 4 << 30
 MOST_FEATURES = 100_000_000
+# A line with a million entries; one without a line break would be read whole.
+LONGEST_LINE = 16 << 20
 FORMAT_HINT = f"a line is LABEL INDEX:VALUE INDEX:VALUE …, with indices that ascend, from 1 to {MOST_FEATURES:,}."
 
 
@@ -153,12 +157,14 @@ def _read_libsvm(name: str) -> tuple[SparseRows, Labels]:
 @lru_cache(maxsize=1)
 def _parse_libsvm(path: Path, _version: int) -> tuple[SparseRows, Labels]:
     """Return a file's rows and its labels, the smaller of the two being 0; PlanError names the line that is wrong."""
-    lengths: list[int] = []
-    labels: list[float] = []
-    indices: list[int] = []
-    values: list[float] = []
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
+    lengths, indices = array("q"), array("I")
+    labels, values = array("d"), array("f")
+    number = 0
+    with path.open(encoding="utf-8") as file:
+        while line := file.readline(LONGEST_LINE):
+            number += 1
+            if len(line) == LONGEST_LINE:
+                raise PlanError(f"{path}, line {number} has more than {LONGEST_LINE >> 20} MB.", FORMAT_HINT)
             words = line.partition("#")[0].split()
             if words:
                 _parse_line(words, f"{path}, line {number}", labels, indices, values)
@@ -168,11 +174,14 @@ def _parse_libsvm(path: Path, _version: int) -> tuple[SparseRows, Labels]:
         raise PlanError(
             f"{path} has {len(classes)} different labels.", "models of rows tell two classes apart, such as -1 and 1."
         )
-    read = SparseRows.of(lengths, np.array(indices, np.int64) - 1, values, max(indices, default=0))
+    columns = np.frombuffer(indices, np.uint32) if indices else np.zeros(0, np.uint32)
+    read = SparseRows.of(lengths, columns - 1, values, int(columns.max(initial=0)))
     return read, (np.array(labels) == classes[1]).astype(np.int64)
 
 
-def _parse_line(words: list[str], where: str, labels: list[float], indices: list[int], values: list[float]) -> None:
+def _parse_line(
+    words: list[str], where: str, labels: "array[float]", indices: "array[int]", values: "array[float]"
+) -> None:
     last = 0
     for position, word in enumerate(words):
         index, _, value = word.rpartition(":")
@@ -184,9 +193,10 @@ def _parse_line(words: list[str], where: str, labels: list[float], indices: list
                 last = int(index)
                 indices.append(last)
                 values.append(parsed)
+                parsed = values[-1]
             else:
                 raise ValueError
-            if not np.isfinite(parsed):
+            if not math.isfinite(parsed):
                 raise ValueError
         except ValueError:
             raise PlanError(f"{where}: {word[:40]!r} cannot be here.", FORMAT_HINT) from None

@@ -7,9 +7,10 @@ import http.client
 import os
 
 PATH = "/2018-06-01/runtime/invocation/"
+DEADLINE = "Lambda-Runtime-Deadline-Ms"
 HEADERS = (
     *("Lambda-Runtime-Aws-Request-Id", "Lambda-Runtime-Trace-Id", "Lambda-Runtime-Invoked-Function-Arn"),
-    *("Lambda-Runtime-Deadline-Ms", "Lambda-Runtime-Client-Context", "Lambda-Runtime-Cognito-Identity"),
+    *("Lambda-Runtime-Client-Context", "Lambda-Runtime-Cognito-Identity"),
     *("Lambda-Runtime-Aws-Tenant-Id", "Lambda-Runtime-Invocation-Id", "Content-Type"),
 )
 
@@ -23,14 +24,14 @@ class _Client:
 
     def send(
         self, method: str, path: str, failed: str, body: bytes | None = None, headers: dict[str, bytes] | None = None
-    ) -> tuple[bytes, dict[str, str | None]]:
+    ) -> tuple[bytes, http.client.HTTPMessage]:
         """Return the body and the headers of the answer; RuntimeError unless it is one of success."""
         self._connection.request(method, PATH + path, body, {"User-Agent": self._agent, **(headers or {})})
         answer = self._connection.getresponse()
         content = answer.read()
         if not 200 <= answer.status < 300:
             raise RuntimeError(failed)
-        return content, {name: answer.getheader(name) for name in HEADERS}
+        return content, answer.headers
 
 
 _clients: list[_Client] = []
@@ -41,9 +42,10 @@ def initialize_client(user_agent: str) -> None:
     _clients[:] = [_Client(user_agent)]
 
 
-def next() -> tuple[bytes, dict[str, str | None]]:
-    """Wait for an invocation; return its event and its headers."""
-    return _clients[0].send("GET", "next", "Failed to get next")
+def next() -> tuple[bytes, dict[str, str | int | None]]:
+    """Wait for an invocation; return its event and its headers. The deadline is an int."""
+    event, headers = _clients[0].send("GET", "next", "Failed to get next")
+    return event, {name: headers[name] for name in HEADERS} | {DEADLINE: int(headers[DEADLINE])}
 
 
 def post_invocation_result(

@@ -39,12 +39,16 @@ def host_packages(own: list[str]) -> list[str]:
 def main() -> None:
     """Initialise the function and run its invocations."""
     sys.dont_write_bytecode = True
+    if os.environ.get("LC_CTYPE") == "C.UTF-8":  # Python itself sets it where a host lacks Lambda's locale
+        del os.environ["LC_CTYPE"]
     # Before the function's own places are searched, too: these are many modules, none of which is there.
     from awslambdaric import bootstrap
     from awslambdaric.lambda_config import LambdaConfigProvider
     from awslambdaric.lambda_runtime_client import LambdaRuntimeClient
 
     own = arrange_path(os.environ["LAMBDA_RUNTIME_DIR"])
+    # The same pipe, so that records and what is printed stay in order.
+    os.environ["_LAMBDA_TELEMETRY_LOG_FD"] = str(os.dup(sys.stdout.fileno()))
 
     class Client(LambdaRuntimeClient):  # type: ignore[misc]
         """Asks for invocations; before and after the first it says which packages are not the function's own."""

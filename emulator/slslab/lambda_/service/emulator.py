@@ -52,10 +52,12 @@ from slslab.lambda_.service.policies import PolicyOperations
 from slslab.lambda_.service.settings import SettingOperations
 from slslab.lambda_.stack_client import StackClient
 from slslab.lambda_.url_server import UrlServer
+from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.trace.records import InvocationRecord
 
 if TYPE_CHECKING:  # the engine's client is needed only where there are containers
     from slslab.host.containers import Containers
+    from slslab.replay.invocation import Predictor
 
 BUDGET_FRACTION = 0.9
 RECORDS_KEPT = 1_000
@@ -179,7 +181,7 @@ class Emulator(Managed):
             **LayerOperations(
                 functions.layers, self.packages, archives, self.service.remove_unused_packages
             ).handlers(),
-            **SettingOperations(functions, EventInvokeConfigs(functions), self.limits).handlers(),
+            **SettingOperations(functions, sources, EventInvokeConfigs(functions), self.limits).handlers(),
             **PolicyOperations(functions).handlers(),
             **DeploymentOperations(functions).handlers(),
             **FunctionUrlOperations(functions).handlers(),
@@ -249,6 +251,18 @@ class Emulator(Managed):
             yield
         finally:
             self._listeners.remove(listener)
+
+    def predictor(self, kind: str | None = None, profile: str | Path = DEFAULT_PROFILE) -> "Predictor":
+        """Return what predicts how long metered invocations take on Lambda: `predictor().predict(vars(record))`.
+
+        `kind` is the handlers' kind of work: dense, streaming or interpreter. Without it the ranges cover all kinds.
+        The host's processor is as `slslab calibrate --processor` last measured it; nothing is measured now. A `profile`
+        that `slslab calibrate --cloudwatch` fitted to REPORT lines has a speed that counts instead.
+        """
+        from slslab.processor.kept import load_processor
+        from slslab.replay.invocation import make_predictor
+
+        return make_predictor(load_processor(), kind, self.host()["cpu_share_enforced"], profile)
 
     @contextmanager
     def faults(self, document: Mapping[str, Any]) -> Iterator[None]:

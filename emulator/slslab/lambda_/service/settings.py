@@ -5,7 +5,8 @@ from typing import Any
 
 from slslab.aws.limits import Limits
 from slslab.lambda_.event_handling import EventInvokeConfigs
-from slslab.lambda_.functions import Functions
+from slslab.lambda_.event_sources import EventSourceMappings
+from slslab.lambda_.functions import Functions, add_tags
 from slslab.lambda_.service.call import Call, Handler
 
 TOTAL_CODE_BYTES = 80_530_636_800
@@ -15,8 +16,11 @@ Answer = Mapping[str, Any]
 class SettingOperations:
     """Reserved concurrency, handling of events, tags and the account's settings of one emulator."""
 
-    def __init__(self, functions: Functions, events: EventInvokeConfigs, limits: Limits) -> None:
+    def __init__(
+        self, functions: Functions, mappings: EventSourceMappings, events: EventInvokeConfigs, limits: Limits
+    ) -> None:
         self._functions = functions
+        self._mappings = mappings
         self._events = events
         self._limits = limits
 
@@ -65,13 +69,24 @@ class SettingOperations:
         self._events.delete(call.name, call.qualifier)
 
     async def _tags(self, call: Call) -> Answer:
-        return {"Tags": self._functions.tags(call.members["Resource"])}
+        arn = call.members["Resource"]
+        tags = self._mappings.tags(arn)
+        return {"Tags": self._functions.tags(arn) if tags is None else tags}
 
     async def _tag(self, call: Call) -> None:
-        self._functions.tag(call.members["Resource"], call.members["Tags"])
+        arn, given = call.members["Resource"], call.members["Tags"]
+        if (tags := self._mappings.tags(arn)) is None:
+            self._functions.tag(arn, given)
+        else:
+            add_tags(tags, given)
 
     async def _untag(self, call: Call) -> None:
-        self._functions.untag(call.members["Resource"], call.members["TagKeys"])
+        arn, keys = call.members["Resource"], call.members["TagKeys"]
+        if (tags := self._mappings.tags(arn)) is None:
+            self._functions.untag(arn, keys)
+        else:
+            for key in keys:
+                tags.pop(key, None)
 
     async def _account(self, _call: Call) -> Answer:
         limits = self._limits

@@ -9,9 +9,11 @@ from typing import Any
 
 from slslab.errors import RunError
 from slslab.predict.processor import Processor
+from slslab.replay.programs.disturbance import widen
 from slslab.trace import log, metrics
 from slslab.trace.directory import RunDirectory
 from slslab.trace.document import AloneKind
+from slslab.trace.metrics import delayed
 from slslab_workers.architecture import read_plan
 from slslab_workers.channels.scripts import PREFIX
 from slslab_workers.plan import Plan
@@ -62,25 +64,27 @@ def read_recording(directory: Path) -> Recording:
         raise RunError(f"{run.id} {status}, so its trace has no end.", "replay a run that is done.")
     if document.get("faults"):
         raise RunError(f"Faults were injected into {run.id}.", "replay a run without --faults.")
+    run.verify(document)
     stored = log.load(directory)
     if stored.torn:
         raise RunError(f"The trace of {run.id} breaks off in its last line.", "run the plan again.")
-    recording = Recording(
-        read_plan(run.plan()),
-        stored.events,
-        log.invocations(directory),
-        log.instances(directory),
-        kinds_alone(document),
-        processor_of(document),
-    )
+    records, launched = log.invocations(directory), log.instances(directory)
+    processor = processor_of(document, records, launched)
+    recording = Recording(read_plan(run.plan()), stored.events, records, launched, kinds_alone(document), processor)
     check(recording)
     return recording
 
 
-def processor_of(document: Mapping[str, Any]) -> Processor | None:
-    """Return the processor that recorded a run, by the run's document; None if that was not measured."""
+def processor_of(
+    document: Mapping[str, Any], records: Sequence[Mapping[str, Any]], instances: Sequence[Mapping[str, Any]]
+) -> Processor | None:
+    """Return the processor that recorded a run, by the run's document and metered records, with what its host did
+    meanwhile; None if it was not measured."""
     processor = document.get("processor")
-    return Processor.from_dict(processor) if processor else None
+    if not processor:
+        return None
+    stolen_share = document.get("host", {}).get("stolen_share", 0.0)
+    return widen(Processor.from_dict(processor), document.get("alone"), delayed(records, instances), stolen_share)
 
 
 def kinds_alone(document: Mapping[str, Any]) -> Sequence[AloneKind] | None:

@@ -57,9 +57,8 @@ def modelled_trace(
     from slslab_workers.architecture import read_plan
 
     launched = document.get("instances") or ()
-    recording = Recording(
-        read_plan(document["plan"]), events, invocations, launched, kinds_alone(document), processor_of(document)
-    )
+    processor = processor_of(document, invocations, launched)
+    recording = Recording(read_plan(document["plan"]), events, invocations, launched, kinds_alone(document), processor)
     return as_trace(play_on_aws(recording))
 
 

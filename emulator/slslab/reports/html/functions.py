@@ -2,6 +2,7 @@
 
 from slslab.reports import formats
 from slslab.reports.html.parts import Card, Caution, Cell, Document, Page, Table
+from slslab.reports.summaries import predicted, predicted_cost, predicted_ms, predicted_notes
 
 
 def functions_card(document: Document) -> Card | None:
@@ -18,15 +19,16 @@ def functions_card(document: Document) -> Card | None:
             formats.integer(each["cold_starts"]),
             formats.integer(each["errors"]),
             *(f"{each['reports']['duration_ms'][key]:,.2f}" for key in ("min", "median", "max")),
+            predicted_ms(each),
             f"{each['billed_seconds']:,.3f}",
             Cell(formats.megabytes(each["peak_memory_mb"]), f"{each['peak_memory_mb'] / each['memory_mb']:.0%} of it"),
-            *((formats.money(each["cost"]),) if priced else ()),
+            *((_cost(each),) if priced else ()),
         )
         for each in functions
     ]
-    durations = ("min ms", "median ms", "max ms")
+    durations = ("min ms", "median ms", "max ms", "Lambda: median ms")
     columns = ("function", "memory size", "invocations", "cold", "errors", *durations, "billed s", "peak memory")
-    table = Table((*columns, "USD") if priced else columns, rows)
+    table = Table((*columns, "Lambda: cost") if priced else columns, rows)
     return Card("card-functions", "Functions", (), (table,), wide=True)
 
 
@@ -34,11 +36,12 @@ def describe_session(document: Document) -> Page:
     """Return the page of a session of tests (`session_document`)."""
     cards = (_tests_card(document), functions_card(document))
     book = document["cost"]["book"]
+    notes = " ".join(predicted_notes(document))
     return Page(
         title="Functions under test",
         subtitle="a session of pytest",
         answers=(document["answer"],),
-        answers_note=f"Lambda alone, by prices of {book['name']}, {book['date']}; durations are measured on this host.",
+        answers_note=f"Lambda's lines alone, by prices of {book['name']}, {book['date']}. {notes}".rstrip(),
         cards=tuple(card for card in cards if card is not None),
         warnings=tuple(Caution(warning) for warning in document["warnings"]),
     )
@@ -47,11 +50,16 @@ def describe_session(document: Document) -> Page:
 def _tests_card(document: Document) -> Card | None:
     if not document["tests"]:
         return None
-    rows = [(row["test"], *_figures(row), formats.money(row["cost"])) for row in document["tests"]]
-    columns = ("test", "invocations", "cold", "billed s", "peak memory", "USD")
-    total = ("total", *_figures(document), formats.money(document["cost"]["total"]))
+    rows = [(row["test"], *_figures(row), formats.money(row["cost"]), _cost(row)) for row in document["tests"]]
+    columns = ("test", "invocations", "cold", "billed s", "peak memory", "this host, USD", "Lambda")
+    total = ("total", *_figures(document), formats.money(document["cost"]["total"]), _cost(document))
     note = "The peak is that of the invocation that used most. What a test left running counts where it ended."
     return Card("card-tests", "Tests", (), (Table(columns, rows, total),), notes=(note,), wide=True)
+
+
+def _cost(row: Document) -> str:
+    found = predicted(row)
+    return formats.MISSING if found is None else predicted_cost(found)
 
 
 def _figures(row: Document) -> tuple[str, ...]:

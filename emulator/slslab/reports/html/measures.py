@@ -13,6 +13,7 @@ from slslab.reports.summaries import (
     build_note,
     half_widths,
     own_size,
+    predicted,
     processor_note,
     quantity,
     region,
@@ -186,12 +187,12 @@ def bill_card(document: Document) -> Card | None:
     cost = document.get("cost")
     if not cost:
         return None
-    found = replayed(document)
+    found = replayed(document) or predicted(document)
     if found is not None:
         shown, title, basis = found["cost"], f"Bill ({region(found)}, modelled)", "modelled"
         behind: tuple[Table, ...] = (_lines(cost, HOST_PRICED.capitalize(), folded=True),)
     else:
-        shown, title, basis = cost, HOST_PRICED.capitalize() if "lambda" in document else "Bill", "measured"
+        shown, title, basis = cost, HOST_PRICED.capitalize(), "measured"
         behind = ()
     # Lines of several price tiers have one item.
     amounts: dict[str, Decimal] = defaultdict(Decimal)

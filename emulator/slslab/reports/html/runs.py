@@ -26,7 +26,10 @@ from slslab.reports.summaries import (
     figure_range,
     headline,
     instances_note,
+    limit_notes,
     peak_limit_mb,
+    predicted,
+    predicted_notes,
     range_note,
     replayed,
     seconds_range,
@@ -66,7 +69,9 @@ def describe_run(document: Document, events: Rows | None, invocations: Records, 
     return Page(
         title=title_of(document),
         answers=tuple(filter(None, [document.get("progress"), headline(document), advice(document)])),
-        answers_note=" ".join(filter(None, (range_note(replayed(document)), instances_note(document)))),
+        answers_note=" ".join(
+            filter(None, (range_note(replayed(document)), instances_note(document), *predicted_notes(document)))
+        ),
         subtitle=f"since {document['started_at']}" if "functions" in document else f"run {document['run']}",
         cards=tuple(card for card in cards if card is not None),
         status=str(document["status"]),
@@ -128,6 +133,7 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Caution]:
             f"Invocations waited for this host's memory ({times}, {formats.seconds(waited_s)} in all): no duration of "
             "theirs has that, but those of functions that waited for their answers do."
         )
+    yield from map(Caution, limit_notes(document))
     if cpu_share_enforced(document) is False:
         yield Caution("This host could not enforce Lambda's CPU share.")
     if document.get("trace_torn"):
@@ -139,12 +145,12 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Caution]:
 
 def _figures(document: Document) -> Iterator[Figure]:
     """Yield the run's figures: those on Lambda before what this host measured of the same."""
-    found = replayed(document)
+    found, own = replayed(document), predicted(document)
 
     def both(title: str, there: str | None, here: str, named: str = "") -> Figure:
         if there is None:
             return Figure(named or title, here, "measured")
-        note = "80 % range" if found and "ranges" in found else ""
+        note = "80 % range" if own or (found and "ranges" in found) else ""
         return Figure(title, there, "modelled", note, (f"{here} {named}".strip(), "measured"))
 
     def measured(title: str, value: str, note: str = "") -> Figure:
@@ -156,10 +162,13 @@ def _figures(document: Document) -> Iterator[Figure]:
         yield both(name, theirs, formats.seconds(spent.get("span", spent["measured"])))
     if cost := document.get("cost"):
         theirs = (figure_range(found, "cost") or formats.money(found["cost"]["total"])) if found else None
-        named = f"{HOST_PRICED}, {cost['currency']}" if "lambda" in document else ""
+        theirs = formats.span(**own["cost"]["range"]) if own else theirs
+        named = f"{HOST_PRICED}, {cost['currency']}" if {"lambda", "predicted"} & document.keys() else ""
         yield both(f"bill, {cost['currency']}", theirs, formats.money(cost["total"]), named)
     if "billed_seconds" in document:
         theirs = (seconds_range(found, "billed_seconds") or formats.seconds(found["billed_seconds"])) if found else None
+        if own:
+            theirs = f"{formats.span(own['billed_seconds']['low'], own['billed_seconds']['high'])} s"
         yield both("billed time", theirs, formats.seconds(document["billed_seconds"]))
     if document.get("peak_memory_mb"):
         limit_mb = peak_limit_mb(document)

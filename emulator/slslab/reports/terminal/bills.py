@@ -9,9 +9,12 @@ from rich.text import Text
 from slslab.reports.formats import span
 from slslab.reports.summaries import (
     HOST_PRICED,
+    PREDICTED_RANGES,
     Document,
     amount,
     cost_range,
+    predicted,
+    predicted_cost,
     quantity,
     ranges_made_of,
     region,
@@ -21,15 +24,10 @@ from slslab.reports.terminal.tables import plain_table
 
 
 def both_bills(document: Document) -> RenderableType:
-    """Return what `bill` prints of a run: the bill, which is Lambda's, and behind it this host's seconds, priced.
-
-    What `slslab up` recorded has one bill.
-    """
-    if "host" not in document:
-        return bill(document)
+    """Return what `bill` prints of a run: the bill, which is Lambda's, and behind it this host's seconds, priced."""
     if "profile" in document:
         shown = f"{span(**document['range'])} {document['currency']}"
-        note = ranges_made_of([document["uncertainty"]])
+        note = ranges_made_of([document["uncertainty"]]) if "uncertainty" in document else PREDICTED_RANGES
         lead: tuple[RenderableType, ...] = (_modelled_bill(document, document, shown), Text(note, "dim"))
     else:
         lead = (Text(f"No bill, because it is not modelled: {document['reason']}", "bold yellow"),)
@@ -40,7 +38,9 @@ def run_bill(document: Document) -> Table:
     """Return the bill of a run, or what stands in its place."""
     if (found := replayed(document)) is not None:
         return _modelled_bill(found, found["cost"], cost_range(found) or amount(found["cost"]))
-    return bill(document["cost"], HOST_PRICED.capitalize() if "lambda" in document else "Bill")
+    if (found := predicted(document)) is not None:
+        return _modelled_bill(found, found["cost"], predicted_cost(found))
+    return bill(document["cost"], HOST_PRICED.capitalize())
 
 
 def _modelled_bill(found: Document, cost: Document, shown: str) -> Table:

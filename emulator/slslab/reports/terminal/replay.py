@@ -183,7 +183,7 @@ def gpu(document: Document) -> RenderableType:
         for crossing in document["crossings"]
         for figure, word in (("seconds", "faster"), ("cost", "cheaper"))
     ]
-    assumed = Text("The speeds of GPUs and instances are assumed, so their errors aren't in the ranges.", "dim")
+    assumed = Text("The speeds of GPUs and instances are assumed, and the ranges allow for it.", "dim")
     return Group(table, Text("\n".join(answers), "bold"), assumed, _footnote(document))
 
 

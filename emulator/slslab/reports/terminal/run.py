@@ -25,8 +25,12 @@ from slslab.reports.summaries import (
     handler_seconds,
     headline,
     instances_note,
+    limit_notes,
     made_of,
     peak_limit_mb,
+    predicted,
+    predicted_ms,
+    predicted_notes,
     processor_note,
     range_note,
     replayed,
@@ -44,7 +48,7 @@ def summary(document: Document) -> RenderableType:
     details = document.get("details", {})
     found = replayed(document)
     sections: tuple[tuple[Any, Callable[[Any], RenderableType], Any], ...] = (
-        ("lambda" in document, _headline, document),
+        ("lambda" in document or "predicted" in document, _headline, document),
         (True, _identity, document),
         (document["error"], _failure, document),
         (document.get("faults"), _faults, document),
@@ -106,18 +110,20 @@ def functions(document: Document) -> Table:
             f"{figures['cold_starts']:,}",
             f"{figures['errors']:,}",
             *(f"{spread[key]:,.2f}" for key in ("min", "median", "max")),
+            predicted_ms(figures),
             f"{figures['billed_seconds'] * 1000:,.0f}",
             f"{figures['peak_memory_mb']:,}",
         )
 
-    headings = ("invocations", "cold", "errors", *(f"{key} ms" for key in ("min", "median", "max")), "billed ms")
+    here = [f"{key} ms" for key in ("min", "median", "max")]
+    headings = ("invocations", "cold", "errors", *here, "Lambda: median ms", "billed ms")
     shown = document["functions"]
     total = {**document, "errors": sum(figures["errors"] for figures in shown)}
     return plain_table(
         ("function", "memory MB", *headings, "peak MB"),
         (row(figures["function"], f"{figures['memory_mb']:,}", figures) for figures in shown),
         [row("all", "", total)],
-        title="Functions",
+        title="Functions, as this host ran them and as Lambda would",
         dispensable=("min ms", "peak MB", "memory MB", "max ms"),
     )
 
@@ -250,11 +256,13 @@ def _rank(worker: Document) -> str:
 def _headline(document: Document) -> Text:
     """Return what the run takes and costs on Lambda, and what the ranges of that are made of."""
     found = replayed(document)
-    text = Text(f"{headline(document)}\n", "bold" if found else "bold yellow")
+    text = Text(f"{headline(document)}\n", "bold" if found or predicted(document) else "bold yellow")
+    text.append("\n".join(predicted_notes(document)), "dim")
     text.append(f"{advice(document)}\n" if found else "", "bold")
     if found is not None:
         notes = (range_note(found), made_of(found), processor_note(document), instances_note(document))
         text.append("\n".join(filter(None, notes)), "dim")
+        text.append("".join(f"\n{note}" for note in limit_notes(document)), "yellow")
     text.rstrip()
     return text
 
@@ -297,7 +305,6 @@ def _faults(document: Document) -> Table:
 
 def _measured(document: Document) -> Table:
     """Return what this host measured of a run, and what its usage would cost."""
-    price = f"{HOST_PRICED}, USD" if "lambda" in document else "bill USD"
     rows: tuple[tuple[str, Callable[[Document], str]], ...] = (
         ("time, wall s", lambda d: f"{d['seconds']['measured']:,.1f}"),
         ("billed s", lambda d: f"{d['billed_seconds']:,.3f}"),
@@ -318,7 +325,7 @@ def _measured(document: Document) -> Table:
         rows += planned
     if document.get("orchestration_seconds") is not None:
         rows += (("orchestration s", lambda d: seconds(d["orchestration_seconds"])),)
-    rows += ((price, lambda d: money(d["cost"]["total"])),)
+    rows += ((f"{HOST_PRICED}, USD", lambda d: money(d["cost"]["total"])),)
     return plain_table(
         ("", "measured"), ((label, value(document)) for label, value in rows), title="Measured on this host"
     )

@@ -145,7 +145,7 @@ def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
     yield (
         "The best system is the one with the least middle of a range. Two systems are told apart by the 80 % range of "
         "their ratio; the recordings are taken to be of one machine, so the error of its processor cancels there. The "
-        "speeds of GPUs and instances are assumed, and their errors aren't in the ranges."
+        "speeds of GPUs and instances are assumed, and the ranges allow for it."
     )
     yield (
         "Forward and backward of a model take as long in all systems: as one worker of AllReduce took for them, "

@@ -181,6 +181,7 @@ def build(paper: Paper, profile: Profile) -> dict[str, Any]:
         "bills": [],
         "curves": [_picture(settings, fitted.seconds, size) for size in sizes],
         "bars": [],
+        "fitted": "The rate of tensors is fitted to the modelled rows, so that they agree is no test of the model.",
         "notes": list(_notes(profile, fitted.rate_mb_s)),
     }
     return {**document, "findings": list(_findings(document))}

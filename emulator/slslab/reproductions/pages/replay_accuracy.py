@@ -8,6 +8,7 @@ from typing import Any
 
 from slslab.papers.paper import load_paper
 from slslab.replay.profiles.profile import load_profile
+from slslab.reports.formats import listed, significant, span
 from slslab.reports.grids import Document, grids, notes
 from slslab.reproductions import communication, find_committed, gradssharding
 from slslab.reproductions.kubeml import times as kubeml_times
@@ -17,6 +18,9 @@ from slslab.reproductions.pages.results import kubeml_document, patterns_documen
 TITLE = "# Accuracy of replay"
 FITTED, LEFT_OUT, PREDICTED, BLIND = "fitted", "left out of the fit", "predicted", "predicted blind"
 UNSEEN = "predicted from that host's runs"
+ROWS_COMMAND = "python benchmarks/lambda_rows.py"
+SAME_COMMAND = "python benchmarks/same_answer.py"
+IDLE = "idle"
 # The figures of benchmarks/replay_error.py.
 UNSEEN_FIGURES = {"duration": "seconds of a worker's handlers", "billed": "billed seconds of all functions"}
 UNSEEN_COMMAND = "python benchmarks/replay_error.py"
@@ -43,8 +47,14 @@ def build() -> str:
     rounds = gradssharding.build(load_paper(gradssharding.PAPER), load_profile(gradssharding.PROFILE))
     errors = find_committed("replay-error.json", "errors of plans that a host had not run", f"{UNSEEN_COMMAND} --json")
     plans = json.loads(errors.read_text())
+    lambdas = json.loads(find_committed("lambda-rows.json", "rows of Lambda", f"{ROWS_COMMAND} --json").read_text())
     truths = [*_of_plans(plans), *_of_rounds(rounds), _of_merges(), *_of_patterns(), *_of_table2()]
-    return "\n\n".join([TITLE, *_introduction(truths, rounds), *_plans(plans), *_details(rounds)]) + "\n"
+    same = json.loads(
+        find_committed("same-answer.json", "answers next to other work", f"{SAME_COMMAND} --json").read_text()
+    )
+    parts = *_introduction(truths, rounds), *_lambdas_rows(lambdas), *_same_answer(same)
+    sections = *parts, *_plans(plans), *_details(rounds)
+    return "\n\n".join([TITLE, *sections]) + "\n"
 
 
 def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[str]:
@@ -69,6 +79,32 @@ def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[str]:
         "before they were compared. LambdaML's Tables 1 and 2 compare channels that "
         "slslab does not have yet. The page is built by `python docs/build.py`."
     )
+
+
+def _same_answer(document: Document) -> Iterator[str]:
+    rows = document["rows"]
+    conditions = [name for name in dict.fromkeys(row["condition"] for row in rows) if name != IDLE]
+    off = [abs(row["off"]) for row in rows if row["condition"] != IDLE]
+    rounds = len(document["recorded"][0]["runs"])
+    yield "## The same answer next to other work"
+    yield paragraph(
+        f"`{SAME_COMMAND} --rounds {rounds}`: LeNet on digits, 2 workers of 640 MB, 2 epochs, recorded while nothing "
+        "else ran, next to two and eight busy loops, and next to four processes that copy memory. Modelled on AWS, "
+        f"answers next to other work differ from the idle ones by {fmean(off):.1%} on average and {max(off):.1%} at "
+        "most. *Idle spread*: the greatest idle answer less the least, over the median; one round has none. *In "
+        "ranges*: how many recordings next to other work have the idle answer in their 80 % range."
+    )
+    cells = []
+    for architecture, figure in dict.fromkeys((row["architecture"], row["figure"]) for row in rows):
+        own = {row["condition"]: row for row in rows if (row["architecture"], row["figure"]) == (architecture, figure)}
+        idle, loaded = own[IDLE], [own[name] for name in conditions]
+        inside, of = (sum(row[key] for row in loaded) for key in ("ranges_with_idle", "of"))
+        shown = f"{idle['median']:.1f} s" if figure == "seconds" else f"{idle['median']:.6f} USD"
+        offs = [f"{row['off']:+.1%}" for row in loaded]
+        spread = f"{idle['floor']:.1%}" if rounds > 1 else "–"
+        cells.append((architecture, shown, *offs, spread, f"{inside} of {of}"))
+    headings = ("architecture", "idle", *(f"next to {name}" for name in conditions), "idle spread", "in ranges")
+    yield table(headings, cells, range(1, len(headings)))
 
 
 def _mean(truths: Iterator[Truth]) -> float:
@@ -125,6 +161,64 @@ def _differences(document: Document, variant: str, column: str = "") -> list[flo
         row["cells"][name] for row in document["rows"] if row["variant"] == variant for name in columns
     ]
     return [cell["difference"] for cell in cells if cell["difference"] is not None and cell["modelled"] is not None]
+
+
+def _lambdas_rows(document: Document) -> Iterator[str]:
+    """Yield the section of measurements on Lambda that this project's machine predicted."""
+    yield "## Lambda's own rows"
+    medians = listed([f"{median:.1%} ({model})" for model, median in document["medians"].items()])
+    busy = "The machine was busy, so its CPU times may be too long. " if document["busy"] else ""
+    yield paragraph(
+        f"`{ROWS_COMMAND}`, {document['date']}, on {document['processor']}. {busy}Each workload ran once on this "
+        f"machine, and the replay played it on {document['profile']} for each memory size. *Fitted*: the model is made "
+        "of this figure. *Base*: Lambda's own, of which the others of its workload are ratios. *Predicted*: neither. "
+        f"With one figure per workload, {len(document['workloads'])} workloads are off by {document['mean']:.1%} on "
+        f"average; medians by kind: {medians}."
+    )
+    yield table(
+        ("workload", "MB", "on Lambda", "modelled (80%)", "error", "inside", "standing"),
+        [_lambdas_row(row) for row in document["rows"]],
+        (1, 2, 4),
+    )
+    reasons = {row["workload"]: row["apart"] for row in document["rows"] if row["apart"]}
+    yield "Rows that stand apart count in no mean:"
+    yield "\n".join(f"- {workload}: {reason}." for workload, reason in reasons.items())
+    yield "Each anchor of `slslab calibrate --processor`, predicted from the others of its kind:"
+    yield table(
+        ("anchor", "year", "predicted from", "error"),
+        [
+            (one["anchor"], str(one["year"]), ", ".join(one["from"]), f"{one['error']:+.0%}")
+            for one in document["anchors"]
+        ],
+        (1, 3),
+    )
+    yield paragraph(
+        "How many predicted figures lie in their 80% range. Each memory size counts in *all*. Sizes of one workload "
+        "are one fact, so the last row counts each workload once."
+    )
+    yield table(
+        ("figures", "inside", "of", "share", "median of high ÷ low"),
+        [
+            (
+                one["group"],
+                str(one["inside"]),
+                str(one["of"]),
+                f"{one['inside'] / one['of']:.0%}",
+                f"{one['ratio']:.2f}",
+            )
+            for one in document["counted"]
+        ],
+        range(1, 5),
+    )
+    widths = listed([f"{share:.0%} ({source})" for source, share in document["half_widths"].items()])
+    yield paragraph(f"Median half-widths of the rows' ranges by source: {widths}.")
+
+
+def _lambdas_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    modelled = f"{significant(row['ours'])} ({span(row['low'], row['high'])})"
+    inside = "yes" if row["inside"] else "no"
+    measured = f"{row['lambda']:,} {row['unit']}"
+    return row["workload"], f"{row['memory_mb']:,}", measured, modelled, f"{row['error']:+.1%}", inside, row["standing"]
 
 
 def _plans(document: Document) -> Iterator[str]:

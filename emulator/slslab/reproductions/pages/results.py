@@ -8,6 +8,7 @@ from slslab.billing.bill import load_book
 from slslab.papers.paper import load_paper
 from slslab.replay.profiles.profile import load_profile
 from slslab.reports.grids import Document, grids, notes, reasons
+from slslab.reports.verdicts import model_errors
 from slslab.reproductions import MODELS, communication, filtering, table2, table3
 from slslab.reproductions.accuracy_by_time import play_epochs
 from slslab.reproductions.curves import committed as committed_curves
@@ -124,7 +125,7 @@ def reproduction(document: Document) -> Iterator[str]:
     """Yield a reproduction's document as Markdown: what it found first."""
     if found := document.get("findings"):
         yield _list(found)
-    yield _list(notes(document))
+    yield _list([*model_errors(document), *notes(document)])
     for grid in grids(document):
         yield f"### {grid.title}"
         yield table(grid.headings, grid.rows, () if grid.words else range(grid.names, len(grid.headings)))

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 from lupa import lua51
 
-from slslab.tensordb.lua import bits, messagepack, structs
+from slslab.tensordb.lua import structs
 from slslab.tensordb.lua.arguments import LuaError, Value, measure
 from slslab.tensordb.lua.bytecode import without_tail_calls
 
@@ -80,9 +80,7 @@ class Runtime:
             over,
             known,
             self._part("cjson")(self._read_numbers, self._write_numbers, settings),
-            self._library(bits.FUNCTIONS),
             self._library(structs.FUNCTIONS),
-            self._library(messagepack.functions(self._lua.table_from)),
             settings,
         )
         self._lua.execute(b"python, debug, os, io, package, require, module, dofile, loadfile, print = nil")

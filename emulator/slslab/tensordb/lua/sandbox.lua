@@ -1,7 +1,7 @@
 -- The world of a script: Lua 5.1's own functions without files, modules and `debug`, Redis's functions, and tables that
 -- cannot be changed. Returns what Python calls. No tail call here or in a script is one (see bytecode.py), so that the
 -- levels of the stack are those of Redis, whose own functions are in C.
-local invoke, guarded, sha1hex, over, plain_calls, cjson, bit, struct, cmsgpack, settings = ...
+local invoke, guarded, sha1hex, over, plain_calls, cjson, struct, settings = ...
 
 local OWN = { ["=sandbox"] = true, ["=cjson"] = true }
 local WATCH_EVERY = 100000
@@ -410,12 +410,7 @@ globals.math = freeze(numbers)
 globals.coroutine = freeze(routines)
 globals.redis = freeze(redis)
 globals.cjson = freeze(cjson)
-globals.bit = freeze(library(bit))
 globals.struct = freeze(library(struct))
-cmsgpack = library(cmsgpack)
-cmsgpack._NAME, cmsgpack._VERSION = "cmsgpack", "lua-cmsgpack 0.4.0"
-cmsgpack._COPYRIGHT, cmsgpack._DESCRIPTION = "", "MessagePack C implementation for Lua"
-globals.cmsgpack = freeze(cmsgpack)
 setmetatable(globals, missing)
 environment = freeze(globals, freeze(missing))
 rawset(globals, "_G", environment)

@@ -64,7 +64,7 @@ def test_a_built_in_profile_is_complete_and_every_figure_says_where_it_is_from(n
 def test_what_is_not_assumed_names_who_says_so() -> None:
     known = re.compile(
         "AWS|Redis|Cachee|Confluent|stopachka|Jiang|Lienart|pwrdrvr|slslab calibrate|this project|SeBS-Flow"
-        "|maxday|PeterUlb",
+        "|maxday|PeterUlb|meet101",
         re.IGNORECASE,
     )
     for name in profile_names():
@@ -100,9 +100,11 @@ def test_the_default_profile_differs_from_its_base_in_the_missing_terms_alone() 
         "compute.init_vcpus",
         "compute.further_thread",
         "functions.cold_zip_ms",
+        "functions.init_wait_ms",
         "functions.init_wait_image_ms",
         "task_ms",
         "task_ms_per_kb",
+        "channels.object.operations.get.cpu_ms_per_mb",
         "channels.dynamodb.operations.put.cpu_ms_per_mb",
         "channels.dynamodb.operations.get.cpu_ms_per_mb",
     }

@@ -279,7 +279,11 @@ def test_the_bill_is_lambdas_and_what_this_host_used_stands_behind_it() -> None:
     none = shown(bills.both_bills({**NOT_MODELLED, "host": cost()}))
     assert none.startswith("No bill, because it is not modelled: It has no end.")
     assert row(none, "total") == ["0.00036252"]
-    assert shown(bills.both_bills(cost())) == shown(bills.bill(cost())), "what `slslab up` recorded has one bill"
+    predicted = {**found["cost"], "profile": found["profile"], "range": one["range"], "notes": ["It waits."]}
+    of_up = shown(bills.both_bills({**predicted, "host": cost()}))
+    assert of_up.startswith("Bill (us-east-1, modelled): 0.00032 to 0.00051 USD")
+    assert "It waits." in of_up
+    assert "80 % ranges: the errors of Lambda's processors, this machine's processor" in of_up
 
 
 def test_cpu_seconds_measured_alone_are_told_and_marked_if_the_host_was_not_quiet() -> None:
@@ -288,7 +292,10 @@ def test_cpu_seconds_measured_alone_are_told_and_marked_if_the_host_was_not_quie
     assert "CPU seconds of replay are of 14 steps measured alone, in 12.3 s before the run." in text
     assert "NOT QUIET" not in text
     loaded = shown(run.summary(document(alone={**alone, "quiet": False, "probe_ratio": 1.987})))
-    assert "NOT QUIET: others loaded the host; quiet ones would be up to 1.99 times less." in loaded
+    assert "NOT QUIET: others slowed this host down 1.99 times, so the range is wider." in loaded
+    assert "normal priority" not in shown(run.summary(document(alone={**alone, "priority": "high"})))
+    refused = " ".join(shown(run.summary(document(alone={**alone, "priority": "normal"}))).split())
+    assert "at normal priority: this host doesn't allow a higher one, so the range is wider." in refused
     failed = shown(run.summary(document(alone={"status": "not measured", "reason": "It failed."})))
     assert "CPU seconds were not measured alone, so replay takes the run's own. It failed." in failed
 

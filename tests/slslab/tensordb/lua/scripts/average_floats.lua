@@ -15,4 +15,4 @@ for place = 0, size - 1 do
 end
 redis.call('DEL', KEYS[1])
 redis.call('SET', KEYS[2], table.concat(mean))
-return {size, bit.tohex(#vectors, 2), cmsgpack.unpack(cmsgpack.pack(redis.call('GET', KEYS[2])))}
+return {size, #vectors, redis.call('GET', KEYS[2])}

@@ -1,0 +1,142 @@
+"""Read the schedules of EventBridge's rules, `rate(…)` and `cron(…)`, and find the times at which they are due.
+
+https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-scheduled-rule-pattern.html. Times are in UTC.
+"""
+
+import calendar
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+
+RATE = re.compile(r"rate\((\d{1,6}) (minute|hour|day)(s?)\)")
+CRON = re.compile(r"cron\(\s*(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s+(\S+)\s*\)")
+SECONDS = {"minute": 60, "hour": 3600, "day": 86400}
+MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
+DAYS = "SUN MON TUE WED THU FRI SAT".split()
+LAST_YEAR = 2199
+
+
+class ScheduleError(ValueError):
+    """A schedule that EventBridge does not take; the message is a sentence without its full stop."""
+
+
+Next = Callable[[datetime], datetime | None]
+
+
+def read_schedule(expression: str) -> Next:
+    """Return what gives the next time after one, or None if there is none. Raises ScheduleError."""
+    if (rate := RATE.fullmatch(expression)) is not None:
+        value, unit, plural = int(rate[1]), rate[2], rate[3]
+        if value < 1 or (value == 1) == bool(plural):
+            raise ScheduleError(f"{expression} is not a rate, such as rate(1 minute) or rate(5 minutes)")
+        step = timedelta(seconds=value * SECONDS[unit])
+        return lambda after: after + step
+    if (found := CRON.fullmatch(expression)) is None:
+        raise ScheduleError(f"{expression} is neither rate(VALUE UNIT) nor cron(MINUTES HOURS DAY MONTH WEEKDAY YEAR)")
+    try:
+        return _cron(*found.groups()).next
+    except ValueError as error:
+        raise ScheduleError(f"{expression} is not a schedule: {error}") from error
+
+
+@dataclass(frozen=True)
+class _Cron:
+    minutes: list[int]
+    hours: list[int]
+    months: list[int]
+    years: list[int]
+    fits: Callable[[date], bool]
+
+    def next(self, after: datetime) -> datetime | None:
+        """Return the next time after one, to the minute; None if there is none."""
+        first = (after + timedelta(minutes=1)).replace(second=0, microsecond=0)
+        for year in (year for year in self.years if year >= first.year):
+            for month in (month for month in self.months if (year, month) >= (first.year, first.month)):
+                for day in range(1, calendar.monthrange(year, month)[1] + 1):
+                    if date(year, month, day) < first.date() or not self.fits(date(year, month, day)):
+                        continue
+                    for hour in self.hours:
+                        for minute in self.minutes:
+                            found = datetime(year, month, day, hour, minute, tzinfo=UTC)
+                            if found >= first:
+                                return found
+        return None
+
+
+def _cron(minutes: str, hours: str, day: str, month: str, weekday: str, year: str) -> _Cron:
+    if (day == "?") == (weekday == "?"):
+        raise ValueError("one of day of month and day of week is ?, and the other is not")
+    return _Cron(
+        _values(minutes, 0, 59),
+        _values(hours, 0, 23),
+        _values(month, 1, 12, MONTHS),
+        _values(year, 1970, LAST_YEAR),
+        _day_of_month(day) if weekday == "?" else _day_of_week(weekday),
+    )
+
+
+def _values(text: str, least: int, most: int, names: list[str] | None = None) -> list[int]:
+    """Return the values of a field: `*`, `1`, `1-5`, `0/15`, `*/5`, and lists of them."""
+    values: set[int] = set()
+    for part in text.split(","):
+        span, slash, step = part.partition("/")
+        first, dash, last = span.partition("-")
+        if span == "*":
+            begin, end = least, most
+        else:
+            begin = _number(first, least, most, names)
+            end = _number(last, least, most, names) if dash else most if slash else begin
+        if begin > end:
+            raise ValueError(f"{span} ends before it begins")
+        values.update(range(begin, end + 1, _number(step, 1, most) if slash else 1))
+    return sorted(values)
+
+
+def _number(text: str, least: int, most: int, names: list[str] | None = None) -> int:
+    if names and text.upper() in names:
+        return names.index(text.upper()) + 1
+    if not re.fullmatch(r"\d{1,4}", text, re.ASCII) or not least <= int(text) <= most:
+        raise ValueError(f"{text or 'an empty field'} is not a number from {least} to {most}")
+    return int(text)
+
+
+def _day_of_month(text: str) -> Callable[[date], bool]:
+    if text in ("L", "LW"):
+        return lambda day: day.day == (_last(day) if text == "L" else _weekday_near(day, _last(day)))
+    if (near := re.fullmatch(r"(\d{1,2})W", text, re.ASCII)) is not None:
+        wanted = _number(near[1], 1, 31)
+        return lambda day: wanted <= _last(day) and day.day == _weekday_near(day, wanted)
+    days = _values(text, 1, 31)
+    return lambda day: day.day in days
+
+
+def _day_of_week(text: str) -> Callable[[date], bool]:
+    """Return what tells whether a day fits; Sunday is 1."""
+    name, mark, number = text.partition("#")
+    if mark:
+        wanted, nth = _number(name, 1, 7, DAYS), _number(number, 1, 5)
+        return lambda day: _weekday(day) == wanted and (day.day - 1) // 7 + 1 == nth
+    if len(text) > 1 and text.endswith("L"):
+        wanted = _number(text[:-1], 1, 7, DAYS)
+        return lambda day: _weekday(day) == wanted and day.day + 7 > _last(day)
+    days = [7] if text == "L" else _values(text, 1, 7, DAYS)
+    return lambda day: _weekday(day) in days
+
+
+def _weekday(day: date) -> int:
+    return day.isoweekday() % 7 + 1
+
+
+def _last(day: date) -> int:
+    return calendar.monthrange(day.year, day.month)[1]
+
+
+def _weekday_near(day: date, wanted: int) -> int:
+    """Return the day from Monday to Friday that is nearest to a day of the same month, within the month."""
+    of_week = _weekday(day.replace(day=wanted))
+    if of_week == 7:
+        return wanted - 1 if wanted > 1 else wanted + 2
+    if of_week == 1:
+        return wanted + 1 if wanted < _last(day) else wanted - 2
+    return wanted

@@ -1,0 +1,171 @@
+"""Expressions of machines in processes of their own: one that does not end, or takes all memory, ends alone.
+
+`python -m slslab.statemachines.bounded DESCRIPTOR` is such a process; it ends when its socket closes.
+"""
+
+import json
+import os
+import re
+import resource
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any
+
+from slslab.aws.limits import MB
+from slslab.statemachines.expressions import MEMORY_EXCEEDED, THREW, TIMED_OUT, TIMEOUT_MS, QueryError, evaluate
+
+# assumed, as AWS documents neither: what an expression may take, its value with it.
+MEMORY_BYTES = 512 * MB
+ANSWER_BYTES = 16 * MB
+LIMIT_S = TIMEOUT_MS / 1000 + 0.5
+# How many expressions are evaluated at once; a further one waits.
+PROCESSES = 8
+START_LIMIT_S = 60.0
+ASK_S = 0.05
+
+
+class Unfinished(Exception):
+    """An evaluation reached a bound; its text is the message that AWS has for it."""
+
+
+class Evaluator:
+    """A process that evaluates one task after another."""
+
+    def __init__(self) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "slslab.statemachines.bounded", str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        self._connection = Connection(ours.detach())
+        self._ready = False
+
+    def ask(self, task: bytes, running: Callable[[], bool]) -> bytes:
+        """Return its answer to a task; Unfinished, or SystemExit when `running` turns false: its process ends then."""
+        try:
+            if not self._ready:
+                self._receive(START_LIMIT_S, running)
+                self._ready = True
+            self._connection.send_bytes(task)
+            return self._receive(LIMIT_S, running)
+        except BaseException:
+            self.close()
+            raise
+
+    def _receive(self, limit_s: float, running: Callable[[], bool]) -> bytes:
+        deadline = time.monotonic() + limit_s
+        while not self._connection.poll(ASK_S):
+            if not running():
+                raise SystemExit  # ends this thread alone
+            if time.monotonic() > deadline:
+                raise Unfinished(TIMED_OUT)
+        try:
+            return self._connection.recv_bytes()
+        except (EOFError, OSError) as error:  # killed by its bounds
+            raise Unfinished(MEMORY_EXCEEDED) from error
+
+    def close(self) -> None:
+        """End the process."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
+
+class Pool:
+    """Evaluators that are used again, one for each task at the same time."""
+
+    def __init__(self) -> None:
+        self._free: list[Evaluator] = []
+        self._lock = threading.Lock()
+        self._turns = threading.BoundedSemaphore(PROCESSES)
+
+    def ask(self, task: Mapping[str, Any], running: Callable[[], bool]) -> Any:
+        """Return the value that a task has; QueryError, Unfinished or SystemExit as for an Evaluator."""
+        while not self._turns.acquire(timeout=ASK_S):
+            if not running():
+                raise SystemExit
+        try:
+            with self._lock:
+                evaluator = self._free.pop() if self._free else None
+            evaluator = evaluator or Evaluator()
+            answer = json.loads(evaluator.ask(json.dumps(task).encode(), running))
+            with self._lock:
+                self._free.append(evaluator)
+        finally:
+            self._turns.release()
+        if "problem" in answer:
+            raise QueryError(answer["problem"])
+        return answer["value"]
+
+    def warm(self) -> None:
+        """Start a process if all are at work, so that the first expression does not wait for it."""
+        with self._lock:
+            if not self._free:
+                self._free.append(Evaluator())
+
+    def close(self) -> None:
+        """End the processes that have no task."""
+        with self._lock:
+            while self._free:
+                self._free.pop().close()
+
+
+POOL = Pool()
+
+
+def evaluate_bounded(expression: str, variables: Mapping[str, Any], running: Callable[[], bool] = lambda: True) -> Any:
+    """Return what `expressions.evaluate` does, within the bounds; QueryError, SystemExit once `running` is false."""
+    try:
+        return POOL.ask({"expression": expression, "variables": variables}, running)
+    except Unfinished as error:
+        raise QueryError(f"{THREW}: {error}") from error
+
+
+def matches(pattern: re.Pattern[str], text: str) -> bool:
+    """Return whether a pattern matches a whole text; Unfinished if that does not end within the bounds."""
+    task = {"pattern": pattern.pattern, "flags": pattern.flags, "text": text}
+    return bool(POOL.ask(task, lambda: True))
+
+
+def main() -> None:
+    """Answer tasks until the socket closes."""
+    os.nice(5)  # the service that others wait for comes first
+    connection = Connection(int(sys.argv[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    with suppress(EOFError, OSError):
+        connection.send_bytes(b"")
+        while True:
+            task = json.loads(connection.recv_bytes())
+            # A pattern can't be interrupted: the kernel ends it, if the process that asks has died, too.
+            spent = int(time.process_time() + LIMIT_S) + 2
+            resource.setrlimit(resource.RLIMIT_CPU, (spent, resource.RLIM_INFINITY))
+            connection.send_bytes(_answer(task))
+
+
+def _answer(task: Mapping[str, Any]) -> bytes:
+    try:
+        if "pattern" in task:
+            value: Any = re.compile(task["pattern"], task["flags"]).fullmatch(task["text"]) is not None
+        else:
+            value = evaluate(task["expression"], task["variables"])
+        answer = json.dumps({"value": value}).encode()
+    except QueryError as error:
+        return json.dumps({"problem": error.problem}).encode()
+    except MemoryError:
+        answer = b""
+    if answer and len(answer) <= ANSWER_BYTES:
+        return answer
+    return json.dumps({"problem": f"{THREW}: {MEMORY_EXCEEDED}"}).encode()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,388 @@
+"""Intrinsic functions of JSONPath states, as AWS documents them.
+
+documented: https://docs.aws.amazon.com/step-functions/latest/dg/intrinsic-functions.html and Appendix B of
+https://states-language.net: the functions, their bounds and the escapes. measured, in others' recordings: the message
+around a failure and that for a path that finds nothing, how Format writes arrays and objects, that fractions are
+rounded half up, that a text of white space is null for StringToJson. The other messages are assumed.
+"""
+
+import base64
+import binascii
+import hashlib
+import json
+import math
+import re
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from slslab.aws.jackson import JacksonError
+from slslab.aws.jackson import parse as parse_json
+from slslab.statemachines.expressions import ALGORITHMS, seeded_random
+from slslab.statemachines.filters import same
+from slslab.statemachines.paths import ARGUMENT_NAME, NoSuchPath, Path, PathBound, PathError, Reader
+
+# documented: "You can nest up to 10 intrinsic functions within a field"; its example counts every function.
+MOST_CALLS = 10
+MOST_ITEMS = 1_000
+MOST_CHARACTERS = 10_000
+LEAST_INTEGER, MOST_INTEGER = -(2**31), 2**31 - 1
+SEPARATORS = (",", ":")
+NAME = re.compile(r"States\.([A-Za-z0-9_.]+)\(")
+STRING = re.compile(r"'((?:\\.|[^'\\])*)'", re.DOTALL)
+NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
+WORD = re.compile(r"(?:null|true|false)(?!\w)")
+VARIABLE = re.compile(r"\$([A-Za-z_]\w*)")
+ESCAPED = re.compile(r"\\(.)|([{}])", re.DOTALL)
+# What a template consists of: an escape, a place for a value, a brace that is neither.
+PARTS = re.compile(r"\\([\\'{}])|(\{\})|([{}])|(\\)", re.DOTALL)
+DATA_PARTS = re.compile(r"\\([{}])|(\{\})|([{}])|(?!)()", re.DOTALL)
+# A path's root: an argument of the state's input, of the Context object, or a variable.
+Roots = Callable[["PathArgument"], Any]
+
+
+class CallError(ValueError):
+    """A text is not the call of an intrinsic function."""
+
+
+class IntrinsicError(Exception):
+    """A call failed; its text follows `The function '…' had the following error: `."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A literal text, with its escapes as they were written."""
+
+    written: str
+
+    @property
+    def value(self) -> str:
+        """The text that it stands for; IntrinsicError for an open escape."""
+        return ESCAPED.sub(_unescaped, self.written)
+
+
+@dataclass(frozen=True)
+class Literal:
+    """A number, true, false or null."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
+class PathArgument:
+    """A path as an argument: `variable` is a variable's name, `$` for the Context object or empty for the input."""
+
+    written: str
+    variable: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of the function `States.<name>`."""
+
+    name: str
+    arguments: tuple[Any, ...]
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    if match[1] is not None and match[1] not in "\\'{}":
+        raise IntrinsicError(f"The escape '\\{match[1]}' is open: only \\', \\{{, \\}} and \\\\ are escapes")
+    return match[1] or match[2]
+
+
+@lru_cache(maxsize=4096)
+def parse(text: str) -> Call:
+    """Return the call that a text writes; CallError for any other text."""
+    reader = _Reader(text)
+    call = reader.call()
+    if reader.position < len(text):
+        raise CallError(f"Unexpected text after the call at position {reader.position}")
+    return call
+
+
+class _Reader:
+    """Reads a call."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self.position = 0
+        self._calls = 0
+
+    def call(self) -> Call:
+        """Read a call at this position."""
+        if not (name := self._match(NAME)) or name[1] not in FUNCTIONS:
+            raise CallError(f"Expected an intrinsic function at position {self.position}")
+        self._calls += 1
+        if self._calls > MOST_CALLS:
+            raise CallError(f"A field can have at most {MOST_CALLS} intrinsic functions")
+        arguments: list[Any] = []
+        self._space()
+        if not self._take(")"):
+            while True:
+                arguments.append(self._argument())
+                self._space()
+                if self._take(")"):
+                    break
+                if not self._take(","):
+                    raise CallError(f"Expected ',' or ')' at position {self.position}")
+        least, most, _ = FUNCTIONS[name[1]]
+        if not least <= len(arguments) <= most:
+            raise CallError(f"States.{name[1]} can't have {len(arguments)} arguments")
+        return Call(name[1], tuple(arguments))
+
+    def _argument(self) -> Any:
+        self._space()
+        if text := self._match(STRING):
+            return Text(text[1])
+        if number := self._match(NUMBER):
+            return Literal(json.loads(number[0]))
+        if word := self._match(WORD):
+            return Literal(json.loads(word[0]))
+        return self._path() if self._text.startswith("$", self.position) else self.call()
+
+    def _path(self) -> PathArgument:
+        first, variable = self.position, ""
+        if self._text.startswith("$$", first):
+            self.position, variable = first + 1, "$"
+        elif named := self._match(VARIABLE):
+            variable, self.position = named[1], self.position - 1
+        # What precedes the path's steps stands for its root.
+        reader = Reader(
+            f"{self._text[: self.position]}${self._text[self.position + 1 :]}", self.position, ARGUMENT_NAME
+        )
+        try:
+            path = reader.path("$")
+        except PathError as error:
+            raise CallError(str(error)) from error
+        self.position = reader.position
+        return PathArgument(self._text[first : self.position], variable, path)
+
+    def _take(self, token: str) -> bool:
+        taken = self._text.startswith(token, self.position)
+        self.position += len(token) * taken
+        return taken
+
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str] | None:
+        match = pattern.match(self._text, self.position)
+        if match:
+            self.position = match.end()
+        return match
+
+    def _space(self) -> None:
+        while self._text[self.position : self.position + 1].isspace():
+            self.position += 1
+
+
+def evaluate(call: Call, read: Roots) -> Any:
+    """Return what a call evaluates to; `read` finds the value of a path. IntrinsicError, or what `read` raises."""
+    values = [
+        evaluate(argument, read)
+        if isinstance(argument, Call)
+        else read(argument)
+        if isinstance(argument, PathArgument)
+        else argument.value
+        for argument in call.arguments
+    ]
+    if call.name == "Format":
+        template = call.arguments[0]
+        return _format(template.written if isinstance(template, Text) else None, values)
+    return FUNCTIONS[call.name][2](*values)
+
+
+def missing_argument(argument: PathArgument, error: NoSuchPath, state_input: Any) -> str:
+    """Return AWS's message for a path that finds nothing: it shows the state's input, and its library's own message."""
+    if isinstance(error, PathBound) or str(error).startswith("Filter: "):
+        return str(error)
+    path = argument.written.removeprefix("$") if argument.variable == "$" else argument.written
+    shown = json.dumps(state_input, ensure_ascii=False, separators=SEPARATORS)
+    return f"The JsonPath argument for the field '{path}' could not be found in the input '{shown}'"
+
+
+def _format(written: str | None, values: Sequence[Any]) -> str:
+    """Fill in a template. In a literal one braces must be escaped; one that is data may have any backslash."""
+    template, waiting = values[0], list(values[1:])
+    if not isinstance(template, str):
+        raise IntrinsicError("The first argument of States.Format must be a string")
+
+    def part(match: re.Match[str]) -> str:
+        if match[1] is not None:
+            return match[1]
+        if not match[2]:
+            what = "an open escape" if match[3] is None else f"a '{match[3]}' without a backslash"
+            raise IntrinsicError(f"The template of States.Format has {what}")
+        if not waiting:
+            raise IntrinsicError("The template of States.Format has more places than there are values")
+        return _natural(waiting.pop(0))
+
+    text = (DATA_PARTS if written is None else PARTS).sub(part, template if written is None else written)
+    if waiting:
+        raise IntrinsicError("The template of States.Format has fewer places than there are values")
+    return text
+
+
+def _natural(value: Any) -> str:
+    """Return a value as Format writes it: arrays and objects as Java does (measured)."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return f"[{', '.join(map(_natural, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name}={_natural(entry)}" for name, entry in value.items()) + "}"
+    return json.dumps(value)
+
+
+def _integer(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise IntrinsicError(f"The {what} must be an integer")
+    return value if isinstance(value, int) else math.floor(value + 0.5)
+
+
+def _array(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise IntrinsicError("The first argument must be an array")
+    return value
+
+
+def _string(value: Any, what: str) -> str:
+    if not isinstance(value, str):
+        raise IntrinsicError(f"The {what} must be a string")
+    return value
+
+
+def _short(text: str) -> str:
+    if len(text) > MOST_CHARACTERS:
+        raise IntrinsicError(f"The input can't have more than {MOST_CHARACTERS:,} characters")
+    return text
+
+
+def _partition(array: Any, size: Any) -> list[Any]:
+    array, size = _array(array), _integer(size, "chunk size")
+    if size <= 0:
+        raise IntrinsicError("The chunk size must be a positive integer")
+    return [array[first : first + size] for first in range(0, len(array), size)]
+
+
+def _range(first: Any, last: Any, step: Any) -> list[int]:
+    first, last, step = (_integer(value, "argument") for value in (first, last, step))
+    if step == 0:
+        raise IntrinsicError("The third argument must not be zero")
+    values = range(first, last + (1 if step > 0 else -1), step)
+    if not step * (last - first) < MOST_ITEMS * step * step:
+        raise IntrinsicError(f"The array can't have more than {MOST_ITEMS:,} items")
+    return list(values)
+
+
+def _item(array: Any, index: Any) -> Any:
+    array = _array(array)
+    if isinstance(index, bool) or not isinstance(index, int | float) or index != int(index):
+        raise IntrinsicError("The index must be an integer")
+    if not 0 <= index < len(array):
+        raise IntrinsicError(f"The index {index} is outside of the array of length {len(array)}")
+    return array[int(index)]
+
+
+def _unique(array: Any) -> list[Any]:
+    found: dict[str, Any] = {}
+    for value in _array(array):
+        found.setdefault(json.dumps(_canonical(value), sort_keys=True), value)
+    return [*found.values()]
+
+
+def _canonical(value: Any) -> Any:
+    """Return a value with whole numbers as integers, so that equal values have one text."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_canonical(entry) for entry in value]
+    return {name: _canonical(entry) for name, entry in value.items()} if isinstance(value, dict) else value
+
+
+def _decode(text: Any) -> str:
+    # documented: "MIME Base64": characters outside the alphabet are skipped, and the padding may be missing.
+    digits = re.sub(r"[^A-Za-z0-9+/]", "", _short(_string(text, "argument")).rstrip("=\r\n\t "))
+    try:
+        return base64.b64decode(digits + "=" * (-len(digits) % 4)).decode(errors="replace")
+    except binascii.Error as error:
+        raise IntrinsicError("The argument is not Base64") from error
+
+
+def _hash(data: Any, algorithm: Any) -> str:
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
+        raise IntrinsicError(f"The algorithm must be one of {', '.join(ALGORITHMS)}")
+    # documented: "The length of the stringified version of the first argument must be 10,000 characters or less".
+    return hashlib.new(
+        ALGORITHMS[algorithm], _short(data if isinstance(data, str) else _json(data)).encode()
+    ).hexdigest()
+
+
+def _merge(first: Any, second: Any, deep: Any) -> dict[str, Any]:
+    if not isinstance(first, dict) or not isinstance(second, dict):
+        raise IntrinsicError("The first two arguments must be JSON objects")
+    if deep is not False:
+        # documented: "Currently, Step Functions only supports the shallow merging mode".
+        raise IntrinsicError("The third argument must be false: Step Functions only supports the shallow merging mode")
+    return {**first, **second}
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=SEPARATORS)
+
+
+def _from_json(text: Any) -> Any:
+    if text is None or not _string(text, "argument").strip():
+        return None
+    try:
+        return parse_json(text)
+    except JacksonError as error:
+        raise IntrinsicError(f"Invalid JSON: {error}") from error
+
+
+def _random(start: Any, end: Any, seed: Any = None) -> int:
+    first, last = _integer(start, "start number"), _integer(end, "end number")
+    if first >= last:
+        raise IntrinsicError("The start number must be less than the end number")
+    # documented: inclusive start, exclusive end, the same number for the same seed; which one is not documented.
+    return first + int(seeded_random(None if seed is None else _integer(seed, "seed")) * (last - first))
+
+
+def _add(first: Any, second: Any) -> int:
+    numbers = [_integer(value, "argument") for value in (first, second)]
+    if not all(LEAST_INTEGER <= number <= MOST_INTEGER for number in numbers):
+        raise IntrinsicError(f"The arguments must be integers in the range of {LEAST_INTEGER} and {MOST_INTEGER}")
+    return sum(numbers)
+
+
+def _split(text: Any, delimiters: Any) -> list[str]:
+    text, delimiters = _string(text, "first argument"), _string(delimiters, "second argument")
+    parts = re.split("[" + re.escape(delimiters) + "]", text) if delimiters else [text]
+    return [part for part in parts if part]
+
+
+# By name: the fewest and the most arguments, and the function of their values.
+FUNCTIONS: Mapping[str, tuple[int, int, Callable[..., Any]]] = {
+    "Array": (0, 10**9, lambda *values: [*values]),
+    "ArrayPartition": (2, 2, _partition),
+    "ArrayContains": (2, 2, lambda array, value: any(same(value, entry) for entry in _array(array))),
+    "ArrayRange": (3, 3, _range),
+    "ArrayGetItem": (2, 2, _item),
+    "ArrayLength": (1, 1, lambda array: len(_array(array))),
+    "ArrayUnique": (1, 1, _unique),
+    "Base64Encode": (
+        1,
+        1,
+        lambda text: base64.b64encode(_short(_string(text, "argument")).encode(errors="replace")).decode(),
+    ),
+    "Base64Decode": (1, 1, _decode),
+    "Hash": (2, 2, _hash),
+    "JsonMerge": (3, 3, _merge),
+    "JsonToString": (1, 1, _json),
+    "StringToJson": (1, 1, _from_json),
+    "MathRandom": (2, 3, _random),
+    "MathAdd": (2, 2, _add),
+    "StringSplit": (2, 2, _split),
+    "UUID": (0, 0, lambda: str(uuid.uuid4())),
+    "Format": (1, 10**9, lambda template: template),
+}

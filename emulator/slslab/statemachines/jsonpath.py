@@ -1,0 +1,283 @@
+"""What of moto's JSONPath states is replaced: paths, intrinsic functions and the comparisons of a Choice.
+
+`mend` does so once per process, after seams.mend. The evaluation itself is in paths.py, intrinsics.py and
+comparisons.py.
+"""
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+from moto.stepfunctions.parser import quotas
+from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEventException
+from moto.stepfunctions.parser.asl.component.common.path.input_path import InputPath
+from moto.stepfunctions.parser.asl.component.common.path.output_path import OutputPath
+from moto.stepfunctions.parser.asl.component.common.path.result_path import ResultPath
+from moto.stepfunctions.parser.asl.component.common.string import string_expression
+from moto.stepfunctions.parser.asl.component.common.timeouts.heartbeat import HeartbeatSecondsPath
+from moto.stepfunctions.parser.asl.component.common.timeouts.timeout import TimeoutSecondsPath
+from moto.stepfunctions.parser.asl.component.eval_component import EvalComponent
+from moto.stepfunctions.parser.asl.component.state.choice.comparison.comparison_func import (
+    ComparisonFuncStringVariableSample,
+    ComparisonFuncValue,
+)
+from moto.stepfunctions.parser.asl.component.state.choice.comparison.variable import NoSuchVariable as Nothing
+from moto.stepfunctions.parser.asl.component.state.choice.comparison.variable import Variable
+from moto.stepfunctions.parser.asl.eval.variable_store import NoSuchVariable
+from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
+from moto.stepfunctions.parser.asl.utils import json_path
+from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
+
+from slslab.statemachines import comparisons, intrinsics, paths
+from slslab.statemachines.seams import RUNTIME, SEPARATORS, failure, runtime_failure
+
+INTRINSIC, RESULT_PATH = "States.IntrinsicFailure", "States.ResultPathMatchFailure"
+# Fields with the message that InputPath has for a path that finds nothing.
+TIMES = ("TimeoutSecondsPath", "HeartbeatSecondsPath")
+# A variable and the path into it.
+VARIABLE = re.compile(r"\$(\w*)(.*)", re.DOTALL)
+
+
+def mend() -> None:
+    """Replace what evaluates JSONPath."""
+    original = json_path.extract_json
+    for module in [module for name, module in sys.modules.items() if name.startswith("moto.stepfunctions.parser")]:
+        if getattr(module, "extract_json", None) is original:
+            vars(module)["extract_json"] = extract
+    Preprocessor.visitString_intrinsic_function = _visit_call
+    string_expression.StringVariableSample._eval_body = _sample_variable
+    string_expression.StringJsonPath._eval_body = _read_path
+    InputPath._eval_body = _read_input
+    OutputPath._eval_body = _read_output
+    ResultPath._eval_body = _write_result
+    TimeoutSecondsPath._eval_seconds = _seconds("TimeoutSecondsPath")
+    HeartbeatSecondsPath._eval_seconds = _seconds("HeartbeatSecondsPath")
+    Variable._eval_body = _read_variable
+    ComparisonFuncValue._eval_body = _compare
+    ComparisonFuncStringVariableSample._eval_body = _compare
+
+
+def extract(path: str, data: Any) -> Any:
+    """Return what a path finds; NoSuchJsonPathError, with the library's `reason`."""
+    try:
+        return paths.parse(path).read(data)
+    except (paths.NoSuchPath, paths.PathError) as error:
+        failed = NoSuchJsonPathError(json_path=path, data=data)
+        failed.reason, failed.bound = str(error), isinstance(error, paths.PathBound)
+        raise failed from None
+
+
+def _copied(value: Any) -> Any:
+    return json.loads(json.dumps(value))
+
+
+def _selected(env: Any, value: Any) -> Any:
+    """Return a copy of what a path selects. A scan can repeat its input beyond the limit of a payload."""
+    text = json.dumps(value, ensure_ascii=False, separators=SEPARATORS)
+    if len(text.encode(errors="replace")) < quotas.MAX_STATE_SIZE_UTF8_BYTES:
+        return json.loads(text)
+    state = env.states.context_object.context_object_data["State"]["Name"]
+    what = (
+        f"The state/task '{state}' returned a result with a size exceeding the maximum number of bytes service limit."
+    )
+    raise failure(env, "ExecutionFailed", "executionFailedEventDetails", "States.DataLimitExceeded", what)
+
+
+def _read_path(component: Any, env: Any) -> None:
+    """Evaluate a path into the state's input.
+
+    measured, in others' recordings: in a payload template an index beyond an array's end gives null.
+    """
+    field = env.next_field_name or ""
+    try:
+        value = extract(component.json_path, env.stack[-1])
+    except NoSuchJsonPathError as error:
+        error.field = field
+        if error.bound:
+            raise runtime_failure(env, error.reason) from None
+        if field in TIMES:
+            raise _invalid(env, error) from None
+        in_template = field.endswith(".$") and paths.parse(component.json_path).ends_with_index
+        if not in_template or not error.reason.startswith("No results"):
+            raise
+        value = None
+    env.stack.append(_selected(env, value))
+
+
+def _sample_variable(component: Any, env: Any) -> None:
+    """Evaluate a JSONPath into a variable, such as `$x` or `$x.items[0]`."""
+    try:
+        value = _find(component, env)
+    except NoSuchVariable:
+        raise _unknown(env, component.expression) from None
+    env.stack.append(_copied(value))
+
+
+def _unknown(env: Any, expression: str) -> FailureEventException:
+    # assumed: the text; AWS refuses most such machines when they are created.
+    name = VARIABLE.sub(r"$\1", expression)
+    return runtime_failure(env, f"The variable '{name}' does not exist")
+
+
+def _invalid(env: Any, error: Any) -> FailureEventException:
+    return runtime_failure(env, f"Invalid path '{error.json_path}' : {error.reason}")
+
+
+def _read_input(component: Any, env: Any) -> None:
+    if component.string_sampler is None:
+        env.stack.append({})
+        return
+    if isinstance(component.string_sampler, string_expression.StringJsonPath):
+        env.stack.append(env.states.get_input())
+    try:
+        component.string_sampler.eval(env=env)
+    except NoSuchJsonPathError as error:
+        raise _invalid(env, error) from None
+
+
+def _read_output(component: Any, env: Any) -> None:
+    if component.string_sampler is None:
+        env.states.reset(input_value={})
+        return
+    try:
+        component.string_sampler.eval(env=env)
+    except NoSuchJsonPathError as error:
+        raise _invalid(env, error) from None
+    env.states.reset(env.stack.pop())
+
+
+def _write_result(component: Any, env: Any) -> None:
+    """Put a state's result into its input.
+
+    documented: concepts-error-handling.html: "A state's ResultPath field can't be applied to the input the state
+    received". The message belongs to an earlier error of AWS's, as users report it.
+    """
+    state_input = env.states.get_input()
+    if component.result_path_src is None:
+        env.stack.clear()
+        env.stack.append(state_input)
+        return
+    result = _copied(env.stack.pop())
+    try:
+        env.stack.append(paths.parse(component.result_path_src).write(state_input, result))
+    except paths.NoSuchPath:
+        shown = json.dumps(state_input, ensure_ascii=False, separators=SEPARATORS)
+        cause = f"Unable to apply ReferencePath {component.result_path_src} to input {shown}"
+        raise failure(env, "ExecutionFailed", "executionFailedEventDetails", RESULT_PATH, cause) from None
+
+
+def _seconds(field: str) -> Callable[[Any, Any], int]:
+    def seconds(component: Any, env: Any) -> int:
+        component.string_sampler.eval(env=env)
+        value = env.stack.pop()
+        if type(value) is not int or value <= 0:
+            # assumed: the text, after that for MaxConcurrency, which is measured.
+            raise runtime_failure(env, f"Expected positive integer for {field}, got '{value}' instead.")
+        return value
+
+    return seconds
+
+
+class IntrinsicFunction(EvalComponent):  # type: ignore[misc]
+    """The call of an intrinsic function in a field."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._call = intrinsics.parse(text)
+        # moto compares it in CausePath and ErrorPath, without its first and last letter.
+        self.name = SimpleNamespace(name=self._call.name[1:-1])
+
+    def _eval_body(self, env: Any) -> None:
+        try:
+            value = intrinsics.evaluate(self._call, lambda argument: self._read(argument, env))
+        except intrinsics.IntrinsicError as error:
+            raise self._failed(env, INTRINSIC, str(error)) from None
+        env.stack.append(_copied(value))
+
+    def _read(self, argument: intrinsics.PathArgument, env: Any) -> Any:
+        if argument.variable == "$":
+            document = env.states.context_object.context_object_data
+        else:
+            try:
+                document = env.variable_store.get(argument.variable) if argument.variable else env.stack[-1]
+            except NoSuchVariable:
+                raise _unknown(env, argument.written) from None
+        try:
+            return argument.path.read(document)
+        except paths.NoSuchPath as error:
+            state_input = env.stack[-1] if env.stack else env.states.get_input()
+            raise self._failed(env, RUNTIME, intrinsics.missing_argument(argument, error, state_input)) from None
+
+    def _failed(self, env: Any, name: str, message: str) -> FailureEventException:
+        cause = f"The function '{self._text}' had the following error: {message}"
+        return failure(env, "ExecutionFailed", "executionFailedEventDetails", name, cause)
+
+
+def _visit_call(_parsing: Any, rule: Any) -> Any:
+    text = json.loads(rule.STRINGINTRINSICFUNC().getText())
+    return string_expression.StringIntrinsicFunction(text, IntrinsicFunction(text))
+
+
+def _read_variable(component: Any, env: Any) -> None:
+    """Evaluate the Variable of a comparison; only IsPresent accepts a path that finds nothing."""
+    sampler = component.string_sampler
+    try:
+        value = _find(sampler, env)
+    except NoSuchJsonPathError as error:
+        if error.bound:
+            raise runtime_failure(env, error.reason) from None
+        value = Nothing(getattr(sampler, "context_object_path", sampler.literal_value))
+    except NoSuchVariable:
+        value = Nothing(sampler.literal_value)
+    env.stack.append(value)
+
+
+def _find(sampler: Any, env: Any) -> Any:
+    if isinstance(sampler, string_expression.StringContextPath):
+        return extract(sampler.json_path, env.states.context_object.context_object_data)
+    if isinstance(sampler, string_expression.StringJsonPath):
+        return extract(sampler.json_path, env.stack[-1])
+    name, path = VARIABLE.fullmatch(sampler.expression).groups()  # type: ignore[union-attr]
+    return extract(f"${path}", env.variable_store.get(name))
+
+
+def _compare(component: Any, env: Any) -> None:
+    """Compare a Choice's Variable; a path that finds nothing fails the state, unless IsPresent asks for it.
+
+    The message is as users report it.
+    """
+    value, name = env.stack.pop(), component.operator_type.name
+    if name == "IsPresent":
+        env.stack.append(isinstance(value, Nothing) is not component.value)
+        return
+    if isinstance(value, Nothing):
+        raise _no_value(env, value.path)
+    sampled = isinstance(component, ComparisonFuncStringVariableSample)
+    operand = component.string_variable_sample.literal_value if sampled else component.value
+    if name.endswith("Path"):
+        operand = _operand(component.string_variable_sample if sampled else _sampler(operand), env)
+    try:
+        env.stack.append(comparisons.matches(name, value, operand))
+    except comparisons.OpenEscape as error:
+        raise runtime_failure(env, str(error)) from None
+
+
+def _sampler(path: str) -> Any:
+    return (string_expression.StringContextPath if path.startswith("$$") else string_expression.StringJsonPath)(path)
+
+
+def _operand(sampler: Any, env: Any) -> Any:
+    _read_variable(Variable(sampler), env)
+    operand = env.stack.pop()
+    if isinstance(operand, Nothing):
+        raise _no_value(env, operand.path)
+    return operand
+
+
+def _no_value(env: Any, path: str) -> FailureEventException:
+    return runtime_failure(
+        env, f"Invalid path '{path}': The choice state's condition path references an invalid value."
+    )

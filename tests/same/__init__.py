@@ -1,0 +1,1 @@
+"""The net under a refactoring: what users see of slslab, recorded and compared (`make same`)."""
