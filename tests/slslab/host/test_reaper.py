@@ -167,14 +167,12 @@ def test_marked_processes_are_others_than_the_asking_one(
     assert marked_processes(emulator_id) == [process.pid]
 
 
-def test_the_end_of_a_session_waits_until_everything_is_removed(tmp_path: Path) -> None:
+def test_the_end_of_a_session_waits_until_everything_is_removed() -> None:
     with Session() as session:
-        (tmp_path / "watched").mkdir()
-        session.watch(tmp_path / "watched")
         groups = sorted(set(detect().nested(f"slslab-{session.id}").parents.values()))
         for group in groups:
             session.watch_cgroup(group)
-    assert not [path for path in (session.home, tmp_path / "watched", *groups) if path.exists()]
+    assert not [path for path in (session.home, *groups) if path.exists()]
 
 
 @pytest.fixture
@@ -187,10 +185,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-# A session with a marked process, a file elsewhere and control groups, as long as it is not ended.
+# A session with a marked process and control groups, as long as it is not ended.
 COMMAND = """
-import json, os, subprocess, sys, threading
-from pathlib import Path
+import json, os, subprocess, threading
 from slslab.host.cgroups import detect
 from slslab.host.session import Session
 
@@ -198,18 +195,15 @@ with Session() as session:
     groups = sorted(set(detect().nested(f"slslab-{session.id}").parents.values()))
     for group in groups:
         session.watch_cgroup(group)
-    elsewhere = Path(sys.argv[1])
-    session.watch(elsewhere)
-    elsewhere.touch()
     process = subprocess.Popen(["sleep", "600"], env={**os.environ, **session.mark})
-    made = [str(path) for path in (session.home, elsewhere, *groups)]
+    made = [str(path) for path in (session.home, *groups)]
     print(json.dumps([session._reaper.pid, process.pid, made]), flush=True)
     threading.Event().wait()
 """
 
 
-def test_the_next_session_removes_what_is_left_where_the_reaper_was_killed_too(folder: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", COMMAND, str(tmp_path / "elsewhere")]
+def test_the_next_session_removes_what_is_left_where_the_reaper_was_killed_too(folder: Path) -> None:
+    command = [sys.executable, "-c", COMMAND]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         reaper_pid, marked, made = json.loads(owner.stdout.readline())
@@ -228,9 +222,9 @@ def test_the_next_session_removes_what_is_left_where_the_reaper_was_killed_too(f
 
 
 @pytest.mark.usefixtures("folder")
-def test_who_kills_a_command_and_its_children_does_not_keep_the_reaper_from_its_work(tmp_path: Path) -> None:
+def test_who_kills_a_command_and_its_children_does_not_keep_the_reaper_from_its_work() -> None:
     """Ray does so with a worker that it ends."""
-    command = [sys.executable, "-c", COMMAND, str(tmp_path / "elsewhere")]
+    command = [sys.executable, "-c", COMMAND]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
         reaper_pid, marked, made = json.loads(owner.stdout.readline())
@@ -246,15 +240,12 @@ def test_who_kills_a_command_and_its_children_does_not_keep_the_reaper_from_its_
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_session_whose_reaper_is_killed_ends_all_the_same(tmp_path: Path) -> None:
+def test_a_session_whose_reaper_is_killed_ends_all_the_same() -> None:
     with Session() as session:
         assert session._reaper is not None
         os.killpg(session._reaper.pid, signal.SIGKILL)
         session._reaper.wait()
-        session.watch(tmp_path / "elsewhere")
-        (tmp_path / "elsewhere").touch()
     assert not session.home.exists()
-    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_sweep_touches_nothing_but_homes_of_this_user_without_an_owner(folder: Path, tmp_path: Path) -> None:
