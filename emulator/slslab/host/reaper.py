@@ -67,7 +67,8 @@ def reap(emulator_id: str, journal: BinaryIO) -> bool:
     # The last line is empty, or was broken off by a full disk.
     for line in journal.read().split(b"\n")[:-1]:
         kind, _, path = os.fsdecode(line).partition(" ")
-        watched[kind].append(path)
+        # Other versions may have noted further kinds.
+        watched.setdefault(kind, []).append(path)
     if watched["containers"][-1:] == ["yes"]:
         # Before the home, below which lies what containers share with the emulator.
         subprocess.run([sys.executable, "-P", "-m", ENGINE, emulator_id], check=False)

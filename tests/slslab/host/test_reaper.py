@@ -90,11 +90,12 @@ def test_when_its_emulator_has_ended_nothing_marked_or_told_is_left(
     start_reaper: Callable[..., Reaping],
 ) -> None:
     marked, other = start(**{MARK: emulator_id}), start(**{MARK: f"{emulator_id}0"})
-    home, file, kept = tmp_path / "home with a space", tmp_path / "file.sock", tmp_path / "kept"
-    (home / "below").mkdir(parents=True)
-    for path in (home / "below" / "file", file, kept):
-        path.touch()
-    reaping = start_reaper(f"path {home}", f"path {file}", f"path {tmp_path / 'never made'}", flags=flags)
+    group, kept = tmp_path / "group with a space", tmp_path / "kept"
+    group.mkdir()
+    kept.touch()
+    reaping = start_reaper(f"cgroup {group}", f"cgroup {tmp_path / 'never made'}", "another kind", flags=flags)
+    (tmp_path / "session" / "below").mkdir()
+    (tmp_path / "session" / "below" / "file").touch()
     assert reaping.process.poll() is None, "it waits as long as the emulator lives"
     assert marked.poll() is None
     assert reaping.released() == 0
@@ -104,9 +105,7 @@ def test_when_its_emulator_has_ended_nothing_marked_or_told_is_left(
 
 
 def test_signals_that_end_a_command_do_not_end_its_reaper(tmp_path: Path, start_reaper: Callable[..., Reaping]) -> None:
-    home = tmp_path / "home"
-    home.mkdir()
-    reaping = start_reaper(f"path {home}")
+    reaping = start_reaper()
     ignored = sum(1 << (number - 1) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     status = Path(f"/proc/{reaping.process.pid}/status")
     deadline = time.monotonic() + 20
@@ -116,7 +115,7 @@ def test_signals_that_end_a_command_do_not_end_its_reaper(tmp_path: Path, start_
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         reaping.process.send_signal(number)
     assert reaping.released() == 0
-    assert not home.exists()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_control_group_is_emptied_and_removed_frozen_or_not(
@@ -250,13 +249,13 @@ def test_a_session_whose_reaper_is_killed_ends_all_the_same() -> None:
 
 def test_a_sweep_touches_nothing_but_homes_of_this_user_without_an_owner(folder: Path, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
-    kept.touch()
+    kept.mkdir()
 
     def home(name: str, mode: int = 0o700, end: str = "\n") -> Path:
         made = folder / name
         made.mkdir()
         made.chmod(mode)
-        (made / JOURNAL).write_text(f"path {kept}{end}")
+        (made / JOURNAL).write_text(f"cgroup {kept}{end}")
         return made
 
     others = [home("slslab-1-open", 0o770), home("another"), folder / "slslab-1-link", folder / "slslab-1-empty"]
