@@ -26,12 +26,13 @@ Bill = Callable[[Records], Mapping[str, Any]]
 class Predicted:
     """Metered records with what each of them takes on Lambda.
 
-    `profiles` were fitted to AWS's times of functions, by name.
+    `requests` are those to S3, by the record's position. `profiles` were fitted to AWS's times of functions, by name.
     """
 
     predictor: Predictor
     records: Records
     predictions: Sequence[Prediction | None]
+    requests: Mapping[int, Sequence[Request]]
     profiles: Mapping[str, Profile]
 
     def by(self, keys: Sequence[Key]) -> dict[Key, "Predicted"]:
@@ -123,7 +124,7 @@ def predict(
         own.get(record["function"], predictor).predict(record, matched.get(place, ()))
         for place, record in enumerate(records)
     ]
-    return Predicted(predictor, records, predictions, profiles)
+    return Predicted(predictor, records, predictions, matched, profiles)
 
 
 def requests_of(events: Rows) -> Requests:
