@@ -51,7 +51,7 @@ class EmbeddedObjectStore(ServerProcess):
 
     def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - of the base class
         # The server inherits it; its clients' connections break when the server ends, since it is closed here.
-        with listening_socket("127.0.0.1", self._port) as listener:
+        with listening_socket("127.0.0.1", self._port, "--s3-port") as listener:
             self._data.mkdir(mode=0o700, parents=True)
             logged = [] if self._access_log is None else [self._access_log.writer]
             self._launch_module(
