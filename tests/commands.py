@@ -138,7 +138,7 @@ def shared_object_store() -> SharedObjectStore:
     parts = ExitStack()
     atexit.register(parts.close)
     session = parts.enter_context(Session())
-    store = SharedObjectStore(session.home / "s3", shared_keys(), session.mark, watch=session.watch)
+    store = SharedObjectStore(session.home / "s3", shared_keys(), session.mark)
     parts.push(partial(EmbeddedObjectStore.__exit__, EmbeddedObjectStore.__enter__(store)))
     return store
 

@@ -26,6 +26,7 @@ EXTRAS = {
     "yaml": "aws",
     "torch": "train",
     "PIL": "train",
+    "awscrt": "checksums",
     "docker": "docker",
     "ray": "ray",
     "testcontainers": "testcontainers",

@@ -215,7 +215,7 @@ def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -
     with ExitStack() as parts:
         session = emulator_settings.get("session") or parts.enter_context(Session())
         keys = emulator_settings.get("keys") or Keyring.of(emulator_settings.get("variables") or {})
-        access_log = parts.enter_context(AccessLog(session.home, logged.append))
+        access_log = parts.enter_context(AccessLog(logged.append))
         starter = parts.enter_context(ThreadPoolExecutor(1))
 
         @cache

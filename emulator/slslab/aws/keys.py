@@ -17,16 +17,17 @@ from typing import Self
 
 from slslab.aws.arns import ACCOUNT
 from slslab.aws.errors import ServiceError
+from slslab.aws.policies import Statement, decide, statements
 from slslab.errors import RequestError
 
-# The session token is a JSON Web Token as SeaweedFS's Security Token Service makes them (weed/iam/sts), so that its S3
-# verifies it, too. It does not expire before the keys end with the emulator; AWS's expire and are renewed.
+# The session token is a JSON Web Token. It does not expire before the keys end with the emulator; AWS's expire and are
+# renewed.
 ISSUER = "slslab"
 ROLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/function"
 SESSION_ARN = f"arn:aws:sts::{ACCOUNT}:assumed-role/function"
 BEGIN, END = 1_767_225_600, 4_102_444_800  # 2026 and 2100
 TOKEN_HEADER = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9"  # {"alg":"HS256","typ":"JWT"}
-# What an execution role needs for training; S3 is allowed whole, by the object store itself.
+# What an execution role needs for training: buckets and their settings are the owner's.
 FUNCTION_ACTIONS = frozenset(
     {
         "lambda:InvokeFunction",
@@ -35,6 +36,22 @@ FUNCTION_ACTIONS = frozenset(
         "states:SendTaskSuccess",
         "states:SendTaskFailure",
         "states:SendTaskHeartbeat",
+        "s3:AbortMultipartUpload",
+        "s3:DeleteObject",
+        "s3:DeleteObjectTagging",
+        "s3:DeleteObjectVersion",
+        "s3:GetBucketLocation",
+        "s3:GetObject",
+        "s3:GetObjectAttributes",
+        "s3:GetObjectTagging",
+        "s3:GetObjectVersion",
+        "s3:ListAllMyBuckets",
+        "s3:ListBucket",
+        "s3:ListBucketMultipartUploads",
+        "s3:ListBucketVersions",
+        "s3:ListMultipartUploadParts",
+        "s3:PutObject",
+        "s3:PutObjectTagging",
     }
 )
 SERVICE_ACTIONS = frozenset({"lambda:InvokeFunction"})
@@ -73,10 +90,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class Principal:
-    """Who signed a request; `actions` is what it may do, None for everything."""
+    """Who signed a request; `actions` is what it may do, None for everything; `policy` adds to it, or denies."""
 
     arn: str
     actions: frozenset[str] | None = None
+    policy: tuple[Statement, ...] = ()
 
     @property
     def function(self) -> str:
@@ -84,9 +102,16 @@ class Principal:
         role, _, name = self.arn.rpartition("/")
         return name if role == SESSION_ARN else ""
 
+    def may(self, action: str, resource: str) -> bool:
+        """Return whether its own rights allow an action, for instance `lambda:InvokeFunction`."""
+        if self.actions is None:
+            return True
+        decision = decide(self.policy, self.arn, action, resource, {})
+        return decision is not False and (decision is True or action in self.actions)
+
     def require(self, action: str, resource: str) -> None:
-        """Raise AccessDeniedException unless it may do this, for instance `lambda:InvokeFunction`."""
-        if self.actions is not None and action not in self.actions:
+        """Raise AccessDeniedException unless it may do this."""
+        if not self.may(action, resource):
             raise ServiceError(
                 403,
                 "AccessDeniedException",
@@ -104,16 +129,30 @@ class Keyring:
 
     `owner` is the owner's pair, random unless given; `others` are further pairs of the owner's. With `temporary`
     functions and services have pairs of their own, otherwise the owner's (a compose stack, whose object store takes no
-    tokens of ours).
+    tokens of ours). `function_policy` is a policy document that grants functions more, or denies them something;
+    RequestError for one that cannot be enforced.
     """
 
     def __init__(
-        self, owner: Pair | None = None, others: Iterable[Pair] = (), *, temporary: bool = True, seed: str | None = None
+        self,
+        owner: Pair | None = None,
+        others: Iterable[Pair] = (),
+        *,
+        temporary: bool = True,
+        seed: str | None = None,
+        function_policy: str = "",
     ) -> None:
         self.seed = seed or secrets.token_hex(32)
         self.owner = owner or self._pair("owner")
         self.owners = (self.owner, *others)
         self._temporary = temporary
+        self._function_policy = function_policy
+        try:
+            self._granted = statements(function_policy, principals=False) if function_policy else ()
+        except (ValueError, NotImplementedError) as error:
+            raise RequestError(
+                f"The policy of functions cannot be used: {error}.", "see docs/threat-model.md."
+            ) from error
         self._secrets = {pair.key_id: pair for pair in self.owners}
         # A token is verified once; there are no more than functions.
         self._sessions: dict[str, tuple[Pair, Principal]] = {}
@@ -129,12 +168,25 @@ class Keyring:
         """Return the keyring that another process wrote by `text`."""
         stored = json.loads(text)
         owner, *others = (Pair(*pair) for pair in stored["owners"])
-        return cls(owner, others, temporary=stored["temporary"], seed=stored["seed"])
+        return cls(
+            owner,
+            others,
+            temporary=stored["temporary"],
+            seed=stored["seed"],
+            function_policy=stored["function_policy"],
+        )
 
     def text(self) -> str:
         """Return the keyring as text, which is secret."""
         owners = [(pair.key_id, pair.secret) for pair in self.owners]
-        return json.dumps({"seed": self.seed, "owners": owners, "temporary": self._temporary})
+        return json.dumps(
+            {
+                "seed": self.seed,
+                "owners": owners,
+                "temporary": self._temporary,
+                "function_policy": self._function_policy,
+            }
+        )
 
     @cached_property
     def service(self) -> Pair:
@@ -164,7 +216,6 @@ class Keyring:
             "exp": END,
         }
         signed = f"{TOKEN_HEADER}.{_base64(json.dumps(claims, separators=(',', ':')).encode())}"
-        # SeaweedFS derives the pair from the session's id by the same formulas.
         key_id = hashlib.sha256(f"access-key:{session}".encode()).hexdigest()[:16]
         secret = hmac.digest(self.token_key, f"secret-key:{session}".encode(), "sha256")
         token = f"{signed}.{_base64(hmac.digest(self.token_key, signed.encode(), 'sha256'))}"
@@ -200,7 +251,7 @@ class Keyring:
         pair = self.function(name)
         if not hmac.compare_digest(pair.token.encode(), token.encode()):
             return None
-        self._sessions[token] = pair, Principal(f"{SESSION_ARN}/{name}", FUNCTION_ACTIONS)
+        self._sessions[token] = pair, Principal(f"{SESSION_ARN}/{name}", FUNCTION_ACTIONS, self._granted)
         return self._sessions[token]
 
     def _pair(self, name: str) -> Pair:

@@ -55,7 +55,7 @@ class Signature:
             scope, names, signature = found.groups()
             stamp, token, valid = headers.get("x-amz-date", ""), headers.get("x-amz-security-token", ""), ALLOWED_SKEW
         else:
-            values = dict(_parameters(query))
+            values = dict(parameters(query))
             if values.get("X-Amz-Algorithm") != ALGORITHM:
                 raise ServiceError(403, "MissingAuthenticationTokenException", "Missing Authentication Token")
             scope, names, signature, stamp, token = (
@@ -91,14 +91,20 @@ class Signature:
 
     def verify(self, secret: str, method: str, path: str, query: str, headers: Headers, body: bytes) -> None:
         """Raise InvalidSignatureException unless this secret signed this request, a short time ago."""
-        self._check_time()
+        self.verify_payload(secret, method, _canonical_path(path), query, headers, hashlib.sha256(body).hexdigest())
+
+    def verify_payload(
+        self, secret: str, method: str, canonical_path: str, query: str, headers: Headers, payload: str
+    ) -> None:
+        """Do so for a canonical path and the digest of a body, or the text that stands for it, as S3 has them."""
+        self.check_time()
         canonical = "\n".join(
             (
                 method,
-                _canonical_path(path),
+                canonical_path,
                 "&".join(
                     f"{quote(name, SAFE)}={quote(value, SAFE)}"
-                    for name, value in sorted(_parameters(query), key=_encoded)
+                    for name, value in sorted(parameters(query), key=_encoded)
                     if not (self.presigned and name == "X-Amz-Signature")
                 ),
                 *(
@@ -107,19 +113,28 @@ class Signature:
                 ),
                 "",
                 ";".join(self.headers),
-                hashlib.sha256(body).hexdigest(),
+                payload,
             )
         )
-        scope = f"{self.day}/{self.region}/{self.service}/aws4_request"
-        text = f"{ALGORITHM}\n{self.stamp}\n{scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
-        key = _derived_key(secret, self.day, self.region, self.service)
+        text = f"{ALGORITHM}\n{self.stamp}\n{self.scope}\n{hashlib.sha256(canonical.encode()).hexdigest()}"
+        key = self.key(secret)
         if not hmac.compare_digest(hmac.digest(key, text.encode(), "sha256").hex(), self.signature):
             raise _invalid(
                 "The request signature we calculated does not match the signature you provided. Check your AWS Secret "
                 "Access Key and signing method. Consult the service documentation for details."
             )
 
-    def _check_time(self) -> None:
+    @property
+    def scope(self) -> str:
+        """What a key is derived for: day, region and service."""
+        return f"{self.day}/{self.region}/{self.service}/aws4_request"
+
+    def key(self, secret: str) -> bytes:
+        """Return the key that is derived from a secret for this scope."""
+        return _derived_key(secret, self.day, self.region, self.service)
+
+    def check_time(self) -> None:
+        """Raise InvalidSignatureException if it was signed too long ago, or in the future."""
         signed = _time(self.stamp)
         now = datetime.now(UTC)
         if not self.stamp.startswith(self.day):
@@ -162,7 +177,7 @@ def _canonical_path(path: str) -> str:
     return quote(path, "/" + SAFE)
 
 
-def _parameters(query: str) -> list[tuple[str, str]]:
+def parameters(query: str) -> list[tuple[str, str]]:
     """Return names and values of a query, decoded; a plus sign is one, as in AWS's rules."""
     pairs = (entry.partition("=") for entry in query.split("&") if entry)
     return [(unquote(name), unquote(value)) for name, _, value in pairs]

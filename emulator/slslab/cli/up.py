@@ -116,6 +116,13 @@ def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
     help="Accept this pair of keys, too, for instance test:test, or the one that your code brings. Repeatable.",
 )
 @click.option(
+    "--function-policy",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Policy document of IAM, in JSON, that grants functions more than their keys do, or denies them something; "
+    "docs/threat-model.md has what they may do.",
+)
+@click.option(
     "--faults",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -143,6 +150,7 @@ def up(
     tensor_databases: int,
     queue: str,
     credentials: tuple[str, ...],
+    function_policy: Path | None,
     faults: Path | None,
     json_: bool,
 ) -> None:
@@ -197,6 +205,7 @@ def up(
         ]
         options += [f"--memory-budget={budget_mb}"] * (budget_mb is not None)
         options += [f"--code={root}" for root in roots]
+        options += [f"--function-policy={path}" for path in _resolved([function_policy] if function_policy else [])]
         options += [f"--faults={path}" for path in _resolved([faults] if faults is not None else [])]
         options += [f"--tensor-databases={tensor_databases}", f"--queue={queue}"]
         _print(embedded.start(options, credentials), json_)
@@ -213,6 +222,7 @@ def up(
             tensor_databases=tensor_databases,
             queue=queue,
             credentials=credentials,
+            function_policy="" if function_policy is None else function_policy.read_text(),
             faults=injected,
             environment=environment,
             ready=lambda described: _print(described, json_),
@@ -227,7 +237,7 @@ def _print(described: Mapping[str, Any], json_: bool) -> None:
 # Options of `up` that only one kind of stack has.
 OF_EMBEDDED = (
     *("port", "s3_port", "edge_port", "limits", "account", "template", "strict_packages", "budget_mb", "code", "queue"),
-    *("credentials", "environment", "faults"),
+    *("credentials", "function_policy", "environment", "faults"),
 )
 OF_COMPOSE = ("offline", "files")
 

@@ -1,11 +1,11 @@
 """Remove what a killed command left behind: a small process that outlives its emulator.
 
-A session (`slslab.host.session`) keeps a journal in its home, locked as long as its process lives, of lines `path
-PATH`, `cgroup PATH` and `containers yes` (or `no`, when they are removed). The reaper waits for that lock, which it
-gets when the emulator has ended, in whatever way (also `kill -9`). It waits in a process that is not the emulator's
-child, as whoever ends the emulator may kill its children (Ray does). Then it kills every process that carries the
-emulator's mark in its environment, and removes the control groups, containers, files and directories. It runs as a
-script, so that it starts without the package's imports; the engine's client is imported only if there are containers.
+A session (`slslab.host.session`) keeps a journal in its home, locked as long as its process lives, of lines `cgroup
+PATH` and `containers yes` (or `no`, when they are removed). The reaper waits for that lock, which it gets when the
+emulator has ended, in whatever way (also `kill -9`). It waits in a process that is not the emulator's child, as whoever
+ends the emulator may kill its children (Ray does). Then it kills every process that carries the emulator's mark in its
+environment, and removes the control groups, the containers and the home. It runs as a script, so that it starts without
+the package's imports; the engine's client is imported only if there are containers.
 """
 
 import fcntl
@@ -54,8 +54,6 @@ def clean(emulator_id: str, cgroups: list[str], paths: list[str], patience_s: fl
                 os.rmdir(group)
         for path in paths:
             shutil.rmtree(path, ignore_errors=True)
-            if not os.path.isdir(path) and os.path.exists(path):
-                os.unlink(path)
         left = bool(pids) or any(os.path.exists(path) for path in cgroups + paths)
         if left:
             time.sleep(0.005)  # no event says that a killed process has left its group
@@ -65,16 +63,17 @@ def clean(emulator_id: str, cgroups: list[str], paths: list[str], patience_s: fl
 def reap(emulator_id: str, journal: BinaryIO) -> bool:
     """Remove what a journal names, and the directory that it is in; return True when nothing is left."""
     home = os.path.dirname(journal.name)
-    watched: dict[str, list[str]] = {"cgroup": [], "path": [], "containers": []}
+    watched: dict[str, list[str]] = {"cgroup": [], "containers": []}
     # The last line is empty, or was broken off by a full disk.
     for line in journal.read().split(b"\n")[:-1]:
         kind, _, path = os.fsdecode(line).partition(" ")
-        watched[kind].append(path)
+        # Other versions may have noted further kinds.
+        watched.setdefault(kind, []).append(path)
     if watched["containers"][-1:] == ["yes"]:
         # Before the home, below which lies what containers share with the emulator.
         subprocess.run([sys.executable, "-P", "-m", ENGINE, emulator_id], check=False)
     # The home last: as long as something is left, the next session finds the journal in it.
-    return clean(emulator_id, watched["cgroup"], watched["path"]) and clean(emulator_id, [], [home])
+    return clean(emulator_id, watched["cgroup"], []) and clean(emulator_id, [], [home])
 
 
 def _main(emulator_id: str, path: str) -> int:

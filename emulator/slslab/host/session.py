@@ -62,10 +62,6 @@ class Session(Managed):
         if self._reaper.wait() not in (0, 1):  # it has been killed
             sweep(self.home.parent)
 
-    def watch(self, path: Path) -> None:
-        """Have this file or directory removed at the end."""
-        self._note(f"path {path}")
-
     def watch_cgroup(self, path: Path) -> None:
         """Have this control group removed at the end, with the groups in it, and their processes killed."""
         self._note(f"cgroup {path}")

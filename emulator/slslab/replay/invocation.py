@@ -53,14 +53,14 @@ NOTHING = Range(0.0, 0.0, 0.0)
 class Request:
     """A request that one of our servers answered for a function.
 
-    `op` is its operation as in a trace (`object.get`), `size` the bytes that it moved, None if they aren't known.
-    Times are ns of CLOCK_MONOTONIC.
+    `op` is its operation as in a trace (`object.get`), `size` the bytes that it moved. Times are ns of
+    CLOCK_MONOTONIC.
     """
 
     op: str
     start_ns: int
     end_ns: int
-    size: int | None = None
+    size: int
 
     @property
     def took_ms(self) -> float:
@@ -248,11 +248,9 @@ class Predictor:
         )
 
     def _request_ms(self, request: Request) -> float:
-        """Return what a request takes on Lambda; one whose bytes aren't known takes at least its time here."""
+        """Return what a request takes on Lambda."""
         operation = self.profile.operation(request.op)
         latency_ms = operation.latency_ms.value
-        if request.size is None:
-            return max(latency_ms, request.took_ms)
         bandwidth, encryption = operation.bandwidth_mb_s, operation.cpu_ms_per_mb
         moving_ms = request.size / bandwidth.value / 1e3 if bandwidth else 0.0
         return latency_ms + max(moving_ms, request.size / 1e6 * encryption.value if encryption else 0.0)
@@ -314,10 +312,7 @@ def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Re
 
 
 def _clipped(requests: Sequence[Request], end_ns: int) -> list[Request]:
-    """Return requests that end when the next one begins, or when the phase ends.
-
-    The S3 server reports the end of a request up to 20 ms late.
-    """
+    """Return requests that end when the next one begins, or when the phase ends."""
     ordered = sorted(requests, key=lambda request: request.start_ns)
     following = [*(request.start_ns for request in ordered[1:]), max(end_ns, 0)]
     return [

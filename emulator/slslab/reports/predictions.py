@@ -101,11 +101,6 @@ class Predicted:
                 f"{significant(parts['waits'], 3)} s of waits for anything but S3 (sleeps, databases, queues, the "
                 "network) stay as measured here."
             )
-        if unsized := sum(request.size is None for own in self.requests.values() for request in own):
-            notes.append(
-                f"The bytes of {counted(unsized, 'request')} to S3 aren't known (parts of objects, or objects that "
-                "were deleted). They take at least as long as here."
-            )
         if stopped := sum(prediction is not None and prediction.timed_out for prediction in self.predictions):
             notes.append(f"{counted(stopped, 'invocation')} timed out here. On Lambda they take at most their timeout.")
         if any(record.get("template") for record in self.records):
@@ -135,12 +130,9 @@ def predict(
 def requests_of(events: Rows) -> Requests:
     """Return the requests that functions made to S3, by function."""
     return grouped(
-        (
-            event["function"],
-            Request(event["op"], event["start_ns"], event["end_ns"], None if event["part"] else event["bytes"]),
-        )
+        (event["function"], Request(event["op"], event["start_ns"], event["end_ns"], event["bytes"]))
         for event in events
-        if "part" in event
+        if event["op"].startswith("object.") and event["function"] != "stack" and not event["invocation"]
     )
 
 

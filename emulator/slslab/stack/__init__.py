@@ -8,7 +8,7 @@ from slslab_workers.channels.endpoints import CHANNEL_URL, QUEUE_URL, TENSOR_URL
 
 @dataclass(frozen=True)
 class Stack:
-    """Addresses, and each part's name and version, for instance `{"s3": "SeaweedFS 4.48"}`."""
+    """Addresses, and each part's name and version, for instance `{"s3": "slslab S3 0.1.0"}`."""
 
     s3_endpoint: str
     versions: Mapping[str, str]

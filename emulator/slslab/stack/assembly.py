@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from slslab.aws.keys import Keyring
-from slslab.host.server_process import ServerProcess, listening_socket
+from slslab.host.server_process import ServerProcess
 from slslab.host.session import Session
 from slslab.stack import Stack
 from slslab.stack.access_log import AccessLog
@@ -32,10 +32,7 @@ def start_stack(
     `on_event` receives the trace records of the tensor databases, `access_log` the requests to S3. Raises HostError if
     a part does not start.
     """
-    if s3_port:
-        # Otherwise the server itself would notice, after all its other parts have started.
-        listening_socket("127.0.0.1", s3_port, "--s3-port").close()
-    store = EmbeddedObjectStore(session.home / "s3", keys, session.mark, s3_port, session.watch, access_log)
+    store = EmbeddedObjectStore(session.home / "s3", keys, session.mark, s3_port, access_log)
     parts.enter_context(store)
     versions = {"s3": store.name}
     servers: dict[str, ServerProcess] = {"object_store": store}

@@ -143,6 +143,7 @@ def serve(
     tensor_databases: int,
     queue: str,
     credentials: Sequence[str],
+    function_policy: str,
     faults: Mapping[str, Any] | None,
     environment: str,
     ready: Callable[[dict[str, Any]], None],
@@ -151,6 +152,7 @@ def serve(
     """Run the service until SIGINT or SIGTERM, with these options of `up`; `limits` are those of an account.
 
     Without an `edge_port` the services have an address each, and no common one. `faults` is a fault plan's document.
+    `function_policy` is a policy document of IAM, in JSON, which adds to the rights of functions.
 
     `ready` receives its description as soon as everything answers, `log` the REPORT line of every invocation.
     Raises RequestError if a service runs already, HostError if this host cannot run it.
@@ -170,9 +172,9 @@ def serve(
         if not locked:
             _refuse(json.loads(_last_line(file.read()) or "{}").get("description"))
         try:
-            keys = Keyring(others=map(Pair.parse, credentials))
+            keys = Keyring(others=map(Pair.parse, credentials), function_policy=function_policy)
             with Session() as session, ExitStack() as running:
-                record = running.enter_context(Record(session.home, log))
+                record = running.enter_context(Record(log))
                 stack, servers = start_stack(
                     running,
                     session,

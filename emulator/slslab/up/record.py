@@ -56,12 +56,12 @@ class Record:
     """The record of a service, as a context manager that its stack is within: what it receives between `begin` and its
     end is in its directory.
 
-    `access_log` is for the S3 server; its socket is in the session's `home`. All methods may be called by several
+    `access_log` is for the S3 server. All methods may be called by several
     threads. A record that cannot be written is the last one, which `say` reports; the service goes on.
     """
 
-    def __init__(self, home: Path, say: Callable[[str], None]) -> None:
-        self.access_log = AccessLog(home, self.request)
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.access_log = AccessLog(self.request)
         self._say = say
         self._lock = threading.Lock()
         self._updating = threading.Lock()
@@ -155,14 +155,11 @@ class Record:
         self._directory.unlock(self._locked)
 
     def request(self, logged: Logged) -> None:
-        """Write a function's request to S3; other requests of one kind in a second become one event.
-
-        `part` tells that the bytes aren't known.
-        """
+        """Write a function's request to S3; other requests of one kind in a second become one event."""
         if logged.function:
             event = own_event(logged.operation, logged.start_ns, "", resource="", function=logged.function)
-            moved = {"bytes": logged.size or 0, "part": logged.size is None}
-            self._write({**event, "end_ns": logged.end_ns, "requests": 1, "overhead": False, **moved})
+            moved = {"bytes": logged.size, "requests": 1, "overhead": False}
+            self._write({**event, "end_ns": logged.end_ns, **moved})
             return
         with self._lock:
             self._requests[logged.operation] += 1

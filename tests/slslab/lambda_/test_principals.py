@@ -15,6 +15,7 @@ import pytest
 
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring, Pair
+from slslab.errors import RequestError
 from slslab.lambda_.service.emulator import Emulator
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.state_machines import EmbeddedStateMachines
@@ -27,7 +28,7 @@ MACHINE = json.dumps({"StartAt": "Done", "States": {"Done": {"Type": "Succeed"}}
 LISTS = {"lambda": "list_functions", "s3": "list_buckets", "stepfunctions": "list_state_machines"}
 UNKNOWN, MISMATCH = "UnrecognizedClientException", "InvalidSignatureException"
 HANDLER = """
-import base64, boto3, botocore.exceptions, os
+import base64, boto3, botocore.exceptions, json, os
 ROLE = "arn:aws:iam::000000000000:role/any"
 
 def handler(event, context):
@@ -50,6 +51,12 @@ def allowed(event):
         "put": lambda: s3.put_object(Bucket="objects", Key="key", Body=b"body"),
         "get": lambda: s3.get_object(Bucket="objects", Key="key"),
         "list objects": lambda: s3.list_objects_v2(Bucket="objects"),
+        "copy": lambda: s3.copy_object(Bucket="objects", Key="copy", CopySource="objects/key"),
+        "delete": lambda: s3.delete_object(Bucket="objects", Key="copy"),
+        "delete many": lambda: s3.delete_objects(Bucket="objects", Delete={"Objects": [{"Key": "copy"}]}),
+        "list buckets": s3.list_buckets,
+        "begin upload": lambda: started.append(s3.create_multipart_upload(Bucket="objects", Key="large")),
+        "end upload": lambda: s3.abort_multipart_upload(Bucket="objects", Key="large", UploadId=started[1]["UploadId"]),
     }
 
 def denied(event):
@@ -74,6 +81,37 @@ def denied(event):
         "create machine": lambda: states.create_state_machine(name="m", definition=event["definition"], roleArn=ROLE),
         "history": lambda: states.get_execution_history(executionArn=event["machine"].replace("Machine", "x")),
         "delete machine": lambda: states.delete_state_machine(stateMachineArn=event["machine"]),
+    }
+
+def denied_in_s3(event):
+    s3, bucket = boto3.client("s3"), "objects"
+    everybody = {"Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": f"arn:aws:s3:::{bucket}/*"}
+    rule = {"AllowedMethods": ["GET"], "AllowedOrigins": ["*"]}
+    return {
+        "policy": lambda: s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Statement": [everybody]})),
+        "read policy": lambda: s3.get_bucket_policy(Bucket=bucket),
+        "cors": lambda: s3.put_bucket_cors(Bucket=bucket, CORSConfiguration={"CORSRules": [rule]}),
+        "acl": lambda: s3.put_bucket_acl(Bucket=bucket, ACL="public-read"),
+        "object acl": lambda: s3.put_object_acl(Bucket=bucket, Key="key", ACL="public-read"),
+        "create": lambda: s3.create_bucket(Bucket="functions-own"),
+        "delete": lambda: s3.delete_bucket(Bucket="empty"),
+        "versioning": lambda: s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Enabled"}),
+        "website": lambda: s3.put_bucket_website(
+            Bucket=bucket, WebsiteConfiguration={"IndexDocument": {"Suffix": "index.html"}}
+        ),
+        "block": lambda: s3.delete_public_access_block(Bucket=bucket),
+        "tags": lambda: s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": []}),
+    }
+
+def granted(event):
+    s3 = boto3.client("s3")
+    return {
+        "create": lambda: s3.create_bucket(Bucket="granted-1"),
+        "delete": lambda: s3.delete_bucket(Bucket="granted-1"),
+        "create another": lambda: s3.create_bucket(Bucket="other-1"),
+        "list": lambda: s3.list_objects_v2(Bucket="objects"),
+        "read the secret": lambda: s3.get_object(Bucket="objects", Key="secret/key"),
+        "read": lambda: s3.get_object(Bucket="objects", Key="key"),
     }
 
 def literal(event):
@@ -120,6 +158,7 @@ def ask(stack: dict[str, str], keys: Keyring) -> Iterator[Callable[..., Any]]:
         create_function(client, "tries", HANDLER, Timeout=60)
         create_function(client, "other", "def handler(event, context): pass", Environment={"Variables": {"AA": "bb"}})
         s3.create_bucket(Bucket="objects")
+        s3.create_bucket(Bucket="empty")
         machine = states.create_state_machine(name="machine", definition=MACHINE, roleArn=ROLE)["stateMachineArn"]
         event = {"machine": machine, "code": base64.b64encode(packaged("x = 1")).decode(), "definition": MACHINE}
 
@@ -135,13 +174,68 @@ def ask(stack: dict[str, str], keys: Keyring) -> Iterator[Callable[..., Any]]:
 def test_a_function_may_invoke_use_objects_and_start_executions(ask: Callable[..., Any]) -> None:
     answers = ask("allowed")
     assert answers == dict.fromkeys(answers, "done")
-    assert len(answers) == 6
+    assert len(answers) == 12
 
 
 def test_everything_else_is_denied_to_a_function(ask: Callable[..., Any]) -> None:
     answers = ask("denied")
     assert answers == dict.fromkeys(answers, "AccessDeniedException")
     assert len(answers) == 15
+
+
+def test_a_function_changes_no_bucket_and_no_right(
+    ask: Callable[..., Any], stack: dict[str, str], keys: Keyring
+) -> None:
+    answers = ask("denied_in_s3")
+    assert answers == dict.fromkeys(answers, "AccessDenied")
+    assert len(answers) == 11
+    with closing(aws_client("s3", stack["s3"], keys.owner)) as s3:
+        assert {entry["Name"] for entry in s3.list_buckets()["Buckets"]} == {"objects", "empty"}
+        with pytest.raises(botocore.exceptions.ClientError, match="NoSuchBucketPolicy"):
+            s3.get_bucket_policy(Bucket="objects")
+
+
+GRANTS = {
+    "Version": "2012-10-17",
+    "Statement": [
+        {"Effect": "Allow", "Action": ["s3:CreateBucket", "s3:DeleteBucket"], "Resource": "arn:aws:s3:::granted-*"},
+        {"Effect": "Deny", "Action": "s3:Get*", "Resource": "arn:aws:s3:::objects/secret/*"},
+    ],
+}
+
+
+def test_the_owner_grants_functions_more_by_a_policy_and_denies_them_some() -> None:
+    keys = Keyring(function_policy=json.dumps(GRANTS))
+    with (
+        Emulator(keys=keys) as emulator,
+        EmbeddedObjectStore(emulator.home / "s3", keys, emulator.mark) as store,
+        closing(aws_client("lambda", emulator.endpoint, keys.owner)) as client,
+        closing(aws_client("s3", store.endpoint, keys.owner)) as s3,
+    ):
+        emulator.add_variables({"AWS_ENDPOINT_URL_S3": store.endpoint})
+        create_function(client, "tries", HANDLER, Timeout=60)
+        s3.create_bucket(Bucket="objects")
+        for key in ("key", "secret/key"):
+            s3.put_object(Bucket="objects", Key=key, Body=b"")
+        answer = client.invoke(FunctionName="tries", Payload=json.dumps({"do": "granted"}))
+        assert json.loads(answer["Payload"].read()) == {
+            "create": "done",
+            "delete": "done",
+            "create another": "AccessDenied",
+            "list": "done",
+            "read the secret": "AccessDenied",
+            "read": "done",
+        }
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"Condition": {"DateLessThan": {"aws:CurrentTime": "2030"}}}, {"NotAction": "s3:*"}, {"Effect": "Maybe"}],
+)
+def test_a_policy_that_could_not_be_enforced_is_refused(changed: dict[str, Any]) -> None:
+    statement = {"Effect": "Allow", "Action": "s3:*", "Resource": "*"} | changed
+    with pytest.raises(RequestError, match="The policy of functions cannot be used"):
+        Keyring(function_policy=json.dumps({"Statement": statement}))
 
 
 def test_a_function_never_holds_the_owners_keys(ask: Callable[..., Any], keys: Keyring) -> None:
@@ -171,14 +265,13 @@ def test_given_keys_open_every_service(service: str, stack: dict[str, str]) -> N
         getattr(client, LISTS[service])()
 
 
-# SeaweedFS has one error for an unknown key and for a foreign session token; S3 of AWS says InvalidToken of the latter.
 @pytest.mark.parametrize(
     ("wrong", "errors"),
     [
         ("secret", (MISMATCH, "SignatureDoesNotMatch", MISMATCH)),
         ("key", (UNKNOWN, "InvalidAccessKeyId", UNKNOWN)),
-        ("token", (UNKNOWN, "InvalidAccessKeyId", UNKNOWN)),
-        ("token of another start", (UNKNOWN, "InvalidAccessKeyId", UNKNOWN)),
+        ("token", (UNKNOWN, "InvalidToken", UNKNOWN)),
+        ("token of another start", (UNKNOWN, "InvalidToken", UNKNOWN)),
         ("no token", (UNKNOWN, "InvalidAccessKeyId", UNKNOWN)),
     ],
 )
@@ -199,7 +292,8 @@ def test_wrong_keys_get_aws_errors_of_all_services(
                 getattr(client, operation)()
             error = refused.value.response
             assert error["Error"]["Code"] == expected
-            assert error["ResponseMetadata"]["HTTPStatusCode"] == (400 if service == "stepfunctions" else 403)
+            malformed = service == "stepfunctions" or expected == "InvalidToken"
+            assert error["ResponseMetadata"]["HTTPStatusCode"] == (400 if malformed else 403)
             if expected == UNKNOWN:
                 assert pair.key_id in error["Error"]["Message"]
                 assert "--credentials KEY:SECRET" in error["Error"]["Message"]

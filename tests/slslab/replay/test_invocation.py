@@ -131,14 +131,6 @@ def test_a_request_ends_when_the_next_one_begins() -> None:
     assert predicted.parts == pytest.approx({"init": 0, "cpu": 0, "requests": 2 * 24.5, "waits": 0})
 
 
-@pytest.mark.parametrize(("took_ms", "expected_ms"), [(5, 24.5), (900, 900)])
-def test_a_request_without_known_bytes_takes_at_least_its_time_here(took_ms: int, expected_ms: float) -> None:
-    request = Request("object.get", START_NS, START_NS + took_ms * MS)
-    predicted = Predictor(SAME, PROFILE).predict(record(0, 1000), [request])
-    assert predicted is not None
-    assert predicted.parts["requests"] == expected_ms
-
-
 def test_requests_before_the_handler_are_inits() -> None:
     request = Request("object.get", START_NS - 30 * MS, START_NS - 10 * MS, 0)
     predicted = Predictor(SAME, PROFILE).predict(record(5, 5, init=(10, 60)), [request])

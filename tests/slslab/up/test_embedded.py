@@ -224,7 +224,7 @@ def test_a_service_that_dies_is_said_and_no_longer_healthy(state: dict[str, str]
         (["--template", "awslambdaric"], 2, "awslambdaric cannot be in a template"),
         (["--template", "json", "--strict-packages"], 2, "A template has the host's packages"),
         (["--port", "taken"], 3, "is taken by "),
-        (["--s3-port", "taken"], 3, "is taken by "),
+        (["--s3-port", "taken"], 3, "choose another with --s3-port"),
     ],
 )
 @pytest.mark.parametrize("detach", [[], ["--detach"]])

@@ -36,44 +36,43 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "runs"
 
 
-def begun(home: Path, lines: list[str] | None = None) -> tuple[Record, Path]:
-    home.mkdir(exist_ok=True)
-    started = Record(home, ([] if lines is None else lines).append)
+def begun(lines: list[str] | None = None) -> tuple[Record, Path]:
+    started = Record(([] if lines is None else lines).append)
     started.__enter__()
     return started, started.begin(ABOUT, (), "")
 
 
-def asked(operation: str, function: str = "", size: int | None = 0) -> Logged:
+def asked(operation: str, function: str = "", size: int = 0) -> Logged:
     return Logged(operation, function, 1, 2, size)
 
 
-def test_a_service_replaces_what_an_ended_one_left_and_nothing_else(runs: Path, tmp_path: Path) -> None:
-    first, directory = begun(tmp_path / "one")
+def test_a_service_replaces_what_an_ended_one_left_and_nothing_else(runs: Path) -> None:
+    first, directory = begun()
     assert directory == runs / "up"
-    second, beside = begun(tmp_path / "two")
+    second, beside = begun()
     assert beside == runs / "up-2"
     assert {run.status() for run in list_runs()} == {"running"}
     first.__exit__()
     assert RunDirectory(directory).status() == "done"
     (directory / "report.html").touch()
-    third, again = begun(tmp_path / "one")
+    third, again = begun()
     assert again == directory
     assert not (directory / "report.html").exists()
     for running in (second, third):
         running.__exit__()
 
 
-def test_a_run_of_that_name_stays(runs: Path, tmp_path: Path) -> None:
+def test_a_run_of_that_name_stays(runs: Path) -> None:
     own = RunDirectory.create(runs / "up")
     own.write_plan({"run": "mine"})
-    started, directory = begun(tmp_path / "one")
+    started, directory = begun()
     started.__exit__()
     assert directory == runs / "up-2"
     assert (own.path / PLAN).read_text() == 'run = "mine"\n'
 
 
-def test_last_is_a_run_and_no_service(runs: Path, tmp_path: Path) -> None:
-    started, directory = begun(tmp_path / "one")
+def test_last_is_a_run_and_no_service(runs: Path) -> None:
+    started, directory = begun()
     started.__exit__()
     with pytest.raises(RequestError, match="where 0 runs ended"):
         resolve("last")
@@ -82,8 +81,8 @@ def test_last_is_a_run_and_no_service(runs: Path, tmp_path: Path) -> None:
     assert resolve("up").path == directory
 
 
-def test_reading_leaves_the_log_to_the_service(tmp_path: Path) -> None:
-    started, directory = begun(tmp_path / "one")
+def test_reading_leaves_the_log_to_the_service() -> None:
+    started, directory = begun()
     started.event(own_event("invoke", 1, "id", resource="f", function="f"))
     assert len(load(directory).events) == 1
     started.event(own_event("invoke", 2, "id", resource="f", function="f"))
@@ -92,8 +91,8 @@ def test_reading_leaves_the_log_to_the_service(tmp_path: Path) -> None:
     assert sorted(path.name for path in directory.iterdir()) == ["service.json", "trace.jsonl"]
 
 
-def test_samples_of_clocks_and_beginnings_are_left_out(tmp_path: Path) -> None:
-    started, directory = begun(tmp_path / "one")
+def test_samples_of_clocks_and_beginnings_are_left_out() -> None:
+    started, directory = begun()
     started.event({"record": "clock", "environment": "f-1", "wall_ns": 1, "host_delay_ns": 0})
     started.event({"record": "begin", "of": "invocation", "id": "1", "start_ns": 1})
     started.__exit__()
@@ -101,9 +100,9 @@ def test_samples_of_clocks_and_beginnings_are_left_out(tmp_path: Path) -> None:
     assert [json.loads(line)["record"] for line in lines] == ["header"]
 
 
-def test_requests_of_a_second_become_one_event(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_of_a_second_become_one_event(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record, "FLUSH_NS", 3600 * 10**9)
-    started, directory = begun(tmp_path / "one")
+    started, directory = begun()
     for _ in range(1000):
         started.request(asked("object.put"))
     started.update()
@@ -114,21 +113,21 @@ def test_requests_of_a_second_become_one_event(tmp_path: Path, monkeypatch: pyte
     assert read_document(str(directory))["counts"] == {"object.get": 1, "object.put": 1000}
 
 
-def test_each_request_of_a_function_is_an_event(tmp_path: Path) -> None:
-    started, directory = begun(tmp_path / "one")
+def test_each_request_of_a_function_is_an_event() -> None:
+    started, directory = begun()
     started.request(asked("object.put", "f", 5))
-    started.request(asked("object.get", "f", None))
+    started.request(asked("object.get", "f", 7))
     started.__exit__()
     events = [json.loads(line) for line in (directory / "trace.jsonl").read_text().splitlines()][1:]
-    assert [(each["function"], each["start_ns"], each["end_ns"], each["bytes"], each["part"]) for each in events] == [
-        ("f", 1, 2, 5, False),
-        ("f", 1, 2, 0, True),
+    assert [(each["function"], each["start_ns"], each["end_ns"], each["bytes"]) for each in events] == [
+        ("f", 1, 2, 5),
+        ("f", 1, 2, 7),
     ]
     assert read_document(str(directory))["counts"] == {"object.get": 1, "object.put": 1}
 
 
-def test_a_processor_that_is_measured_later_is_described_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    started, directory = begun(tmp_path / "one")
+def test_a_processor_that_is_measured_later_is_described_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    started, directory = begun()
 
     def described() -> Processor:
         return Processor.from_dict(json.loads((directory / "service.json").read_text())["processor"])
@@ -144,13 +143,13 @@ def test_a_processor_that_is_measured_later_is_described_again(tmp_path: Path, m
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("SLSLAB_RUNS", str(tmp_path / "file" / "runs"))
-    with Record(tmp_path, pytest.fail) as started, pytest.raises(RequestError, match="cannot be written") as refused:
+    with Record(pytest.fail) as started, pytest.raises(RequestError, match="cannot be written") as refused:
         started.begin(ABOUT, (), "")
     assert "SLSLAB_RUNS" in refused.value.hint
 
 
-def test_only_the_owner_has_the_record_updated(tmp_path: Path) -> None:
-    started, _ = begun(tmp_path / "one")
+def test_only_the_owner_has_the_record_updated() -> None:
+    started, _ = begun()
     function = Principal("arn:function", FUNCTION_ACTIONS)
     ask = started.route().endpoint
     asked = Request({"type": "http", "method": "POST", "path": record.PATH, "headers": [], "state": {}})
@@ -162,9 +161,9 @@ def test_only_the_owner_has_the_record_updated(tmp_path: Path) -> None:
     started.__exit__()
 
 
-def test_a_full_disk_ends_the_record_and_not_the_service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_ends_the_record_and_not_the_service(monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[str] = []
-    started, directory = begun(tmp_path / "one", lines)
+    started, directory = begun(lines)
 
     def full(_self: object, _record: object) -> None:
         raise HostError("The trace cannot be written: No space left on device.", "make room.")

@@ -98,7 +98,7 @@ def check(service: Service, answers: Mapping[str, str]) -> None:
 
 def private(service: Service) -> list[str]:
     """Files of the owner's: the folder's, the service's state, and the environments of its processes."""
-    files = [service.folder / "file", service.home / "s3" / "identities.json", *service.home.rglob("*.log")]
+    files = [service.folder / "file", service.home / "s3", *service.home.rglob("*.log")]
     return [str(path) for path in files] + [f"/proc/{pid}/environ" for pid in sorted(service.pids)]
 
 

@@ -1,0 +1,166 @@
+"""Policy documents of IAM, as far as they are enforced here; what is not is refused when a policy is given.
+
+https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slslab.aws.arns import ACCOUNT
+
+ELEMENTS = frozenset({"Sid", "Effect", "Principal", "Action", "Resource", "Condition"})
+OWNERS = (ACCOUNT, f"arn:aws:iam::{ACCOUNT}:root")
+FUNCTION = re.compile(rf"arn:aws:sts::{ACCOUNT}:assumed-role/function/[^*?]+")
+# What a condition may ask of a request: texts, and whether it came by TLS.
+KEYS = frozenset({"s3:prefix", "s3:delimiter", "aws:principalarn"})
+SECURE = "aws:securetransport"
+# Operators: whether they compare patterns, and whether they are met by what does not match.
+TEXTS = {
+    "StringEquals": (False, False),
+    "StringNotEquals": (False, True),
+    "StringLike": (True, False),
+    "StringNotLike": (True, True),
+    "ArnEquals": (True, False),
+    "ArnLike": (True, False),
+    "ArnNotEquals": (True, True),
+    "ArnNotLike": (True, True),
+}
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One statement: whom it allows or denies what; `conditions` are operator, key and values."""
+
+    allows: bool
+    principals: tuple[str, ...]
+    actions: tuple[str, ...]
+    resources: tuple[str, ...]
+    conditions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+
+    @property
+    def is_public(self) -> bool:
+        """Whether it allows everybody something."""
+        return self.allows and "*" in self.principals and not self.conditions
+
+    def applies(self, arn: str, action: str, resource: str, context: Mapping[str, str]) -> bool:
+        """Return whether it speaks of this request; the ARN of somebody unknown is empty."""
+        return (
+            any(principal in ("*", arn) or (arn in OWNERS and principal in OWNERS) for principal in self.principals)
+            and _matches(self.actions, action, any_case=True)
+            and _matches(self.resources, resource)
+            and all(_is_met(*condition, {**context, "aws:principalarn": arn}) for condition in self.conditions)
+        )
+
+
+def decide(
+    policy: Iterable[Statement], arn: str, action: str, resource: str, context: Mapping[str, str]
+) -> bool | None:
+    """Return whether a policy allows (True) or denies (False) a request; None if it does neither."""
+    found = {statement.allows for statement in policy if statement.applies(arn, action, resource, context)}
+    return False if False in found else True if found else None
+
+
+def statements(text: str, *, principals: bool) -> tuple[Statement, ...]:
+    """Return the statements of a policy document; with `principals` each names whom it speaks of.
+
+    Raises ValueError for a text that is no policy, NotImplementedError for what would not be enforced.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError("Policies must be valid JSON and the first byte must be '{'") from error
+    if not isinstance(document, dict) or "Statement" not in document:
+        raise ValueError("Missing required field Statement")
+    given = document["Statement"]
+    found = tuple(_statement(entry, principals) for entry in (given if isinstance(given, list) else [given]))
+    if not found:
+        raise ValueError("Could not parse the policy: Statement is empty!")
+    return found
+
+
+def _statement(entry: Any, principals: bool) -> Statement:
+    if not isinstance(entry, dict) or entry.get("Effect") not in ("Allow", "Deny"):
+        raise ValueError("Invalid effect: a statement needs Effect, Allow or Deny")
+    if unknown := sorted(entry.keys() - ELEMENTS):
+        raise NotImplementedError(f"slslab does not enforce {', '.join(unknown)[:200]} in a policy")
+    if principals != ("Principal" in entry):
+        raise ValueError("Missing required field Principal" if principals else "It must not name a Principal")
+    actions, resources = _texts(entry.get("Action"), "Action"), _texts(entry.get("Resource"), "Resource")
+    return Statement(
+        entry["Effect"] == "Allow",
+        _principals(entry["Principal"]) if principals else ("*",),
+        actions,
+        resources,
+        tuple(_conditions(entry.get("Condition", {}))),
+    )
+
+
+def _principals(value: Any) -> tuple[str, ...]:
+    if value != "*" and not (isinstance(value, dict) and value.keys() == {"AWS"}):
+        raise NotImplementedError('slslab knows the principals "*" and {"AWS": ...} alone')
+    found = ("*",) if value == "*" else _texts(value["AWS"], "Principal")
+    for name in found:
+        if name != "*" and name not in OWNERS and not FUNCTION.fullmatch(name):
+            raise NotImplementedError(
+                f"slslab knows no principal {name[:200]}: name *, {OWNERS[1]} or "
+                f"arn:aws:sts::{ACCOUNT}:assumed-role/function/FUNCTION"
+            )
+    return found
+
+
+def _texts(value: Any, name: str) -> tuple[str, ...]:
+    found = value if isinstance(value, list) else [value]
+    if not found or not all(isinstance(entry, str) and entry for entry in found):
+        raise ValueError(f"Missing required field {name}: a text, or a list of texts")
+    return tuple(found)
+
+
+def _conditions(value: Any) -> Iterable[tuple[str, str, tuple[str, ...]]]:
+    if not isinstance(value, dict):
+        raise ValueError("Condition must be an object")
+    for operator, keys in value.items():
+        if not isinstance(keys, dict):
+            raise ValueError("Condition must be an object of objects")
+        for key, given in keys.items():
+            known = key.lower() in KEYS if operator in TEXTS else (operator, key.lower()) == ("Bool", SECURE)
+            if not known:
+                raise NotImplementedError(f"slslab does not enforce the condition {operator} of {key}"[:300])
+            texts = given if isinstance(given, list) else [given]
+            texts = [str(text).lower() if isinstance(text, bool) else text for text in texts]
+            yield operator, key.lower(), _texts(texts, key)
+
+
+def _is_met(operator: str, key: str, values: tuple[str, ...], context: Mapping[str, str]) -> bool:
+    if key == SECURE:
+        # The endpoint has no TLS; policies that demand it would lock the owner out.
+        return "true" in values
+    pattern, negated = TEXTS[operator]
+    text = context.get(key)
+    if text is None:
+        return negated
+    return negated != (_matches(values, text) if pattern else text in values)
+
+
+def _matches(patterns: Iterable[str], text: str, *, any_case: bool = False) -> bool:
+    return any(_match(pattern.lower(), text.lower()) if any_case else _match(pattern, text) for pattern in patterns)
+
+
+def _match(pattern: str, text: str) -> bool:
+    """Return whether a pattern with * and ? is this text, in a time of both lengths' product."""
+    place = at = 0
+    star, tried = -1, 0
+    while at < len(text):
+        if place < len(pattern) and pattern[place] == "*":
+            star, tried = place, at
+            place += 1
+        elif place < len(pattern) and pattern[place] in ("?", text[at]):
+            place, at = place + 1, at + 1
+        elif star >= 0:
+            tried += 1
+            place, at = star + 1, tried
+        else:
+            return False
+    return all(character == "*" for character in pattern[place:])

@@ -1,0 +1,53 @@
+"""`python -m slslab.object_store --listener FD --data DIRECTORY`: the S3 server, in a process of its own.
+
+When it answers, it prints one JSON line, `{"endpoint": URL, "server": NAME}`. It ends on SIGTERM or SIGINT, and when
+its standard input closes, which happens when the process that started it ends in any way. SLSLAB_KEYS is the text of
+the keyring by which clients sign; the directory, which is its own, has the bodies of objects.
+"""
+
+import argparse
+import json
+import os
+import resource
+import socket
+from pathlib import Path
+
+from slslab.aws.keys import Keyring
+from slslab.host.tied import block_endings, wait_for_end
+from slslab.lambda_.server import Server
+from slslab.object_store import SERVER, model
+from slslab.object_store.application import Application
+from slslab.object_store.storage import Folder, Store
+
+
+def main() -> None:
+    """Serve until a signal or the end of standard input."""
+    block_endings()
+    options = _options()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+    def log(*request: str | int) -> None:
+        if options.log is not None:
+            os.write(options.log, json.dumps(request).encode() + b"\n")
+
+    keys = Keyring.from_text(os.environ.pop("SLSLAB_KEYS"))
+    application = Application(Store(Folder(options.data)), keys, log)
+    model.operations()
+    server = Server(socket.socket(fileno=options.listener))
+    # A page of another web site may ask: a signature, or the rules of a bucket, say what it gets.
+    with server.serving(application.__call__, public=application):
+        print(json.dumps({"endpoint": server.endpoint, "server": SERVER}), flush=True)
+        wait_for_end(tied=True)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m slslab.object_store", allow_abbrev=False)
+    parser.add_argument("--listener", type=int, required=True, help="descriptor of a socket that listens")
+    parser.add_argument("--data", type=Path, required=True, help="directory of bodies, which is empty")
+    parser.add_argument("--log", type=int, help="descriptor that gets a line for each request that AWS would bill")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,344 @@
+"""The ASGI application: finds the operation of a request and who asks, and sends its answer in S3's form."""
+
+import re
+import sys
+import time
+import traceback
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import unquote
+from xml.sax.saxutils import escape
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from slslab.aws.arns import ACCOUNT
+from slslab.aws.errors import ServiceError
+from slslab.aws.gate import IndexedHeaders
+from slslab.aws.keys import Keyring, Principal
+from slslab.aws.signatures import parameters
+from slslab.object_store import SERVER, buckets, checksums, cors, forms, model, objects, signing, uploads
+from slslab.object_store.bodies import Incoming
+from slslab.object_store.call import Answer, Call
+from slslab.object_store.errors import failure, refusal
+from slslab.object_store.storage import Store, read
+
+LONGEST_KEY = 1024
+# A bucket as the first part of the host's name, as some clients have it.
+HOST = re.compile(r"(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])\.localhost", re.IGNORECASE)
+Handler = Callable[[Call], Awaitable[Answer]]
+# Takes the operation, function, start_ns, end_ns and size of a request (`slslab.stack.access_log.Logged`).
+Log = Callable[[str, str, int, int, int], None]
+HANDLERS: Mapping[str, Handler] = {
+    "AbortMultipartUpload": uploads.abort_multipart_upload,
+    "CompleteMultipartUpload": uploads.complete_multipart_upload,
+    "CopyObject": objects.copy_object,
+    "CreateBucket": buckets.create_bucket,
+    "CreateMultipartUpload": uploads.create_multipart_upload,
+    "DeleteBucket": buckets.delete_bucket,
+    "DeleteBucketCors": buckets.delete_bucket_cors,
+    "DeleteBucketPolicy": buckets.delete_bucket_policy,
+    "DeleteBucketTagging": buckets.delete_bucket_tagging,
+    "DeleteObject": objects.delete_object,
+    "DeleteObjectTagging": objects.delete_object_tagging,
+    "DeleteObjects": objects.delete_objects,
+    "DeletePublicAccessBlock": buckets.delete_public_access_block,
+    "GetBucketAcl": buckets.get_acl,
+    "GetBucketCors": buckets.get_bucket_cors,
+    "GetBucketLocation": buckets.get_bucket_location,
+    "GetBucketOwnershipControls": buckets.get_bucket_ownership_controls,
+    "GetBucketPolicy": buckets.get_bucket_policy,
+    "GetBucketPolicyStatus": buckets.get_bucket_policy_status,
+    "GetBucketTagging": buckets.get_bucket_tagging,
+    "GetBucketVersioning": buckets.get_bucket_versioning,
+    "GetObject": objects.get_object,
+    "GetObjectAcl": buckets.get_acl,
+    "GetObjectAttributes": objects.get_object_attributes,
+    "GetObjectTagging": objects.get_object_tagging,
+    "GetPublicAccessBlock": buckets.get_public_access_block,
+    "HeadBucket": buckets.head_bucket,
+    "HeadObject": objects.get_object,
+    "ListBuckets": buckets.list_buckets,
+    "ListMultipartUploads": uploads.list_multipart_uploads,
+    "ListObjectVersions": buckets.list_object_versions,
+    "ListObjects": buckets.list_objects,
+    "ListObjectsV2": buckets.list_objects_v2,
+    "ListParts": uploads.list_parts,
+    "PutBucketAcl": buckets.put_acl,
+    "PutBucketCors": buckets.put_bucket_cors,
+    "PutBucketPolicy": buckets.put_bucket_policy,
+    "PutBucketTagging": buckets.put_bucket_tagging,
+    "PutBucketVersioning": buckets.put_bucket_versioning,
+    "PutObject": objects.put_object,
+    "PutObjectAcl": buckets.put_acl,
+    "PutObjectTagging": objects.put_object_tagging,
+    "PutPublicAccessBlock": buckets.put_public_access_block,
+    "UploadPart": uploads.upload_part,
+    "UploadPartCopy": uploads.upload_part_copy,
+    **dict.fromkeys(buckets.UNSET, buckets.get_unset),
+}
+# What to use in the place of an operation.
+HINTS = {
+    "PutBucketNotificationConfiguration": "invoke the function, or send the message, when the object has been put.",
+    "PutBucketLifecycleConfiguration": "delete objects by DeleteObjects; they go with the service at the latest.",
+    "SelectObjectContent": "read the object with GetObject.",
+}
+# HEAD and all other reads cost what GET costs; a multipart upload's beginning and its end are POST. documented: Amazon
+# S3 pricing, "Requests & data retrievals".
+PUT, LIST, GET, DELETE = "object.put", "object.list", "object.get", "object.delete"
+BILLED = {"PUT": PUT, "POST": PUT, "DELETE": DELETE}
+
+
+class Application:
+    """Serves the buckets of a store to holders of keys; `log` is called for each request that AWS would bill."""
+
+    prefix, host = "/", HOST
+
+    def __init__(self, store: Store, keys: Keyring, log: Log) -> None:
+        self._store = store
+        self._keys = keys
+        self._log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive, self._store, self._keys)
+        try:
+            answer, document = await request.answer()
+        except ClientDisconnect:
+            return
+        except ServiceError as error:
+            answer, document = request.refused(error)
+        except OSError as error:
+            answer, document = request.refused(failure("InternalError", f"The S3 server's disk failed: {error}"))
+        except Exception:
+            traceback.print_exc(file=sys.stderr)
+            answer, document = request.refused(failure("InternalError"))
+        try:
+            await request.send(answer, document, send, self._log)
+        except ClientDisconnect:
+            return
+
+
+class Request:
+    """One request: its names, its operation once that is found, and who asks."""
+
+    def __init__(self, scope: Scope, receive: Receive, store: Store, keys: Keyring) -> None:
+        self._store = store
+        self._keys = keys
+        self._began_ns = time.monotonic_ns()
+        self._id = uuid.uuid4().hex[:16].upper()
+        self._headers = IndexedHeaders(scope)
+        self._method: str = scope["method"]
+        self._path = scope["raw_path"].decode("latin-1")
+        self._query = scope["query_string"].decode("latin-1")
+        self._operation: model.Operation | None = None
+        self._principal: Principal | None = None
+        self._cross_origin: Mapping[str, str] = MappingProxyType({})
+        self._receive = receive
+        self._incoming = Incoming(receive, _length(self._headers, signing.UNSIGNED), signing.UNSIGNED, None)
+        self._bucket = self._key = ""
+
+    async def answer(self) -> tuple[Answer, bytes]:
+        """Return the answer and its document; raises S3's errors."""
+        self._read_names()
+        given = dict(parameters(self._query))
+        self._allow_origin()
+        if self._method == "OPTIONS":
+            return self._preflight(), b""
+        if self._method == "POST" and self._bucket and not self._key and _is_form(self._headers):
+            return await self._post_form()
+        signed = signing.authenticate(self._keys, self._method, self._path, self._query, given, self._headers)
+        self._principal = signed.principal
+        if "" in given and not given[""]:
+            del given[""]
+        headers = {name: ",".join(self._headers.getlist(name)) for name in self._headers}
+        for name, value in given.items():
+            # Boto3 moves headers into the query when it presigns by Version 2.
+            if name.startswith("x-amz-") or name == "content-type":
+                headers.setdefault(name, value)
+        try:
+            operation = model.find(self._method, self._bucket, self._key, given, "x-amz-copy-source" in headers)
+        except ServiceError as error:
+            # A stranger learns nothing of what there is.
+            raise (failure("AccessDenied") if self._principal is None else error) from None
+        self._operation = operation
+        self._incoming = Incoming(self._receive, _length(headers, signed.payload), signed.payload, signed.chunks)
+        members = model.members(operation, given, headers)
+        call = Call(operation, members, self._bucket, self._key, signed.principal, self._store, self._incoming)
+        call.authorize(self._key, members.get("VersionId")) if operation.name != "DeleteObjects" else None
+        for name in ("ExpectedBucketOwner", "ExpectedSourceBucketOwner"):
+            if members.pop(name, ACCOUNT) != ACCOUNT:
+                raise failure("AccessDenied")
+        handler = HANDLERS.get(operation.name)
+        if handler is None:
+            if self._bucket:
+                call.bucket()
+            raise refusal(operation.name, HINTS.get(operation.name, "see docs/object-store.md for what it has."))
+        await self._read_body(call, headers)
+        answer = await handler(call)
+        await self._incoming.discard()
+        if answer.output.get("EncodingType"):
+            answer.output = _url_encoded(answer.output)
+        if operation.name == "GetBucketPolicy":
+            return answer, answer.output["Policy"].encode()
+        return answer, model.document(operation, answer.output) if answer.body is None else b""
+
+    def refused(self, error: ServiceError) -> tuple[Answer, bytes]:
+        """Return the answer that is an error."""
+        if error.status == 304 or self._method == "HEAD":
+            return Answer(status=error.status, headers=error.headers), b""
+        fields = "".join(f"<{name}>{model.text_of(value)}</{name}>" for name, value in error.fields.items())
+        document = (
+            f"{model.DECLARATION}<Error><Code>{error.error_type}</Code>"
+            f"<Message>{model.text_of(error.message)}</Message>{fields}"
+            f"<Resource>{escape(self._path)}</Resource><RequestId>{self._id}</RequestId><HostId>slslab</HostId></Error>"
+        )
+        return Answer(status=error.status, headers=error.headers), document.encode()
+
+    def billed(self, status: int) -> str:
+        """Return the operation that AWS bills the request as; empty for one that it does not bill.
+
+        documented: S3 user guide, "Billing for Amazon S3 error responses": not its own failures, nor what it refuses to
+        a stranger.
+        """
+        if status >= 500 or (status == 403 and self._principal is None):
+            return ""
+        if self._operation is not None and self._operation.name == "DeleteObjects":
+            return DELETE
+        if self._method == "GET" and not self._key:
+            return LIST
+        return BILLED.get(self._method, GET)
+
+    async def send(self, answer: Answer, document: bytes, send: Send, log: Log) -> None:
+        """Send an answer; of an object as much as its client takes. It is logged before its last part."""
+        headers = [
+            ("server", SERVER),
+            ("x-amz-request-id", self._id),
+            *answer.headers.items(),
+            *self._cross_origin.items(),
+        ]
+        if self._operation is not None:
+            headers += model.header_fields(self._operation, answer.output)
+        if answer.body is None:
+            if document:
+                headers.append(("content-type", "application/xml"))
+            if answer.status not in (204, 304):
+                headers.append(("content-length", str(len(document))))
+        if await self._left_unread():
+            headers.append(("connection", "close"))
+        encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
+        await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
+        last = document
+        for part in read(answer.body or ()) if self._method != "HEAD" else ():
+            if last:
+                await send({"type": "http.response.body", "body": last, "more_body": True})
+            last = part
+        if operation := self.billed(answer.status):
+            function = self._principal.function if self._principal is not None else ""
+            log(operation, function, self._began_ns, time.monotonic_ns(), self._moved(answer))
+        await send({"type": "http.response.body", "body": last})
+
+    def _moved(self, answer: Answer) -> int:
+        """Return the bytes of objects that the request and its answer have."""
+        if self._operation is None or answer.status >= 300 or self._method == "HEAD":
+            return 0
+        stored = (self._incoming.length or 0) if self._operation.streams else 0
+        return stored + sum(length for _, _, length in answer.body or ())
+
+    async def _left_unread(self) -> bool:
+        """Read what is left of the body, unless its client waits to be told to send it; return whether it does."""
+        if self._incoming.untouched and self._headers.get("expect", "").lower() == "100-continue":
+            return True
+        await self._incoming.discard()
+        return False
+
+    def _read_names(self) -> None:
+        path = self._path
+        host = HOST.fullmatch(self._headers.get("host", "").partition(":")[0])
+        if host is not None:
+            path = self._path = f"/{host['bucket']}{self._path}"
+        try:
+            self._bucket, _, self._key = unquote(path[1:], errors="strict").partition("/")
+        except UnicodeDecodeError as error:
+            raise failure("InvalidURI") from error
+        if len(self._key.encode()) > LONGEST_KEY:
+            raise failure("KeyTooLongError", Size=str(len(self._key.encode())), MaxSizeAllowed=str(LONGEST_KEY))
+
+    async def _read_body(self, call: Call, headers: Mapping[str, str]) -> None:
+        """Read a body that is a document into the members; one of an object's bytes stays where it is."""
+        operation = call.operation
+        if operation.streams:
+            if "x-amz-trailer" in headers:
+                call.members["trailer"] = headers["x-amz-trailer"]
+            return
+        if operation.payload is None:
+            return
+        document = await self._incoming.document(call.members.get("ContentMD5"), checksums.given(call.members))
+        if operation.payload.type_name == "string":
+            call.members[operation.payload_member] = document.decode("utf-8", "replace")
+        elif document:
+            call.members |= model.body_members(operation, document)
+        elif operation.name not in ("CreateBucket", "PutBucketAcl", "PutObjectAcl"):
+            raise failure("MalformedXML")
+
+    async def _post_form(self) -> tuple[Answer, bytes]:
+        """Store the file of a form."""
+        form = forms.Form(self._incoming, self._headers["content-type"])
+        await form.read_fields()
+        principal = self._principal = forms.signer(self._keys, form.fields)
+        lengths = forms.check(form.fields, self._bucket) if principal is not None else None
+        fields = {name: value for name, value in form.fields.items() if name not in forms.UNCHECKED}
+        operation = self._operation = model.operations()[0]["PUT", "object", ""]
+        self._key = fields["key"]
+        if not self._key or len(self._key.encode()) > LONGEST_KEY:
+            raise failure("KeyTooLongError" if self._key else "InvalidArgument")
+        if "tagging" in fields:
+            raise refusal("tags in a form", "put them by PutObjectTagging.")
+        given = {f"x-amz-{name}" if name == "acl" else name: value for name, value in fields.items()}
+        members = model.members(operation, {}, given)
+        call = Call(operation, members, self._bucket, self._key, principal, self._store, form.file())
+        call.authorize(self._key)
+        await objects.put_object(call, lengths)
+        version = call.version()
+        status, headers, document = forms.answer(fields, self._bucket, version)
+        return Answer(status=status, headers=headers), document
+
+    def _allow_origin(self) -> None:
+        origin, bucket = self._headers.get("origin"), self._store.buckets.get(self._bucket)
+        if origin is not None and bucket is not None and "cors" in bucket.settings:
+            asked = self._headers.get("access-control-request-headers", "").split(",")
+            method = self._headers.get("access-control-request-method", self._method)
+            self._cross_origin = cors.headers(bucket.settings["cors"], origin, method, asked) or {}
+
+    def _preflight(self) -> Answer:
+        if not self._cross_origin:
+            raise failure("AccessForbidden")
+        return Answer()
+
+
+def _is_form(headers: IndexedHeaders) -> bool:
+    return str(headers.get("content-type", "")).lower().startswith("multipart/form-data")
+
+
+def _length(headers: Mapping[str, str], payload: str) -> int | None:
+    """Return how long the body is, decoded; None where the request does not say so."""
+    text = headers.get("x-amz-decoded-content-length" if payload.startswith(signing.CHUNKED) else "content-length", "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
+
+
+def _url_encoded(output: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an output with its keys encoded for a URL, as the encoding type asks."""
+    names = ("Key", "Prefix", "Delimiter", "Marker", "NextMarker", "StartAfter", "KeyMarker", "NextKeyMarker")
+    found: dict[str, Any] = {}
+    for name, value in output.items():
+        if name in names and value is not None:
+            found[name] = model.encoded(value)
+        elif isinstance(value, list):
+            found[name] = [_url_encoded(entry) if isinstance(entry, dict) else entry for entry in value]
+        else:
+            found[name] = value
+    return found

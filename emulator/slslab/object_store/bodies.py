@@ -1,0 +1,306 @@
+"""The bodies of requests, as they arrive: decoded, summed and stored in pieces, none of them whole in memory.
+
+https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming.html
+"""
+
+import asyncio
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import AsyncIterator
+from typing import BinaryIO
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
+
+from slslab.object_store import checksums
+from slslab.object_store.errors import failure
+from slslab.object_store.signing import CHUNKED, UNSIGNED, ChunkSigner
+from slslab.object_store.storage import IN_MEMORY_BYTES, MEMORY_BYTES, Folder, Piece
+
+# What is summed and written together, on another thread.
+BATCH_BYTES = 1024 * 1024
+LARGEST_PUT = 5 * 1024**3
+# Of a file in a form, whose length no header has.
+ANY_LENGTH = -1
+# assumed: more than a thousand keys to delete of 1,024 bytes each, and less than half a second to parse.
+LARGEST_DOCUMENT = 2 * 1024 * 1024
+LONGEST_LINE = 16 * 1024
+CHUNK_HEAD = re.compile(rb"([0-9a-fA-F]{1,8})(?:;chunk-signature=([0-9a-f]{64}))?")
+
+
+class Incoming:
+    """The body of one request, which is read once.
+
+    `length` is what the headers say of it, `payload` the value of x-amz-content-sha256 and `signer` verifies chunks.
+    """
+
+    def __init__(self, receive: Receive, length: int | None, payload: str, signer: ChunkSigner | None) -> None:
+        self._receive = receive
+        self._more = True
+        # Whether nothing of it has been asked for.
+        self.untouched = True
+        self.length = length
+        self._payload = payload
+        self._signer = signer
+        self.trailers: dict[str, str] = {}
+
+    async def discard(self) -> None:
+        """Read what has not been read: a connection that was closed would take the answer with it."""
+        async for _ in self.raw():
+            pass
+
+    async def document(self, md5: str | None, expected: dict[str, str]) -> bytes:
+        """Return a whole body, which must be small and match the digests."""
+        sums = Sums(self._payload, next(iter(expected), ""))
+        parts, size = [], 0
+        async for part in self._pieces():
+            parts.append(part)
+            size += len(part)
+            if size > LARGEST_DOCUMENT:
+                raise failure("MalformedXML")
+            sums.update(part)
+        sums.check(md5, expected)
+        return b"".join(parts)
+
+    async def store(self, folder: Folder, md5: str | None, algorithm: str, expected: dict[str, str]) -> "Stored":
+        """Store the body; BadDigest and the like if it is not what its headers or trailers say.
+
+        `algorithm` names its checksum, `expected` has it, if it is not among the trailers.
+        """
+        if self.length is None:
+            raise failure("MissingContentLength")
+        if self.length > LARGEST_PUT:
+            raise failure("EntityTooLarge", MaxSizeAllowed=str(LARGEST_PUT))
+        sums = Sums(self._payload, algorithm)
+        sink = Sink(folder, sums)
+        try:
+            async for part in self._pieces():
+                await sink.write(part)
+            if self.length not in (sink.size, ANY_LENGTH):
+                raise failure("IncompleteBody")
+            await sink.end()
+            trailer = self.trailers.get(f"x-amz-checksum-{algorithm.lower()}")
+            found = sums.check(md5, expected or ({algorithm: trailer} if trailer else {}))
+            return Stored(sink.piece(), sums.md5.hexdigest(), found)
+        finally:
+            await sink.close()
+
+    async def raw(self) -> AsyncIterator[bytes]:
+        """Yield the body as it arrives."""
+        self.untouched = False
+        while self._more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self._more = False
+                raise ClientDisconnect
+            self._more = message.get("more_body", False)
+            if part := message.get("body", b""):
+                yield part
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        if not self._payload.startswith(CHUNKED):
+            async for part in self.raw():
+                yield part
+            return
+        chunks = Chunks(self._signer)
+        async for part in self.raw():
+            for piece in chunks.feed(part):
+                yield piece
+        self.trailers = chunks.end()
+
+
+class Stored:
+    """A stored body: its piece, its MD5 in hexadecimal and its checksums, which are members of the API."""
+
+    def __init__(self, piece: Piece, md5: str, sums: dict[str, str]) -> None:
+        self.piece = piece
+        self.md5 = md5
+        self.checksums = sums
+
+
+class Sums:
+    """The sums of one body: MD5 for its ETag, SHA-256 if it was signed, and the checksum that its client chose."""
+
+    def __init__(self, payload: str, algorithm: str) -> None:
+        self._signed = payload if not payload.startswith((CHUNKED, UNSIGNED)) else ""
+        self._algorithm = algorithm
+        self.md5 = hashlib.md5(usedforsecurity=False)
+        self._sha256 = hashlib.sha256() if self._signed else None
+        self._chosen = checksums.new(algorithm) if algorithm else None
+
+    def update(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self.md5.update(data)
+        if self._sha256 is not None:
+            self._sha256.update(data)
+        if self._chosen is not None:
+            self._chosen.update(data)
+
+    def check(self, md5: str | None, expected: dict[str, str]) -> dict[str, str]:
+        """Compare what was computed to what the client sent; returns the checksum as a member of the API."""
+        checksums.check_md5(md5, self.md5.digest())
+        if self._sha256 is not None and not hmac.compare_digest(self._sha256.hexdigest(), self._signed):
+            raise failure("XAmzContentSHA256Mismatch")
+        if self._chosen is None:
+            return {}
+        value = checksums.encoded(self._chosen)
+        if expected.get(self._algorithm, value) != value:
+            raise failure("BadDigest", f"The {self._algorithm} you specified did not match the calculated checksum.")
+        return {f"Checksum{self._algorithm}": value}
+
+
+class Sink:
+    """Takes a body in batches: a large one is summed and written on other threads while the next batch arrives."""
+
+    def __init__(self, folder: Folder, sums: Sums) -> None:
+        self._folder = folder
+        self._sums = sums
+        self._batch: list[bytes] = []
+        self._held = 0
+        self._file: BinaryIO | None = None
+        self._writing: asyncio.Future[None] | None = None
+        self._data: bytes | None = None
+        self.size = 0
+
+    async def write(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self._batch.append(data)
+        self._held += len(data)
+        self.size += len(data)
+        if self._held >= BATCH_BYTES:
+            await self._written()
+            batch, self._batch, self._held = self._batch, [], 0
+            self._writing = asyncio.get_running_loop().run_in_executor(None, self._take, batch)
+
+    async def end(self) -> None:
+        """Sum what is left, and write it unless the whole body may stay in memory."""
+        await self._written()
+        if self._file is None and self.size <= IN_MEMORY_BYTES and self._folder.in_memory < MEMORY_BYTES:
+            self._data = b"".join(self._batch)
+            self._sums.update(self._data)
+        elif self._held > BATCH_BYTES // 4:
+            await asyncio.to_thread(self._take, self._batch)
+        else:
+            self._take(self._batch)
+
+    def piece(self) -> Piece:
+        """Return the piece that all bytes are, after their end."""
+        if self._file is None:
+            return Piece(self._folder, self.size, self._data, None)
+        self._file.close()
+        self._file = None
+        return Piece(self._folder, self.size, None, self._path)
+
+    async def close(self) -> None:
+        """Remove what was written, unless it is a piece."""
+        await self._written()
+        if self._file is not None:
+            self._file.close()
+            self._path.unlink()
+
+    async def _written(self) -> None:
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            await writing
+
+    def _take(self, batch: list[bytes]) -> None:
+        if self._file is None:
+            self._path = self._folder.new()
+            self._file = open(self._path, "xb", buffering=0, opener=_private)  # noqa: SIM115 - closed by `close`
+        data = batch[0] if len(batch) == 1 else b"".join(batch)
+        self._sums.update(data)
+        view = memoryview(data)
+        while view:
+            view = view[self._file.write(view) :]
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+class Chunks:
+    """Decodes the content encoding `aws-chunked`, whose chunks and trailers come with signatures or without."""
+
+    def __init__(self, signer: ChunkSigner | None) -> None:
+        self._signer = signer
+        self._buffer = bytearray()
+        self._left = 0
+        self._signature = ""
+        self._signed: list[bytes] = []
+        self._state = "head"
+        self._trailers: dict[str, str] = {}
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the bytes of the body in these of the encoding."""
+        self._buffer += data
+        found: list[bytes] = []
+        while self._step(found):
+            pass
+        return found
+
+    def end(self) -> dict[str, str]:
+        """Return the trailers; IncompleteBody unless the last chunk has been read."""
+        if self._state not in ("trailers", "end") or self._buffer.strip():
+            raise failure("IncompleteBody")
+        return self._trailers
+
+    def _step(self, found: list[bytes]) -> bool:
+        if self._state == "data":
+            part = bytes(self._buffer[: self._left])
+            del self._buffer[: len(part)]
+            self._left -= len(part)
+            if part:
+                found.append(part)
+                if self._signer is not None:
+                    self._signed.append(part)
+            if self._left:
+                return False
+            self._verify()
+            self._state = "after"
+            return True
+        if self._state == "after":
+            if len(self._buffer) < 2:
+                return False
+            if self._buffer[:2] != b"\r\n":
+                raise failure("IncompleteBody")
+            del self._buffer[:2]
+            self._state = "head"
+        line = self._line()
+        if line is None:
+            return False
+        if self._state == "trailers":
+            name, _, value = line.decode("latin-1").partition(":")
+            if name:
+                self._trailers[name.strip().lower()] = value.strip()
+            else:
+                self._state = "end"
+            return self._state != "end"
+        if self._state == "end":
+            raise failure("IncompleteBody")
+        head = CHUNK_HEAD.fullmatch(line)
+        if head is None or (self._signer is not None and head[2] is None):
+            raise failure("IncompleteBody")
+        self._left, self._signature = int(head[1], 16), (head[2] or b"").decode()
+        if self._left:
+            self._state = "data"
+        else:
+            self._verify()
+            self._state = "trailers"
+        return True
+
+    def _verify(self) -> None:
+        if self._signer is not None:
+            self._signer.verify(b"".join(self._signed), self._signature)
+            self._signed.clear()
+
+    def _line(self) -> bytes | None:
+        end = self._buffer.find(b"\r\n")
+        if end < 0:
+            if len(self._buffer) > LONGEST_LINE:
+                raise failure("IncompleteBody")
+            return None
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 2]
+        return line

@@ -1,0 +1,422 @@
+"""The operations of buckets: names, lists, versions, and the settings that have an effect here."""
+
+import base64
+import binascii
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from slslab.aws.arns import ACCOUNT, REGION
+from slslab.aws.policies import statements
+from slslab.object_store import cors
+from slslab.object_store.call import CHECKSUMS, Answer, Call
+from slslab.object_store.errors import failure, refusal
+from slslab.object_store.objects import tag_set, tags_of
+from slslab.object_store.storage import Bucket, Version
+
+# documented: bucketnamingrules.html.
+NAME = re.compile(
+    r"(?!xn--|sthree-|amzn-s3-demo-)[a-z0-9](?:[a-z0-9-]|\.(?!\.)){1,61}[a-z0-9](?<!-s3alias)(?<!--ol-s3)"
+)
+ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
+MOST = 1000
+OWNER = {"ID": ACCOUNT}
+LARGEST_POLICY = 20 * 1024
+MOST_BUCKET_TAGS = 50
+BLOCKS = ("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets")
+
+
+async def list_buckets(call: Call) -> Answer:
+    """List all buckets."""
+    call.only("MaxBuckets", "ContinuationToken", "Prefix", "BucketRegion")
+    after, prefix = _token(call.members.get("ContinuationToken")) or "", call.members.get("Prefix", "")
+    region, limit = call.members.get("BucketRegion"), call.members.get("MaxBuckets", 10_000)
+    found = [
+        bucket
+        for name, bucket in sorted(call.store.buckets.items())
+        if name > after and name.startswith(prefix) and region in (None, bucket.region)
+    ]
+    entries: list[dict[str, Any]] = [{"Name": one.name, "CreationDate": one.created} for one in found[:limit]]
+    output: dict[str, Any] = {"Buckets": entries, "Owner": OWNER, "Prefix": call.members.get("Prefix")}
+    if len(found) > len(entries) > 0:
+        output["ContinuationToken"] = _as_token(entries[-1]["Name"])
+    return Answer(output)
+
+
+async def create_bucket(call: Call) -> Answer:
+    """Make a bucket; in us-east-1 its owner may do so again."""
+    call.only("ACL", "CreateBucketConfiguration", "ObjectOwnership", "ObjectLockEnabledForBucket", "BucketNamespace")
+    name, members = call.bucket_name, call.members
+    if not NAME.fullmatch(name) or ADDRESS.fullmatch(name):
+        raise failure("InvalidBucketName", BucketName=name[:100])
+    if members.get("ACL", "private") != "private":
+        raise failure("InvalidBucketAclWithObjectOwnership")
+    if members.get("ObjectOwnership", "BucketOwnerEnforced") != "BucketOwnerEnforced":
+        raise refusal("ObjectOwnership, which enables access control lists", "grant access by a bucket policy.")
+    if members.get("ObjectLockEnabledForBucket"):
+        raise refusal("ObjectLockEnabledForBucket", "enable versioning, which keeps what is overwritten.")
+    configuration = members.get("CreateBucketConfiguration", {})
+    if configuration.keys() - {"LocationConstraint", "Tags"}:
+        raise refusal("directory buckets", "leave Location and Bucket out of the configuration.")
+    region = configuration.get("LocationConstraint") or REGION
+    tags = tags_of(configuration.get("Tags", []), MOST_BUCKET_TAGS)
+    bucket = call.store.buckets.get(name)
+    if bucket is not None and (bucket.region, region) != (REGION, REGION):
+        raise failure("BucketAlreadyOwnedByYou", BucketName=name)
+    if bucket is None:
+        bucket = call.store.buckets[name] = Bucket(name, region)
+        bucket.settings |= {"tags": tags} if tags else {}
+    return Answer({"Location": f"/{name}"})
+
+
+async def head_bucket(call: Call) -> Answer:
+    """Tell that there is a bucket."""
+    call.only()
+    return Answer({"BucketRegion": call.bucket().region})
+
+
+async def delete_bucket(call: Call) -> Answer:
+    """Delete a bucket without objects, versions and delete markers."""
+    call.only()
+    bucket = call.bucket()
+    if not bucket.is_empty:
+        raise failure("BucketNotEmpty", BucketName=bucket.name)
+    del call.store.buckets[bucket.name]
+    return Answer(status=204)
+
+
+async def get_bucket_location(call: Call) -> Answer:
+    """Return the Region of a bucket, which is null for us-east-1."""
+    call.only()
+    region = call.bucket().region
+    return Answer({"LocationConstraint": None if region == REGION else region})
+
+
+async def list_objects(call: Call) -> Answer:
+    """List objects after a marker."""
+    call.only("Delimiter", "EncodingType", "Marker", "MaxKeys", "Prefix", "OptionalObjectAttributes")
+    bucket, given, limit = call.bucket(), call.members, _limit(call)
+    marker = given.get("Marker", "")
+    keys, groups, more = bucket.walk(given.get("Prefix", ""), given.get("Delimiter", ""), marker, limit)
+    output = _listed(bucket, given, keys, groups, owner=True) | {
+        "Marker": marker,
+        "MaxKeys": limit,
+        "IsTruncated": more,
+    }
+    if more and given.get("Delimiter"):
+        output["NextMarker"] = max(keys[-1:] + groups[-1:])
+    return Answer(output)
+
+
+async def list_objects_v2(call: Call) -> Answer:
+    """List objects after a name, or after the page before."""
+    call.only(
+        *("ContinuationToken", "Delimiter", "EncodingType", "FetchOwner", "MaxKeys", "Prefix", "StartAfter"),
+        "OptionalObjectAttributes",
+    )
+    bucket, given, limit = call.bucket(), call.members, _limit(call)
+    token = _token(given.get("ContinuationToken"))
+    after = given.get("StartAfter", "") if token is None else token
+    keys, groups, more = bucket.walk(given.get("Prefix", ""), given.get("Delimiter", ""), after, limit)
+    output = _listed(bucket, given, keys, groups, owner=given.get("FetchOwner", False)) | {
+        "StartAfter": given.get("StartAfter"),
+        "ContinuationToken": given.get("ContinuationToken"),
+        "MaxKeys": limit,
+        "KeyCount": len(keys) + len(groups),
+        "IsTruncated": more,
+    }
+    if more:
+        output["NextContinuationToken"] = _as_token(max(keys[-1:] + groups[-1:]))
+    return Answer(output)
+
+
+async def list_object_versions(call: Call) -> Answer:
+    """List all versions of objects, and their delete markers."""
+    call.only(
+        "Delimiter", "EncodingType", "KeyMarker", "MaxKeys", "Prefix", "VersionIdMarker", "OptionalObjectAttributes"
+    )
+    bucket, given, limit = call.bucket(), call.members, _limit(call)
+    after = given.get("KeyMarker", ""), given.get("VersionIdMarker", "")
+    if after[1] and not after[0]:
+        raise failure("InvalidArgument", "A version-id marker cannot be specified without a key marker.")
+    found, groups, more = bucket.walk_versions(given.get("Prefix", ""), given.get("Delimiter", ""), after, limit)
+    output = _named(given, groups) | {
+        "Name": bucket.name,
+        "KeyMarker": after[0],
+        "VersionIdMarker": after[1],
+        "MaxKeys": limit,
+        "IsTruncated": more,
+        "Versions": [
+            _entry(version, owner=True) | {"VersionId": version.id, "IsLatest": latest}
+            for version, latest in found
+            if not version.marker
+        ],
+        "DeleteMarkers": [
+            {
+                "Key": version.key,
+                "VersionId": version.id,
+                "IsLatest": latest,
+                "LastModified": version.modified,
+                "Owner": OWNER,
+            }
+            for version, latest in found
+            if version.marker
+        ],
+    }
+    if more:
+        last = found[-1][0] if found else None
+        is_key = last is not None and (not groups or last.key > groups[-1])
+        output["NextKeyMarker"] = last.key if is_key and last else groups[-1]
+        if is_key and last:
+            output["NextVersionIdMarker"] = last.id
+    return Answer(output)
+
+
+async def get_bucket_versioning(call: Call) -> Answer:
+    """Return whether new versions are kept."""
+    call.only()
+    return Answer({"Status": call.bucket().versioning or None})
+
+
+async def put_bucket_versioning(call: Call) -> Answer:
+    """Enable or suspend versions."""
+    call.only("VersioningConfiguration", *CHECKSUMS)
+    bucket, given = call.bucket(), call.members["VersioningConfiguration"]
+    if given.get("MFADelete", "Disabled") != "Disabled":
+        raise refusal("MFADelete", "leave it out.")
+    if "Status" not in given:
+        raise failure("IllegalVersioningConfigurationException")
+    if given["Status"] not in ("Enabled", "Suspended"):
+        raise failure("MalformedXML")
+    bucket.versioning = given["Status"]
+    return Answer()
+
+
+async def get_bucket_tagging(call: Call) -> Answer:
+    """Return a bucket's tags."""
+    call.only()
+    tags = call.bucket().settings.get("tags")
+    if not tags:
+        raise failure("NoSuchTagSet", BucketName=call.bucket_name)
+    return Answer({"TagSet": tag_set(tags)})
+
+
+async def put_bucket_tagging(call: Call) -> Answer:
+    """Replace a bucket's tags."""
+    call.only("Tagging", *CHECKSUMS)
+    call.bucket().settings["tags"] = tags_of(call.members["Tagging"]["TagSet"], MOST_BUCKET_TAGS)
+    return Answer(status=204)
+
+
+async def delete_bucket_tagging(call: Call) -> Answer:
+    """Remove a bucket's tags."""
+    call.only()
+    call.bucket().settings.pop("tags", None)
+    return Answer(status=204)
+
+
+async def get_bucket_policy(call: Call) -> Answer:
+    """Return a bucket's policy, as it was given."""
+    call.only()
+    text = call.bucket().settings.get("policy")
+    if text is None:
+        raise failure("NoSuchBucketPolicy", BucketName=call.bucket_name)
+    return Answer({"Policy": text})
+
+
+async def put_bucket_policy(call: Call) -> Answer:
+    """Put a policy into force; one that could not be enforced is refused."""
+    call.only("Policy", "ConfirmRemoveSelfBucketAccess", *CHECKSUMS)
+    bucket, text = call.bucket(), call.members["Policy"]
+    if len(text) > LARGEST_POLICY:
+        raise failure("MalformedPolicy", "Policies must be smaller than 20 KB")
+    try:
+        found = statements(text, principals=True)
+    except NotImplementedError as error:
+        raise failure("NotImplemented", str(error)) from error
+    except ValueError as error:
+        raise failure("MalformedPolicy", str(error)) from error
+    arn = f"arn:aws:s3:::{bucket.name}"
+    if not all(name == arn or name.startswith(f"{arn}/") or name == "*" for entry in found for name in entry.resources):
+        raise failure("MalformedPolicy", "Policy has invalid resource")
+    if bucket.settings.get("publicAccessBlock", {}).get("BlockPublicPolicy") and any(s.is_public for s in found):
+        raise failure("AccessDenied", "Public policies are blocked by the BlockPublicPolicy setting.")
+    bucket.settings |= {"policy": text, "statements": found}
+    return Answer(status=204)
+
+
+async def delete_bucket_policy(call: Call) -> Answer:
+    """Remove a bucket's policy."""
+    call.only()
+    for name in ("policy", "statements"):
+        call.bucket().settings.pop(name, None)
+    return Answer(status=204)
+
+
+async def get_bucket_policy_status(call: Call) -> Answer:
+    """Return whether a bucket's policy makes it public."""
+    call.only()
+    bucket = call.bucket()
+    if "policy" not in bucket.settings:
+        raise failure("NoSuchBucketPolicy", BucketName=bucket.name)
+    return Answer({"PolicyStatus": {"IsPublic": any(entry.is_public for entry in bucket.settings["statements"])}})
+
+
+async def get_public_access_block(call: Call) -> Answer:
+    """Return what is blocked of public access."""
+    call.only()
+    found = call.bucket().settings.get("publicAccessBlock")
+    if found is None:
+        raise failure("NoSuchPublicAccessBlockConfiguration", BucketName=call.bucket_name)
+    return Answer({"PublicAccessBlockConfiguration": found})
+
+
+async def put_public_access_block(call: Call) -> Answer:
+    """Block public access. There are no access control lists, which two of its settings are about."""
+    call.only("PublicAccessBlockConfiguration", *CHECKSUMS)
+    given = call.members["PublicAccessBlockConfiguration"]
+    call.bucket().settings["publicAccessBlock"] = {name: given.get(name, False) for name in BLOCKS}
+    return Answer()
+
+
+async def delete_public_access_block(call: Call) -> Answer:
+    """Block nothing."""
+    call.only()
+    call.bucket().settings.pop("publicAccessBlock", None)
+    return Answer(status=204)
+
+
+async def get_bucket_cors(call: Call) -> Answer:
+    """Return the rules for pages of other web sites."""
+    call.only()
+    rules = call.bucket().settings.get("cors")
+    if rules is None:
+        raise failure("NoSuchCORSConfiguration", BucketName=call.bucket_name)
+    return Answer({"CORSRules": rules})
+
+
+async def put_bucket_cors(call: Call) -> Answer:
+    """Put rules for pages of other web sites into force."""
+    call.only("CORSConfiguration", *CHECKSUMS)
+    rules = call.members["CORSConfiguration"]["CORSRules"]
+    cors.check(rules)
+    call.bucket().settings["cors"] = rules
+    return Answer()
+
+
+async def delete_bucket_cors(call: Call) -> Answer:
+    """Remove the rules for pages of other web sites."""
+    call.only()
+    call.bucket().settings.pop("cors", None)
+    return Answer(status=204)
+
+
+async def get_acl(call: Call) -> Answer:
+    """Return the one access control list that there is: all is the owner's."""
+    call.only("VersionId")
+    if call.key:
+        call.version()
+    call.bucket()
+    grant = {"Grantee": {"Type": "CanonicalUser", **OWNER}, "Permission": "FULL_CONTROL"}
+    return Answer({"Owner": OWNER, "Grants": [grant]})
+
+
+async def put_acl(call: Call) -> Answer:
+    """Refuse an access control list, as new buckets of S3 do."""
+    call.bucket()
+    if call.members.get("ACL") == "bucket-owner-full-control":
+        return Answer()
+    raise failure("AccessControlListNotSupported")
+
+
+async def get_bucket_ownership_controls(call: Call) -> Answer:
+    """Return that all objects are the bucket owner's."""
+    call.only()
+    call.bucket()
+    return Answer({"OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}})
+
+
+# What a bucket answers about a setting that it can't have, and that it is not there any more.
+UNSET: Mapping[str, str | dict[str, Any]] = {
+    "GetBucketNotificationConfiguration": {},
+    # Objects are not encrypted here.
+    "GetBucketEncryption": "ServerSideEncryptionConfigurationNotFoundError",
+    "GetBucketLogging": {},
+    "GetBucketAccelerateConfiguration": {},
+    "GetBucketRequestPayment": {"Payer": "BucketOwner"},
+    "GetBucketWebsite": "NoSuchWebsiteConfiguration",
+    "GetBucketReplication": "ReplicationConfigurationNotFoundError",
+    "GetBucketLifecycleConfiguration": "NoSuchLifecycleConfiguration",
+    "GetObjectLockConfiguration": "ObjectLockConfigurationNotFoundError",
+    "DeleteBucketWebsite": {},
+    "DeleteBucketReplication": {},
+    "DeleteBucketLifecycle": {},
+}
+
+
+async def get_unset(call: Call) -> Answer:
+    """Answer that a bucket does not have a setting, as of those it can't have."""
+    found = UNSET[call.operation.name]
+    bucket = call.bucket()
+    if isinstance(found, str):
+        raise failure(found, BucketName=bucket.name)
+    return Answer(found, 204 if call.operation.name.startswith("Delete") else 200)
+
+
+def _limit(call: Call) -> int:
+    given: int = call.members.get("MaxKeys", MOST)
+    if not 0 <= given < 2**31:
+        raise failure("InvalidArgument", "Argument maxKeys must be an integer between 0 and 2147483647")
+    return min(given, MOST)
+
+
+def _listed(
+    bucket: Bucket, given: Mapping[str, Any], keys: list[str], groups: list[str], *, owner: bool
+) -> dict[str, Any]:
+    versions = [bucket.current(key) for key in keys]
+    entries = [_entry(version, owner=owner) for version in versions if version is not None]
+    return _named(given, groups) | {"Name": bucket.name, "Contents": entries}
+
+
+def _named(given: Mapping[str, Any], groups: list[str]) -> dict[str, Any]:
+    if given.get("EncodingType", "url") != "url":
+        raise failure("InvalidArgument", "Invalid Encoding Method specified in Request")
+    if set(given.get("OptionalObjectAttributes", [])) - {"RestoreStatus"}:
+        raise failure("InvalidArgument", "Invalid attribute name specified")
+    return {
+        "Prefix": given.get("Prefix", ""),
+        "Delimiter": given.get("Delimiter") or None,
+        "EncodingType": given.get("EncodingType"),
+        "CommonPrefixes": [{"Prefix": group} for group in groups],
+    }
+
+
+def _entry(version: Version, *, owner: bool) -> dict[str, Any]:
+    sums = [name.removeprefix("Checksum") for name in version.checksums if name != "ChecksumType"]
+    return {
+        "Key": version.key,
+        "LastModified": version.modified,
+        "ETag": f'"{version.etag}"',
+        "ChecksumAlgorithm": sums or None,
+        "ChecksumType": version.checksums.get("ChecksumType"),
+        "Size": version.size,
+        "StorageClass": "STANDARD",
+        **({"Owner": OWNER} if owner else {}),
+    }
+
+
+def _as_token(name: str) -> str:
+    return base64.urlsafe_b64encode(name.encode()).decode()
+
+
+def _token(text: str | None) -> str | None:
+    """Return the name that a continuation token stands for; InvalidArgument for one that is none of ours."""
+    if text is None:
+        return None
+    try:
+        name = base64.urlsafe_b64decode(text.encode()).decode()
+    except (binascii.Error, ValueError):
+        name = ""
+    if not name:
+        raise failure("InvalidArgument", "The continuation token provided is incorrect")
+    return name

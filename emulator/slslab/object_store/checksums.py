@@ -1,0 +1,125 @@
+"""The checksums of S3: what a client sends is verified, stored and returned.
+
+https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity.html
+"""
+
+import base64
+import binascii
+import hashlib
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from slslab.installation import EXTRAS
+from slslab.object_store.errors import failure, refusal
+
+# Their names in the members of the API, such as ChecksumCRC32, and their lengths in bytes.
+ALGORITHMS = {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8, "SHA1": 20, "SHA256": 32}
+FULL, COMPOSITE = "FULL_OBJECT", "COMPOSITE"
+# documented: checking-object-integrity.html: what each can be of a multipart upload; the first is the default.
+KINDS = {
+    "CRC32": (COMPOSITE, FULL),
+    "CRC32C": (COMPOSITE, FULL),
+    "CRC64NVME": (FULL,),
+    "SHA1": (COMPOSITE,),
+    "SHA256": (COMPOSITE,),
+}
+
+
+class Hash(Protocol):
+    """Takes bytes, and returns their digest."""
+
+    def update(self, data: bytes, /) -> None:
+        """Take the next bytes."""
+
+    def digest(self) -> bytes:
+        """Return the digest."""
+
+
+class Cyclic:
+    """A cyclic redundancy check, by a function of the next bytes and the value until then."""
+
+    def __init__(self, step: Callable[[bytes, int], int], length: int) -> None:
+        self._step = step
+        self._length = length
+        self._value = 0
+
+    def update(self, data: bytes) -> None:
+        """Take the next bytes."""
+        self._value = self._step(data, self._value)
+
+    def digest(self) -> bytes:
+        """Return the check, the highest byte first."""
+        return self._value.to_bytes(self._length, "big")
+
+
+def new(algorithm: str) -> Hash:
+    """Return an empty sum; InvalidRequest for an unknown algorithm, NotImplemented for one that needs awscrt."""
+    if algorithm in ("SHA1", "SHA256"):
+        return hashlib.new(algorithm.lower(), usedforsecurity=False)
+    if algorithm == "CRC32":
+        return Cyclic(zlib.crc32, 4)
+    if algorithm not in ALGORITHMS:
+        raise failure("InvalidRequest", f"Checksum algorithm provided is unsupported: {algorithm}.")
+    try:
+        # No other package has them, and Python itself would take seconds for a gradient.
+        from awscrt import checksums
+    except ImportError as error:
+        raise refusal(
+            f"the checksum {algorithm} without the package awscrt",
+            f"pip install 'slslab[{EXTRAS['awscrt']}]', or choose CRC32, SHA1 or SHA256.",
+        ) from error
+    step: Callable[[bytes, int], int] = getattr(checksums, {"CRC32C": "crc32c", "CRC64NVME": "crc64nvme"}[algorithm])
+    return Cyclic(step, ALGORITHMS[algorithm])
+
+
+def given(members: Mapping[str, Any]) -> dict[str, str]:
+    """Return the checksums among the members of a request; InvalidRequest for one that is none."""
+    found = {name: members[f"Checksum{name}"] for name in ALGORITHMS if f"Checksum{name}" in members}
+    if len(found) > 1:
+        raise failure(
+            "InvalidRequest", "Expecting a single x-amz-checksum- header. Multiple checksum Types are not allowed."
+        )
+    for name, value in found.items():
+        if not _is_digest(value, ALGORITHMS[name]):
+            raise failure("InvalidRequest", f"Value for x-amz-checksum-{name.lower()} header is invalid.")
+    return found
+
+
+def check_md5(text: str | None, digest: bytes) -> None:
+    """Raise InvalidDigest or BadDigest unless the value of Content-MD5, if there is one, is this digest."""
+    if text is None:
+        return
+    if not _is_digest(text, 16):
+        raise failure("InvalidDigest")
+    if base64.b64decode(text) != digest:
+        raise failure("BadDigest", "The Content-MD5 you specified did not match what we received.")
+
+
+def composite(algorithm: str, values: Iterable[str]) -> str:
+    """Return the checksum of the checksums of parts, with how many there are."""
+    values = list(values)
+    total = new(algorithm)
+    for value in values:
+        total.update(base64.b64decode(value))
+    return f"{encoded(total)}-{len(values)}"
+
+
+def of(algorithm: str, parts: Iterable[bytes]) -> str:
+    """Return the checksum of these bytes."""
+    total = new(algorithm)
+    for part in parts:
+        total.update(part)
+    return encoded(total)
+
+
+def encoded(total: Hash) -> str:
+    """Return a digest in Base64."""
+    return base64.b64encode(total.digest()).decode()
+
+
+def _is_digest(text: str, length: int) -> bool:
+    try:
+        return len(base64.b64decode(text, validate=True)) == length
+    except (binascii.Error, ValueError):
+        return False

@@ -1,0 +1,64 @@
+"""Which pages of other web sites may read an answer: the rules of a bucket.
+
+https://docs.aws.amazon.com/AmazonS3/latest/userguide/ManageCorsUsing.html
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from slslab.object_store.errors import failure
+
+METHODS = ("GET", "PUT", "POST", "DELETE", "HEAD")
+Rules = Sequence[Mapping[str, Any]]
+
+
+def check(rules: Rules) -> None:
+    """Raise MalformedXML or InvalidRequest for rules that S3 does not take."""
+    if not 0 < len(rules) <= 100:
+        raise failure("MalformedXML")
+    for rule in rules:
+        for method in rule["AllowedMethods"]:
+            if method not in METHODS:
+                raise failure(
+                    "InvalidRequest", f"Found unsupported HTTP method in CORS config. Unsupported method is {method}"
+                )
+        for origin in [*rule["AllowedOrigins"], *rule.get("AllowedHeaders", [])]:
+            if origin.count("*") > 1:
+                raise failure("InvalidRequest", f'AllowedOrigin "{origin}" can not have more than one wildcard.')
+
+
+def headers(rules: Rules, origin: str, method: str, asked: Iterable[str] = ()) -> dict[str, str] | None:
+    """Return the headers by which a page of this origin may read an answer; None if no rule allows it.
+
+    `asked` are the headers that it wants to send.
+    """
+    names = [name.strip().lower() for name in asked if name.strip()]
+    for rule in rules:
+        allowed = [entry.lower() for entry in rule.get("AllowedHeaders", [])]
+        if (
+            method in rule["AllowedMethods"]
+            and (pattern := next((entry for entry in rule["AllowedOrigins"] if _matches(entry, origin)), None))
+            and all(any(_matches(entry, name) for entry in allowed) for name in names)
+        ):
+            found = {
+                "access-control-allow-origin": "*" if pattern == "*" else origin,
+                "access-control-allow-methods": ", ".join(rule["AllowedMethods"]),
+                "vary": "Origin, Access-Control-Request-Headers, Access-Control-Request-Method",
+            }
+            if pattern != "*":
+                found["access-control-allow-credentials"] = "true"
+            if names:
+                found["access-control-allow-headers"] = ", ".join(names)
+            if rule.get("ExposeHeaders"):
+                found["access-control-expose-headers"] = ", ".join(rule["ExposeHeaders"])
+            if rule.get("MaxAgeSeconds") is not None:
+                found["access-control-max-age"] = str(rule["MaxAgeSeconds"])
+            return found
+    return None
+
+
+def _matches(pattern: str, text: str) -> bool:
+    first, star, last = pattern.partition("*")
+    if not star:
+        return pattern == text
+    return len(text) >= len(first) + len(last) and text.startswith(first) and text.endswith(last)

@@ -1,0 +1,185 @@
+"""The upload of an HTML form, which a policy in the form allows: what `generate_presigned_post` is for.
+
+https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-HTTPPOSTConstructPolicy.html
+"""
+
+import base64
+import hmac
+import json
+import re
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime, timedelta
+from email.message import Message
+from typing import Any
+from urllib.parse import urlencode
+
+from slslab.aws.keys import Keyring, Principal
+from slslab.aws.signatures import SCOPE, Signature
+from slslab.object_store import signing
+from slslab.object_store.bodies import ANY_LENGTH, Incoming
+from slslab.object_store.errors import failure
+from slslab.object_store.model import parse_date, text_of
+from slslab.object_store.storage import Version
+
+# documented: API_RESTObjectPOST: the form without the file is up to 20 KB.
+LARGEST_FIELDS = 20 * 1024
+# Fields that a policy need not name.
+UNCHECKED = frozenset({"x-amz-signature", "signature", "awsaccesskeyid", "policy"})
+DISPOSITION = re.compile(rb"content-disposition:([^\r\n]*)", re.IGNORECASE)
+
+
+class Form:
+    """A form as it arrives: its fields by their names in lower case, and then its file."""
+
+    def __init__(self, incoming: Incoming, content_type: str) -> None:
+        head = Message()
+        head["content-type"] = content_type
+        boundary = str(head.get_param("boundary") or "")
+        if not boundary or len(boundary) > 200:
+            raise failure("MalformedPOSTRequest")
+        self._parts = incoming.raw()
+        self._delimiter = b"\r\n--" + boundary.encode("latin-1", "replace")
+        self._buffer = b"\r\n"
+        self.fields: dict[str, str] = {}
+        self._filename = ""
+
+    async def read_fields(self) -> None:
+        """Read until the file begins."""
+        async for part in self._parts:
+            self._buffer += part
+            while self._take_field():
+                pass
+            if "file" in self.fields:
+                self.fields["key"] = self.fields.get("key", "").replace("${filename}", self._filename)
+                del self.fields["file"]
+                return
+            if len(self._buffer) > LARGEST_FIELDS:
+                raise failure("MaxPostPreDataLengthExceeded")
+        raise failure("InvalidArgument", "POST requires exactly one file upload per request.")
+
+    def file(self) -> Incoming:
+        """Return the file as a body of a request."""
+        pieces = self._pieces()
+
+        async def receive() -> dict[str, Any]:
+            piece = await anext(pieces, None)
+            return {"type": "http.request", "body": piece or b"", "more_body": piece is not None}
+
+        return Incoming(receive, ANY_LENGTH, signing.UNSIGNED, None)
+
+    def _take_field(self) -> bool:
+        """Take one field out of the buffer; False if it is not whole yet, or the file."""
+        start = self._buffer.find(self._delimiter)
+        head_end = self._buffer.find(b"\r\n\r\n", start + len(self._delimiter)) if start >= 0 else -1
+        if head_end < 0:
+            return False
+        found = DISPOSITION.search(self._buffer, start, head_end)
+        head = Message()
+        head["content-disposition"] = found[1].decode("utf-8", "replace").strip() if found else ""
+        name = str(head.get_param("name", "", "content-disposition")).lower()
+        if not name:
+            raise failure("MalformedPOSTRequest")
+        if name == "file":
+            self._filename = str(head.get_param("filename", "", "content-disposition"))
+            self.fields["file"] = ""
+            self._buffer = self._buffer[head_end + 4 :]
+            return False
+        end = self._buffer.find(self._delimiter, head_end + 2)
+        if end < 0:
+            return False
+        self.fields[name] = self._buffer[head_end + 4 : end].decode("utf-8", "replace")
+        self._buffer = self._buffer[end:]
+        return True
+
+    async def _pieces(self) -> AsyncIterator[bytes]:
+        held, keep = self._buffer, len(self._delimiter) - 1
+        while (end := held.find(self._delimiter)) < 0:
+            if len(held) > keep:
+                yield held[:-keep]
+                held = held[-keep:]
+            part = await anext(self._parts, None)
+            if part is None:
+                raise failure("IncompleteBody")
+            held += part
+        if end:
+            yield held[:end]
+
+
+def signer(keys: Keyring, fields: Mapping[str, str]) -> Principal | None:
+    """Return who signed the policy of a form; None for a form without one."""
+    policy, token = fields.get("policy"), fields.get("x-amz-security-token", "")
+    if policy is None:
+        return None
+    if "awsaccesskeyid" in fields:
+        secret, principal = signing.holder(keys, fields["awsaccesskeyid"], token)
+        digest = base64.b64encode(hmac.digest(secret.encode(), policy.encode(), "sha1")).decode()
+        given = fields.get("signature", "")
+    else:
+        scope = SCOPE.fullmatch(fields.get("x-amz-credential", ""))
+        if scope is None:
+            raise failure("InvalidArgument", "The form needs x-amz-credential, or AWSAccessKeyId.")
+        secret, principal = signing.holder(keys, scope["key"], token)
+        names = (scope["key"], token, scope["day"], scope["region"], scope["service"], "")
+        key = Signature(*names, timedelta(), (), "", True).key(secret)
+        digest = hmac.digest(key, policy.encode(), "sha256").hex()
+        given = fields.get("x-amz-signature", "")
+    if not hmac.compare_digest(digest.encode(), given.encode()):
+        raise failure("SignatureDoesNotMatch")
+    return principal
+
+
+def check(fields: Mapping[str, str], bucket: str) -> tuple[int, int] | None:
+    """Raise AccessDenied unless the policy of a form allows its fields; returns the range of lengths that it allows."""
+    try:
+        policy = json.loads(base64.b64decode(fields["policy"]))
+        conditions, expires = policy["conditions"], parse_date(policy["expiration"])
+        entries = [entry for given in conditions for entry in _conditions(given)]
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise failure("InvalidPolicyDocument") from error
+    if expires is None or expires < datetime.now(UTC):
+        raise failure("AccessDenied", "Invalid according to Policy: Policy expired.")
+    values, lengths, named = {**fields, "bucket": bucket}, None, {"bucket"}
+    for operator, name, wanted in entries:
+        if operator == "content-length-range":
+            lengths = int(name), int(wanted)
+            continue
+        named.add(name)
+        value = values.get(name, "")
+        if not (value == wanted if operator == "eq" else value.startswith(wanted)):
+            raise failure("AccessDenied", f"Invalid according to Policy: Policy Condition failed: {operator} ${name}")
+    for name in fields:
+        if name not in named and name not in UNCHECKED and not name.startswith("x-ignore-"):
+            raise failure("AccessDenied", f"Invalid according to Policy: Extra input fields: {name[:100]}")
+    return lengths
+
+
+def answer(fields: Mapping[str, str], bucket: str, version: Version) -> tuple[int, dict[str, str], bytes]:
+    """Return status, headers and document of the answer, as the form chose it."""
+    location, etag = f"/{bucket}/{version.key}", f'"{version.etag}"'
+    redirect = fields.get("success_action_redirect", fields.get("redirect", ""))
+    if redirect.startswith(("http://", "https://")) and redirect.isascii() and redirect.isprintable():
+        query = urlencode({"bucket": bucket, "key": version.key, "etag": etag})
+        return 303, {"location": f"{redirect}{'&' if '?' in redirect else '?'}{query}", "etag": etag}, b""
+    status = {"200": 200, "201": 201}.get(fields.get("success_action_status", ""), 204)
+    names = {"Location": location, "Bucket": bucket, "Key": version.key, "ETag": etag}
+    inner = "".join(f"<{name}>{text_of(value)}</{name}>" for name, value in names.items())
+    return status, {"etag": etag}, f"<PostResponse>{inner}</PostResponse>".encode() if status == 201 else b""
+
+
+def _conditions(given: Any) -> list[tuple[str, str, str]]:
+    """Return conditions as operator, field and value; a range of lengths has its ends in their place."""
+    if isinstance(given, dict):
+        return [("eq", name.lower(), _text(value)) for name, value in given.items()]
+    operator, name, value = given
+    operator = operator.lower()
+    if operator == "content-length-range":
+        return [(operator, str(int(name)), str(int(value)))]
+    if operator not in ("eq", "starts-with"):
+        raise ValueError(operator)
+    return [(operator, name.removeprefix("$").lower(), _text(value))]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(value)
+    return value

@@ -1,0 +1,336 @@
+"""S3's operations by botocore's model: which one a request is, its members, and the document of its answer."""
+
+import email.utils
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any, NamedTuple
+from urllib.parse import quote
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+from botocore.model import ListShape, OperationModel, Shape, StructureShape
+
+from slslab.aws.requests import service_model
+from slslab.object_store.errors import failure, refusal
+
+DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
+NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
+# documented: the response syntax of each operation; the model has no names of roots.
+ROOTS = {
+    "ListBuckets": "ListAllMyBucketsResult",
+    "ListObjects": "ListBucketResult",
+    "ListObjectsV2": "ListBucketResult",
+    "ListObjectVersions": "ListVersionsResult",
+    "ListMultipartUploads": "ListMultipartUploadsResult",
+    "ListParts": "ListPartsResult",
+    "CreateMultipartUpload": "InitiateMultipartUploadResult",
+    "CompleteMultipartUpload": "CompleteMultipartUploadResult",
+    "CopyObject": "CopyObjectResult",
+    "UploadPartCopy": "CopyPartResult",
+    "DeleteObjects": "DeleteResult",
+    "GetObjectAttributes": "GetObjectAttributesResponse",
+    "GetObjectTagging": "Tagging",
+    "GetBucketTagging": "Tagging",
+    "GetBucketVersioning": "VersioningConfiguration",
+    "GetBucketAcl": "AccessControlPolicy",
+    "GetObjectAcl": "AccessControlPolicy",
+    "GetBucketCors": "CORSConfiguration",
+    "GetBucketLogging": "BucketLoggingStatus",
+    "GetBucketNotificationConfiguration": "NotificationConfiguration",
+    "GetBucketAccelerateConfiguration": "AccelerateConfiguration",
+    "GetBucketRequestPayment": "RequestPaymentConfiguration",
+}
+# Parameters of every request: of its signature, and what clients add about themselves.
+ANY_PARAMETER = re.compile(r"[Xx]-.*|AWSAccessKeyId|Signature|Expires|content-type|content-md5")
+# What XML 1.0 cannot have, not even as a reference.
+NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+INTEGER = re.compile(r"-?[0-9]{1,18}")
+
+
+class Place(NamedTuple):
+    """Where a member is in a request or an answer."""
+
+    member: str
+    shape: Shape
+    location: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation: its name, what its answer is, and where its members are.
+
+    `payload` is the member that the body is, `streams` whether that is an object's bytes.
+    """
+
+    name: str
+    model: OperationModel
+    inputs: tuple[Place, ...]
+    payload: Shape | None
+    payload_member: str
+    streams: bool
+    outputs: Mapping[str, Place]
+    parameters: frozenset[str]
+
+
+Key = tuple[str, str, str]
+
+
+@cache
+def operations() -> tuple[dict[Key, Operation], frozenset[str]]:
+    """Return the operations by method, level (service, bucket or object) and sub-resource, and all sub-resources."""
+    model = service_model("s3")
+    found: dict[Key, Operation] = {}
+    for name in model.operation_names:
+        operation = model.operation_model(name)
+        path, _, query = operation.http["requestUri"].partition("?")
+        level = "object" if "{Key+}" in path else "bucket" if "{Bucket}" in path else "service"
+        key = (operation.http["method"], level, OWN.get(name, query.partition("&")[0].partition("=")[0]))
+        if not operation.deprecated:
+            # By name in order, so that GetX stands before ListXs, and both before what only directory buckets have.
+            found.setdefault(key, _operation(operation))
+    return found, frozenset(sub for _, _, sub in found if sub and not sub.startswith(":"))
+
+
+# Operations that differ from others by more than their sub-resource.
+OWN = {
+    "CopyObject": ":copy",
+    "UploadPart": ":part",
+    "UploadPartCopy": ":part copy",
+    "CompleteMultipartUpload": ":upload",
+    "AbortMultipartUpload": ":upload",
+    "ListParts": ":upload",
+}
+
+
+def find(method: str, bucket: str, key: str, parameters: Mapping[str, str], copies: bool) -> Operation:
+    """Return which operation a request is; NotImplemented if there is none, or a parameter is not its own."""
+    known, sub_resources = operations()
+    level = "object" if key else "bucket" if bucket else "service"
+    subs = [name for name in parameters if name in sub_resources]
+    sub = subs[0] if subs else ""
+    if level == "object" and not sub and "uploadId" in parameters:
+        sub = ":upload"
+        if method == "PUT":
+            sub = ":part copy" if copies else ":part"
+    elif level == "object" and method == "PUT" and not sub and copies:
+        sub = ":copy"
+    found = known.get((method, level, sub))
+    if found is None or len(subs) > 1:
+        if not subs and method not in ("GET", "HEAD", "PUT", "POST", "DELETE"):
+            raise failure("MethodNotAllowed")
+        what = f"{method} of {'a bucket' if level == 'bucket' else 'an object' if key else 'the service'}"
+        raise refusal(f"{what}{' with ' * bool(subs)}{' and '.join(subs)}", "see docs/object-store.md for what it has.")
+    for name in parameters:
+        if name not in found.parameters and name != sub and not ANY_PARAMETER.fullmatch(name):
+            raise refusal(f"the parameter {name[:100]} of {found.name}", "leave it out.")
+    return found
+
+
+def members(operation: Operation, parameters: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, Any]:
+    """Return the members of a request but those of its body; InvalidArgument for one of another type."""
+    found: dict[str, Any] = {}
+    for member, shape, location, name in operation.inputs:
+        if location == "headers":
+            value: Any = {
+                header.removeprefix(name): text for header, text in headers.items() if header.startswith(name)
+            }
+            if value:
+                found[member] = value
+            continue
+        text = (parameters if location == "querystring" else headers).get(name)
+        if text is not None and (text or location == "querystring" or shape.type_name == "string"):
+            found[member] = _parsed(shape, text, name)
+    return found
+
+
+def body_members(operation: Operation, document: bytes) -> dict[str, Any]:
+    """Return the members of a document; MalformedXML if it is none of this operation's."""
+    assert operation.payload is not None
+    # An entity can be defined by itself many times over.
+    if b"<!" in document:
+        raise failure("MalformedXML")
+    try:
+        root = ElementTree.fromstring(document)
+    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        raise failure("MalformedXML") from error
+    value = _from_xml(operation.payload, root)
+    return {operation.payload_member: value}
+
+
+def document(operation: Operation, output: Mapping[str, Any]) -> bytes:
+    """Return the document of an answer; empty where the operation has none."""
+    shape = operation.model.output_shape
+    if not isinstance(shape, StructureShape):
+        return b""
+    payload = shape.serialization.get("payload")
+    if operation.name == "GetBucketLocation":
+        # documented: API_GetBucketLocation.html: the root has the Region itself, which the model does not say.
+        region = text_of(output["LocationConstraint"] or "")
+        return f'{DECLARATION}<LocationConstraint xmlns="{NAMESPACE}">{region}</LocationConstraint>'.encode()
+    if payload is not None:
+        shape, output = shape.members[payload], output.get(payload)  # type: ignore[assignment]
+        if output is None or not isinstance(shape, StructureShape):
+            return b""
+    elif all(member in operation.outputs for member in shape.members):
+        return b""
+    root = ROOTS.get(operation.name) or shape.serialization.get("name") or shape.name
+    inner = "".join(_to_xml(shape, output, operation.outputs))
+    return f'{DECLARATION}<{root} xmlns="{NAMESPACE}">{inner}</{root}>'.encode()
+
+
+def header_fields(operation: Operation, output: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the headers of an answer."""
+    for member, value in output.items():
+        place = operation.outputs.get(member)
+        if place is None or value is None:
+            continue
+        if place.location == "headers":
+            for name, text in value.items():
+                yield place.name + name, text
+        elif place.location == "header":
+            yield place.name, _header_text(value)
+
+
+def http_date(time: datetime) -> str:
+    """Return a time as HTTP has it."""
+    return email.utils.format_datetime(time, usegmt=True)
+
+
+def parse_date(text: str) -> datetime | None:
+    """Return the time of HTTP's or of ISO 8601's form; None for another text."""
+    for parse in (email.utils.parsedate_to_datetime, datetime.fromisoformat):
+        try:
+            time = parse(text)
+        except (ValueError, TypeError):
+            continue
+        return time if time.tzinfo else time.replace(tzinfo=UTC)
+    return None
+
+
+def text_of(value: str) -> str:
+    """Return a text for a document, where it cannot be one as it is: as a reference, which some parsers take."""
+    return NOT_XML.sub(lambda found: f"&#{ord(found[0])};", escape(value).replace("\r", "&#13;"))
+
+
+def encoded(name: str) -> str:
+    """Return a key as the encoding type `url` has it."""
+    return quote(name, safe="/-_.*~", errors="surrogatepass")
+
+
+def _operation(model: OperationModel) -> Operation:
+    shape, output = model.input_shape, model.output_shape
+    inputs = [place for place in _places(shape) if place.location != "uri"]
+    payload_member = shape.serialization.get("payload", "") if shape else ""
+    payload = shape.members[payload_member] if isinstance(shape, StructureShape) and payload_member else None
+    return Operation(
+        model.name,
+        model,
+        tuple(inputs),
+        payload,
+        payload_member,
+        payload is not None and payload.type_name == "blob",
+        {place.member: place for place in _places(output)},
+        frozenset(place.name for place in inputs if place.location == "querystring"),
+    )
+
+
+def _places(shape: Shape | None) -> Iterator[Place]:
+    if not isinstance(shape, StructureShape):
+        return
+    for member, of in shape.members.items():
+        location = of.serialization.get("location")
+        if location is not None:
+            name = of.serialization.get("name", member)
+            yield Place(member, of, location, name if location in ("querystring", "uri") else name.lower())
+
+
+def _parsed(shape: Shape, text: str, name: str) -> Any:
+    if shape.type_name in ("integer", "long"):
+        if not INTEGER.fullmatch(text):
+            raise failure("InvalidArgument", f"Provided {name} not an integer or within integer range")
+        return int(text)
+    if shape.type_name == "boolean":
+        return text.lower() == "true"
+    if shape.type_name == "timestamp" and name != "expires":
+        # A condition on a time that is none is ignored (RFC 9110, 13.1.3).
+        return parse_date(text)
+    if isinstance(shape, ListShape):
+        return [entry.strip() for entry in text.split(",")]
+    return text
+
+
+def _from_xml(shape: Shape, element: ElementTree.Element) -> Any:
+    if isinstance(shape, StructureShape):
+        found: dict[str, Any] = {}
+        names = {of.serialization.get("name", member): (member, of) for member, of in shape.members.items()}
+        for child in element:
+            entry = names.get(_local(child.tag))
+            if entry is None:
+                continue
+            member, of = entry
+            if isinstance(of, ListShape) and of.serialization.get("flattened"):
+                found.setdefault(member, []).append(_from_xml(of.member, child))
+            else:
+                found[member] = _from_xml(of, child)
+        if not set(shape.required_members) <= found.keys():
+            raise failure("MalformedXML")
+        return found
+    if isinstance(shape, ListShape):
+        return [_from_xml(shape.member, child) for child in element]
+    text = element.text or ""
+    if shape.type_name in ("integer", "long"):
+        if not INTEGER.fullmatch(text.strip()):
+            raise failure("MalformedXML")
+        return int(text)
+    if shape.type_name == "boolean":
+        return text.strip().lower() == "true"
+    if shape.type_name == "timestamp":
+        return parse_date(text)
+    return text
+
+
+def _local(tag: str) -> str:
+    return tag.rpartition("}")[2]
+
+
+def _to_xml(shape: StructureShape, value: Mapping[str, Any], elsewhere: Mapping[str, Place]) -> Iterator[str]:
+    attribute = {member for member, of in shape.members.items() if of.serialization.get("xmlAttribute")}
+    for member, of in shape.members.items():
+        given = value.get(member)
+        if given is None or member in elsewhere or member in attribute:
+            continue
+        name = of.serialization.get("name", member)
+        if isinstance(of, ListShape):
+            inner = name if of.serialization.get("flattened") else of.member.serialization.get("name", "member")
+            entries = "".join(_element(of.member, inner, entry) for entry in given)
+            yield entries if of.serialization.get("flattened") else f"<{name}>{entries}</{name}>"
+        else:
+            yield _element(of, name, given)
+
+
+def _element(shape: Shape, name: str, value: Any) -> str:
+    if isinstance(shape, StructureShape):
+        kind = value.get("Type") if name == "Grantee" else None
+        attribute = f' xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" xsi:type="{kind}"' if kind else ""
+        return f"<{name}{attribute}>{''.join(_to_xml(shape, value, {}))}</{name}>"
+    return f"<{name}>{text_of(_xml_text(value))}</{name}>"
+
+
+def _xml_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%dT%H:%M:%S.000Z}"
+    return str(value)
+
+
+def _header_text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, datetime):
+        return http_date(value)
+    return str(value)

@@ -1,0 +1,368 @@
+"""The operations of objects: put, get, head, attributes, copy, delete, tags."""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from slslab.aws.errors import ServiceError
+from slslab.object_store import checksums
+from slslab.object_store.call import (
+    CHECKSUMS,
+    CONDITIONS,
+    WRITTEN,
+    Answer,
+    Call,
+    check_object_rights,
+    check_write,
+    same_etag,
+)
+from slslab.object_store.errors import NOT_MODIFIED, failure, refusal
+from slslab.object_store.storage import NULL, Body, Bucket, Part, Version, cut, now, read, whole
+
+RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
+READ_CONDITIONS = ("IfMatch", "IfNoneMatch", "IfModifiedSince", "IfUnmodifiedSince")
+OVERRIDES = {
+    "ResponseCacheControl": "CacheControl",
+    "ResponseContentDisposition": "ContentDisposition",
+    "ResponseContentEncoding": "ContentEncoding",
+    "ResponseContentLanguage": "ContentLanguage",
+    "ResponseContentType": "ContentType",
+    "ResponseExpires": "Expires",
+}
+LARGEST_COPY = 5 * 1024**3
+MOST_DELETED = 1000
+MOST_TAGS, LONGEST_TAG, LONGEST_VALUE = 10, 128, 256
+TAG = re.compile(r"[\w .:/=+\-@]*")
+
+
+async def put_object(call: Call, lengths: tuple[int, int] | None = None) -> Answer:
+    """Store an object, whose length must be in a range, if there is one."""
+    call.only(*WRITTEN, *CHECKSUMS, *CONDITIONS, "ContentLength", "trailer")
+    bucket, settings, tags = call.bucket(), call.settings(), query_tags(call.members.get("Tagging", ""))
+    check_write(call.members, bucket.current(call.key), call.key)
+    stored = await call.store_body()
+    if lengths is not None and not lengths[0] <= stored.piece.size <= lengths[1]:
+        raise failure("EntityTooSmall" if stored.piece.size < lengths[0] else "EntityTooLarge")
+    # Another request may have come between; from here on none does.
+    bucket = call.bucket()
+    check_write(call.members, bucket.current(call.key), call.key)
+    sums = {**stored.checksums, **({"ChecksumType": checksums.FULL} if stored.checksums else {})}
+    version = Version(call.key, "", now(), stored.md5, stored.piece.size, whole(stored.piece), settings, tags, sums)
+    bucket.put(version)
+    return Answer({"ETag": f'"{version.etag}"', **sums, **version_member(bucket, version)})
+
+
+async def get_object(call: Call) -> Answer:
+    """Return an object, or a range or a part of it."""
+    call.only(*READ_CONDITIONS, *OVERRIDES, "Range", "PartNumber", "VersionId", "ChecksumMode")
+    if call.principal is None and OVERRIDES.keys() & call.members.keys():
+        raise failure("InvalidRequest", "Request specific response headers cannot be used for anonymous GET requests.")
+    version = call.version()
+    check_read(call.members, version)
+    output = {**described(call.bucket(), version), **version.settings}
+    output |= {OVERRIDES[name]: value for name, value in call.members.items() if name in OVERRIDES}
+    if call.members.get("ChecksumMode", "").upper() == "ENABLED":
+        output |= version.checksums
+    status, start, length = 200, 0, version.size
+    if (number := call.members.get("PartNumber")) is not None:
+        if "Range" in call.members:
+            raise failure("InvalidRequest", "Cannot specify both Range header and partNumber query parameter")
+        status, start, length = 206, *_place_of_part(version, number)
+        if version.parts:
+            output["PartsCount"] = len(version.parts)
+    elif (found := byte_range(call.members.get("Range"), version.size)) is not None:
+        status, start, length = 206, *found
+    if status == 206:
+        # A checksum of the whole object is none of a part's.
+        output = {name: value for name, value in output.items() if not name.startswith("Checksum")}
+        if length:
+            output["ContentRange"] = f"bytes {start}-{start + length - 1}/{version.size}"
+    body = version.body if length == version.size else cut(version.body, start, length)
+    return Answer({**output, "ContentLength": length, "AcceptRanges": "bytes"}, status, body)
+
+
+async def get_object_attributes(call: Call) -> Answer:
+    """Return what is known of an object."""
+    call.only("ObjectAttributes", "VersionId", "MaxParts", "PartNumberMarker")
+    wanted = call.members.get("ObjectAttributes", [])
+    if not wanted or not set(wanted) <= {"ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"}:
+        raise failure("InvalidArgument", "Invalid attribute name specified.")
+    version = call.version()
+    found: dict[str, Any] = {"ETag": version.etag, "StorageClass": "STANDARD", "ObjectSize": version.size}
+    if version.checksums:
+        found["Checksum"] = {name: value.partition("-")[0] for name, value in version.checksums.items()}
+    if version.parts:
+        limit = _limit(call.members.get("MaxParts"))
+        marker = int(call.members.get("PartNumberMarker", "0") or 0)
+        rest = [part for part in version.parts if part.number > marker]
+        found["ObjectParts"] = {"TotalPartsCount": len(version.parts)}
+        # documented: API_GetObjectAttributes.html: parts are named if they have checksums.
+        if any(part.checksums for part in version.parts):
+            found["ObjectParts"] |= {
+                "PartNumberMarker": str(marker),
+                "NextPartNumberMarker": str(rest[:limit][-1].number if rest[:limit] else 0),
+                "MaxParts": limit,
+                "IsTruncated": len(rest) > limit,
+                "Parts": [{"PartNumber": part.number, "Size": part.size, **part.checksums} for part in rest[:limit]],
+            }
+    return Answer(
+        {
+            **{name: found[name] for name in wanted if name in found},
+            "LastModified": version.modified,
+            **version_member(call.bucket(), version),
+        }
+    )
+
+
+async def delete_object(call: Call) -> Answer:
+    """Delete an object, or one version of it for good."""
+    call.only("VersionId", "IfMatch")
+    bucket = call.bucket()
+    return Answer(_delete(bucket, call.key, call.members.get("VersionId"), call.members.get("IfMatch")), 204)
+
+
+async def delete_objects(call: Call) -> Answer:
+    """Delete up to a thousand objects; what may not be deleted is in the answer."""
+    call.only("Delete", *CHECKSUMS)
+    bucket, request = call.bucket(), call.members["Delete"]
+    entries = request.get("Objects", [])
+    if not 0 < len(entries) <= MOST_DELETED:
+        raise failure("MalformedXML")
+    deleted, errors = [], []
+    for entry in entries:
+        version_id = entry.get("VersionId") or None
+        named = {"Key": entry["Key"], **({"VersionId": version_id} if version_id else {})}
+        try:
+            if entry.keys() - {"Key", "VersionId", "ETag"}:
+                raise refusal(
+                    f"{', '.join(entry.keys() - {'Key', 'VersionId', 'ETag'})} of DeleteObjects", "leave it out."
+                )
+            call.authorize(entry["Key"], version_id, "DeleteObject")
+            done = _delete(bucket, entry["Key"], version_id, entry.get("ETag"))
+        except ServiceError as error:
+            errors.append({**named, "Code": error.error_type, "Message": error.message})
+            continue
+        if done.get("DeleteMarker"):
+            named |= {"DeleteMarker": True, "DeleteMarkerVersionId": done["VersionId"]}
+        deleted.append(named)
+    return Answer({"Deleted": [] if request.get("Quiet") else deleted, "Errors": errors})
+
+
+async def copy_object(call: Call) -> Answer:
+    """Copy an object, whose bytes the copy shares."""
+    directives = ("MetadataDirective", "TaggingDirective")
+    call.only(*WRITTEN, *CONDITIONS, *directives, *SOURCE_CONDITIONS, "CopySource")
+    bucket, source = call.bucket(), copy_source(call)
+    check_write(call.members, bucket.current(call.key), call.key)
+    for name in directives:
+        if call.members.get(name, "COPY") not in ("COPY", "REPLACE"):
+            raise failure("InvalidArgument", f"Unknown {name}.")
+    replaces, retags = (call.members.get(name) == "REPLACE" for name in directives)
+    changed = replaces or retags or {"StorageClass", "ServerSideEncryption"} & call.members.keys()
+    if source is bucket.current(call.key) and not changed and "versionId" not in call.members["CopySource"]:
+        raise failure(
+            "InvalidRequest",
+            "This copy request is illegal because it is trying to copy an object to itself without changing the "
+            "object's metadata, storage class, website redirect location or encryption attributes.",
+        )
+    if source.size > LARGEST_COPY:
+        raise failure("InvalidRequest", "The specified copy source is larger than the maximum allowable size")
+    settings = call.settings() if replaces else source.settings
+    check_object_rights(call.members)
+    tags = query_tags(call.members.get("Tagging", "")) if retags else source.tags
+    algorithm = call.members.get("ChecksumAlgorithm", "")
+    etag, sums = await _copied_sums(source, algorithm)
+    bucket = call.bucket()
+    check_write(call.members, bucket.current(call.key), call.key)
+    version = Version(call.key, "", now(), etag, source.size, source.body, settings, tags, sums)
+    bucket.put(version)
+    result = {"ETag": f'"{etag}"', "LastModified": version.modified, **sums}
+    output = {"CopyObjectResult": result, **version_member(bucket, version)}
+    if source.id != NULL:
+        output["CopySourceVersionId"] = source.id
+    return Answer(output)
+
+
+async def put_object_tagging(call: Call) -> Answer:
+    """Replace the tags of an object."""
+    call.only("Tagging", "VersionId", *CHECKSUMS)
+    version = call.version()
+    version.tags = tags_of(call.members["Tagging"]["TagSet"], MOST_TAGS)
+    return Answer(version_member(call.bucket(), version))
+
+
+async def get_object_tagging(call: Call) -> Answer:
+    """Return the tags of an object."""
+    call.only("VersionId")
+    version = call.version()
+    return Answer({"TagSet": tag_set(version.tags), **version_member(call.bucket(), version)})
+
+
+async def delete_object_tagging(call: Call) -> Answer:
+    """Remove the tags of an object."""
+    call.only("VersionId")
+    version = call.version()
+    version.tags = {}
+    return Answer(version_member(call.bucket(), version), 204)
+
+
+def described(bucket: Bucket, version: Version) -> dict[str, Any]:
+    """Return the members of the output that every read of an object has."""
+    return {
+        "LastModified": version.modified,
+        "ETag": f'"{version.etag}"',
+        **({"TagCount": len(version.tags)} if version.tags else {}),
+        **version_member(bucket, version),
+    }
+
+
+def version_member(bucket: Bucket, version: Version) -> dict[str, Any]:
+    """Return the member VersionId, which objects of versioned buckets have."""
+    return {"VersionId": version.id} if bucket.versioning else {}
+
+
+def check_read(members: Mapping[str, Any], version: Version, prefix: str = "", missed: str = NOT_MODIFIED) -> None:
+    """Raise unless the conditions of a read hold, whose members have this prefix; an ETag's beat a time's.
+
+    documented: API_GetObject.html, "Additional Considerations about Request Headers".
+    """
+    match, none, since, until = (members.get(f"{prefix}{name}") for name in READ_CONDITIONS)
+    failed = not same_etag(match, version.etag) if match is not None else until is not None and version.modified > until
+    if failed:
+        raise failure("PreconditionFailed", Condition="If-Match" if match is not None else "If-Unmodified-Since")
+    unchanged = same_etag(none, version.etag) if none is not None else _not_since(version.modified, since)
+    if unchanged and missed != NOT_MODIFIED:
+        raise failure(missed)
+    if unchanged:
+        headers = {"etag": f'"{version.etag}"'}
+        raise ServiceError(304, NOT_MODIFIED, "Not Modified", headers=headers)
+
+
+def byte_range(text: str | None, size: int) -> tuple[int, int] | None:
+    """Return start and length of a range; None for all, which a range that is not valid is, too (RFC 9110, 14.2)."""
+    found = RANGE.fullmatch(text.strip()) if text else None
+    if found is None or not (found[1] or found[2]):
+        return None
+    if not found[1]:
+        length = min(int(found[2]), size)
+        start = size - length
+    else:
+        start = int(found[1])
+        if found[2] and int(found[2]) < start:
+            return None
+        length = min(int(found[2]) + 1 if found[2] else size, size) - start
+    if length <= 0:
+        raise failure("InvalidRange", RangeRequested=str(text)[:100], ActualObjectSize=str(size))
+    return start, length
+
+
+SOURCE_CONDITIONS = tuple(f"CopySource{name}" for name in READ_CONDITIONS)
+
+
+def copy_source(call: Call) -> Version:
+    """Return the version that a copy reads, which its conditions hold for."""
+    bucket_name, key, version_id = split_source(call.members["CopySource"])
+    call.authorize(key, version_id, "GetObject", bucket_name)
+    bucket = call.store.bucket(bucket_name)
+    found = bucket.find(key, version_id) if version_id else bucket.current(key)
+    if found is None:
+        raise failure("NoSuchVersion" if version_id else "NoSuchKey", Key=key)
+    if found.marker:
+        raise failure("InvalidRequest", "The source of a copy request may not specifically refer to a delete marker.")
+    check_read(call.members, found, "CopySource", "PreconditionFailed")
+    return found
+
+
+def split_source(text: str) -> tuple[str, str, str]:
+    """Return bucket, key and version id of the source of a copy; InvalidArgument if it names none."""
+    path, _, version_id = text.partition("?versionId=")
+    try:
+        bucket, _, key = unquote(path, errors="strict").removeprefix("/").partition("/")
+    except UnicodeDecodeError as error:
+        raise failure("InvalidURI") from error
+    if not bucket or not key:
+        raise failure("InvalidArgument", "Copy Source must mention the source bucket and key: sourcebucket/sourcekey")
+    return bucket, key, version_id
+
+
+def query_tags(text: str) -> dict[str, str]:
+    """Return tags that are encoded as a query."""
+    pairs = parse_qsl(text, keep_blank_values=True)
+    return tags_of([{"Key": key, "Value": value} for key, value in pairs], MOST_TAGS)
+
+
+def tags_of(entries: list[dict[str, str]], most: int) -> dict[str, str]:
+    """Return tags by their keys; BadRequest for too many, InvalidTag for one that is not valid."""
+    if len(entries) > most:
+        raise failure("BadRequest", f"Object tags cannot be greater than {most}")
+    for entry in entries:
+        for name, longest in (("Key", LONGEST_TAG), ("Value", LONGEST_VALUE)):
+            if len(entry[name]) > longest or not TAG.fullmatch(entry[name]) or (name == "Key" and not entry[name]):
+                raise failure("InvalidTag", f"The Tag{name} you have provided is invalid")
+    found = {entry["Key"]: entry["Value"] for entry in entries}
+    if len(found) < len(entries):
+        raise failure("InvalidTag", "Cannot provide multiple Tags with the same key")
+    return found
+
+
+def tag_set(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return tags as the API has them."""
+    return [{"Key": key, "Value": value} for key, value in tags.items()]
+
+
+def _delete(bucket: Bucket, key: str, version_id: str | None, etag: str | None) -> dict[str, Any]:
+    """Delete an object or a version of it; returns the members of the output."""
+    current = bucket.find(key, version_id) if version_id else bucket.current(key)
+    if etag is not None:
+        check_write({"IfMatch": etag}, current, key)
+    if version_id is None:
+        marker = bucket.delete(key)
+        return {} if marker is None else {"DeleteMarker": True, "VersionId": marker.id}
+    removed = bucket.remove(key, version_id)
+    return {"VersionId": version_id, **({"DeleteMarker": True} if removed is not None and removed.marker else {})}
+
+
+def _place_of_part(version: Version, number: int) -> tuple[int, int]:
+    """Return where a part of an object is; InvalidPartNumber if it has none of this number."""
+    if not 1 <= number <= 10_000:
+        raise failure("InvalidArgument", "Part number must be an integer between 1 and 10000, inclusive")
+    parts = version.parts or (Part(1, version.etag, version.size, version.body, {}, version.modified),)
+    start = 0
+    for part in sorted(parts, key=lambda part: part.number):
+        if part.number == number:
+            return start, part.size
+        start += part.size
+    raise failure("InvalidPartNumber")
+
+
+def _not_since(modified: datetime, since: datetime | None) -> bool:
+    return since is not None and modified <= since
+
+
+def _limit(given: int | None, most: int = 1000) -> int:
+    if given is not None and given < 0:
+        raise failure("InvalidArgument", "max-parts must be an Integer between 0 and 2147483647")
+    return most if given is None else min(given, most)
+
+
+async def _copied_sums(source: Version, algorithm: str) -> tuple[str, dict[str, str]]:
+    """Return ETag and checksum of a copy: those of the source, unless that has parts, or another one is wanted."""
+    known = algorithm or next((name for name in checksums.ALGORITHMS if f"Checksum{name}" in source.checksums), "")
+    kept = source.checksums.get("ChecksumType") == checksums.FULL and f"Checksum{known}" in source.checksums
+    sums = dict(source.checksums) if kept else {}
+    if known and not kept:
+        value = await asyncio.to_thread(checksums.of, known, read(source.body))
+        sums = {f"Checksum{known}": value, "ChecksumType": checksums.FULL}
+    etag = await asyncio.to_thread(_md5, source.body) if source.parts else source.etag
+    return etag, sums
+
+
+def _md5(body: Body) -> str:
+    total = hashlib.md5(usedforsecurity=False)
+    for part in read(body):
+        total.update(part)
+    return total.hexdigest()

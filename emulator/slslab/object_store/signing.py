@@ -1,0 +1,151 @@
+"""Who signed a request to S3, by Signature Version 4 or, in a presigned URL, Version 2.
+
+https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-authenticating-requests.html
+https://docs.aws.amazon.com/AmazonS3/latest/API/RESTAuthentication.html
+"""
+
+import base64
+import hashlib
+import hmac
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import timedelta
+from functools import lru_cache
+from typing import NamedTuple
+from urllib.parse import quote, unquote_to_bytes
+
+from botocore.auth import HmacV1Auth
+from starlette.datastructures import Headers
+
+from slslab.aws.errors import ServiceError
+from slslab.aws.keys import Keyring, Principal
+from slslab.aws.signatures import ALGORITHM, SAFE, Signature
+from slslab.object_store.errors import failure, refusal
+
+UNSIGNED, CHUNKED = "UNSIGNED-PAYLOAD", "STREAMING-"
+CHUNKED_UNSIGNED = "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+CHUNKED_SIGNED = ("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "STREAMING-AWS4-HMAC-SHA256-PAYLOAD-TRAILER")
+PAYLOAD = re.compile(r"[0-9a-f]{64}")
+# documented: sig-v4-authenticating-requests.html: within 15 minutes.
+SKEW = timedelta(minutes=15)
+# What Version 2 signs of a query.
+SIGNED_BY_2 = frozenset(HmacV1Auth.QSAOfInterest)
+EMPTY = hashlib.sha256().hexdigest()
+
+
+class Signed(NamedTuple):
+    """Who signed a request, None for nobody, what it says of its body, and what verifies the chunks of that."""
+
+    principal: Principal | None
+    payload: str
+    chunks: "ChunkSigner | None"
+
+
+class ChunkSigner:
+    """Verifies the signatures of a body's chunks, of which each covers the one before."""
+
+    def __init__(self, signature: Signature, key: bytes) -> None:
+        self._previous = signature.signature
+        self._head = f"{ALGORITHM}-PAYLOAD\n{signature.stamp}\n{signature.scope}"
+        self._key = key
+
+    def verify(self, data: bytes, signature: str) -> None:
+        """Raise SignatureDoesNotMatch unless this is the next chunk."""
+        text = f"{self._head}\n{self._previous}\n{EMPTY}\n{hashlib.sha256(data).hexdigest()}"
+        if not hmac.compare_digest(hmac.digest(self._key, text.encode(), "sha256").hex(), signature):
+            raise failure("SignatureDoesNotMatch")
+        self._previous = signature
+
+
+def authenticate(
+    keys: Keyring, method: str, raw_path: str, query: str, parameters: Mapping[str, str], headers: Headers
+) -> Signed:
+    """Verify the signature of a request; raises S3's errors."""
+    payload = headers.get("x-amz-content-sha256")
+    if "authorization" not in headers and "X-Amz-Algorithm" not in parameters:
+        if "AWSAccessKeyId" in parameters:
+            return Signed(_by_version_2(keys, method, raw_path, parameters, headers), UNSIGNED, None)
+        return Signed(None, payload if payload == CHUNKED_UNSIGNED else UNSIGNED, None)
+    if headers.get("authorization", "").startswith("AWS "):
+        raise refusal("Signature Version 2 in headers", "sign by Version 4, as AWS's clients do.")
+    try:
+        signature = Signature.of(headers, query)
+        if signature.service != "s3":
+            raise ServiceError(400, "", f"The credential is for {signature.service}, and not for s3.")
+    except ServiceError as error:
+        malformed = (
+            "AuthorizationHeaderMalformed" if "authorization" in headers else "AuthorizationQueryParametersError"
+        )
+        raise failure(malformed, error.message) from error
+    if not signature.presigned:
+        if payload is None:
+            raise failure("MissingSecurityHeader", "Your request was missing the header x-amz-content-sha256.")
+        signature = replace(signature, valid=SKEW)
+    elif payload is None or "x-amz-content-sha256" not in signature.headers:
+        payload = UNSIGNED
+    if payload not in (UNSIGNED, CHUNKED_UNSIGNED, *CHUNKED_SIGNED) and not PAYLOAD.fullmatch(payload):
+        raise refusal(f"x-amz-content-sha256: {payload[:100]}", "sign the body, or nothing of it.")
+    secret, principal = holder(keys, signature.key_id, signature.token)
+    try:
+        signature.check_time()
+    except ServiceError as error:
+        expired = "expired" in error.message
+        if signature.presigned and expired:
+            raise failure("AccessDenied", "Request has expired") from error
+        raise failure("RequestTimeTooSkewed") from error
+    try:
+        signature.verify_payload(secret, method, _canonical_path(raw_path), query, headers, payload)
+    except ServiceError as error:
+        raise failure("SignatureDoesNotMatch") from error
+    chunks = ChunkSigner(signature, signature.key(secret)) if payload in CHUNKED_SIGNED else None
+    return Signed(principal, payload, chunks)
+
+
+def _by_version_2(
+    keys: Keyring, method: str, raw_path: str, parameters: Mapping[str, str], headers: Headers
+) -> Principal:
+    """Return who signed a URL by Version 2, which boto3 still does for S3 unless it is told otherwise."""
+    token = parameters.get("x-amz-security-token", "")
+    secret, principal = holder(keys, parameters["AWSAccessKeyId"], token)
+    expires = parameters.get("Expires", "")
+    if not (expires.isascii() and expires.isdigit() and len(expires) < 15):
+        raise failure("AccessDenied", "Invalid date (should be seconds since epoch): " + expires[:100])
+    if int(expires) < time.time():
+        raise failure("AccessDenied", "Request has expired")
+    # boto3 moves headers into the query after it has signed them.
+    amazon = {name: value for name, value in parameters.items() if name.startswith("x-amz-")}
+    amazon |= {name: ",".join(headers.getlist(name)) for name in headers if name.startswith("x-amz-")}
+    signed = sorted(name for name in parameters if name in SIGNED_BY_2)
+    resource = "&".join(f"{name}={parameters[name]}" if parameters[name] else name for name in signed)
+    text = "\n".join(
+        (
+            method,
+            *(headers.get(name, parameters.get(name, "")) for name in ("content-md5", "content-type")),
+            expires,
+            *(f"{name}:{value.strip()}" for name, value in sorted(amazon.items())),
+            raw_path + (f"?{resource}" if resource else ""),
+        )
+    )
+    digest = base64.b64encode(hmac.digest(secret.encode(), text.encode(), "sha1")).decode()
+    if not hmac.compare_digest(digest.encode(), parameters.get("Signature", "").encode()):
+        raise failure("SignatureDoesNotMatch")
+    return principal
+
+
+def holder(keys: Keyring, key_id: str, token: str) -> tuple[str, Principal]:
+    """Return the secret of a key, and whose it is."""
+    try:
+        pair, principal = keys.find(key_id, token)
+    except ServiceError as error:
+        if token:
+            raise failure("InvalidToken") from error
+        raise failure("InvalidAccessKeyId", AWSAccessKeyId=key_id) from error
+    return pair.secret, principal
+
+
+@lru_cache(1024)
+def _canonical_path(raw_path: str) -> str:
+    """Return the path encoded once, in the one way that is signed."""
+    return quote(unquote_to_bytes(raw_path), "/" + SAFE)

@@ -1,0 +1,273 @@
+"""The operations of multipart uploads, whose parts are pieces of the object that they become."""
+
+import asyncio
+import hashlib
+import re
+import secrets
+from itertools import pairwise
+from typing import Any
+
+from slslab.aws.arns import ACCOUNT
+from slslab.object_store import checksums
+from slslab.object_store.call import CHECKSUMS, CONDITIONS, WRITTEN, Answer, Call, check_write
+from slslab.object_store.errors import failure
+from slslab.object_store.objects import SOURCE_CONDITIONS, copy_source, query_tags, version_member
+from slslab.object_store.storage import NULL, Part, Upload, Version, cut, names, now, read, whole
+
+# documented: qfacts.html, "Amazon S3 multipart upload limits".
+LEAST_PART, MOST_PARTS, LARGEST_PART = 5 * 1024**2, 10_000, 5 * 1024**3
+COPY_RANGE = re.compile(r"bytes=(\d{1,18})-(\d{1,18})")
+OWNER = {"ID": ACCOUNT}
+
+
+async def create_multipart_upload(call: Call) -> Answer:
+    """Begin an upload."""
+    call.only(*WRITTEN, "ChecksumType")
+    bucket = call.bucket()
+    algorithm, kind = call.members.get("ChecksumAlgorithm", ""), call.members.get("ChecksumType", "")
+    if algorithm:
+        checksums.new(algorithm)
+        kinds = checksums.KINDS[algorithm]
+        if (kind or kinds[0]) not in kinds:
+            raise failure("InvalidRequest", f"The {kind} checksum type cannot be used with the {algorithm} algorithm.")
+        kind = kind or kinds[0]
+    elif kind:
+        raise failure(
+            "InvalidRequest", "The x-amz-checksum-type header can only be used with x-amz-checksum-algorithm."
+        )
+    tags = query_tags(call.members.get("Tagging", ""))
+    upload = Upload(secrets.token_urlsafe(48), call.key, now(), call.settings(), tags, algorithm, kind)
+    bucket.uploads[upload.id] = upload
+    chosen = {"ChecksumAlgorithm": algorithm, "ChecksumType": kind} if algorithm else {}
+    return Answer({"Bucket": bucket.name, "Key": call.key, "UploadId": upload.id, **chosen})
+
+
+async def upload_part(call: Call) -> Answer:
+    """Store a part of an upload, in the place of an earlier one of its number."""
+    call.only("UploadId", "PartNumber", *CHECKSUMS, "ContentLength", "trailer")
+    upload, number = _upload(call), _number(call)
+    stored = await call.store_body(upload.algorithm)
+    part = Part(number, stored.md5, stored.piece.size, whole(stored.piece), stored.checksums, now())
+    if part.size > LARGEST_PART:
+        raise failure("EntityTooLarge")
+    # It may have ended meanwhile.
+    _upload(call).parts[number] = part
+    return Answer({"ETag": f'"{part.etag}"', **part.checksums})
+
+
+async def upload_part_copy(call: Call) -> Answer:
+    """Make a part of an upload of an object, or of a range of it."""
+    call.only("UploadId", "PartNumber", "CopySource", "CopySourceRange", *SOURCE_CONDITIONS)
+    upload, number, source = _upload(call), _number(call), copy_source(call)
+    body, size = source.body, source.size
+    if (text := call.members.get("CopySourceRange")) is not None:
+        found = COPY_RANGE.fullmatch(text)
+        if found is None or int(found[2]) < int(found[1]):
+            raise failure(
+                "InvalidArgument",
+                "The x-amz-copy-source-range value must be of the form bytes=first-last where first and last are the "
+                "zero-based offsets of the first and last bytes to copy",
+            )
+        start, end = int(found[1]), int(found[2])
+        if end >= source.size:
+            raise failure("InvalidArgument", f"Range specified is not valid for source object of size: {source.size}")
+        size = end + 1 - start
+        body = cut(body, start, size)
+    if size > LARGEST_PART:
+        raise failure("EntityTooLarge")
+    etag, sums = await asyncio.to_thread(_sums, body, upload.algorithm)
+    part = Part(number, etag, size, body, sums, now())
+    _upload(call).parts[number] = part
+    output: dict[str, Any] = {"CopyPartResult": {"ETag": f'"{etag}"', "LastModified": part.modified, **sums}}
+    return Answer(output | ({"CopySourceVersionId": source.id} if source.id != NULL else {}))
+
+
+async def complete_multipart_upload(call: Call) -> Answer:
+    """Make an object of the parts that the request names."""
+    call.only("UploadId", "MultipartUpload", "MpuObjectSize", "ChecksumType", *CHECKSUMS, *CONDITIONS)
+    bucket, upload = call.bucket(), _upload(call)
+    check_write(call.members, bucket.current(call.key), call.key)
+    parts = _chosen(upload, call.members.get("MultipartUpload", {}).get("Parts", []))
+    size = sum(part.size for part in parts)
+    if call.members.get("MpuObjectSize", size) != size:
+        raise failure("InvalidRequest", "The provided x-amz-mp-object-size does not match the size of the object.")
+    if call.members.get("ChecksumType", upload.checksum_type) != upload.checksum_type:
+        raise failure("InvalidRequest", "The checksum type is not that of the upload.")
+    body = tuple(piece for part in parts for piece in part.body)
+    sums: dict[str, str] = {}
+    if upload.algorithm:
+        name = f"Checksum{upload.algorithm}"
+        if upload.checksum_type == checksums.COMPOSITE:
+            value = checksums.composite(upload.algorithm, (part.checksums[name] for part in parts))
+        else:
+            value = await asyncio.to_thread(checksums.of, upload.algorithm, read(body))
+        if call.members.get(name, value).partition("-")[0] != value.partition("-")[0]:
+            raise failure("BadDigest", f"The {upload.algorithm} you specified did not match the calculated checksum.")
+        sums = {name: value, "ChecksumType": upload.checksum_type}
+        bucket, upload = call.bucket(), _upload(call)
+        check_write(call.members, bucket.current(call.key), call.key)
+    digests = hashlib.md5(b"".join(bytes.fromhex(part.etag) for part in parts), usedforsecurity=False)
+    etag = f"{digests.hexdigest()}-{len(parts)}"
+    version = Version(call.key, "", now(), etag, size, body, upload.settings, upload.tags, sums, tuple(parts))
+    bucket.put(version)
+    del bucket.uploads[upload.id]
+    output = {"Bucket": bucket.name, "Key": call.key, "ETag": f'"{etag}"', "Location": f"/{bucket.name}/{call.key}"}
+    return Answer({**output, **sums, **version_member(bucket, version)})
+
+
+async def abort_multipart_upload(call: Call) -> Answer:
+    """End an upload without an object."""
+    call.only("UploadId")
+    del call.bucket().uploads[_upload(call).id]
+    return Answer(status=204)
+
+
+async def list_parts(call: Call) -> Answer:
+    """List the parts of an upload."""
+    call.only("UploadId", "MaxParts", "PartNumberMarker")
+    upload = _upload(call)
+    marker = _integer(call.members.get("PartNumberMarker", 0), "part-number-marker")
+    limit = min(_integer(call.members.get("MaxParts", 1000), "max-parts"), 1000)
+    rest = [part for number, part in sorted(upload.parts.items()) if number > marker]
+    output: dict[str, Any] = {
+        "Bucket": call.bucket_name,
+        "Key": call.key,
+        "UploadId": upload.id,
+        "PartNumberMarker": marker,
+        "NextPartNumberMarker": rest[:limit][-1].number if rest[:limit] else 0,
+        "MaxParts": limit,
+        "IsTruncated": len(rest) > limit > 0,
+        "Parts": [
+            {
+                "PartNumber": part.number,
+                "LastModified": part.modified,
+                "ETag": f'"{part.etag}"',
+                "Size": part.size,
+                **part.checksums,
+            }
+            for part in rest[:limit]
+        ],
+        "Initiator": OWNER,
+        "Owner": OWNER,
+        "StorageClass": "STANDARD",
+    }
+    if upload.algorithm:
+        output |= {"ChecksumAlgorithm": upload.algorithm, "ChecksumType": upload.checksum_type}
+    return Answer(output)
+
+
+async def list_multipart_uploads(call: Call) -> Answer:
+    """List the uploads that have not ended, by their keys and then by their beginnings."""
+    call.only("Delimiter", "EncodingType", "KeyMarker", "MaxUploads", "Prefix", "UploadIdMarker")
+    bucket, given = call.bucket(), call.members
+    limit = min(_integer(given.get("MaxUploads", 1000), "max-uploads"), 1000)
+    by_key: dict[str, list[Upload]] = {}
+    for upload in bucket.uploads.values():
+        by_key.setdefault(upload.key, []).append(upload)
+    marker, after_id = given.get("KeyMarker", ""), given.get("UploadIdMarker", "")
+    found: list[Upload] = []
+    groups: list[str] = []
+    entries: list[Upload | str] = []
+    if after_id and marker in by_key:
+        ids = [upload.id for upload in by_key[marker]]
+        entries += by_key[marker][ids.index(after_id) + 1 :] if after_id in ids else []
+    for name, is_group in names(sorted(by_key), given.get("Prefix", ""), given.get("Delimiter", ""), marker, bool):
+        entries += [name] if is_group else by_key[name]
+    for entry in entries[:limit]:
+        (groups if isinstance(entry, str) else found).append(entry)  # type: ignore[arg-type]
+    output = {
+        "Bucket": bucket.name,
+        "KeyMarker": marker,
+        "UploadIdMarker": after_id,
+        "Prefix": given.get("Prefix"),
+        "Delimiter": given.get("Delimiter"),
+        "EncodingType": given.get("EncodingType"),
+        "MaxUploads": limit,
+        "IsTruncated": len(entries) > limit > 0,
+        "Uploads": [
+            {
+                "Key": upload.key,
+                "UploadId": upload.id,
+                "Initiated": upload.initiated,
+                "Initiator": OWNER,
+                "Owner": OWNER,
+                "StorageClass": "STANDARD",
+                **(
+                    {"ChecksumAlgorithm": upload.algorithm, "ChecksumType": upload.checksum_type}
+                    if upload.algorithm
+                    else {}
+                ),
+            }
+            for upload in found
+        ],
+        "CommonPrefixes": [{"Prefix": group} for group in groups],
+    }
+    if output["IsTruncated"]:
+        last = entries[limit - 1]
+        output |= (
+            {"NextKeyMarker": last, "NextUploadIdMarker": ""}
+            if isinstance(last, str)
+            else {
+                "NextKeyMarker": last.key,
+                "NextUploadIdMarker": last.id,
+            }
+        )
+    return Answer(output)
+
+
+def _upload(call: Call) -> Upload:
+    """Return the upload that a request names; NoSuchUpload if there is none of this key."""
+    upload_id = call.members.get("UploadId", "")
+    found = call.bucket().uploads.get(upload_id)
+    if found is None or found.key != call.key:
+        raise failure("NoSuchUpload", UploadId=upload_id[:200])
+    return found
+
+
+def _number(call: Call) -> int:
+    number: int = call.members.get("PartNumber", 0)
+    if not 1 <= number <= MOST_PARTS:
+        raise failure("InvalidArgument", f"Part number must be an integer between 1 and {MOST_PARTS}, inclusive")
+    return number
+
+
+def _integer(value: Any, name: str) -> int:
+    text = str(value)
+    if not text.isascii() or not text.isdigit() or len(text) > 10:
+        raise failure("InvalidArgument", f"Argument {name} must be an integer between 0 and 2147483647")
+    return int(text)
+
+
+def _chosen(upload: Upload, entries: list[dict[str, Any]]) -> list[Part]:
+    """Return the parts that a request names; raises S3's errors for an order, a part or a size that is wrong."""
+    if not entries or len(entries) > MOST_PARTS or not all({"ETag", "PartNumber"} <= entry.keys() for entry in entries):
+        raise failure("MalformedXML")
+    numbers = [entry["PartNumber"] for entry in entries]
+    if any(first >= second for first, second in pairwise(numbers)):
+        raise failure("InvalidPartOrder")
+    parts = []
+    for entry in entries:
+        part = upload.parts.get(entry["PartNumber"])
+        if part is None or entry["ETag"].strip('"') != part.etag:
+            raise failure("InvalidPart", PartNumber=str(entry["PartNumber"]))
+        if any(entry[name] != part.checksums.get(name) for name in CHECKSUMS & entry.keys()):
+            raise failure("InvalidPart", PartNumber=str(part.number))
+        parts.append(part)
+    for part in parts[:-1]:
+        if part.size < LEAST_PART:
+            raise failure(
+                "EntityTooSmall",
+                ProposedSize=str(part.size),
+                MinSizeAllowed=str(LEAST_PART),
+                PartNumber=str(part.number),
+            )
+    return parts
+
+
+def _sums(body: Any, algorithm: str) -> tuple[str, dict[str, str]]:
+    md5, chosen = hashlib.md5(usedforsecurity=False), checksums.new(algorithm) if algorithm else None
+    for part in read(body):
+        md5.update(part)
+        if chosen is not None:
+            chosen.update(part)
+    return md5.hexdigest(), {f"Checksum{algorithm}": checksums.encoded(chosen)} if chosen is not None else {}
