@@ -145,7 +145,8 @@ class Request:
         given = dict(parameters(self._query))
         self._allow_origin()
         if self._method == "OPTIONS":
-            return self._preflight(), b""
+            self._check_preflight()
+            return Answer(), b""
         if self._method == "POST" and self._bucket and not self._key and _is_form(self._headers):
             return await self._post_form()
         signed = signing.authenticate(self._keys, self._method, self._path, self._query, given, self._headers)
@@ -302,10 +303,17 @@ class Request:
             method = self._headers.get("access-control-request-method", self._method)
             self._cross_origin = cors.headers(bucket.settings["cors"], origin, method, asked) or {}
 
-    def _preflight(self) -> Answer:
+    def _check_preflight(self) -> None:
+        if "origin" not in self._headers:
+            raise failure("BadRequest", "Insufficient information. Origin request header needed.")
+        bucket = self._store.buckets.get(self._bucket)
+        if bucket is None or "cors" not in bucket.settings:
+            raise failure("AccessForbidden", "CORSResponse: CORS is not enabled for this bucket.")
+        method = self._headers.get("access-control-request-method", "null")
+        if method not in cors.METHODS:
+            raise failure("BadRequest", f"Invalid Access-Control-Request-Method: {method[:100]}")
         if not self._cross_origin:
             raise failure("AccessForbidden")
-        return Answer()
 
 
 def _is_form(headers: IndexedHeaders) -> bool:

@@ -720,6 +720,9 @@ def test_cross_origin_rules(s3: Any, bucket: str) -> None:
     assert (status, headers["Access-Control-Allow-Methods"]) == (200, "GET")
     ask["Access-Control-Request-Method"] = "PUT"
     assert asked(urllib.request.Request(url, headers=ask, method="OPTIONS"))[0] == 403
+    for incomplete in ({}, {"Origin": "https://a.example.org"}, {**ask, "Access-Control-Request-Method": "READ"}):
+        status, _, body = asked(urllib.request.Request(url, headers=incomplete, method="OPTIONS"))
+        assert (status, b"<Code>BadRequest</Code>" in body) == (400, True)
 
 
 def test_pages_of_other_web_sites_get_nothing_to_read_without_rules(s3: Any, endpoint: str, bucket: str) -> None:
