@@ -53,7 +53,7 @@ async def put_object(call: Call, lengths: tuple[int, int] | None = None) -> Answ
     sums = {**stored.checksums, **({"ChecksumType": checksums.FULL} if stored.checksums else {})}
     version = Version(call.key, "", now(), stored.md5, stored.piece.size, whole(stored.piece), settings, tags, sums)
     bucket.put(version)
-    return Answer({"ETag": f'"{version.etag}"', **sums, **version_member(bucket, version)})
+    return Answer({"ETag": f'"{version.etag}"', **sums, **written_version(version)})
 
 
 async def get_object(call: Call) -> Answer:
@@ -181,7 +181,7 @@ async def copy_object(call: Call) -> Answer:
     version = Version(call.key, "", now(), etag, source.size, source.body, settings, tags, sums)
     bucket.put(version)
     result = {"ETag": f'"{etag}"', "LastModified": version.modified, **sums}
-    output = {"CopyObjectResult": result, **version_member(bucket, version)}
+    output = {"CopyObjectResult": result, **written_version(version)}
     if source.id != NULL:
         output["CopySourceVersionId"] = source.id
     return Answer(output)
@@ -223,6 +223,11 @@ def described(bucket: Bucket, version: Version) -> dict[str, Any]:
 def version_member(bucket: Bucket, version: Version) -> dict[str, Any]:
     """Return the member VersionId, which objects of versioned buckets have."""
     return {"VersionId": version.id} if bucket.versioning else {}
+
+
+def written_version(version: Version) -> dict[str, Any]:
+    """Return the member VersionId of a write, which writes of null versions lack."""
+    return {} if version.id == NULL else {"VersionId": version.id}
 
 
 def check_read(members: Mapping[str, Any], version: Version, prefix: str = "", missed: str = NOT_MODIFIED) -> None:

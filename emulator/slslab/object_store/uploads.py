@@ -11,7 +11,7 @@ from slslab.aws.arns import ACCOUNT
 from slslab.object_store import checksums
 from slslab.object_store.call import CHECKSUMS, CONDITIONS, WRITTEN, Answer, Call, check_write
 from slslab.object_store.errors import failure
-from slslab.object_store.objects import SOURCE_CONDITIONS, copy_source, query_tags, version_member
+from slslab.object_store.objects import SOURCE_CONDITIONS, copy_source, query_tags, written_version
 from slslab.object_store.storage import NULL, Part, Upload, Version, cut, names, now, read, whole
 
 # documented: qfacts.html, "Amazon S3 multipart upload limits".
@@ -112,7 +112,7 @@ async def complete_multipart_upload(call: Call) -> Answer:
     bucket.put(version)
     del bucket.uploads[upload.id]
     output = {"Bucket": bucket.name, "Key": call.key, "ETag": f'"{etag}"', "Location": f"/{bucket.name}/{call.key}"}
-    return Answer({**output, **sums, **version_member(bucket, version)})
+    return Answer({**output, **sums, **written_version(version)})
 
 
 async def abort_multipart_upload(call: Call) -> Answer:

@@ -483,7 +483,7 @@ def test_versions(s3: Any, bucket: str) -> None:
     s3.delete_object(Bucket=bucket, Key="k", VersionId=second)
     assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"1"
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Suspended"})
-    s3.put_object(Bucket=bucket, Key="k", Body=b"new null")
+    assert "VersionId" not in s3.put_object(Bucket=bucket, Key="k", Body=b"new null")
     assert s3.get_object(Bucket=bucket, Key="k", VersionId="null")["Body"].read() == b"new null"
     assert [e["VersionId"] for e in s3.list_object_versions(Bucket=bucket)["Versions"]] == ["null", first]
     assert refused(s3.get_object, Bucket=bucket, Key="k", VersionId="x" * 32)[0] in (400, 404)
