@@ -286,7 +286,7 @@ class Request:
         if not self._key or len(self._key.encode()) > LONGEST_KEY:
             raise failure("KeyTooLongError" if self._key else "InvalidArgument")
         if "tagging" in fields:
-            raise refusal("tags in a form", "put them by PutObjectTagging.")
+            fields["x-amz-tagging"] = forms.tags(fields["tagging"])
         given = {f"x-amz-{name}" if name == "acl" else name: value for name, value in fields.items()}
         members = model.members(operation, {}, given)
         call = Call(operation, members, self._bucket, self._key, principal, self._store, form.file())

@@ -18,7 +18,7 @@ from slslab.aws.signatures import SCOPE, Signature
 from slslab.object_store import signing
 from slslab.object_store.bodies import ANY_LENGTH, Incoming
 from slslab.object_store.errors import failure
-from slslab.object_store.model import parse_date, text_of
+from slslab.object_store.model import body_members, operations, parse_date, text_of
 from slslab.object_store.storage import Version
 
 # documented: API_RESTObjectPOST: the form without the file is up to 20 KB.
@@ -151,6 +151,12 @@ def check(fields: Mapping[str, str], bucket: str) -> tuple[int, int] | None:
         if name not in named and name not in UNCHECKED and not name.startswith("x-ignore-"):
             raise failure("AccessDenied", f"Invalid according to Policy: Extra input fields: {name[:100]}")
     return lengths
+
+
+def tags(text: str) -> str:
+    """Return the document of a field `tagging` as a query; MalformedXML for another text."""
+    given = body_members(operations()[0]["PUT", "object", "tagging"], text.encode())
+    return urlencode([(tag["Key"], tag["Value"]) for tag in given["Tagging"]["TagSet"]])
 
 
 def answer(fields: Mapping[str, str], bucket: str, version: Version) -> tuple[int, dict[str, str], bytes]:

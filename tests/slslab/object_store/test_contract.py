@@ -633,11 +633,17 @@ def form(fields: dict[str, str], body: bytes, filename: str = "f.txt") -> tuple[
 
 @pytest.mark.parametrize("version", ["s3", "s3v4"])
 def test_forms_upload_what_their_policy_allows(s3: Any, client: Callable[..., Any], bucket: str, version: str) -> None:
+    tagging = "<Tagging><TagSet><Tag><Key>a</Key><Value>+ ü</Value></Tag></TagSet></Tagging>"
     post = client(signature_version=version).generate_presigned_post(
         bucket,
         "up/${filename}",
-        Fields={"success_action_status": "201", "x-amz-meta-a": "1"},
-        Conditions=[{"success_action_status": "201"}, {"x-amz-meta-a": "1"}, ["content-length-range", 1, 100_000]],
+        Fields={"success_action_status": "201", "x-amz-meta-a": "1", "tagging": tagging},
+        Conditions=[
+            {"success_action_status": "201"},
+            {"x-amz-meta-a": "1"},
+            ["content-length-range", 1, 100_000],
+            ["starts-with", "$tagging", "<Tagging>"],
+        ],
     )
 
     def upload(fields: dict[str, str], body: bytes) -> tuple[int, bytes]:
@@ -649,6 +655,8 @@ def test_forms_upload_what_their_policy_allows(s3: Any, client: Callable[..., An
     assert (status, b"<Key>up/f.txt</Key>" in answer) == (201, True)
     got = s3.get_object(Bucket=bucket, Key="up/f.txt")
     assert (got["Body"].read(), got["Metadata"]) == (body, {"a": "1"})
+    assert s3.get_object_tagging(Bucket=bucket, Key="up/f.txt")["TagSet"] == [{"Key": "a", "Value": "+ ü"}]
+    assert upload({**post["fields"], "tagging": "<Tagging>"}, b"x")[0] == 400
     assert upload(post["fields"], b"x" * 100_001)[0] == 400
     assert upload(post["fields"], b"")[0] == 400
     for changed in ({"key": "other"}, {"x-amz-meta-b": "2"}, {"policy": "e30="}):
