@@ -42,7 +42,7 @@ TAG = re.compile(r"[\w .:/=+\-@]*")
 async def put_object(call: Call, lengths: tuple[int, int] | None = None) -> Answer:
     """Store an object, whose length must be in a range, if there is one."""
     call.only(*WRITTEN, *CHECKSUMS, *CONDITIONS, "ContentLength", "trailer")
-    bucket, settings, tags = call.bucket(), call.settings(), query_tags(call.members.get("Tagging", ""))
+    bucket, settings, tags = call.bucket(), call.settings(), given_tags(call)
     check_write(call.members, bucket.current(call.key), call.key)
     stored = await call.store_body()
     if lengths is not None and not lengths[0] <= stored.piece.size <= lengths[1]:
@@ -173,7 +173,7 @@ async def copy_object(call: Call) -> Answer:
         raise failure("InvalidRequest", "The specified copy source is larger than the maximum allowable size")
     settings = call.settings() if replaces else source.settings
     check_object_rights(call.members)
-    tags = query_tags(call.members.get("Tagging", "")) if retags else source.tags
+    tags = given_tags(call) if retags else source.tags
     algorithm = call.members.get("ChecksumAlgorithm", "")
     etag, sums = await _copied_sums(source, algorithm)
     bucket = call.bucket()
@@ -294,9 +294,11 @@ def split_source(text: str) -> tuple[str, str, str]:
     return bucket, key, version_id
 
 
-def query_tags(text: str) -> dict[str, str]:
-    """Return tags that are encoded as a query."""
-    pairs = parse_qsl(text, keep_blank_values=True)
+def given_tags(call: Call) -> dict[str, str]:
+    """Return the tags of a write, which are encoded as a query; AccessDenied if the caller may not put any."""
+    pairs = parse_qsl(call.members.get("Tagging", ""), keep_blank_values=True)
+    if pairs:
+        call.authorize(call.key, None, "PutObjectTagging")
     return tags_of([{"Key": key, "Value": value} for key, value in pairs], MOST_TAGS)
 
 
@@ -315,8 +317,8 @@ def tags_of(entries: list[dict[str, str]], most: int) -> dict[str, str]:
 
 
 def tag_set(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return tags as the API has them."""
-    return [{"Key": key, "Value": value} for key, value in tags.items()]
+    """Return tags as the API has them, in the order of their keys."""
+    return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
 
 
 def _delete(bucket: Bucket, key: str, version_id: str | None, etag: str | None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from slslab.aws.arns import ACCOUNT
 from slslab.object_store import checksums
 from slslab.object_store.call import CHECKSUMS, CONDITIONS, WRITTEN, Answer, Call, check_write
 from slslab.object_store.errors import failure
-from slslab.object_store.objects import SOURCE_CONDITIONS, copy_source, query_tags, written_version
+from slslab.object_store.objects import SOURCE_CONDITIONS, copy_source, given_tags, written_version
 from slslab.object_store.storage import NULL, Part, Upload, Version, cut, names, now, read, whole
 
 # documented: qfacts.html, "Amazon S3 multipart upload limits".
@@ -35,7 +35,7 @@ async def create_multipart_upload(call: Call) -> Answer:
         raise failure(
             "InvalidRequest", "The x-amz-checksum-type header can only be used with x-amz-checksum-algorithm."
         )
-    tags = query_tags(call.members.get("Tagging", ""))
+    tags = given_tags(call)
     upload = Upload(secrets.token_urlsafe(48), call.key, now(), call.settings(), tags, algorithm, kind)
     bucket.uploads[upload.id] = upload
     chosen = {"ChecksumAlgorithm": algorithm, "ChecksumType": kind} if algorithm else {}

@@ -15,6 +15,7 @@ from typing import Any
 
 import botocore.handlers
 import pytest
+from botocore import UNSIGNED
 from botocore.exceptions import ClientError
 
 from slslab.aws.clients import aws_client
@@ -451,6 +452,23 @@ def test_tags(s3: Any, bucket: str) -> None:
     assert refused(s3.get_bucket_tagging, Bucket=bucket) == (404, "NoSuchTagSet")
     s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": tags})
     assert s3.get_bucket_tagging(Bucket=bucket)["TagSet"] == tags
+
+
+def test_tags_need_a_right_of_their_own(s3: Any, client: Callable[..., Any], bucket: str) -> None:
+    """documented: API_PutObject.html: s3:PutObjectTagging; tags are returned in the order of their keys."""
+    anyone = client(signature_version=UNSIGNED)
+    write = {"Bucket": bucket, "Key": "k", "Tagging": "b&a=1"}
+
+    def allow(*actions: str) -> None:
+        statement = {"Effect": "Allow", "Principal": "*", "Action": actions, "Resource": f"arn:aws:s3:::{bucket}/*"}
+        s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
+
+    allow("s3:PutObject")
+    assert refused(anyone.put_object, **write, Body=b"x") == (403, "AccessDenied")
+    assert refused(anyone.create_multipart_upload, **write) == (403, "AccessDenied")
+    allow("s3:PutObject", "s3:PutObjectTagging")
+    anyone.put_object(**write, Body=b"x")
+    assert [tag["Key"] for tag in s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"]] == ["a", "b"]
 
 
 def test_the_expected_owner_is_compared(s3: Any, bucket: str) -> None:
