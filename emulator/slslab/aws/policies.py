@@ -84,6 +84,9 @@ def statements(text: str, *, principals: bool) -> tuple[Statement, ...]:
 def _statement(entry: Any, principals: bool) -> Statement:
     if not isinstance(entry, dict) or entry.get("Effect") not in ("Allow", "Deny"):
         raise ValueError("Invalid effect: a statement needs Effect, Allow or Deny")
+    if "NotPrincipal" in entry and entry["Effect"] == "Allow":
+        # documented: reference_policies_elements_notprincipal.html.
+        raise ValueError("Allow with NotPrincipal is not supported")
     if unknown := sorted(entry.keys() - ELEMENTS):
         raise NotImplementedError(f"slslab does not enforce {', '.join(unknown)[:200]} in a policy")
     if principals != ("Principal" in entry):
@@ -145,10 +148,10 @@ def _is_met(operator: str, key: str, values: tuple[str, ...], context: Mapping[s
 
 
 def _matches(patterns: Iterable[str], text: str, *, any_case: bool = False) -> bool:
-    return any(_match(pattern.lower(), text.lower()) if any_case else _match(pattern, text) for pattern in patterns)
+    return any(match(pattern.lower(), text.lower()) if any_case else match(pattern, text) for pattern in patterns)
 
 
-def _match(pattern: str, text: str) -> bool:
+def match(pattern: str, text: str) -> bool:
     """Return whether a pattern with * and ? is this text, in a time of both lengths' product."""
     place = at = 0
     star, tried = -1, 0

@@ -56,7 +56,8 @@ def test_a_denial_beats_an_allowance_in_any_order() -> None:
     [
         ({"Principal": {"AWS": "arn:aws:iam::000000000000:role/any"}}, NotImplementedError),
         ({"Principal": {"Service": "s3.amazonaws.com"}}, NotImplementedError),
-        ({"NotPrincipal": "*"}, NotImplementedError),
+        ({"Effect": "Deny", "NotPrincipal": "*"}, NotImplementedError),
+        ({"NotPrincipal": "*"}, ValueError),
         ({"NotResource": "*"}, NotImplementedError),
         ({"Condition": {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}}, NotImplementedError),
         ({"Condition": {"StringEqualsIfExists": {"s3:prefix": "a"}}}, NotImplementedError),
