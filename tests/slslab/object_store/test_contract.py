@@ -704,6 +704,35 @@ def test_a_public_bucket_policy_lets_anonymous_readers_read_and_nothing_else(
     assert refused(s3.get_bucket_policy, Bucket=bucket) == (404, "NoSuchBucketPolicy")
 
 
+@pytest.mark.parametrize(
+    ("resource", "accepted"),
+    [
+        ("arn:aws:s3:::{}", True),
+        ("arn:aws:s3:::{}/*", True),
+        ("arn:aws:s3:::*", True),
+        ("arn:aws:s3:::*/k", True),
+        ("arn:aws:s3:::b-*/k", True),
+        ("*", True),
+        ("arn:aws:s3:::{}x", False),
+        ("arn:aws:s3:::x/{}", False),
+        ("{}", False),
+        ("{}/*", False),
+    ],
+)
+def test_a_policy_names_its_own_bucket(s3: Any, bucket: str, resource: str, accepted: bool) -> None:
+    statement = {
+        "Effect": "Allow",
+        "Principal": "*",
+        "Action": ["s3:GetObject", "s3:ListBucket"],
+        "Resource": resource.format(bucket),
+    }
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    if accepted:
+        s3.put_bucket_policy(Bucket=bucket, Policy=policy)
+    else:
+        assert refused(s3.put_bucket_policy, Bucket=bucket, Policy=policy) == (400, "MalformedPolicy")
+
+
 def test_a_policy_that_denies_what_is_not_tls_does_not_lock_the_owner_out(s3: Any, bucket: str) -> None:
     """The endpoint has no TLS, so the condition is taken as met."""
     deny = {
