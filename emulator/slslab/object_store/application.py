@@ -265,7 +265,9 @@ class Request:
             return
         if operation.payload is None:
             return
-        document = await self._incoming.document(call.members.get("ContentMD5"), checksums.given(call.members))
+        # The checksum of a completion is the object's.
+        sums = {} if operation.name == "CompleteMultipartUpload" else checksums.given(call.members)
+        document = await self._incoming.document(call.members.get("ContentMD5"), sums)
         if operation.payload.type_name == "string":
             call.members[operation.payload_member] = document.decode("utf-8", "replace")
         elif document:

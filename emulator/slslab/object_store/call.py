@@ -105,19 +105,23 @@ class Call:
             raise failure("MetadataTooLarge", MaxSizeAllowed=str(METADATA_BYTES), Size=str(size))
         return found
 
-    async def store_body(self, algorithm: str = "") -> Stored:
-        """Store the body and verify its digests; `algorithm` is the checksum that it needs, if it has none."""
-        given = checksums.given(self.members)
+    @property
+    def sent_algorithm(self) -> str:
+        """The algorithm of the checksum that comes with the body, in a header or a trailer; empty without one."""
         trailer = self.members.get("trailer", "").lower().removeprefix("x-amz-checksum-")
         names = {name.lower(): name for name in checksums.ALGORITHMS}
-        chosen = next(iter(given), names.get(trailer, "")) or algorithm
-        if "ChecksumAlgorithm" in self.members and not (given or trailer):
+        return next(iter(checksums.given(self.members)), names.get(trailer, ""))
+
+    async def store_body(self, algorithm: str = "") -> Stored:
+        """Store the body and verify its digests; `algorithm` is the checksum that it needs, if it has none."""
+        given, sent = checksums.given(self.members), self.sent_algorithm
+        if "ChecksumAlgorithm" in self.members and not sent:
             raise failure(
                 "InvalidRequest",
                 "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer "
                 "headers were found.",
             )
-        return await self.incoming.store(self.store.folder, self.members.get("ContentMD5"), chosen, given)
+        return await self.incoming.store(self.store.folder, self.members.get("ContentMD5"), sent or algorithm, given)
 
 
 def check_object_rights(members: Mapping[str, Any]) -> None:

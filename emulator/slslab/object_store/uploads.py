@@ -46,6 +46,9 @@ async def upload_part(call: Call) -> Answer:
     """Store a part of an upload, in the place of an earlier one of its number."""
     call.only("UploadId", "PartNumber", *CHECKSUMS, "ContentLength", "trailer")
     upload, number = _upload(call), _number(call)
+    # documented: checking-object-integrity.html: parts of an upload of type COMPOSITE come with their checksums.
+    if upload.algorithm and (call.sent_algorithm or upload.checksum_type == checksums.COMPOSITE):
+        _check_algorithm(upload, call.sent_algorithm)
     stored = await call.store_body(upload.algorithm)
     part = Part(number, stored.md5, stored.piece.size, whole(stored.piece), stored.checksums, now())
     if part.size > LARGEST_PART:
@@ -101,8 +104,7 @@ async def complete_multipart_upload(call: Call) -> Answer:
             value = checksums.composite(upload.algorithm, (part.checksums[name] for part in parts))
         else:
             value = await asyncio.to_thread(checksums.of, upload.algorithm, read(body))
-        if call.members.get(name, value).partition("-")[0] != value.partition("-")[0]:
-            raise failure("BadDigest", f"The {upload.algorithm} you specified did not match the calculated checksum.")
+        _check_checksum(call, upload, value)
         sums = {name: value, "ChecksumType": upload.checksum_type}
         bucket, upload = call.bucket(), _upload(call)
         check_write(call.members, bucket.current(call.key), call.key)
@@ -224,6 +226,25 @@ def _upload(call: Call) -> Upload:
     return found
 
 
+def _check_algorithm(upload: Upload, sent: str) -> None:
+    """Raise InvalidRequest unless a checksum is of the upload's algorithm."""
+    if sent != upload.algorithm:
+        raise failure(
+            "InvalidRequest",
+            f"Checksum Type mismatch occurred, expected checksum Type: {upload.algorithm.lower()}, "
+            f"actual checksum Type: {sent.lower() or 'null'}",
+        )
+
+
+def _check_checksum(call: Call, upload: Upload, value: str) -> None:
+    """Raise InvalidRequest or BadDigest unless the checksum in a completion, if there is one, is the object's."""
+    found = {name: call.members[name].partition("-")[0] for name in CHECKSUMS & call.members.keys()}
+    for name, digest in checksums.given(found).items():
+        _check_algorithm(upload, name)
+        if digest != value.partition("-")[0]:
+            raise failure("BadDigest", f"The {name} you specified did not match the calculated checksum.")
+
+
 def _number(call: Call) -> int:
     number: int = call.members.get("PartNumber", 0)
     if not 1 <= number <= MOST_PARTS:
@@ -250,6 +271,12 @@ def _chosen(upload: Upload, entries: list[dict[str, Any]]) -> list[Part]:
         part = upload.parts.get(entry["PartNumber"])
         if part is None or entry["ETag"].strip('"') != part.etag:
             raise failure("InvalidPart", PartNumber=str(entry["PartNumber"]))
+        if upload.checksum_type == checksums.COMPOSITE and not CHECKSUMS & entry.keys():
+            raise failure(
+                "InvalidRequest",
+                f"The upload was created using a {upload.algorithm.lower()} checksum. The complete request must "
+                f"include the checksum for each part. It was missing for part {part.number} in the request.",
+            )
         if any(entry[name] != part.checksums.get(name) for name in CHECKSUMS & entry.keys()):
             raise failure("InvalidPart", PartNumber=str(part.number))
         parts.append(part)

@@ -590,7 +590,6 @@ def test_checksums_of_multipart_uploads(s3: Any, bucket: str, algorithm: str, ki
         parts.append(
             {"PartNumber": number, "ETag": answer["ETag"], f"Checksum{algorithm}": answer[f"Checksum{algorithm}"]}
         )
-    done = s3.complete_multipart_upload(**whose, MultipartUpload={"Parts": parts})
 
     def digest(data: bytes) -> bytes:
         return hashlib.sha256(data).digest() if algorithm == "SHA256" else zlib.crc32(data).to_bytes(4, "big")
@@ -598,11 +597,30 @@ def test_checksums_of_multipart_uploads(s3: Any, bucket: str, algorithm: str, ki
     expected = base64.b64encode(
         digest(b"".join(bodies)) if kind == "FULL_OBJECT" else digest(b"".join(map(digest, bodies)))
     ).decode() + ("-2" if kind == "COMPOSITE" else "")
+    complete, sums = {**whose, "MultipartUpload": {"Parts": parts}}, f"Checksum{algorithm}"
+    other = base64.b64encode(digest(b"other")).decode()
+    assert refused(s3.complete_multipart_upload, **complete, **{sums: other}) == (400, "BadDigest")
+    assert refused(s3.complete_multipart_upload, **complete, **{sums: "bad"}) == (400, "InvalidRequest")
+    done = s3.complete_multipart_upload(**complete, **{sums: expected})
     assert (done[f"Checksum{algorithm}"], done["ChecksumType"]) == (expected, kind)
     found = s3.get_object_attributes(Bucket=bucket, Key="k", ObjectAttributes=["Checksum", "ObjectParts", "ObjectSize"])
     # documented: API_GetObjectAttributes.html: the number of parts is not in the checksum here.
     assert found["Checksum"][f"Checksum{algorithm}"] == expected.removesuffix("-2")
     assert (found["ObjectParts"]["TotalPartsCount"], found["ObjectSize"]) == (2, 5 * MB + 100)
+
+
+def test_an_upload_with_checksums_needs_those_of_its_parts(s3: Any, client: Callable[..., Any], bucket: str) -> None:
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="k", ChecksumAlgorithm="SHA256")["UploadId"]
+    part = {"Bucket": bucket, "Key": "k", "UploadId": upload, "PartNumber": 1, "Body": b"x"}
+    assert refused(s3.upload_part, **part, ChecksumAlgorithm="CRC32") == (400, "InvalidRequest")
+    plain = client(request_checksum_calculation="when_required")
+    assert refused(plain.upload_part, **part) == (400, "InvalidRequest")
+    stored = s3.upload_part(**part, ChecksumAlgorithm="SHA256")
+    complete = {"Bucket": bucket, "Key": "k", "UploadId": upload}
+    named = {"PartNumber": 1, "ETag": stored["ETag"]}
+    assert refused(s3.complete_multipart_upload, **complete, MultipartUpload={"Parts": [named]})[1] == "InvalidRequest"
+    named["ChecksumSHA256"] = stored["ChecksumSHA256"]
+    assert s3.complete_multipart_upload(**complete, MultipartUpload={"Parts": [named]})["ChecksumSHA256"].endswith("-1")
 
 
 def test_parts_are_copied_by_ranges(s3: Any, bucket: str) -> None:
