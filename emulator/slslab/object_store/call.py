@@ -62,6 +62,10 @@ class Call:
         name = bucket_name or self.bucket_name
         rights.check(self.principal, action, self.store.buckets.get(name), name, key, self.members)
 
+    def authorize_listing(self, bucket_name: str = "") -> None:
+        """Raise AccessDenied unless the caller may know which keys are absent (documented: API_GetObject.html)."""
+        self.authorize("", None, "ListObjectsV2", bucket_name)
+
     def only(self, *handled: str) -> None:
         """Raise NotImplemented for a member of the request that the operation would ignore."""
         for member in self.members:
@@ -80,6 +84,7 @@ class Call:
             if found is None:
                 raise failure("NoSuchVersion", Key=self.key, VersionId=version_id)
         if found is None or (found.marker and version_id is None):
+            self.authorize_listing()
             error = failure("NoSuchKey", Key=self.key)
             if found is not None:
                 error.headers |= {"x-amz-delete-marker": "true", "x-amz-version-id": found.id}

@@ -274,6 +274,8 @@ def copy_source(call: Call) -> Version:
     call.authorize(key, version_id, "GetObject", bucket_name)
     bucket = call.store.bucket(bucket_name)
     found = bucket.find(key, version_id) if version_id else bucket.current(key)
+    if found is None and not version_id:
+        call.authorize_listing(bucket_name)
     if found is None:
         raise failure("NoSuchVersion" if version_id else "NoSuchKey", Key=key)
     if found.marker:
