@@ -270,6 +270,9 @@ SOURCE_CONDITIONS = tuple(f"CopySource{name}" for name in READ_CONDITIONS)
 
 def copy_source(call: Call) -> Version:
     """Return the version that a copy reads, which its conditions hold for."""
+    if call.principal is None:
+        # documented: API_CopyObject.html, "Authentication and authorization".
+        raise failure("AccessDenied", "Anonymous users cannot copy objects. Please authenticate.")
     bucket_name, key, version_id = split_source(call.members["CopySource"])
     call.authorize(key, version_id, "GetObject", bucket_name)
     bucket = call.store.bucket(bucket_name)

@@ -23,6 +23,9 @@ OWNER = {"ID": ACCOUNT}
 async def create_multipart_upload(call: Call) -> Answer:
     """Begin an upload."""
     call.only(*WRITTEN, "ChecksumType")
+    if call.principal is None:
+        # documented: mpuoverview.html.
+        raise failure("AccessDenied", "Anonymous users cannot initiate multipart uploads. Please authenticate.")
     bucket = call.bucket()
     algorithm, kind = call.members.get("ChecksumAlgorithm", ""), call.members.get("ChecksumType", "")
     if algorithm:

@@ -465,7 +465,6 @@ def test_tags_need_a_right_of_their_own(s3: Any, client: Callable[..., Any], buc
 
     allow("s3:PutObject")
     assert refused(anyone.put_object, **write, Body=b"x") == (403, "AccessDenied")
-    assert refused(anyone.create_multipart_upload, **write) == (403, "AccessDenied")
     allow("s3:PutObject", "s3:PutObjectTagging")
     anyone.put_object(**write, Body=b"x")
     assert [tag["Key"] for tag in s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"]] == ["a", "b"]
@@ -765,6 +764,16 @@ def test_a_policy_that_denies_what_is_not_tls_does_not_lock_the_owner_out(s3: An
     s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [deny]}))
     s3.put_object(Bucket=bucket, Key="k", Body=b"x")
     s3.delete_bucket_policy(Bucket=bucket)
+
+
+def test_strangers_begin_no_uploads_and_copy_nothing(s3: Any, client: Callable[..., Any], bucket: str) -> None:
+    """documented: mpuoverview.html, API_CopyObject.html: whatever the policy allows."""
+    allow = {"Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": f"arn:aws:s3:::{bucket}/*"}
+    s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [allow]}))
+    stranger, to = client(signature_version=UNSIGNED), {"Bucket": bucket, "Key": "to"}
+    stranger.put_object(Bucket=bucket, Key="k", Body=b"x")
+    assert refused(stranger.create_multipart_upload, **to) == (403, "AccessDenied")
+    assert refused(stranger.copy_object, **to, CopySource=f"{bucket}/k") == (403, "AccessDenied")
 
 
 def test_a_denied_action_is_denied(s3: Any, bucket: str) -> None:
