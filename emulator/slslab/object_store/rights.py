@@ -66,7 +66,7 @@ def check(
     decision = decide(policy, arn, action, resource, context) if policy else None
     if principal is not None and principal.actions is None and action in OF_ROOT:
         return
-    own = principal is not None and principal.may(action, resource)
+    own = principal is not None and principal.may(action, resource, context)
     if decision is False or not (own or decision is True):
         raise denied(arn, action, resource, explicitly=decision is False)
 
