@@ -42,8 +42,8 @@ class Statement:
 
     @property
     def is_public(self) -> bool:
-        """Whether it allows everybody something."""
-        return self.allows and "*" in self.principals and not self.conditions
+        """Whether it allows everybody something (documented: access-control-block-public-access.html)."""
+        return self.allows and "*" in self.principals and not any(_names_principals(*each) for each in self.conditions)
 
     def applies(self, arn: str, action: str, resource: str, context: Mapping[str, str]) -> bool:
         """Return whether it speaks of this request; the ARN of somebody unknown is empty."""
@@ -134,6 +134,10 @@ def _conditions(value: Any) -> Iterable[tuple[str, str, tuple[str, ...]]]:
             texts = given if isinstance(given, list) else [given]
             texts = [str(text).lower() if isinstance(text, bool) else text for text in texts]
             yield operator, key.lower(), _texts(texts, key)
+
+
+def _names_principals(operator: str, key: str, values: tuple[str, ...]) -> bool:
+    return key == "aws:principalarn" and not TEXTS[operator][1] and not any(set(value) & set("*?") for value in values)
 
 
 def _is_met(operator: str, key: str, values: tuple[str, ...], context: Mapping[str, str]) -> bool:

@@ -52,6 +52,22 @@ def test_a_denial_beats_an_allowance_in_any_order() -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "public"),
+    [
+        ({}, True),
+        ({"StringEquals": {"s3:prefix": "a/"}}, True),
+        ({"Bool": {"aws:SecureTransport": "true"}}, True),
+        ({"ArnLike": {"aws:PrincipalArn": "arn:aws:sts::000000000000:*"}}, True),
+        ({"ArnNotEquals": {"aws:PrincipalArn": FUNCTION}}, True),
+        ({"ArnEquals": {"aws:PrincipalArn": FUNCTION}}, False),
+    ],
+)
+def test_what_is_public(condition: dict[str, Any], public: bool) -> None:
+    (statement,) = statements(policy({"Condition": condition}), principals=True)
+    assert statement.is_public is public
+
+
+@pytest.mark.parametrize(
     ("given", "error"),
     [
         ({"Principal": {"AWS": "arn:aws:iam::000000000000:role/any"}}, NotImplementedError),
