@@ -15,7 +15,10 @@ ELEMENTS = frozenset({"Sid", "Effect", "Principal", "Action", "Resource", "Condi
 OWNERS = (ACCOUNT, f"arn:aws:iam::{ACCOUNT}:root")
 FUNCTION = re.compile(rf"arn:aws:sts::{ACCOUNT}:assumed-role/function/[^*?]+")
 # What a condition may ask of a request: texts, and whether it came by TLS.
-KEYS = frozenset({"s3:prefix", "s3:delimiter", "aws:principalarn"})
+HEADERS = ("acl", "copy-source", "metadata-directive", "server-side-encryption", "storage-class")
+KEYS = frozenset({"s3:prefix", "s3:delimiter", "aws:principalarn", *(f"s3:x-amz-{name}" for name in HEADERS)})
+# A tag's key, in its own case, follows.
+TAG = "s3:existingobjecttag/"
 SECURE = "aws:securetransport"
 # Operators: whether they compare patterns, and whether they are met by what does not match.
 TEXTS = {
@@ -128,12 +131,13 @@ def _conditions(value: Any) -> Iterable[tuple[str, str, tuple[str, ...]]]:
         if not isinstance(keys, dict):
             raise ValueError("Condition must be an object of objects")
         for key, given in keys.items():
-            known = key.lower() in KEYS if operator in TEXTS else (operator, key.lower()) == ("Bool", SECURE)
-            if not known:
+            name = TAG + key[len(TAG) :] if key.lower().startswith(TAG) else key.lower()
+            is_text = name in KEYS or name.startswith(TAG)
+            if not (is_text if operator in TEXTS else (operator, name) == ("Bool", SECURE)):
                 raise NotImplementedError(f"slslab does not enforce the condition {operator} of {key}"[:300])
             texts = given if isinstance(given, list) else [given]
             texts = [str(text).lower() if isinstance(text, bool) else text for text in texts]
-            yield operator, key.lower(), _texts(texts, key)
+            yield operator, name, _texts(texts, key)
 
 
 def _names_principals(operator: str, key: str, values: tuple[str, ...]) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slslab.aws.keys import Principal
+from slslab.aws.policies import TAG
 from slslab.object_store import checksums, rights
 from slslab.object_store.bodies import Incoming, Stored
 from slslab.object_store.errors import failure, refusal
@@ -60,7 +61,23 @@ class Call:
         """Raise AccessDenied unless the caller may do the operation, or another one, to an object or the bucket."""
         action = rights.action_of(operation or self.operation.name, version_id)
         name = bucket_name or self.bucket_name
-        rights.check(self.principal, action, self.store.buckets.get(name), name, key, self.members)
+        bucket = self.store.buckets.get(name)
+        rights.check(self.principal, action, bucket, name, key, self.context(bucket, key, version_id))
+
+    def context(self, bucket: Bucket | None, key: str, version_id: str | None = None) -> dict[str, str]:
+        """Return what conditions may ask: parameters and headers of the request, and tags of the object.
+
+        A request of a multipart upload also has the headers that began it.
+        """
+        found = {
+            f"s3:{at.name}": str(self.members[at.member]) for at in self.operation.inputs if at.member in self.members
+        }
+        if bucket is None:
+            return found
+        upload = bucket.uploads.get(self.members.get("UploadId", ""))
+        version = bucket.find(key, version_id) if version_id else bucket.latest(key)
+        tags = {} if version is None else {f"{TAG}{name}": value for name, value in version.tags.items()}
+        return {**(upload.context if upload else {}), **found, **tags}
 
     def authorize_listing(self, bucket_name: str = "") -> None:
         """Raise AccessDenied unless the caller may know which keys are absent (documented: API_GetObject.html)."""

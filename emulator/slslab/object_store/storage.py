@@ -137,7 +137,7 @@ class Version:
 
 @dataclass
 class Upload:
-    """A multipart upload that has not ended."""
+    """A multipart upload that has not ended; `context` is what conditions of policies may ask of its beginning."""
 
     id: str
     key: str
@@ -146,6 +146,7 @@ class Upload:
     tags: Mapping[str, str]
     algorithm: str
     checksum_type: str
+    context: Mapping[str, str]
     parts: dict[int, Part] = field(default_factory=dict)
 
 

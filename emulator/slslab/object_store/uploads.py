@@ -39,7 +39,8 @@ async def create_multipart_upload(call: Call) -> Answer:
             "InvalidRequest", "The x-amz-checksum-type header can only be used with x-amz-checksum-algorithm."
         )
     tags = given_tags(call)
-    upload = Upload(secrets.token_urlsafe(48), call.key, now(), call.settings(), tags, algorithm, kind)
+    context = call.context(bucket, call.key)
+    upload = Upload(secrets.token_urlsafe(48), call.key, now(), call.settings(), tags, algorithm, kind, context)
     bucket.uploads[upload.id] = upload
     chosen = {"ChecksumAlgorithm": algorithm, "ChecksumType": kind} if algorithm else {}
     return Answer({"Bucket": bucket.name, "Key": call.key, "UploadId": upload.id, **chosen})

@@ -766,6 +766,32 @@ def test_a_policy_that_denies_what_is_not_tls_does_not_lock_the_owner_out(s3: An
     s3.delete_bucket_policy(Bucket=bucket)
 
 
+def test_conditions_on_headers_and_tags(s3: Any, client: Callable[..., Any], bucket: str) -> None:
+    stranger = client(signature_version=UNSIGNED)
+
+    def put_policy(effect: str, action: str, condition: dict[str, Any]) -> None:
+        objects = {"Principal": "*", "Resource": f"arn:aws:s3:::{bucket}/*"}
+        put = {**objects, "Effect": "Allow", "Action": "s3:PutObject"}
+        statement = {**objects, "Effect": effect, "Action": action, "Condition": condition}
+        s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [put, statement]}))
+
+    for tag in ("public", "private"):
+        s3.put_object(Bucket=bucket, Key=tag, Body=b"x", Tagging=f"Level={tag}")
+    put_policy("Allow", "s3:GetObject", {"StringEquals": {"s3:ExistingObjectTag/Level": "public"}})
+    stranger.get_object(Bucket=bucket, Key="public")
+    assert refused(stranger.get_object, Bucket=bucket, Key="private") == (403, "AccessDenied")
+    put_policy("Deny", "s3:PutObject", {"StringNotEquals": {"s3:x-amz-server-side-encryption": "AES256"}})
+    assert refused(s3.put_object, Bucket=bucket, Key="k", Body=b"x") == (403, "AccessDenied")
+    stranger.put_object(Bucket=bucket, Key="k", Body=b"x", ServerSideEncryption="AES256")
+    # The parts of an upload have the headers that began it.
+    upload, parts, _ = begin(s3, bucket, [1], ServerSideEncryption="AES256")
+    s3.complete_multipart_upload(Bucket=bucket, Key="k", UploadId=upload, MultipartUpload={"Parts": parts})
+    put_policy("Deny", "s3:PutObject", {"StringLike": {"s3:x-amz-copy-source": f"{bucket}/private*"}})
+    s3.copy_object(Bucket=bucket, Key="to", CopySource=f"{bucket}/public")
+    copy = {"Bucket": bucket, "Key": "to", "CopySource": f"{bucket}/private"}
+    assert refused(s3.copy_object, **copy) == (403, "AccessDenied")
+
+
 def test_strangers_begin_no_uploads_and_copy_nothing(s3: Any, client: Callable[..., Any], bucket: str) -> None:
     """documented: mpuoverview.html, API_CopyObject.html: whatever the policy allows."""
     allow = {"Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": f"arn:aws:s3:::{bucket}/*"}

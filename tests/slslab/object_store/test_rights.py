@@ -19,6 +19,6 @@ def test_conditions_of_functions_policies_ask_the_request() -> None:
     keys = Keyring(function_policy=json.dumps({"Statement": statement}))
     pair = keys.function("f")
     principal = keys.find(pair.key_id, pair.token)[1]
-    check(principal, "s3:ListBucket", None, "b", "", {"Prefix": "own/1"})
+    check(principal, "s3:ListBucket", None, "b", "", {"s3:prefix": "own/1"})
     with pytest.raises(ServiceError, match="not authorized"):
-        check(principal, "s3:ListBucket", None, "b", "", {"Prefix": "other/1"})
+        check(principal, "s3:ListBucket", None, "b", "", {"s3:prefix": "other/1"})
