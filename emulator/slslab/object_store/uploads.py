@@ -76,6 +76,8 @@ async def upload_part_copy(call: Call) -> Answer:
                 "zero-based offsets of the first and last bytes to copy",
             )
         start, end = int(found[1]), int(found[2])
+        if start >= source.size:
+            raise failure("InvalidRequest", "The specified copy range is invalid for the source object size")
         if end >= source.size:
             raise failure("InvalidArgument", f"Range specified is not valid for source object of size: {source.size}")
         size = end + 1 - start

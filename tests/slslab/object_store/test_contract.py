@@ -634,6 +634,10 @@ def test_parts_are_copied_by_ranges(s3: Any, bucket: str) -> None:
         "InvalidArgument",
         "InvalidRange",
     )
+    assert refused(s3.upload_part_copy, **part, PartNumber=2, CopySourceRange=f"bytes={7 * MB}-{8 * MB}") == (
+        400,
+        "InvalidRequest",
+    )
     parts = [{"PartNumber": 1, "ETag": result["ETag"]}]
     s3.complete_multipart_upload(Bucket=bucket, Key="k", UploadId=upload, MultipartUpload={"Parts": parts})
     assert s3.head_object(Bucket=bucket, Key="k")["ContentLength"] == 5 * MB
