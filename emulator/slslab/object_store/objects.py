@@ -352,7 +352,8 @@ def _place_of_part(version: Version, number: int) -> tuple[int, int]:
 
 
 def _not_since(modified: datetime, since: datetime | None) -> bool:
-    return since is not None and modified <= since
+    # A time in the future is ignored (RFC 9110, 13.1.3).
+    return since is not None and modified <= since <= now()
 
 
 def _limit(given: int | None, most: int = 1000) -> int:

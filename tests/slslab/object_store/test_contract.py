@@ -315,6 +315,7 @@ def test_conditional_reads(s3: Any, bucket: str) -> None:
     assert refused(s3.get_object, **read, IfMatch='"other"') == (412, "PreconditionFailed")
     assert refused(s3.get_object, **read, IfNoneMatch=put["ETag"])[0] == 304
     assert refused(s3.get_object, **read, IfModifiedSince=at)[0] == 304
+    assert s3.get_object(**read, IfModifiedSince="2999-01-01")["Body"].read() == b"body"
     assert refused(s3.get_object, **read, IfUnmodifiedSince="2000-01-01")[0] == 412
     # documented: API_GetObject.html: If-Match true beats If-Unmodified-Since false, If-None-Match the other.
     assert s3.get_object(**read, IfMatch=put["ETag"], IfUnmodifiedSince="2000-01-01")["Body"].read() == b"body"
