@@ -160,20 +160,27 @@ def check_object_rights(members: Mapping[str, Any]) -> None:
 
 def check_write(members: Mapping[str, Any], current: Version | None, key: str) -> None:
     """Raise PreconditionFailed, or NoSuchKey, unless the conditions of a write hold for what is there."""
-    if (wanted := members.get("IfNoneMatch")) is not None:
-        if wanted != "*":
-            raise failure(
-                "NotImplemented",
-                "A header you provided implies functionality that is not implemented",
-                Header="If-None-Match",
-            )
-        if current is not None:
-            raise failure("PreconditionFailed", Condition="If-None-Match")
-    if (wanted := members.get("IfMatch")) is not None:
-        if current is None:
-            raise failure("NoSuchKey", Key=key)
-        if not same_etag(wanted, current.etag):
-            raise failure("PreconditionFailed", Condition="If-Match")
+    match, none = (members.get(name) for name in CONDITIONS)
+    # documented: conditional-writes.html: a write has one condition, If-Match with an ETag or If-None-Match with *.
+    if (match is not None and none is not None) or match == "*" or none not in (None, "*"):
+        names = {"If-Match": match, "If-None-Match": none}
+        raise failure(
+            "NotImplemented",
+            "A header you provided implies functionality that is not implemented",
+            Header=",".join(name for name, value in names.items() if value is not None),
+        )
+    if none is not None and current is not None:
+        raise failure("PreconditionFailed", Condition="If-None-Match")
+    if match is not None:
+        check_match(match, current, key)
+
+
+def check_match(wanted: str, current: Version | None, key: str) -> None:
+    """Raise PreconditionFailed, or NoSuchKey, unless the ETags of If-Match have that of what is there."""
+    if current is None:
+        raise failure("NoSuchKey", Key=key)
+    if not same_etag(wanted, current.etag):
+        raise failure("PreconditionFailed", Condition="If-Match")
 
 
 def same_etag(wanted: str, etag: str) -> bool:

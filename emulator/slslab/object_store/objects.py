@@ -16,6 +16,7 @@ from slslab.object_store.call import (
     WRITTEN,
     Answer,
     Call,
+    check_match,
     check_object_rights,
     check_write,
     same_etag,
@@ -330,7 +331,7 @@ def _delete(bucket: Bucket, key: str, version_id: str | None, etag: str | None) 
     """Delete an object or a version of it; returns the members of the output."""
     current = bucket.find(key, version_id) if version_id else bucket.current(key)
     if etag is not None:
-        check_write({"IfMatch": etag}, current, key)
+        check_match(etag, current, key)
     if version_id is None:
         marker = bucket.delete(key)
         return {} if marker is None else {"DeleteMarker": True, "VersionId": marker.id}

@@ -137,7 +137,11 @@ class Version:
 
 @dataclass
 class Upload:
-    """A multipart upload that has not ended; `context` is what conditions of policies may ask of its beginning."""
+    """A multipart upload that has not ended.
+
+    `context` is what conditions of policies may ask of its beginning; `overtaken` is whether its key has been written
+    or deleted since.
+    """
 
     id: str
     key: str
@@ -148,6 +152,7 @@ class Upload:
     checksum_type: str
     context: Mapping[str, str]
     parts: dict[int, Part] = field(default_factory=dict)
+    overtaken: bool = False
 
 
 class Bucket:
@@ -185,6 +190,7 @@ class Bucket:
 
     def put(self, version: Version) -> None:
         """Add a version, which replaces the null version if the bucket is not versioned."""
+        self._overtake(version.key)
         version.id = secrets.token_urlsafe(24) if self.versioning == "Enabled" else NULL
         versions = self._versions.get(version.key)
         if versions is None:
@@ -208,12 +214,17 @@ class Bucket:
         """Remove one version for good; returns it."""
         removed = self.find(key, version_id)
         if removed is not None:
+            self._overtake(key)
             versions = self._versions[key]
             versions.remove(removed)
             if not versions:
                 del self._versions[key]
                 del self._keys[bisect_left(self._keys, key)]
         return removed
+
+    def _overtake(self, key: str) -> None:
+        for upload in self.uploads.values():
+            upload.overtaken = upload.overtaken or upload.key == key
 
     def walk(self, prefix: str, delimiter: str, after: str, limit: int) -> tuple[list[str], list[str], bool]:
         """Return the keys and common prefixes after a name, at most `limit`, and whether there are more."""

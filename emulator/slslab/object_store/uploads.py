@@ -12,7 +12,7 @@ from slslab.object_store import checksums
 from slslab.object_store.call import CHECKSUMS, CONDITIONS, WRITTEN, Answer, Call, check_write
 from slslab.object_store.errors import failure
 from slslab.object_store.objects import SOURCE_CONDITIONS, copy_source, given_tags, written_version
-from slslab.object_store.storage import NULL, Part, Upload, Version, cut, names, now, read, whole
+from slslab.object_store.storage import NULL, Bucket, Part, Upload, Version, cut, names, now, read, whole
 
 # documented: qfacts.html, "Amazon S3 multipart upload limits".
 LEAST_PART, MOST_PARTS, LARGEST_PART = 5 * 1024**2, 10_000, 5 * 1024**3
@@ -95,7 +95,7 @@ async def complete_multipart_upload(call: Call) -> Answer:
     """Make an object of the parts that the request names."""
     call.only("UploadId", "MultipartUpload", "MpuObjectSize", "ChecksumType", *CHECKSUMS, *CONDITIONS)
     bucket, upload = call.bucket(), _upload(call)
-    check_write(call.members, bucket.current(call.key), call.key)
+    _check_conditions(call, bucket, upload)
     parts = _chosen(upload, call.members.get("MultipartUpload", {}).get("Parts", []))
     size = sum(part.size for part in parts)
     if call.members.get("MpuObjectSize", size) != size:
@@ -113,7 +113,7 @@ async def complete_multipart_upload(call: Call) -> Answer:
         _check_checksum(call, upload, value)
         sums = {name: value, "ChecksumType": upload.checksum_type}
         bucket, upload = call.bucket(), _upload(call)
-        check_write(call.members, bucket.current(call.key), call.key)
+        _check_conditions(call, bucket, upload)
     digests = hashlib.md5(b"".join(bytes.fromhex(part.etag) for part in parts), usedforsecurity=False)
     etag = f"{digests.hexdigest()}-{len(parts)}"
     version = Version(call.key, "", now(), etag, size, body, upload.settings, upload.tags, sums, tuple(parts))
@@ -249,6 +249,13 @@ def _check_checksum(call: Call, upload: Upload, value: str) -> None:
         _check_algorithm(upload, name)
         if digest != value.partition("-")[0]:
             raise failure("BadDigest", f"The {name} you specified did not match the calculated checksum.")
+
+
+def _check_conditions(call: Call, bucket: Bucket, upload: Upload) -> None:
+    """Raise S3's errors unless the conditions of a completion hold, and held since its upload began."""
+    check_write(call.members, bucket.current(call.key), call.key)
+    if upload.overtaken and call.members.keys() & set(CONDITIONS):
+        raise failure("ConditionalRequestConflict", Key=call.key)
 
 
 def _number(call: Call) -> int:

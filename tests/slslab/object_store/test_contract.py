@@ -285,8 +285,28 @@ def test_conditional_writes(s3: Any, bucket: str) -> None:
     assert refused(s3.put_object, Bucket=bucket, Key="k", Body=b"2", IfNoneMatch="*") == (412, "PreconditionFailed")
     assert refused(s3.put_object, Bucket=bucket, Key="k", Body=b"2", IfMatch='"no"') == (412, "PreconditionFailed")
     assert refused(s3.put_object, Bucket=bucket, Key="absent", Body=b"2", IfMatch=etag) == (404, "NoSuchKey")
+    for condition in ({"IfMatch": "*"}, {"IfNoneMatch": etag}, {"IfMatch": etag, "IfNoneMatch": "*"}):
+        assert refused(s3.put_object, Bucket=bucket, Key="k", Body=b"2", **condition) == (501, "NotImplemented")
     s3.put_object(Bucket=bucket, Key="k", Body=b"3", IfMatch=etag)
     assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"3"
+
+
+def test_a_conditional_upload_is_overtaken_by_another_write(s3: Any, bucket: str) -> None:
+    """documented: conditional-writes.html: 409, after which the upload begins anew."""
+    etag = s3.put_object(Bucket=bucket, Key="k", Body=b"1")["ETag"]
+    upload, parts, _ = begin(s3, bucket, [10])
+    complete = {"Bucket": bucket, "Key": "k", "UploadId": upload, "MultipartUpload": {"Parts": parts}}
+    conflict = (409, "ConditionalRequestConflict")
+    s3.put_object(Bucket=bucket, Key="k", Body=b"1")
+    assert refused(s3.complete_multipart_upload, **complete, IfMatch='"other"') == (412, "PreconditionFailed")
+    assert refused(s3.complete_multipart_upload, **complete, IfMatch=etag) == conflict
+    s3.delete_object(Bucket=bucket, Key="k")
+    assert refused(s3.complete_multipart_upload, **complete, IfMatch=etag) == (404, "NoSuchKey")
+    assert refused(s3.complete_multipart_upload, **complete, IfNoneMatch="*") == conflict
+    upload, parts, _ = begin(s3, bucket, [10])
+    complete |= {"UploadId": upload, "MultipartUpload": {"Parts": parts}}
+    s3.put_object(Bucket=bucket, Key="another", Body=b"1")
+    s3.complete_multipart_upload(**complete, IfNoneMatch="*")
 
 
 def test_of_64_conditional_writers_one_wins(s3: Any, bucket: str) -> None:
