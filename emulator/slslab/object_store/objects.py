@@ -77,11 +77,11 @@ async def get_object(call: Call) -> Answer:
             output["PartsCount"] = len(version.parts)
     elif (found := byte_range(call.members.get("Range"), version.size)) is not None:
         status, start, length = 206, *found
-    if status == 206:
+    if length < version.size:
         # A checksum of the whole object is none of a part's.
         output = {name: value for name, value in output.items() if not name.startswith("Checksum")}
-        if length:
-            output["ContentRange"] = f"bytes {start}-{start + length - 1}/{version.size}"
+    if status == 206 and length:
+        output["ContentRange"] = f"bytes {start}-{start + length - 1}/{version.size}"
     body = version.body if length == version.size else cut(version.body, start, length)
     return Answer({**output, "ContentLength": length, "AcceptRanges": "bytes"}, status, body)
 

@@ -422,6 +422,9 @@ def test_checksums_are_verified_stored_and_returned(s3: Any, bucket: str, algori
     head = s3.head_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
     assert (head[f"Checksum{algorithm}"], head["ChecksumType"]) == (expected, "FULL_OBJECT")
     assert f"Checksum{algorithm}" not in s3.head_object(Bucket=bucket, Key="k")
+    for part, whole in (("bytes=0-9", False), ("bytes=0-9999", True)):
+        read = s3.get_object(Bucket=bucket, Key="k", Range=part, ChecksumMode="ENABLED")
+        assert (f"Checksum{algorithm}" in read) is whole
     found = s3.get_object_attributes(
         Bucket=bucket, Key="k", ObjectAttributes=["ETag", "Checksum", "ObjectSize", "StorageClass"]
     )
