@@ -305,6 +305,12 @@ def given_tags(call: Call) -> dict[str, str]:
     pairs = parse_qsl(call.members.get("Tagging", ""), keep_blank_values=True)
     if pairs:
         call.authorize(call.key, None, "PutObjectTagging")
+    if len(dict(pairs)) < len(pairs) or any("," in value for _, value in pairs):
+        raise failure(
+            "InvalidArgument",
+            "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag "
+            "name duplicates.",
+        )
     return tags_of([{"Key": key, "Value": value} for key, value in pairs], MOST_TAGS)
 
 
@@ -313,6 +319,8 @@ def tags_of(entries: list[dict[str, str]], most: int) -> dict[str, str]:
     if len(entries) > most:
         raise failure("BadRequest", f"Object tags cannot be greater than {most}")
     for entry in entries:
+        if entry["Key"].startswith("aws:"):
+            raise failure("InvalidTag", "System tags cannot be added/updated by requester")
         for name, longest in (("Key", LONGEST_TAG), ("Value", LONGEST_VALUE)):
             if len(entry[name]) > longest or not TAG.fullmatch(entry[name]) or (name == "Key" and not entry[name]):
                 raise failure("InvalidTag", f"The Tag{name} you have provided is invalid")

@@ -473,6 +473,10 @@ def test_tags(s3: Any, bucket: str) -> None:
     assert s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"] == []
     many = {"TagSet": [{"Key": str(number), "Value": ""} for number in range(11)]}
     assert refused(s3.put_object_tagging, Bucket=bucket, Key="k", Tagging=many) == (400, "BadRequest")
+    system = {"TagSet": [{"Key": "aws:a", "Value": ""}]}
+    assert refused(s3.put_object_tagging, Bucket=bucket, Key="k", Tagging=system) == (400, "InvalidTag")
+    for header in ("a=1&a=2", "a=1,b=2"):
+        assert refused(s3.put_object, Bucket=bucket, Key="k", Tagging=header) == (400, "InvalidArgument")
     assert refused(s3.get_bucket_tagging, Bucket=bucket) == (404, "NoSuchTagSet")
     s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": tags})
     assert s3.get_bucket_tagging(Bucket=bucket)["TagSet"] == tags
