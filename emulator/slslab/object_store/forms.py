@@ -13,6 +13,7 @@ from email.message import Message
 from typing import Any
 from urllib.parse import urlencode
 
+from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring, Principal
 from slslab.aws.signatures import SCOPE, Signature
 from slslab.object_store import signing
@@ -23,6 +24,9 @@ from slslab.object_store.storage import Version
 
 # documented: API_RESTObjectPOST: the form without the file is up to 20 KB.
 LARGEST_FIELDS = 20 * 1024
+# What a form needs to be signed by either version.
+SIGNED_BY_2 = ("AWSAccessKeyId", "Signature")
+SIGNED_BY_4 = ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Signature")
 # Fields that a policy need not name.
 UNCHECKED = frozenset({"x-amz-signature", "signature", "awsaccesskeyid", "policy"})
 DISPOSITION = re.compile(rb"content-disposition:([^\r\n]*)", re.IGNORECASE)
@@ -50,7 +54,9 @@ class Form:
             while self._take_field():
                 pass
             if "file" in self.fields:
-                self.fields["key"] = self.fields.get("key", "").replace("${filename}", self._filename)
+                if "key" not in self.fields:
+                    raise _missing("key")
+                self.fields["key"] = self.fields["key"].replace("${filename}", self._filename)
                 del self.fields["file"]
                 return
             if len(self._buffer) > LARGEST_FIELDS:
@@ -106,24 +112,31 @@ class Form:
 
 
 def signer(keys: Keyring, fields: Mapping[str, str]) -> Principal | None:
-    """Return who signed the policy of a form; None for a form without one."""
+    """Return who signed the policy of a form; None for a form without a policy or signature.
+
+    Raises S3's errors for an incomplete or wrong signature.
+    """
     policy, token = fields.get("policy"), fields.get("x-amz-security-token", "")
-    if policy is None:
+    given = [names for names in (SIGNED_BY_2, SIGNED_BY_4) if any(name.lower() in fields for name in names)]
+    if policy is None or not given:
         return None
-    if "awsaccesskeyid" in fields:
+    for name in given[0]:
+        if name.lower() not in fields:
+            raise _missing(name)
+    if given[0] is SIGNED_BY_2:
         secret, principal = signing.holder(keys, fields["awsaccesskeyid"], token)
         digest = base64.b64encode(hmac.digest(secret.encode(), policy.encode(), "sha1")).decode()
-        given = fields.get("signature", "")
+        signature = fields["signature"]
     else:
-        scope = SCOPE.fullmatch(fields.get("x-amz-credential", ""))
+        scope = SCOPE.fullmatch(fields["x-amz-credential"])
         if scope is None:
-            raise failure("InvalidArgument", "The form needs x-amz-credential, or AWSAccessKeyId.")
+            raise failure("InvalidArgument", "X-Amz-Credential must be KEY/DATE/REGION/s3/aws4_request.")
         secret, principal = signing.holder(keys, scope["key"], token)
         names = (scope["key"], token, scope["day"], scope["region"], scope["service"], "")
         key = Signature(*names, timedelta(), (), "", True).key(secret)
         digest = hmac.digest(key, policy.encode(), "sha256").hex()
-        given = fields.get("x-amz-signature", "")
-    if not hmac.compare_digest(digest.encode(), given.encode()):
+        signature = fields["x-amz-signature"]
+    if not hmac.compare_digest(digest.encode(), signature.encode()):
         raise failure("SignatureDoesNotMatch")
     return principal
 
@@ -164,6 +177,14 @@ def answer(fields: Mapping[str, str], bucket: str, version: Version) -> tuple[in
     names = {"Location": location, "Bucket": bucket, "Key": version.key, "ETag": etag}
     inner = "".join(f"<{name}>{text_of(value)}</{name}>" for name, value in names.items())
     return status, {"etag": etag}, f"<PostResponse>{inner}</PostResponse>".encode() if status == 201 else b""
+
+
+def _missing(name: str) -> ServiceError:
+    return failure(
+        "InvalidArgument",
+        f"Bucket POST must contain a field named '{name}'.  If it is specified, please check the order of the fields.",
+        ArgumentName=name,
+    )
 
 
 def _conditions(given: Any) -> list[tuple[str, str, str]]:

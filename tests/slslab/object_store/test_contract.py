@@ -657,6 +657,17 @@ def test_forms_upload_what_their_policy_allows(s3: Any, client: Callable[..., An
     assert keys_of(s3.list_objects_v2(Bucket=bucket)) == ["up/f.txt"]
 
 
+@pytest.mark.parametrize("version", ["s3", "s3v4"])
+def test_the_refusal_of_an_incomplete_form_names_the_missing_field(
+    client: Callable[..., Any], bucket: str, version: str
+) -> None:
+    post = client(signature_version=version).generate_presigned_post(bucket, "k")
+    for missing in post["fields"].keys() - {"policy"}:
+        fields = {name: value for name, value in post["fields"].items() if name != missing}
+        status, _, answer = asked(urllib.request.Request(post["url"], *form(fields, b"x"), method="POST"))
+        assert (status, f"<ArgumentName>{missing}</ArgumentName>".lower() in answer.decode().lower()) == (400, True)
+
+
 def test_a_public_bucket_policy_lets_anonymous_readers_read_and_nothing_else(
     s3: Any, endpoint: str, bucket: str
 ) -> None:
