@@ -19,7 +19,7 @@ from slslab.aws.signatures import SCOPE, Signature
 from slslab.object_store import signing
 from slslab.object_store.bodies import ANY_LENGTH, Incoming
 from slslab.object_store.errors import failure
-from slslab.object_store.model import parse_date, text_of
+from slslab.object_store.model import text_of
 from slslab.object_store.storage import Version
 
 # documented: API_RESTObjectPOST: the form without the file is up to 20 KB.
@@ -27,6 +27,8 @@ LARGEST_FIELDS = 20 * 1024
 # What a form needs to be signed by either version.
 SIGNED_BY_2 = ("AWSAccessKeyId", "Signature")
 SIGNED_BY_4 = ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Signature")
+# documented: sigv4-HTTPPOSTConstructPolicy.html.
+EXPIRATION = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 # Fields that a policy need not name.
 UNCHECKED = frozenset({"x-amz-signature", "signature", "awsaccesskeyid", "policy"})
 DISPOSITION = re.compile(rb"content-disposition:([^\r\n]*)", re.IGNORECASE)
@@ -145,13 +147,14 @@ def check(fields: Mapping[str, str], bucket: str) -> tuple[int, int] | None:
     """Raise AccessDenied unless the policy of a form allows its fields; returns the range of lengths that it allows."""
     try:
         policy = json.loads(base64.b64decode(fields["policy"]))
-        conditions, expires = policy["conditions"], parse_date(policy["expiration"])
-        entries = [entry for given in conditions for entry in _conditions(given)]
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        conditions, expires = policy["conditions"], _expiration(policy["expiration"])
+        entries = [_condition(given) for given in conditions]
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         raise failure("InvalidPolicyDocument") from error
-    if expires is None or expires < datetime.now(UTC):
+    if expires < datetime.now(UTC):
         raise failure("AccessDenied", "Invalid according to Policy: Policy expired.")
-    values, lengths, named = {**fields, "bucket": bucket}, None, {"bucket"}
+    values, lengths = {**fields, "bucket": bucket}, None
+    named: set[str] = set()
     for operator, name, wanted in entries:
         if operator == "content-length-range":
             lengths = int(name), int(wanted)
@@ -160,7 +163,7 @@ def check(fields: Mapping[str, str], bucket: str) -> tuple[int, int] | None:
         value = values.get(name, "")
         if not (value == wanted if operator == "eq" else value.startswith(wanted)):
             raise failure("AccessDenied", f"Invalid according to Policy: Policy Condition failed: {operator} ${name}")
-    for name in fields:
+    for name in values:
         if name not in named and name not in UNCHECKED and not name.startswith("x-ignore-"):
             raise failure("AccessDenied", f"Invalid according to Policy: Extra input fields: {name[:100]}")
     return lengths
@@ -187,17 +190,24 @@ def _missing(name: str) -> ServiceError:
     )
 
 
-def _conditions(given: Any) -> list[tuple[str, str, str]]:
-    """Return conditions as operator, field and value; a range of lengths has its ends in their place."""
+def _condition(given: Any) -> tuple[str, str, str]:
+    """Return a condition as operator, field and value; a range of lengths has its ends in their place."""
     if isinstance(given, dict):
-        return [("eq", name.lower(), _text(value)) for name, value in given.items()]
+        ((name, value),) = given.items()
+        return "eq", name.lower(), _text(value)
     operator, name, value = given
     operator = operator.lower()
     if operator == "content-length-range":
-        return [(operator, str(int(name)), str(int(value)))]
+        return operator, str(int(name)), str(int(value))
     if operator not in ("eq", "starts-with"):
         raise ValueError(operator)
-    return [(operator, name.removeprefix("$").lower(), _text(value))]
+    return operator, name.removeprefix("$").lower(), _text(value)
+
+
+def _expiration(text: str) -> datetime:
+    if not EXPIRATION.fullmatch(text):
+        raise ValueError(text)
+    return datetime.fromisoformat(text)
 
 
 def _text(value: Any) -> str:

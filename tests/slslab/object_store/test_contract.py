@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import hmac
 import json
 import threading
 import urllib.error
@@ -666,6 +667,35 @@ def test_the_refusal_of_an_incomplete_form_names_the_missing_field(
         fields = {name: value for name, value in post["fields"].items() if name != missing}
         status, _, answer = asked(urllib.request.Request(post["url"], *form(fields, b"x"), method="POST"))
         assert (status, f"<ArgumentName>{missing}</ArgumentName>".lower() in answer.decode().lower()) == (400, True)
+
+
+NAMED = [{"bucket": "BUCKET"}, {"key": "k"}]
+WRONG_POLICIES = {
+    "a bucket that it doesn't name": ([{"key": "k"}], "2099-01-01T00:00:00Z", 403, "AccessDenied"),
+    "a field that it doesn't name": ([{"bucket": "BUCKET"}], "2099-01-01T00:00:00Z", 403, "AccessDenied"),
+    "no field in a condition": ([*NAMED, {}], "2099-01-01T00:00:00Z", 400, "InvalidPolicyDocument"),
+    "two fields in a condition": ([dict(NAMED[0], **NAMED[1])], "2099-01-01T00:00:00Z", 400, "InvalidPolicyDocument"),
+    "an endless length": (
+        [*NAMED, ["content-length-range", 0, 1e999]],
+        "2099-01-01T00:00:00Z",
+        400,
+        "InvalidPolicyDocument",
+    ),
+    "a past expiration": (NAMED, "2009-01-01T00:00:00Z", 403, "AccessDenied"),
+    "an expiration without T and Z": (NAMED, "2099-01-01 00:00:00+00:00", 400, "InvalidPolicyDocument"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_POLICIES)
+def test_policies_of_forms_that_are_refused(endpoint: str, bucket: str, what: str) -> None:
+    """documented: sigv4-HTTPPOSTConstructPolicy.html; recorded: "Extra input fields: bucket", and one field each."""
+    conditions, expiration, *expected = WRONG_POLICIES[what]
+    document = json.dumps({"expiration": expiration, "conditions": conditions}).replace("BUCKET", bucket)
+    policy = base64.b64encode(document.encode())
+    signature = base64.b64encode(hmac.digest(KEYS.owner.secret.encode(), policy, "sha1")).decode()
+    fields = {"key": "k", "AWSAccessKeyId": KEYS.owner.key_id, "policy": policy.decode(), "signature": signature}
+    status, _, answer = asked(urllib.request.Request(f"{endpoint}/{bucket}", *form(fields, b"x"), method="POST"))
+    assert [status, answer.decode().partition("<Code>")[2].partition("<")[0]] == expected
 
 
 def test_a_public_bucket_policy_lets_anonymous_readers_read_and_nothing_else(
