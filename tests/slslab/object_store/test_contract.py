@@ -222,7 +222,10 @@ def test_a_bucket_is_in_the_region_that_was_asked_for(s3: Any, bucket: str) -> N
     assert refused(s3.create_bucket, Bucket=name) == (409, "BucketAlreadyOwnedByYou")
 
 
-@pytest.mark.parametrize("name", ["ab", "Upper", "under_score", "-dash", "dash-", "a..b", "192.168.5.4", "x" * 64])
+@pytest.mark.parametrize(
+    "name",
+    ["ab", "Upper", "under_score", "-dash", "dash-", "a..b", "a.-b", "a-.b", "a.mrap", "192.168.5.4", "x" * 64],
+)
 def test_names_that_s3_does_not_take_are_refused(client: Callable[..., Any], name: str) -> None:
     any_name = client()
     any_name.meta.events.unregister("before-parameter-build.s3", botocore.handlers.validate_bucket_name)
