@@ -172,8 +172,6 @@ class Request:
                 raise failure("AccessDenied")
         handler = HANDLERS.get(operation.name)
         if handler is None:
-            if self._bucket:
-                call.bucket()
             raise refusal(operation.name, HINTS.get(operation.name, "see docs/object-store.md for what it has."))
         await self._read_body(call, headers)
         answer = await handler(call)

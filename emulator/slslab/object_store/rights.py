@@ -58,7 +58,9 @@ def check(
     principal: Principal | None, action: str, bucket: Bucket | None, name: str, key: str, members: Mapping[str, Any]
 ) -> None:
     """Raise AccessDenied unless somebody, None for everybody, may do this to an object, or to the bucket if key is
-    empty."""
+    empty; NoSuchBucket if there is no such bucket to do it to."""
+    if bucket is None and name and action != "s3:CreateBucket":
+        raise failure("NoSuchBucket", BucketName=name)
     resource = f"arn:aws:s3:::{name}{'/' * bool(key)}{key}" if name else "*"
     arn = principal.arn if principal else ""
     context = {f"s3:{member.lower()}": str(members[member]) for member in ("Prefix", "Delimiter") if member in members}

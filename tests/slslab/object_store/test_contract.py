@@ -707,6 +707,7 @@ def test_a_public_bucket_policy_lets_anonymous_readers_read_and_nothing_else(
     s3.put_object(Bucket=bucket, Key="k", Body=b"body")
     url = f"{endpoint}/{bucket}/k"
     assert asked(url)[0] == 403
+    assert asked(f"{endpoint}/no-{bucket}/k")[0] == 404
     allow = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::{bucket}/*"}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
     s3.put_bucket_policy(Bucket=bucket, Policy=policy)
