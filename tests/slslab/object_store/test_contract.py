@@ -627,6 +627,14 @@ def test_presigned_urls(client: Callable[..., Any], bucket: str, version: str) -
         assert (status, b"SignatureDoesNotMatch" in body) == (403, True)
 
 
+def test_a_presigned_url_of_no_duration_has_expired_and_others_are_refused(
+    client: Callable[..., Any], bucket: str
+) -> None:
+    signing, params = client(signature_version="s3v4"), {"Bucket": bucket, "Key": "k"}
+    for seconds, expected in ((0, 403), (-1, 400), (7 * 24 * 3600 + 1, 400)):
+        assert asked(signing.generate_presigned_url("get_object", Params=params, ExpiresIn=seconds))[0] == expected
+
+
 def form(fields: dict[str, str], body: bytes, filename: str = "f.txt") -> tuple[bytes, dict[str, str]]:
     head = "--bound\r\nContent-Disposition: form-data; name="
     parts = [f'{head}"{name}"\r\n\r\n{value}\r\n'.encode() for name, value in fields.items()]
