@@ -12,7 +12,7 @@ from slslab.object_store import checksums
 from slslab.object_store.call import CHECKSUMS, CONDITIONS, WRITTEN, Answer, Call, check_write
 from slslab.object_store.errors import failure
 from slslab.object_store.objects import SOURCE_CONDITIONS, copy_source, query_tags, version_member
-from slslab.object_store.storage import NULL, Part, Upload, Version, cut, names, now, read, whole
+from slslab.object_store.storage import NULL, Bucket, Part, Upload, Version, cut, names, now, read, whole
 
 # documented: qfacts.html, "Amazon S3 multipart upload limits".
 LEAST_PART, MOST_PARTS, LARGEST_PART = 5 * 1024**2, 10_000, 5 * 1024**3
@@ -83,9 +83,12 @@ async def upload_part_copy(call: Call) -> Answer:
 
 
 async def complete_multipart_upload(call: Call) -> Answer:
-    """Make an object of the parts that the request names."""
+    """Make an object of the parts that the request names; a request that is sent again gets the same answer."""
     call.only("UploadId", "MultipartUpload", "MpuObjectSize", "ChecksumType", *CHECKSUMS, *CONDITIONS)
-    bucket, upload = call.bucket(), _upload(call)
+    bucket = call.bucket()
+    if (version := bucket.completed(call.key, call.members.get("UploadId", ""))) is not None:
+        return _completed(bucket, version)
+    upload = _upload(call)
     check_write(call.members, bucket.current(call.key), call.key)
     parts = _chosen(upload, call.members.get("MultipartUpload", {}).get("Parts", []))
     size = sum(part.size for part in parts)
@@ -108,11 +111,11 @@ async def complete_multipart_upload(call: Call) -> Answer:
         check_write(call.members, bucket.current(call.key), call.key)
     digests = hashlib.md5(b"".join(bytes.fromhex(part.etag) for part in parts), usedforsecurity=False)
     etag = f"{digests.hexdigest()}-{len(parts)}"
-    version = Version(call.key, "", now(), etag, size, body, upload.settings, upload.tags, sums, tuple(parts))
+    made = upload.settings, upload.tags, sums, tuple(parts), upload.id
+    version = Version(call.key, "", now(), etag, size, body, *made)
     bucket.put(version)
     del bucket.uploads[upload.id]
-    output = {"Bucket": bucket.name, "Key": call.key, "ETag": f'"{etag}"', "Location": f"/{bucket.name}/{call.key}"}
-    return Answer({**output, **sums, **version_member(bucket, version)})
+    return _completed(bucket, version)
 
 
 async def abort_multipart_upload(call: Call) -> Answer:
@@ -213,6 +216,11 @@ async def list_multipart_uploads(call: Call) -> Answer:
             }
         )
     return Answer(output)
+
+
+def _completed(bucket: Bucket, version: Version) -> Answer:
+    output = {"Bucket": bucket.name, "Key": version.key, "Location": f"/{bucket.name}/{version.key}"}
+    return Answer({**output, "ETag": f'"{version.etag}"', **version.checksums, **version_member(bucket, version)})
 
 
 def _upload(call: Call) -> Upload:

@@ -540,6 +540,10 @@ def test_a_multipart_upload(s3: Any, bucket: str) -> None:
         b"\1\1\2\2"
     )
     assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket)
+    again = {"Bucket": bucket, "Key": "k", "UploadId": upload, "MultipartUpload": {"Parts": parts}}
+    assert s3.complete_multipart_upload(**again)["ETag"] == done["ETag"]
+    s3.put_object(Bucket=bucket, Key="k", Body=b"")
+    assert refused(s3.complete_multipart_upload, **again) == (404, "NoSuchUpload")
 
 
 def test_what_a_multipart_upload_refuses(s3: Any, bucket: str) -> None:
