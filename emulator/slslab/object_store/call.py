@@ -4,6 +4,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from slslab.aws.keys import Principal
 from slslab.object_store import checksums, rights
@@ -42,7 +43,10 @@ class Answer:
 
 @dataclass
 class Call:
-    """One request, whose signature has been verified; `members` are those of the operation's input."""
+    """One request, whose signature has been verified; `members` are those of the operation's input.
+
+    `host` is the name and port by which the client calls this server.
+    """
 
     operation: Operation
     members: dict[str, Any]
@@ -51,6 +55,12 @@ class Call:
     principal: Principal | None
     store: Store
     incoming: Incoming
+    host: str
+
+    @property
+    def location(self) -> str:
+        """The URL of the object, as S3 encodes it."""
+        return f"http://{self.host}/{self.bucket_name}/{quote(self.key, safe='')}"
 
     def bucket(self) -> Bucket:
         """Return the bucket; NoSuchBucket if there is none."""

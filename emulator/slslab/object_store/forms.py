@@ -18,9 +18,9 @@ from slslab.aws.keys import Keyring, Principal
 from slslab.aws.signatures import SCOPE, Signature
 from slslab.object_store import signing
 from slslab.object_store.bodies import ANY_LENGTH, Incoming
+from slslab.object_store.call import Call
 from slslab.object_store.errors import failure
 from slslab.object_store.model import text_of
-from slslab.object_store.storage import Version
 
 # documented: API_RESTObjectPOST: the form without the file is up to 20 KB.
 LARGEST_FIELDS = 20 * 1024
@@ -169,17 +169,18 @@ def check(fields: Mapping[str, str], bucket: str) -> tuple[int, int] | None:
     return lengths
 
 
-def answer(fields: Mapping[str, str], bucket: str, version: Version) -> tuple[int, dict[str, str], bytes]:
+def answer(fields: Mapping[str, str], call: Call) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers and document of the answer, as the form chose it."""
-    location, etag = f"/{bucket}/{version.key}", f'"{version.etag}"'
+    names = {"Bucket": call.bucket_name, "Key": call.key, "ETag": f'"{call.version().etag}"'}
     redirect = fields.get("success_action_redirect", fields.get("redirect", ""))
     if redirect.startswith(("http://", "https://")) and redirect.isascii() and redirect.isprintable():
-        query = urlencode({"bucket": bucket, "key": version.key, "etag": etag})
-        return 303, {"location": f"{redirect}{'&' if '?' in redirect else '?'}{query}", "etag": etag}, b""
+        query = urlencode({name.lower(): value for name, value in names.items()})
+        return 303, {"location": f"{redirect}{'&' if '?' in redirect else '?'}{query}", "etag": names["ETag"]}, b""
     status = {"200": 200, "201": 201}.get(fields.get("success_action_status", ""), 204)
-    names = {"Location": location, "Bucket": bucket, "Key": version.key, "ETag": etag}
-    inner = "".join(f"<{name}>{text_of(value)}</{name}>" for name, value in names.items())
-    return status, {"etag": etag}, f"<PostResponse>{inner}</PostResponse>".encode() if status == 201 else b""
+    elements = {"Location": call.location, **names}.items()
+    inner = "".join(f"<{name}>{text_of(value)}</{name}>" for name, value in elements)
+    document = f"<PostResponse>{inner}</PostResponse>".encode() if status == 201 else b""
+    return status, {"location": call.location, "etag": names["ETag"]}, document
 
 
 def _missing(name: str) -> ServiceError:

@@ -12,7 +12,7 @@ from slslab.object_store import checksums
 from slslab.object_store.call import CHECKSUMS, CONDITIONS, WRITTEN, Answer, Call, check_write
 from slslab.object_store.errors import failure
 from slslab.object_store.objects import SOURCE_CONDITIONS, copy_source, query_tags, version_member
-from slslab.object_store.storage import NULL, Bucket, Part, Upload, Version, cut, names, now, read, whole
+from slslab.object_store.storage import NULL, Part, Upload, Version, cut, names, now, read, whole
 
 # documented: qfacts.html, "Amazon S3 multipart upload limits".
 LEAST_PART, MOST_PARTS, LARGEST_PART = 5 * 1024**2, 10_000, 5 * 1024**3
@@ -87,7 +87,7 @@ async def complete_multipart_upload(call: Call) -> Answer:
     call.only("UploadId", "MultipartUpload", "MpuObjectSize", "ChecksumType", *CHECKSUMS, *CONDITIONS)
     bucket = call.bucket()
     if (version := bucket.completed(call.key, call.members.get("UploadId", ""))) is not None:
-        return _completed(bucket, version)
+        return _completed(call, version)
     upload = _upload(call)
     check_write(call.members, bucket.current(call.key), call.key)
     parts = _chosen(upload, call.members.get("MultipartUpload", {}).get("Parts", []))
@@ -115,7 +115,7 @@ async def complete_multipart_upload(call: Call) -> Answer:
     version = Version(call.key, "", now(), etag, size, body, *made)
     bucket.put(version)
     del bucket.uploads[upload.id]
-    return _completed(bucket, version)
+    return _completed(call, version)
 
 
 async def abort_multipart_upload(call: Call) -> Answer:
@@ -218,9 +218,9 @@ async def list_multipart_uploads(call: Call) -> Answer:
     return Answer(output)
 
 
-def _completed(bucket: Bucket, version: Version) -> Answer:
-    output = {"Bucket": bucket.name, "Key": version.key, "Location": f"/{bucket.name}/{version.key}"}
-    return Answer({**output, "ETag": f'"{version.etag}"', **version.checksums, **version_member(bucket, version)})
+def _completed(call: Call, version: Version) -> Answer:
+    output = {"Bucket": call.bucket_name, "Key": call.key, "Location": call.location, "ETag": f'"{version.etag}"'}
+    return Answer({**output, **version.checksums, **version_member(call.bucket(), version)})
 
 
 def _upload(call: Call) -> Upload:

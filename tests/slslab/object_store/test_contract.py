@@ -532,6 +532,7 @@ def test_a_multipart_upload(s3: Any, bucket: str) -> None:
     done = s3.complete_multipart_upload(Bucket=bucket, Key="k", UploadId=upload, MultipartUpload={"Parts": parts})
     digests = b"".join(bytes.fromhex(part["ETag"].strip('"')) for part in parts)
     assert done["ETag"] == f'"{hashlib.md5(digests).hexdigest()}-3"'
+    assert done["Location"] == f"{s3.meta.endpoint_url}/{bucket}/k"
     got = s3.get_object(Bucket=bucket, Key="k")
     assert (got["Body"].read(), got["Metadata"], got["ContentType"]) == (whole, {"a": "1"}, "x/y")
     second = s3.get_object(Bucket=bucket, Key="k", PartNumber=2)
@@ -663,6 +664,7 @@ def test_forms_upload_what_their_policy_allows(s3: Any, client: Callable[..., An
     body = b"\r\n--boun\r\n" * 5000
     status, answer = upload(post["fields"], body)
     assert (status, b"<Key>up/f.txt</Key>" in answer) == (201, True)
+    assert f"<Location>{post['url']}/up%2Ff.txt</Location>" in answer.decode()
     got = s3.get_object(Bucket=bucket, Key="up/f.txt")
     assert (got["Body"].read(), got["Metadata"]) == (body, {"a": "1"})
     assert upload(post["fields"], b"x" * 100_001)[0] == 400
