@@ -264,7 +264,9 @@ class Request:
             return
         if operation.payload is None:
             return
-        document = await self._incoming.document(call.members.get("ContentMD5"), checksums.given(call.members))
+        # The checksum of a request that completes an upload is the object's.
+        sums = checksums.given(call.members) if operation.model.http_checksum else {}
+        document = await self._incoming.document(call.members.get("ContentMD5"), sums)
         if operation.payload.type_name == "string":
             call.members[operation.payload_member] = document.decode("utf-8", "replace")
         elif document:

@@ -115,18 +115,26 @@ class Call:
             raise failure("MetadataTooLarge", MaxSizeAllowed=str(METADATA_BYTES), Size=str(size))
         return found
 
-    async def store_body(self, algorithm: str = "") -> Stored:
-        """Store the body and verify its digests; `algorithm` is the checksum that it needs, if it has none."""
-        given = checksums.given(self.members)
+    def sent_checksum(self) -> str:
+        """Return the algorithm of the checksum that comes with the body; empty if there is none."""
         trailer = self.members.get("trailer", "").lower().removeprefix("x-amz-checksum-")
         names = {name.lower(): name for name in checksums.ALGORITHMS}
-        chosen = next(iter(given), names.get(trailer, "")) or algorithm
-        if "ChecksumAlgorithm" in self.members and not (given or trailer):
+        sent = next(iter(checksums.given(self.members)), names.get(trailer, ""))
+        wanted = self.members.get("ChecksumAlgorithm", sent)
+        if wanted and not (sent or trailer):
             raise failure(
                 "InvalidRequest",
                 "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer "
                 "headers were found.",
             )
+        if wanted != sent:
+            checksums.new(wanted)
+            raise failure("InvalidRequest", "Value for x-amz-sdk-checksum-algorithm header is invalid.")
+        return sent
+
+    async def store_body(self, algorithm: str = "") -> Stored:
+        """Store the body and verify its digests; `algorithm` is the checksum that it needs, if it has none."""
+        chosen, given = self.sent_checksum() or algorithm, checksums.given(self.members)
         return await self.incoming.store(self.store.folder, self.members.get("ContentMD5"), chosen, given)
 
 

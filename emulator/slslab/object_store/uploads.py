@@ -45,7 +45,14 @@ async def create_multipart_upload(call: Call) -> Answer:
 async def upload_part(call: Call) -> Answer:
     """Store a part of an upload, in the place of an earlier one of its number."""
     call.only("UploadId", "PartNumber", *CHECKSUMS, "ContentLength", "trailer")
-    upload, number = _upload(call), _number(call)
+    upload, number, sent = _upload(call), _number(call), call.sent_checksum()
+    # recorded: a part needs the checksum that its upload was created with, unless S3 can sum the whole object.
+    if upload.algorithm not in ("", sent) and (sent or upload.checksum_type == checksums.COMPOSITE):
+        raise failure(
+            "InvalidRequest",
+            f"Checksum Type mismatch occurred, expected checksum Type: {upload.algorithm.lower()}, actual checksum "
+            f"Type: {sent.lower() or 'null'}",
+        )
     stored = await call.store_body(upload.algorithm)
     part = Part(number, stored.md5, stored.piece.size, whole(stored.piece), stored.checksums, now())
     if part.size > LARGEST_PART:
@@ -96,6 +103,8 @@ async def complete_multipart_upload(call: Call) -> Answer:
         raise failure("InvalidRequest", "The provided x-amz-mp-object-size does not match the size of the object.")
     if call.members.get("ChecksumType", upload.checksum_type) != upload.checksum_type:
         raise failure("InvalidRequest", "The checksum type is not that of the upload.")
+    if CHECKSUMS & call.members.keys() - {f"Checksum{upload.algorithm}"}:
+        raise failure("InvalidRequest", "The checksum's algorithm is not that of the upload.")
     body = tuple(piece for part in parts for piece in part.body)
     sums: dict[str, str] = {}
     if upload.algorithm:
@@ -260,6 +269,12 @@ def _chosen(upload: Upload, entries: list[dict[str, Any]]) -> list[Part]:
             raise failure("InvalidPart", PartNumber=str(entry["PartNumber"]))
         if any(entry[name] != part.checksums.get(name) for name in CHECKSUMS & entry.keys()):
             raise failure("InvalidPart", PartNumber=str(part.number))
+        if upload.checksum_type == checksums.COMPOSITE and f"Checksum{upload.algorithm}" not in entry:
+            raise failure(
+                "InvalidRequest",
+                f"The upload was created using a {upload.algorithm.lower()} checksum. The complete request must "
+                f"include the checksum for each part. It was missing for part {part.number} in the request.",
+            )
         parts.append(part)
     for part in parts[:-1]:
         if part.size < LEAST_PART:

@@ -581,7 +581,6 @@ def test_checksums_of_multipart_uploads(s3: Any, bucket: str, algorithm: str, ki
         parts.append(
             {"PartNumber": number, "ETag": answer["ETag"], f"Checksum{algorithm}": answer[f"Checksum{algorithm}"]}
         )
-    done = s3.complete_multipart_upload(**whose, MultipartUpload={"Parts": parts})
 
     def digest(data: bytes) -> bytes:
         return hashlib.sha256(data).digest() if algorithm == "SHA256" else zlib.crc32(data).to_bytes(4, "big")
@@ -589,11 +588,29 @@ def test_checksums_of_multipart_uploads(s3: Any, bucket: str, algorithm: str, ki
     expected = base64.b64encode(
         digest(b"".join(bodies)) if kind == "FULL_OBJECT" else digest(b"".join(map(digest, bodies)))
     ).decode() + ("-2" if kind == "COMPOSITE" else "")
+    whole: dict[str, Any] = {**whose, "MultipartUpload": {"Parts": parts}}
+    other = base64.b64encode(digest(b"other")).decode()
+    assert refused(s3.complete_multipart_upload, **whole, **{f"Checksum{algorithm}": other}) == (400, "BadDigest")
+    assert refused(s3.complete_multipart_upload, **whole, ChecksumSHA1=other) == (400, "InvalidRequest")
+    done = s3.complete_multipart_upload(**whole, **{f"Checksum{algorithm}": expected})
     assert (done[f"Checksum{algorithm}"], done["ChecksumType"]) == (expected, kind)
     found = s3.get_object_attributes(Bucket=bucket, Key="k", ObjectAttributes=["Checksum", "ObjectParts", "ObjectSize"])
     # documented: API_GetObjectAttributes.html: the number of parts is not in the checksum here.
     assert found["Checksum"][f"Checksum{algorithm}"] == expected.removesuffix("-2")
     assert (found["ObjectParts"]["TotalPartsCount"], found["ObjectSize"]) == (2, 5 * MB + 100)
+
+
+def test_parts_need_the_checksum_of_their_upload(s3: Any, client: Callable[..., Any], bucket: str) -> None:
+    """recorded: "Checksum Type mismatch occurred", and "It was missing for part 1"; boto3 sends CRC32 by itself."""
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="k", ChecksumAlgorithm="SHA256")["UploadId"]
+    part = {"Bucket": bucket, "Key": "k", "UploadId": upload, "PartNumber": 1, "Body": b"x"}
+    plain = client(request_checksum_calculation="when_required")
+    for other in (s3, plain):
+        assert refused(other.upload_part, **part) == (400, "InvalidRequest")
+    etag = s3.upload_part(**part, ChecksumAlgorithm="SHA256")["ETag"]
+    parts = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
+    complete = {"Bucket": bucket, "Key": "k", "UploadId": upload, "MultipartUpload": parts}
+    assert refused(s3.complete_multipart_upload, **complete) == (400, "InvalidRequest")
 
 
 def test_parts_are_copied_by_ranges(s3: Any, bucket: str) -> None:
