@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from slslab.aws.arns import ACCOUNT
 from slslab.aws.errors import ServiceError
 from slslab.aws.gate import IndexedHeaders
-from slslab.aws.keys import Keyring
+from slslab.aws.keys import Keyring, Principal
 from slslab.aws.signatures import parameters
 from slslab.object_store import SERVER, buckets, checksums, cors, forms, model, objects, signing, uploads
 from slslab.object_store.bodies import Incoming
@@ -138,6 +138,7 @@ class Request:
         self._receive = receive
         self._incoming = Incoming(receive, None, signing.UNSIGNED, None)
         self._bucket = self._key = ""
+        self._host = self._headers.get("host", "localhost")
 
     async def answer(self) -> tuple[Answer, bytes]:
         """Return the answer and its document; raises S3's errors."""
@@ -166,15 +167,13 @@ class Request:
         self._operation = operation
         self._incoming = Incoming(self._receive, _length(headers, signed.payload), signed.payload, signed.chunks)
         members = model.members(operation, given, headers)
-        call = Call(operation, members, self._bucket, self._key, signed.principal, self._store, self._incoming)
+        call = self._call(members, signed.principal, self._incoming)
         call.authorize(self._key, members.get("VersionId")) if operation.name != "DeleteObjects" else None
         for name in ("ExpectedBucketOwner", "ExpectedSourceBucketOwner"):
             if members.pop(name, ACCOUNT) != ACCOUNT:
                 raise failure("AccessDenied")
         handler = HANDLERS.get(operation.name)
         if handler is None:
-            if self._bucket:
-                call.bucket()
             raise refusal(operation.name, HINTS.get(operation.name, "see docs/object-store.md for what it has."))
         await self._read_body(call, headers)
         answer = await handler(call)
@@ -246,9 +245,10 @@ class Request:
 
     def _read_names(self) -> None:
         path = self._path
-        host = HOST.fullmatch(self._headers.get("host", "").partition(":")[0])
+        host = HOST.fullmatch(self._host.partition(":")[0])
         if host is not None:
             path = self._path = f"/{host['bucket']}{self._path}"
+            self._host = self._host.removeprefix(f"{host['bucket']}.")
         try:
             self._bucket, _, self._key = unquote(path[1:], errors="strict").partition("/")
         except UnicodeDecodeError as error:
@@ -265,8 +265,8 @@ class Request:
             return
         if operation.payload is None:
             return
-        # The checksum of a completion is the object's.
-        sums = {} if operation.name == "CompleteMultipartUpload" else checksums.given(call.members)
+        # The checksum of a request that completes an upload is the object's.
+        sums = checksums.given(call.members) if operation.model.http_checksum else {}
         document = await self._incoming.document(call.members.get("ContentMD5"), sums)
         if operation.payload.type_name == "string":
             call.members[operation.payload_member] = document.decode("utf-8", "replace")
@@ -291,12 +291,15 @@ class Request:
             fields["x-amz-tagging"] = forms.tags(fields["tagging"])
         given = {f"x-amz-{name}" if name == "acl" else name: value for name, value in fields.items()}
         members = model.members(operation, {}, given)
-        call = Call(operation, members, self._bucket, self._key, principal, self._store, form.file())
+        call = self._call(members, principal, form.file())
         call.authorize(self._key)
         await objects.put_object(call, lengths)
-        version = call.version()
-        status, headers, document = forms.answer(fields, self._bucket, version)
+        status, headers, document = forms.answer(fields, call)
         return Answer(status=status, headers=headers), document
+
+    def _call(self, members: dict[str, Any], principal: Principal | None, body: Incoming) -> Call:
+        assert self._operation is not None
+        return Call(self._operation, members, self._bucket, self._key, principal, self._store, body, self._host)
 
     def _allow_origin(self) -> None:
         origin, bucket = self._headers.get("origin"), self._store.buckets.get(self._bucket)

@@ -16,7 +16,8 @@ from slslab.object_store.storage import Bucket, Version
 
 # documented: bucketnamingrules.html.
 NAME = re.compile(
-    r"(?!xn--|sthree-|amzn-s3-demo-)[a-z0-9](?:[a-z0-9-]|\.(?!\.)){1,61}[a-z0-9](?<!-s3alias)(?<!--ol-s3)"
+    r"(?!xn--|sthree-|amzn-s3-demo-)[a-z0-9](?:[a-z0-9-]|(?<!-)\.(?![.-])){1,61}[a-z0-9]"
+    r"(?<!-s3alias)(?<!--ol-s3)(?<!\.mrap)(?<!--x-s3)(?<!--table-s3)"
 )
 ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 MOST = 1000

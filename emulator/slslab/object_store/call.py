@@ -4,6 +4,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from slslab.aws.keys import Principal
 from slslab.aws.policies import TAG
@@ -43,7 +44,10 @@ class Answer:
 
 @dataclass
 class Call:
-    """One request, whose signature has been verified; `members` are those of the operation's input."""
+    """One request, whose signature has been verified; `members` are those of the operation's input.
+
+    `host` is the name and port by which the client calls this server.
+    """
 
     operation: Operation
     members: dict[str, Any]
@@ -52,6 +56,12 @@ class Call:
     principal: Principal | None
     store: Store
     incoming: Incoming
+    host: str
+
+    @property
+    def location(self) -> str:
+        """The URL of the object, as S3 encodes it."""
+        return f"http://{self.host}/{self.bucket_name}/{quote(self.key, safe='')}"
 
     def bucket(self) -> Bucket:
         """Return the bucket; NoSuchBucket if there is none."""
@@ -127,23 +137,27 @@ class Call:
             raise failure("MetadataTooLarge", MaxSizeAllowed=str(METADATA_BYTES), Size=str(size))
         return found
 
-    @property
-    def sent_algorithm(self) -> str:
-        """The algorithm of the checksum that comes with the body, in a header or a trailer; empty without one."""
+    def sent_checksum(self) -> str:
+        """Return the algorithm of the checksum that comes with the body; empty if there is none."""
         trailer = self.members.get("trailer", "").lower().removeprefix("x-amz-checksum-")
         names = {name.lower(): name for name in checksums.ALGORITHMS}
-        return next(iter(checksums.given(self.members)), names.get(trailer, ""))
-
-    async def store_body(self, algorithm: str = "") -> Stored:
-        """Store the body and verify its digests; `algorithm` is the checksum that it needs, if it has none."""
-        given, sent = checksums.given(self.members), self.sent_algorithm
-        if "ChecksumAlgorithm" in self.members and not sent:
+        sent = next(iter(checksums.given(self.members)), names.get(trailer, ""))
+        wanted = self.members.get("ChecksumAlgorithm", sent)
+        if wanted and not (sent or trailer):
             raise failure(
                 "InvalidRequest",
                 "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer "
                 "headers were found.",
             )
-        return await self.incoming.store(self.store.folder, self.members.get("ContentMD5"), sent or algorithm, given)
+        if wanted != sent:
+            checksums.new(wanted)
+            raise failure("InvalidRequest", "Value for x-amz-sdk-checksum-algorithm header is invalid.")
+        return sent
+
+    async def store_body(self, algorithm: str = "") -> Stored:
+        """Store the body and verify its digests; `algorithm` is the checksum that it needs, if it has none."""
+        chosen, given = self.sent_checksum() or algorithm, checksums.given(self.members)
+        return await self.incoming.store(self.store.folder, self.members.get("ContentMD5"), chosen, given)
 
 
 def check_object_rights(members: Mapping[str, Any]) -> None:

@@ -57,7 +57,9 @@ def check(
     principal: Principal | None, action: str, bucket: Bucket | None, name: str, key: str, context: Mapping[str, str]
 ) -> None:
     """Raise AccessDenied unless somebody, None for everybody, may do this to an object, or to the bucket if key is
-    empty. `context` is what conditions may ask of the request."""
+    empty; NoSuchBucket if there is no such bucket to do it to. `context` is what conditions may ask of the request."""
+    if bucket is None and name and action != "s3:CreateBucket":
+        raise failure("NoSuchBucket", BucketName=name)
     resource = f"arn:aws:s3:::{name}{'/' * bool(key)}{key}" if name else "*"
     arn = principal.arn if principal else ""
     policy = allowed_policy(bucket)

@@ -119,7 +119,7 @@ class Version:
     """A version of an object, or a delete marker.
 
     `settings` are the members of the API that come back as they were given, such as ContentType. ETags are without
-    quotation marks.
+    quotation marks. `upload` is the id of the multipart upload that made it.
     """
 
     key: str
@@ -132,6 +132,7 @@ class Version:
     tags: Mapping[str, str] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
+    upload: str | None = None
     marker: bool = False
 
 
@@ -187,6 +188,10 @@ class Bucket:
     def find(self, key: str, version_id: str) -> Version | None:
         """Return a version of an object, or a delete marker."""
         return next((version for version in self._versions.get(key, ()) if version.id == version_id), None)
+
+    def completed(self, key: str, upload_id: str) -> Version | None:
+        """Return the version of an object that a multipart upload has made."""
+        return next((version for version in self._versions.get(key, ()) if version.upload == upload_id), None)
 
     def put(self, version: Version) -> None:
         """Add a version, which replaces the null version if the bucket is not versioned."""

@@ -49,10 +49,10 @@ async def create_multipart_upload(call: Call) -> Answer:
 async def upload_part(call: Call) -> Answer:
     """Store a part of an upload, in the place of an earlier one of its number."""
     call.only("UploadId", "PartNumber", *CHECKSUMS, "ContentLength", "trailer")
-    upload, number = _upload(call), _number(call)
-    # documented: checking-object-integrity.html: parts of an upload of type COMPOSITE come with their checksums.
-    if upload.algorithm and (call.sent_algorithm or upload.checksum_type == checksums.COMPOSITE):
-        _check_algorithm(upload, call.sent_algorithm)
+    upload, number, sent = _upload(call), _number(call), call.sent_checksum()
+    # recorded: a part needs the checksum that its upload was created with, unless S3 can sum the whole object.
+    if upload.algorithm and (sent or upload.checksum_type == checksums.COMPOSITE):
+        _check_algorithm(upload, sent)
     stored = await call.store_body(upload.algorithm)
     part = Part(number, stored.md5, stored.piece.size, whole(stored.piece), stored.checksums, now())
     if part.size > LARGEST_PART:
@@ -92,9 +92,12 @@ async def upload_part_copy(call: Call) -> Answer:
 
 
 async def complete_multipart_upload(call: Call) -> Answer:
-    """Make an object of the parts that the request names."""
+    """Make an object of the parts that the request names; a request that is sent again gets the same answer."""
     call.only("UploadId", "MultipartUpload", "MpuObjectSize", "ChecksumType", *CHECKSUMS, *CONDITIONS)
-    bucket, upload = call.bucket(), _upload(call)
+    bucket = call.bucket()
+    if (version := bucket.completed(call.key, call.members.get("UploadId", ""))) is not None:
+        return _completed(call, version)
+    upload = _upload(call)
     _check_conditions(call, bucket, upload)
     parts = _chosen(upload, call.members.get("MultipartUpload", {}).get("Parts", []))
     size = sum(part.size for part in parts)
@@ -116,11 +119,11 @@ async def complete_multipart_upload(call: Call) -> Answer:
         _check_conditions(call, bucket, upload)
     digests = hashlib.md5(b"".join(bytes.fromhex(part.etag) for part in parts), usedforsecurity=False)
     etag = f"{digests.hexdigest()}-{len(parts)}"
-    version = Version(call.key, "", now(), etag, size, body, upload.settings, upload.tags, sums, tuple(parts))
+    made = upload.settings, upload.tags, sums, tuple(parts), upload.id
+    version = Version(call.key, "", now(), etag, size, body, *made)
     bucket.put(version)
     del bucket.uploads[upload.id]
-    output = {"Bucket": bucket.name, "Key": call.key, "ETag": f'"{etag}"', "Location": f"/{bucket.name}/{call.key}"}
-    return Answer({**output, **sums, **written_version(version)})
+    return _completed(call, version)
 
 
 async def abort_multipart_upload(call: Call) -> Answer:
@@ -223,6 +226,11 @@ async def list_multipart_uploads(call: Call) -> Answer:
     return Answer(output)
 
 
+def _completed(call: Call, version: Version) -> Answer:
+    output = {"Bucket": call.bucket_name, "Key": call.key, "Location": call.location, "ETag": f'"{version.etag}"'}
+    return Answer({**output, **version.checksums, **written_version(version)})
+
+
 def _upload(call: Call) -> Upload:
     """Return the upload that a request names; NoSuchUpload if there is none of this key."""
     upload_id = call.members.get("UploadId", "")
@@ -284,14 +292,14 @@ def _chosen(upload: Upload, entries: list[dict[str, Any]]) -> list[Part]:
         part = upload.parts.get(entry["PartNumber"])
         if part is None or entry["ETag"].strip('"') != part.etag:
             raise failure("InvalidPart", PartNumber=str(entry["PartNumber"]))
-        if upload.checksum_type == checksums.COMPOSITE and not CHECKSUMS & entry.keys():
+        if any(entry[name] != part.checksums.get(name) for name in CHECKSUMS & entry.keys()):
+            raise failure("InvalidPart", PartNumber=str(part.number))
+        if upload.checksum_type == checksums.COMPOSITE and f"Checksum{upload.algorithm}" not in entry:
             raise failure(
                 "InvalidRequest",
                 f"The upload was created using a {upload.algorithm.lower()} checksum. The complete request must "
                 f"include the checksum for each part. It was missing for part {part.number} in the request.",
             )
-        if any(entry[name] != part.checksums.get(name) for name in CHECKSUMS & entry.keys()):
-            raise failure("InvalidPart", PartNumber=str(part.number))
         parts.append(part)
     for part in parts[:-1]:
         if part.size < LEAST_PART:

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import hmac
 import json
 import threading
 import urllib.error
@@ -222,7 +223,10 @@ def test_a_bucket_is_in_the_region_that_was_asked_for(s3: Any, bucket: str) -> N
     assert refused(s3.create_bucket, Bucket=name) == (409, "BucketAlreadyOwnedByYou")
 
 
-@pytest.mark.parametrize("name", ["ab", "Upper", "under_score", "-dash", "dash-", "a..b", "192.168.5.4", "x" * 64])
+@pytest.mark.parametrize(
+    "name",
+    ["ab", "Upper", "under_score", "-dash", "dash-", "a..b", "a.-b", "a-.b", "a.mrap", "192.168.5.4", "x" * 64],
+)
 def test_names_that_s3_does_not_take_are_refused(client: Callable[..., Any], name: str) -> None:
     any_name = client()
     any_name.meta.events.unregister("before-parameter-build.s3", botocore.handlers.validate_bucket_name)
@@ -573,6 +577,7 @@ def test_a_multipart_upload(s3: Any, bucket: str) -> None:
     done = s3.complete_multipart_upload(Bucket=bucket, Key="k", UploadId=upload, MultipartUpload={"Parts": parts})
     digests = b"".join(bytes.fromhex(part["ETag"].strip('"')) for part in parts)
     assert done["ETag"] == f'"{hashlib.md5(digests).hexdigest()}-3"'
+    assert done["Location"] == f"{s3.meta.endpoint_url}/{bucket}/k"
     got = s3.get_object(Bucket=bucket, Key="k")
     assert (got["Body"].read(), got["Metadata"], got["ContentType"]) == (whole, {"a": "1"}, "x/y")
     second = s3.get_object(Bucket=bucket, Key="k", PartNumber=2)
@@ -581,6 +586,10 @@ def test_a_multipart_upload(s3: Any, bucket: str) -> None:
         b"\1\1\2\2"
     )
     assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket)
+    again = {"Bucket": bucket, "Key": "k", "UploadId": upload, "MultipartUpload": {"Parts": parts}}
+    assert s3.complete_multipart_upload(**again)["ETag"] == done["ETag"]
+    s3.put_object(Bucket=bucket, Key="k", Body=b"")
+    assert refused(s3.complete_multipart_upload, **again) == (404, "NoSuchUpload")
 
 
 def test_what_a_multipart_upload_refuses(s3: Any, bucket: str) -> None:
@@ -624,11 +633,12 @@ def test_checksums_of_multipart_uploads(s3: Any, bucket: str, algorithm: str, ki
     expected = base64.b64encode(
         digest(b"".join(bodies)) if kind == "FULL_OBJECT" else digest(b"".join(map(digest, bodies)))
     ).decode() + ("-2" if kind == "COMPOSITE" else "")
-    complete, sums = {**whose, "MultipartUpload": {"Parts": parts}}, f"Checksum{algorithm}"
+    whole: dict[str, Any] = {**whose, "MultipartUpload": {"Parts": parts}}
     other = base64.b64encode(digest(b"other")).decode()
-    assert refused(s3.complete_multipart_upload, **complete, **{sums: other}) == (400, "BadDigest")
-    assert refused(s3.complete_multipart_upload, **complete, **{sums: "bad"}) == (400, "InvalidRequest")
-    done = s3.complete_multipart_upload(**complete, **{sums: expected})
+    assert refused(s3.complete_multipart_upload, **whole, **{f"Checksum{algorithm}": other}) == (400, "BadDigest")
+    for wrong in ({"ChecksumSHA1": other}, {f"Checksum{algorithm}": "bad"}):
+        assert refused(s3.complete_multipart_upload, **whole, **wrong) == (400, "InvalidRequest")
+    done = s3.complete_multipart_upload(**whole, **{f"Checksum{algorithm}": expected})
     assert (done[f"Checksum{algorithm}"], done["ChecksumType"]) == (expected, kind)
     found = s3.get_object_attributes(Bucket=bucket, Key="k", ObjectAttributes=["Checksum", "ObjectParts", "ObjectSize"])
     # documented: API_GetObjectAttributes.html: the number of parts is not in the checksum here.
@@ -636,18 +646,17 @@ def test_checksums_of_multipart_uploads(s3: Any, bucket: str, algorithm: str, ki
     assert (found["ObjectParts"]["TotalPartsCount"], found["ObjectSize"]) == (2, 5 * MB + 100)
 
 
-def test_an_upload_with_checksums_needs_those_of_its_parts(s3: Any, client: Callable[..., Any], bucket: str) -> None:
+def test_parts_need_the_checksum_of_their_upload(s3: Any, client: Callable[..., Any], bucket: str) -> None:
+    """recorded: "Checksum Type mismatch occurred", and "It was missing for part 1"; boto3 sends CRC32 by itself."""
     upload = s3.create_multipart_upload(Bucket=bucket, Key="k", ChecksumAlgorithm="SHA256")["UploadId"]
     part = {"Bucket": bucket, "Key": "k", "UploadId": upload, "PartNumber": 1, "Body": b"x"}
-    assert refused(s3.upload_part, **part, ChecksumAlgorithm="CRC32") == (400, "InvalidRequest")
     plain = client(request_checksum_calculation="when_required")
-    assert refused(plain.upload_part, **part) == (400, "InvalidRequest")
-    stored = s3.upload_part(**part, ChecksumAlgorithm="SHA256")
-    complete = {"Bucket": bucket, "Key": "k", "UploadId": upload}
-    named = {"PartNumber": 1, "ETag": stored["ETag"]}
-    assert refused(s3.complete_multipart_upload, **complete, MultipartUpload={"Parts": [named]})[1] == "InvalidRequest"
-    named["ChecksumSHA256"] = stored["ChecksumSHA256"]
-    assert s3.complete_multipart_upload(**complete, MultipartUpload={"Parts": [named]})["ChecksumSHA256"].endswith("-1")
+    for other in (s3, plain):
+        assert refused(other.upload_part, **part) == (400, "InvalidRequest")
+    etag = s3.upload_part(**part, ChecksumAlgorithm="SHA256")["ETag"]
+    parts = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
+    complete = {"Bucket": bucket, "Key": "k", "UploadId": upload, "MultipartUpload": parts}
+    assert refused(s3.complete_multipart_upload, **complete) == (400, "InvalidRequest")
 
 
 def test_parts_are_copied_by_ranges(s3: Any, bucket: str) -> None:
@@ -690,6 +699,14 @@ def test_presigned_urls(client: Callable[..., Any], bucket: str, version: str) -
         assert (status, b"SignatureDoesNotMatch" in body) == (403, True)
 
 
+def test_a_presigned_url_of_no_duration_has_expired_and_others_are_refused(
+    client: Callable[..., Any], bucket: str
+) -> None:
+    signing, params = client(signature_version="s3v4"), {"Bucket": bucket, "Key": "k"}
+    for seconds, expected in ((0, 403), (-1, 400), (7 * 24 * 3600 + 1, 400)):
+        assert asked(signing.generate_presigned_url("get_object", Params=params, ExpiresIn=seconds))[0] == expected
+
+
 def form(fields: dict[str, str], body: bytes, filename: str = "f.txt") -> tuple[bytes, dict[str, str]]:
     head = "--bound\r\nContent-Disposition: form-data; name="
     parts = [f'{head}"{name}"\r\n\r\n{value}\r\n'.encode() for name, value in fields.items()]
@@ -720,6 +737,7 @@ def test_forms_upload_what_their_policy_allows(s3: Any, client: Callable[..., An
     body = b"\r\n--boun\r\n" * 5000
     status, answer = upload(post["fields"], body)
     assert (status, b"<Key>up/f.txt</Key>" in answer) == (201, True)
+    assert f"<Location>{post['url']}/up%2Ff.txt</Location>" in answer.decode()
     got = s3.get_object(Bucket=bucket, Key="up/f.txt")
     assert (got["Body"].read(), got["Metadata"]) == (body, {"a": "1"})
     assert s3.get_object_tagging(Bucket=bucket, Key="up/f.txt")["TagSet"] == [{"Key": "a", "Value": "+ ü"}]
@@ -732,12 +750,53 @@ def test_forms_upload_what_their_policy_allows(s3: Any, client: Callable[..., An
     assert keys_of(s3.list_objects_v2(Bucket=bucket)) == ["up/f.txt"]
 
 
+@pytest.mark.parametrize("version", ["s3", "s3v4"])
+def test_the_refusal_of_an_incomplete_form_names_the_missing_field(
+    client: Callable[..., Any], bucket: str, version: str
+) -> None:
+    post = client(signature_version=version).generate_presigned_post(bucket, "k")
+    for missing in post["fields"].keys() - {"policy"}:
+        fields = {name: value for name, value in post["fields"].items() if name != missing}
+        status, _, answer = asked(urllib.request.Request(post["url"], *form(fields, b"x"), method="POST"))
+        assert (status, f"<ArgumentName>{missing}</ArgumentName>".lower() in answer.decode().lower()) == (400, True)
+
+
+NAMED = [{"bucket": "BUCKET"}, {"key": "k"}]
+WRONG_POLICIES = {
+    "a bucket that it doesn't name": ([{"key": "k"}], "2099-01-01T00:00:00Z", 403, "AccessDenied"),
+    "a field that it doesn't name": ([{"bucket": "BUCKET"}], "2099-01-01T00:00:00Z", 403, "AccessDenied"),
+    "no field in a condition": ([*NAMED, {}], "2099-01-01T00:00:00Z", 400, "InvalidPolicyDocument"),
+    "two fields in a condition": ([dict(NAMED[0], **NAMED[1])], "2099-01-01T00:00:00Z", 400, "InvalidPolicyDocument"),
+    "an endless length": (
+        [*NAMED, ["content-length-range", 0, 1e999]],
+        "2099-01-01T00:00:00Z",
+        400,
+        "InvalidPolicyDocument",
+    ),
+    "a past expiration": (NAMED, "2009-01-01T00:00:00Z", 403, "AccessDenied"),
+    "an expiration without T and Z": (NAMED, "2099-01-01 00:00:00+00:00", 400, "InvalidPolicyDocument"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_POLICIES)
+def test_policies_of_forms_that_are_refused(endpoint: str, bucket: str, what: str) -> None:
+    """documented: sigv4-HTTPPOSTConstructPolicy.html; recorded: "Extra input fields: bucket", and one field each."""
+    conditions, expiration, *expected = WRONG_POLICIES[what]
+    document = json.dumps({"expiration": expiration, "conditions": conditions}).replace("BUCKET", bucket)
+    policy = base64.b64encode(document.encode())
+    signature = base64.b64encode(hmac.digest(KEYS.owner.secret.encode(), policy, "sha1")).decode()
+    fields = {"key": "k", "AWSAccessKeyId": KEYS.owner.key_id, "policy": policy.decode(), "signature": signature}
+    status, _, answer = asked(urllib.request.Request(f"{endpoint}/{bucket}", *form(fields, b"x"), method="POST"))
+    assert [status, answer.decode().partition("<Code>")[2].partition("<")[0]] == expected
+
+
 def test_a_public_bucket_policy_lets_anonymous_readers_read_and_nothing_else(
     s3: Any, endpoint: str, bucket: str
 ) -> None:
     s3.put_object(Bucket=bucket, Key="k", Body=b"body")
     url = f"{endpoint}/{bucket}/k"
     assert asked(url)[0] == 403
+    assert asked(f"{endpoint}/no-{bucket}/k")[0] == 404
     allow = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::{bucket}/*"}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
     s3.put_bucket_policy(Bucket=bucket, Policy=policy)
