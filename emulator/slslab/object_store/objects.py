@@ -227,7 +227,7 @@ def version_member(bucket: Bucket, version: Version) -> dict[str, Any]:
 
 
 def written_version(version: Version) -> dict[str, Any]:
-    """Return the member VersionId of a write, which writes of null versions lack."""
+    """Return the member VersionId of a write, except for null versions."""
     return {} if version.id == NULL else {"VersionId": version.id}
 
 

@@ -802,7 +802,7 @@ def test_a_public_bucket_policy_lets_anonymous_readers_read_and_nothing_else(
     s3.put_bucket_policy(Bucket=bucket, Policy=policy)
     assert json.loads(s3.get_bucket_policy(Bucket=bucket)["Policy"]) == json.loads(policy)
     assert asked(url)[2] == b"body"
-    # documented: API_GetObject.html: who may not list keys isn't told which are absent.
+    # documented: API_GetObject.html: callers that may not list keys do not learn which are absent.
     assert asked(f"{endpoint}/{bucket}/absent")[0] == 403
     for method, path in (("PUT", "/k"), ("DELETE", "/k"), ("GET", "")):
         assert asked(urllib.request.Request(f"{endpoint}/{bucket}{path}", b"", method=method))[0] == 403
