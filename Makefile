@@ -27,9 +27,9 @@ demo: $(VENV)/installed
 	$(BIN)/slslab run $(each) $(DEMO) $(DEMO_$(each)) > /dev/null;) \
 	$(BIN)/slslab compare last~4 last~3 last~2 last~1 last --html runs/demo.html
 
-# The loop to live in: style, types, contracts, and all tests that need no server.
+# The loop to live in: style, types, contracts, and all tests that need no server and are quick.
 check: lint
-	$(BIN)/python $(PYTEST) -n 2 -q -m "not server"
+	$(BIN)/python $(PYTEST) -n 2 -q -m "not server and not slow"
 
 # All tests that need no container engine, virtual machine, browser or cluster; servers run as processes.
 # RECORD=--record-durations writes how long each file takes, by which the files are ordered.

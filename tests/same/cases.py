@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
+ATLAS = ("atlas", "--json")
 RECORDED = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu", "gloo", "kubeml", "gradssharding-shards")
 QUESTIONS: Mapping[str, Sequence[str]] = {
     **{
@@ -52,7 +53,6 @@ def slow() -> Iterator[tuple[str, Words]]:
     """Yield name and words of commands that play many runs."""
     for study, options in STUDIES.items():
         yield f"reproduce {study}", ("reproduce", study, *options, "--json", "--out", "OUT/study")
-    yield "atlas", ("atlas", "--json")
 
 
 def bits() -> Iterator[tuple[str, Words]]:

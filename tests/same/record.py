@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from pathlib import Path
@@ -46,9 +46,11 @@ class _VisibleText(HTMLParser):
 
 
 class Checkout:
-    """A checkout's commands: those installed in a folder, or without one those of this interpreter."""
+    """A checkout's commands, as installed in a folder."""
 
-    def __init__(self, tree: Path, installed: Path | None = None) -> None:
+    at_once = 2
+
+    def __init__(self, tree: Path, installed: Path) -> None:
         self._tree = tree
         self._installed = installed
 
@@ -58,25 +60,24 @@ class Checkout:
             out = Path(folder, "out")
             out.mkdir()
             variables = {
-                **os.environ,
-                **({"PYTHONPATH": str(self._installed)} if self._installed is not None else {}),
                 **{"XDG_CACHE_HOME": f"{folder}/cache", "XDG_STATE_HOME": f"{folder}/state"},
                 **{"SLSLAB_RUNS": f"{folder}/runs", "COLUMNS": "100", "NO_COLOR": "1"},
             }
-            given = [word.replace("OUT", str(out)) for word in words]
-            done = subprocess.run(
-                [sys.executable, "-m", "slslab", *given],
-                cwd=self._tree,
-                env=variables,
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            code, *texts = self._execute([word.replace("OUT", str(out)) for word in words], variables)
             files = {str(path.relative_to(out)): _text(path) for path in sorted(out.rglob("*")) if path.is_file()}
-            printed, said = (
-                text.replace(folder, "FOLDER").replace(str(self._tree), "TREE") for text in (done.stdout, done.stderr)
-            )
-            return done.returncode, printed, said, files
+            printed, said = (text.replace(folder, "FOLDER").replace(str(self._tree), "TREE") for text in texts)
+            return code, printed, said, files
+
+    def _execute(self, words: Sequence[str], variables: Mapping[str, str]) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "slslab", *words],
+            cwd=self._tree,
+            env={**os.environ, "PYTHONPATH": str(self._installed), **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout, done.stderr
 
     def record(self, words: Iterable[str]) -> str:
         """Return what a command shows, masked; of a failure also what it said."""
@@ -96,7 +97,7 @@ class Checkout:
         """Yield the help of every command."""
         waiting: list[tuple[str, ...]] = [()]
         while waiting:
-            with ThreadPoolExecutor(2) as pool:
+            with ThreadPoolExecutor(self.at_once) as pool:
                 pages = list(pool.map(lambda words: self.record((*words, "--help")), waiting))
             found = []
             for words, page in zip(waiting, pages, strict=True):
@@ -138,12 +139,13 @@ def install(tree: Path, into: Path) -> Checkout:
 def record(checkout: Checkout, *, bits: bool) -> dict[str, str]:
     """Return what each command of a checkout shows."""
     shown = dict(checkout.help())
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(checkout.at_once) as pool:
         commands = [*cases.quick(), *cases.slow()]
         shown |= zip(
             [name for name, _ in commands], pool.map(checkout.record, [words for _, words in commands]), strict=True
         )
     if bits:
+        shown["atlas"] = checkout.record(cases.ATLAS)
         shown |= {name: checkout.record_bits(words) for name, words in cases.bits()}
     return shown
 

@@ -13,6 +13,7 @@ import secrets
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Self
 
 from slslab.aws.arns import ACCOUNT
@@ -102,11 +103,14 @@ class Principal:
         role, _, name = self.arn.rpartition("/")
         return name if role == SESSION_ARN else ""
 
-    def may(self, action: str, resource: str) -> bool:
-        """Return whether its own rights allow an action, for instance `lambda:InvokeFunction`."""
+    def may(self, action: str, resource: str, context: Mapping[str, str] = MappingProxyType({})) -> bool:
+        """Return whether its own rights allow an action, for instance `lambda:InvokeFunction`.
+
+        `context` is what conditions may ask of the request.
+        """
         if self.actions is None:
             return True
-        decision = decide(self.policy, self.arn, action, resource, {})
+        decision = decide(self.policy, self.arn, action, resource, context)
         return decision is not False and (decision is True or action in self.actions)
 
     def require(self, action: str, resource: str) -> None:

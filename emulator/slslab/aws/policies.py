@@ -15,7 +15,10 @@ ELEMENTS = frozenset({"Sid", "Effect", "Principal", "Action", "Resource", "Condi
 OWNERS = (ACCOUNT, f"arn:aws:iam::{ACCOUNT}:root")
 FUNCTION = re.compile(rf"arn:aws:sts::{ACCOUNT}:assumed-role/function/[^*?]+")
 # What a condition may ask of a request: texts, and whether it came by TLS.
-KEYS = frozenset({"s3:prefix", "s3:delimiter", "aws:principalarn"})
+HEADERS = ("acl", "copy-source", "metadata-directive", "server-side-encryption", "storage-class")
+KEYS = frozenset({"s3:prefix", "s3:delimiter", "aws:principalarn", *(f"s3:x-amz-{name}" for name in HEADERS)})
+# A tag's key, in its own case, follows.
+TAG = "s3:existingobjecttag/"
 SECURE = "aws:securetransport"
 # Operators: whether they compare patterns, and whether they are met by what does not match.
 TEXTS = {
@@ -42,8 +45,8 @@ class Statement:
 
     @property
     def is_public(self) -> bool:
-        """Whether it allows everybody something."""
-        return self.allows and "*" in self.principals and not self.conditions
+        """Whether it allows everybody something (documented: access-control-block-public-access.html)."""
+        return self.allows and "*" in self.principals and not any(_names_principals(*each) for each in self.conditions)
 
     def applies(self, arn: str, action: str, resource: str, context: Mapping[str, str]) -> bool:
         """Return whether it speaks of this request; the ARN of somebody unknown is empty."""
@@ -84,6 +87,9 @@ def statements(text: str, *, principals: bool) -> tuple[Statement, ...]:
 def _statement(entry: Any, principals: bool) -> Statement:
     if not isinstance(entry, dict) or entry.get("Effect") not in ("Allow", "Deny"):
         raise ValueError("Invalid effect: a statement needs Effect, Allow or Deny")
+    if "NotPrincipal" in entry and entry["Effect"] == "Allow":
+        # documented: reference_policies_elements_notprincipal.html.
+        raise ValueError("Allow with NotPrincipal is not supported")
     if unknown := sorted(entry.keys() - ELEMENTS):
         raise NotImplementedError(f"slslab does not enforce {', '.join(unknown)[:200]} in a policy")
     if principals != ("Principal" in entry):
@@ -125,12 +131,17 @@ def _conditions(value: Any) -> Iterable[tuple[str, str, tuple[str, ...]]]:
         if not isinstance(keys, dict):
             raise ValueError("Condition must be an object of objects")
         for key, given in keys.items():
-            known = key.lower() in KEYS if operator in TEXTS else (operator, key.lower()) == ("Bool", SECURE)
-            if not known:
+            name = TAG + key[len(TAG) :] if key.lower().startswith(TAG) else key.lower()
+            is_text = name in KEYS or name.startswith(TAG)
+            if not (is_text if operator in TEXTS else (operator, name) == ("Bool", SECURE)):
                 raise NotImplementedError(f"slslab does not enforce the condition {operator} of {key}"[:300])
             texts = given if isinstance(given, list) else [given]
             texts = [str(text).lower() if isinstance(text, bool) else text for text in texts]
-            yield operator, key.lower(), _texts(texts, key)
+            yield operator, name, _texts(texts, key)
+
+
+def _names_principals(operator: str, key: str, values: tuple[str, ...]) -> bool:
+    return key == "aws:principalarn" and not TEXTS[operator][1] and not any(set(value) & set("*?") for value in values)
 
 
 def _is_met(operator: str, key: str, values: tuple[str, ...], context: Mapping[str, str]) -> bool:
@@ -145,10 +156,10 @@ def _is_met(operator: str, key: str, values: tuple[str, ...], context: Mapping[s
 
 
 def _matches(patterns: Iterable[str], text: str, *, any_case: bool = False) -> bool:
-    return any(_match(pattern.lower(), text.lower()) if any_case else _match(pattern, text) for pattern in patterns)
+    return any(match(pattern.lower(), text.lower()) if any_case else match(pattern, text) for pattern in patterns)
 
 
-def _match(pattern: str, text: str) -> bool:
+def match(pattern: str, text: str) -> bool:
     """Return whether a pattern with * and ? is this text, in a time of both lengths' product."""
     place = at = 0
     star, tried = -1, 0

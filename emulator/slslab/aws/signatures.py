@@ -63,7 +63,7 @@ class Signature:
                 for name in ("Credential", "SignedHeaders", "Signature", "Date", "Security-Token")
             )
             expires = values.get("X-Amz-Expires", "")
-            if not (expires.isascii() and expires.isdigit() and 0 < int(expires[:7]) <= LONGEST_S):
+            if not (expires.isascii() and expires.isdigit() and int(expires[:7]) <= LONGEST_S):
                 raise _incomplete(f"X-Amz-Expires must be a number of seconds, at most {LONGEST_S}.")
             valid = timedelta(seconds=int(expires))
         credential = SCOPE.fullmatch(scope)

@@ -95,7 +95,8 @@ def execute(arguments: Sequence[str] | None) -> int:
         # A terminal that is not UTF-8 lacks some characters of the tables.
         sys.stdout.reconfigure(errors="replace")
     try:
-        code = root.main(args=list(arguments) if arguments is not None else None, standalone_mode=False)
+        given = list(arguments) if arguments is not None else None
+        code = root.main(args=given, prog_name="slslab", standalone_mode=False)
     except SlslabError as error:
         _print_error(error)
         return error.exit_code

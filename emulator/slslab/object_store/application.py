@@ -141,6 +141,7 @@ class Request:
         self._receive = receive
         self._incoming = Incoming(receive, _length(self._headers, signing.UNSIGNED), signing.UNSIGNED, None)
         self._bucket = self._key = ""
+        self._host = self._headers.get("host", "localhost")
 
     async def answer(self) -> tuple[Answer, bytes]:
         """Return the answer and its document; raises S3's errors."""
@@ -148,7 +149,8 @@ class Request:
         given = dict(parameters(self._query))
         self._allow_origin()
         if self._method == "OPTIONS":
-            return self._preflight(), b""
+            self._check_preflight()
+            return Answer(), b""
         if self._method == "POST" and self._bucket and not self._key and _is_form(self._headers):
             return await self._post_form()
         signed = signing.authenticate(self._keys, self._method, self._path, self._query, given, self._headers)
@@ -168,15 +170,13 @@ class Request:
         self._operation = operation
         self._incoming = Incoming(self._receive, _length(headers, signed.payload), signed.payload, signed.chunks)
         members = model.members(operation, given, headers)
-        call = Call(operation, members, self._bucket, self._key, signed.principal, self._store, self._incoming)
+        call = self._call(members, signed.principal, self._incoming)
         call.authorize(self._key, members.get("VersionId")) if operation.name != "DeleteObjects" else None
         for name in ("ExpectedBucketOwner", "ExpectedSourceBucketOwner"):
             if members.pop(name, ACCOUNT) != ACCOUNT:
                 raise failure("AccessDenied")
         handler = HANDLERS.get(operation.name)
         if handler is None:
-            if self._bucket:
-                call.bucket()
             raise refusal(operation.name, HINTS.get(operation.name, "see docs/object-store.md for what it has."))
         await self._read_body(call, headers)
         answer = await handler(call)
@@ -258,9 +258,10 @@ class Request:
 
     def _read_names(self) -> None:
         path = self._path
-        host = HOST.fullmatch(self._headers.get("host", "").partition(":")[0])
+        host = HOST.fullmatch(self._host.partition(":")[0])
         if host is not None:
             path = self._path = f"/{host['bucket']}{self._path}"
+            self._host = self._host.removeprefix(f"{host['bucket']}.")
         try:
             self._bucket, _, self._key = unquote(path[1:], errors="strict").partition("/")
         except UnicodeDecodeError as error:
@@ -277,7 +278,9 @@ class Request:
             return
         if operation.payload is None:
             return
-        document = await self._incoming.document(call.members.get("ContentMD5"), checksums.given(call.members))
+        # The checksum of a request that completes an upload is the object's.
+        sums = checksums.given(call.members) if operation.model.http_checksum else {}
+        document = await self._incoming.document(call.members.get("ContentMD5"), sums)
         if operation.payload.type_name == "string":
             call.members[operation.payload_member] = document.decode("utf-8", "replace")
         elif document:
@@ -297,15 +300,18 @@ class Request:
         if not self._key or len(self._key.encode()) > LONGEST_KEY:
             raise failure("KeyTooLongError" if self._key else "InvalidArgument")
         if "tagging" in fields:
-            raise refusal("tags in a form", "put them by PutObjectTagging.")
+            fields["x-amz-tagging"] = forms.tags(fields["tagging"])
         given = {f"x-amz-{name}" if name == "acl" else name: value for name, value in fields.items()}
         members = model.members(operation, {}, given)
-        call = Call(operation, members, self._bucket, self._key, principal, self._store, form.file())
+        call = self._call(members, principal, form.file())
         call.authorize(self._key)
         await objects.put_object(call, lengths)
-        version = call.version()
-        status, headers, document = forms.answer(fields, self._bucket, version)
+        status, headers, document = forms.answer(fields, call)
         return Answer(status=status, headers=headers), document
+
+    def _call(self, members: dict[str, Any], principal: Principal | None, body: Incoming) -> Call:
+        assert self._operation is not None
+        return Call(self._operation, members, self._bucket, self._key, principal, self._store, body, self._host)
 
     def _allow_origin(self) -> None:
         origin, bucket = self._headers.get("origin"), self._store.buckets.get(self._bucket)
@@ -314,10 +320,17 @@ class Request:
             method = self._headers.get("access-control-request-method", self._method)
             self._cross_origin = cors.headers(bucket.settings["cors"], origin, method, asked) or {}
 
-    def _preflight(self) -> Answer:
+    def _check_preflight(self) -> None:
+        if "origin" not in self._headers:
+            raise failure("BadRequest", "Insufficient information. Origin request header needed.")
+        bucket = self._store.buckets.get(self._bucket)
+        if bucket is None or "cors" not in bucket.settings:
+            raise failure("AccessForbidden", "CORSResponse: CORS is not enabled for this bucket.")
+        method = self._headers.get("access-control-request-method", "null")
+        if method not in cors.METHODS:
+            raise failure("BadRequest", f"Invalid Access-Control-Request-Method: {method[:100]}")
         if not self._cross_origin:
             raise failure("AccessForbidden")
-        return Answer()
 
 
 def _is_form(headers: IndexedHeaders) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION
-from slslab.aws.policies import statements
+from slslab.aws.policies import match, statements
 from slslab.object_store import cors
 from slslab.object_store.call import CHECKSUMS, Answer, Call
 from slslab.object_store.errors import failure, refusal
@@ -16,7 +16,8 @@ from slslab.object_store.storage import Bucket, Version
 
 # documented: bucketnamingrules.html.
 NAME = re.compile(
-    r"(?!xn--|sthree-|amzn-s3-demo-)[a-z0-9](?:[a-z0-9-]|\.(?!\.)){1,61}[a-z0-9](?<!-s3alias)(?<!--ol-s3)"
+    r"(?!xn--|sthree-|amzn-s3-demo-)[a-z0-9](?:[a-z0-9-]|(?<!-)\.(?![.-])){1,61}[a-z0-9]"
+    r"(?<!-s3alias)(?<!--ol-s3)(?<!\.mrap)(?<!--x-s3)(?<!--table-s3)"
 )
 ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
 MOST = 1000
@@ -236,13 +237,18 @@ async def put_bucket_policy(call: Call) -> Answer:
         raise failure("NotImplemented", str(error)) from error
     except ValueError as error:
         raise failure("MalformedPolicy", str(error)) from error
-    arn = f"arn:aws:s3:::{bucket.name}"
-    if not all(name == arn or name.startswith(f"{arn}/") or name == "*" for entry in found for name in entry.resources):
+    if not all(_covers(resource, bucket.name) for entry in found for resource in entry.resources):
         raise failure("MalformedPolicy", "Policy has invalid resource")
     if bucket.settings.get("publicAccessBlock", {}).get("BlockPublicPolicy") and any(s.is_public for s in found):
         raise failure("AccessDenied", "Public policies are blocked by the BlockPublicPolicy setting.")
     bucket.settings |= {"policy": text, "statements": found}
     return Answer(status=204)
+
+
+def _covers(resource: str, bucket: str) -> bool:
+    """Return whether a policy's resource can be this bucket, or objects in it."""
+    arn, found, path = resource.partition("arn:aws:s3:::")
+    return resource == "*" or (found != "" and not arn and match(path.partition("/")[0], bucket))
 
 
 async def delete_bucket_policy(call: Call) -> Answer:

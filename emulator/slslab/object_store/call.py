@@ -4,8 +4,10 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 from slslab.aws.keys import Principal
+from slslab.aws.policies import TAG
 from slslab.object_store import checksums, rights
 from slslab.object_store.bodies import Incoming, Stored
 from slslab.object_store.errors import failure, refusal
@@ -42,7 +44,10 @@ class Answer:
 
 @dataclass
 class Call:
-    """One request, whose signature has been verified; `members` are those of the operation's input."""
+    """One request, whose signature has been verified; `members` are those of the operation's input.
+
+    `host` is the name and port by which the client calls this server.
+    """
 
     operation: Operation
     members: dict[str, Any]
@@ -51,6 +56,12 @@ class Call:
     principal: Principal | None
     store: Store
     incoming: Incoming
+    host: str
+
+    @property
+    def location(self) -> str:
+        """The URL of the object, as S3 encodes it."""
+        return f"http://{self.host}/{self.bucket_name}/{quote(self.key, safe='')}"
 
     def bucket(self) -> Bucket:
         """Return the bucket; NoSuchBucket if there is none."""
@@ -60,7 +71,27 @@ class Call:
         """Raise AccessDenied unless the caller may do the operation, or another one, to an object or the bucket."""
         action = rights.action_of(operation or self.operation.name, version_id)
         name = bucket_name or self.bucket_name
-        rights.check(self.principal, action, self.store.buckets.get(name), name, key, self.members)
+        bucket = self.store.buckets.get(name)
+        rights.check(self.principal, action, bucket, name, key, self.context(bucket, key, version_id))
+
+    def context(self, bucket: Bucket | None, key: str, version_id: str | None = None) -> dict[str, str]:
+        """Return what conditions may ask: parameters and headers of the request, and tags of the object.
+
+        A request of a multipart upload also has the headers that began it.
+        """
+        found = {
+            f"s3:{at.name}": str(self.members[at.member]) for at in self.operation.inputs if at.member in self.members
+        }
+        if bucket is None:
+            return found
+        upload = bucket.uploads.get(self.members.get("UploadId", ""))
+        version = bucket.find(key, version_id) if version_id else bucket.latest(key)
+        tags = {} if version is None else {f"{TAG}{name}": value for name, value in version.tags.items()}
+        return {**(upload.context if upload else {}), **found, **tags}
+
+    def authorize_listing(self, bucket_name: str = "") -> None:
+        """Raise AccessDenied unless the caller may know which keys are absent (documented: API_GetObject.html)."""
+        self.authorize("", None, "ListObjectsV2", bucket_name)
 
     def only(self, *handled: str) -> None:
         """Raise NotImplemented for a member of the request that the operation would ignore."""
@@ -80,6 +111,7 @@ class Call:
             if found is None:
                 raise failure("NoSuchVersion", Key=self.key, VersionId=version_id)
         if found is None or (found.marker and version_id is None):
+            self.authorize_listing()
             error = failure("NoSuchKey", Key=self.key)
             if found is not None:
                 error.headers |= {"x-amz-delete-marker": "true", "x-amz-version-id": found.id}
@@ -105,18 +137,26 @@ class Call:
             raise failure("MetadataTooLarge", MaxSizeAllowed=str(METADATA_BYTES), Size=str(size))
         return found
 
-    async def store_body(self, algorithm: str = "") -> Stored:
-        """Store the body and verify its digests; `algorithm` is the checksum that it needs, if it has none."""
-        given = checksums.given(self.members)
+    def sent_checksum(self) -> str:
+        """Return the algorithm of the checksum that comes with the body; empty if there is none."""
         trailer = self.members.get("trailer", "").lower().removeprefix("x-amz-checksum-")
         names = {name.lower(): name for name in checksums.ALGORITHMS}
-        chosen = next(iter(given), names.get(trailer, "")) or algorithm
-        if "ChecksumAlgorithm" in self.members and not (given or trailer):
+        sent = next(iter(checksums.given(self.members)), names.get(trailer, ""))
+        wanted = self.members.get("ChecksumAlgorithm", sent)
+        if wanted and not (sent or trailer):
             raise failure(
                 "InvalidRequest",
                 "x-amz-sdk-checksum-algorithm specified, but no corresponding x-amz-checksum-* or x-amz-trailer "
                 "headers were found.",
             )
+        if wanted != sent:
+            checksums.new(wanted)
+            raise failure("InvalidRequest", "Value for x-amz-sdk-checksum-algorithm header is invalid.")
+        return sent
+
+    async def store_body(self, algorithm: str = "") -> Stored:
+        """Store the body and verify its digests; `algorithm` is the checksum that it needs, if it has none."""
+        chosen, given = self.sent_checksum() or algorithm, checksums.given(self.members)
         return await self.incoming.store(self.store.folder, self.members.get("ContentMD5"), chosen, given)
 
 
@@ -134,20 +174,27 @@ def check_object_rights(members: Mapping[str, Any]) -> None:
 
 def check_write(members: Mapping[str, Any], current: Version | None, key: str) -> None:
     """Raise PreconditionFailed, or NoSuchKey, unless the conditions of a write hold for what is there."""
-    if (wanted := members.get("IfNoneMatch")) is not None:
-        if wanted != "*":
-            raise failure(
-                "NotImplemented",
-                "A header you provided implies functionality that is not implemented",
-                Header="If-None-Match",
-            )
-        if current is not None:
-            raise failure("PreconditionFailed", Condition="If-None-Match")
-    if (wanted := members.get("IfMatch")) is not None:
-        if current is None:
-            raise failure("NoSuchKey", Key=key)
-        if not same_etag(wanted, current.etag):
-            raise failure("PreconditionFailed", Condition="If-Match")
+    match, none = (members.get(name) for name in CONDITIONS)
+    # documented: conditional-writes.html: a write has one condition, If-Match with an ETag or If-None-Match with *.
+    if (match is not None and none is not None) or match == "*" or none not in (None, "*"):
+        names = {"If-Match": match, "If-None-Match": none}
+        raise failure(
+            "NotImplemented",
+            "A header you provided implies functionality that is not implemented",
+            Header=",".join(name for name, value in names.items() if value is not None),
+        )
+    if none is not None and current is not None:
+        raise failure("PreconditionFailed", Condition="If-None-Match")
+    if match is not None:
+        check_match(match, current, key)
+
+
+def check_match(wanted: str, current: Version | None, key: str) -> None:
+    """Raise PreconditionFailed, or NoSuchKey, unless the ETags of If-Match have that of what is there."""
+    if current is None:
+        raise failure("NoSuchKey", Key=key)
+    if not same_etag(wanted, current.etag):
+        raise failure("PreconditionFailed", Condition="If-Match")
 
 
 def same_etag(wanted: str, etag: str) -> bool:

@@ -18,6 +18,10 @@ ERRORS: dict[str, tuple[int, str]] = {
         "You have a bucket of this name already, in this or another Region.",
     ),
     "BucketNotEmpty": (409, "The bucket you tried to delete is not empty"),
+    "ConditionalRequestConflict": (
+        409,
+        "The conditional request cannot succeed due to a conflicting operation against this resource.",
+    ),
     "EntityTooLarge": (400, "Your proposed upload exceeds the maximum allowed size"),
     "EntityTooSmall": (400, "Your proposed upload is smaller than the minimum allowed size"),
     "IllegalVersioningConfigurationException": (

@@ -13,16 +13,22 @@ from email.message import Message
 from typing import Any
 from urllib.parse import urlencode
 
+from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring, Principal
 from slslab.aws.signatures import SCOPE, Signature
 from slslab.object_store import signing
 from slslab.object_store.bodies import ANY_LENGTH, Incoming
+from slslab.object_store.call import Call
 from slslab.object_store.errors import failure
-from slslab.object_store.model import parse_date, text_of
-from slslab.object_store.storage import Version
+from slslab.object_store.model import body_members, operations, text_of
 
 # documented: API_RESTObjectPOST: the form without the file is up to 20 KB.
 LARGEST_FIELDS = 20 * 1024
+# What a form needs to be signed by either version.
+SIGNED_BY_2 = ("AWSAccessKeyId", "Signature")
+SIGNED_BY_4 = ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Signature")
+# documented: sigv4-HTTPPOSTConstructPolicy.html.
+EXPIRATION = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 # Fields that a policy need not name.
 UNCHECKED = frozenset({"x-amz-signature", "signature", "awsaccesskeyid", "policy"})
 DISPOSITION = re.compile(rb"content-disposition:([^\r\n]*)", re.IGNORECASE)
@@ -50,7 +56,9 @@ class Form:
             while self._take_field():
                 pass
             if "file" in self.fields:
-                self.fields["key"] = self.fields.get("key", "").replace("${filename}", self._filename)
+                if "key" not in self.fields:
+                    raise _missing("key")
+                self.fields["key"] = self.fields["key"].replace("${filename}", self._filename)
                 del self.fields["file"]
                 return
             if len(self._buffer) > LARGEST_FIELDS:
@@ -106,24 +114,31 @@ class Form:
 
 
 def signer(keys: Keyring, fields: Mapping[str, str]) -> Principal | None:
-    """Return who signed the policy of a form; None for a form without one."""
+    """Return who signed the policy of a form; None for a form without a policy or signature.
+
+    Raises S3's errors for an incomplete or wrong signature.
+    """
     policy, token = fields.get("policy"), fields.get("x-amz-security-token", "")
-    if policy is None:
+    given = [names for names in (SIGNED_BY_2, SIGNED_BY_4) if any(name.lower() in fields for name in names)]
+    if policy is None or not given:
         return None
-    if "awsaccesskeyid" in fields:
+    for name in given[0]:
+        if name.lower() not in fields:
+            raise _missing(name)
+    if given[0] is SIGNED_BY_2:
         secret, principal = signing.holder(keys, fields["awsaccesskeyid"], token)
         digest = base64.b64encode(hmac.digest(secret.encode(), policy.encode(), "sha1")).decode()
-        given = fields.get("signature", "")
+        signature = fields["signature"]
     else:
-        scope = SCOPE.fullmatch(fields.get("x-amz-credential", ""))
+        scope = SCOPE.fullmatch(fields["x-amz-credential"])
         if scope is None:
-            raise failure("InvalidArgument", "The form needs x-amz-credential, or AWSAccessKeyId.")
+            raise failure("InvalidArgument", "X-Amz-Credential must be KEY/DATE/REGION/s3/aws4_request.")
         secret, principal = signing.holder(keys, scope["key"], token)
         names = (scope["key"], token, scope["day"], scope["region"], scope["service"], "")
         key = Signature(*names, timedelta(), (), "", True).key(secret)
         digest = hmac.digest(key, policy.encode(), "sha256").hex()
-        given = fields.get("x-amz-signature", "")
-    if not hmac.compare_digest(digest.encode(), given.encode()):
+        signature = fields["x-amz-signature"]
+    if not hmac.compare_digest(digest.encode(), signature.encode()):
         raise failure("SignatureDoesNotMatch")
     return principal
 
@@ -132,13 +147,14 @@ def check(fields: Mapping[str, str], bucket: str) -> tuple[int, int] | None:
     """Raise AccessDenied unless the policy of a form allows its fields; returns the range of lengths that it allows."""
     try:
         policy = json.loads(base64.b64decode(fields["policy"]))
-        conditions, expires = policy["conditions"], parse_date(policy["expiration"])
-        entries = [entry for given in conditions for entry in _conditions(given)]
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        conditions, expires = policy["conditions"], _expiration(policy["expiration"])
+        entries = [_condition(given) for given in conditions]
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError) as error:
         raise failure("InvalidPolicyDocument") from error
-    if expires is None or expires < datetime.now(UTC):
+    if expires < datetime.now(UTC):
         raise failure("AccessDenied", "Invalid according to Policy: Policy expired.")
-    values, lengths, named = {**fields, "bucket": bucket}, None, {"bucket"}
+    values, lengths = {**fields, "bucket": bucket}, None
+    named: set[str] = set()
     for operator, name, wanted in entries:
         if operator == "content-length-range":
             lengths = int(name), int(wanted)
@@ -147,36 +163,58 @@ def check(fields: Mapping[str, str], bucket: str) -> tuple[int, int] | None:
         value = values.get(name, "")
         if not (value == wanted if operator == "eq" else value.startswith(wanted)):
             raise failure("AccessDenied", f"Invalid according to Policy: Policy Condition failed: {operator} ${name}")
-    for name in fields:
+    for name in values:
         if name not in named and name not in UNCHECKED and not name.startswith("x-ignore-"):
             raise failure("AccessDenied", f"Invalid according to Policy: Extra input fields: {name[:100]}")
     return lengths
 
 
-def answer(fields: Mapping[str, str], bucket: str, version: Version) -> tuple[int, dict[str, str], bytes]:
+def tags(text: str) -> str:
+    """Return the document of a field `tagging` as a query; MalformedXML for another text."""
+    given = body_members(operations()[0]["PUT", "object", "tagging"], text.encode())
+    return urlencode([(tag["Key"], tag["Value"]) for tag in given["Tagging"]["TagSet"]])
+
+
+def answer(fields: Mapping[str, str], call: Call) -> tuple[int, dict[str, str], bytes]:
     """Return status, headers and document of the answer, as the form chose it."""
-    location, etag = f"/{bucket}/{version.key}", f'"{version.etag}"'
+    names = {"Bucket": call.bucket_name, "Key": call.key, "ETag": f'"{call.version().etag}"'}
     redirect = fields.get("success_action_redirect", fields.get("redirect", ""))
     if redirect.startswith(("http://", "https://")) and redirect.isascii() and redirect.isprintable():
-        query = urlencode({"bucket": bucket, "key": version.key, "etag": etag})
-        return 303, {"location": f"{redirect}{'&' if '?' in redirect else '?'}{query}", "etag": etag}, b""
+        query = urlencode({name.lower(): value for name, value in names.items()})
+        return 303, {"location": f"{redirect}{'&' if '?' in redirect else '?'}{query}", "etag": names["ETag"]}, b""
     status = {"200": 200, "201": 201}.get(fields.get("success_action_status", ""), 204)
-    names = {"Location": location, "Bucket": bucket, "Key": version.key, "ETag": etag}
-    inner = "".join(f"<{name}>{text_of(value)}</{name}>" for name, value in names.items())
-    return status, {"etag": etag}, f"<PostResponse>{inner}</PostResponse>".encode() if status == 201 else b""
+    elements = {"Location": call.location, **names}.items()
+    inner = "".join(f"<{name}>{text_of(value)}</{name}>" for name, value in elements)
+    document = f"<PostResponse>{inner}</PostResponse>".encode() if status == 201 else b""
+    return status, {"location": call.location, "etag": names["ETag"]}, document
 
 
-def _conditions(given: Any) -> list[tuple[str, str, str]]:
-    """Return conditions as operator, field and value; a range of lengths has its ends in their place."""
+def _missing(name: str) -> ServiceError:
+    return failure(
+        "InvalidArgument",
+        f"Bucket POST must contain a field named '{name}'.  If it is specified, please check the order of the fields.",
+        ArgumentName=name,
+    )
+
+
+def _condition(given: Any) -> tuple[str, str, str]:
+    """Return a condition as operator, field and value; a range of lengths has its ends in their place."""
     if isinstance(given, dict):
-        return [("eq", name.lower(), _text(value)) for name, value in given.items()]
+        ((name, value),) = given.items()
+        return "eq", name.lower(), _text(value)
     operator, name, value = given
     operator = operator.lower()
     if operator == "content-length-range":
-        return [(operator, str(int(name)), str(int(value)))]
+        return operator, str(int(name)), str(int(value))
     if operator not in ("eq", "starts-with"):
         raise ValueError(operator)
-    return [(operator, name.removeprefix("$").lower(), _text(value))]
+    return operator, name.removeprefix("$").lower(), _text(value)
+
+
+def _expiration(text: str) -> datetime:
+    if not EXPIRATION.fullmatch(text):
+        raise ValueError(text)
+    return datetime.fromisoformat(text)
 
 
 def _text(value: Any) -> str:

@@ -16,6 +16,7 @@ from slslab.object_store.call import (
     WRITTEN,
     Answer,
     Call,
+    check_match,
     check_object_rights,
     check_write,
     same_etag,
@@ -42,7 +43,7 @@ TAG = re.compile(r"[\w .:/=+\-@]*")
 async def put_object(call: Call, lengths: tuple[int, int] | None = None) -> Answer:
     """Store an object, whose length must be in a range, if there is one."""
     call.only(*WRITTEN, *CHECKSUMS, *CONDITIONS, "ContentLength", "trailer")
-    bucket, settings, tags = call.bucket(), call.settings(), query_tags(call.members.get("Tagging", ""))
+    bucket, settings, tags = call.bucket(), call.settings(), given_tags(call)
     check_write(call.members, bucket.current(call.key), call.key)
     stored = await call.store_body()
     if lengths is not None and not lengths[0] <= stored.piece.size <= lengths[1]:
@@ -53,7 +54,7 @@ async def put_object(call: Call, lengths: tuple[int, int] | None = None) -> Answ
     sums = {**stored.checksums, **({"ChecksumType": checksums.FULL} if stored.checksums else {})}
     version = Version(call.key, "", now(), stored.md5, stored.piece.size, whole(stored.piece), settings, tags, sums)
     bucket.put(version)
-    return Answer({"ETag": f'"{version.etag}"', **sums, **version_member(bucket, version)})
+    return Answer({"ETag": f'"{version.etag}"', **sums, **written_version(version)})
 
 
 async def get_object(call: Call) -> Answer:
@@ -76,11 +77,11 @@ async def get_object(call: Call) -> Answer:
             output["PartsCount"] = len(version.parts)
     elif (found := byte_range(call.members.get("Range"), version.size)) is not None:
         status, start, length = 206, *found
-    if status == 206:
+    if length < version.size:
         # A checksum of the whole object is none of a part's.
         output = {name: value for name, value in output.items() if not name.startswith("Checksum")}
-        if length:
-            output["ContentRange"] = f"bytes {start}-{start + length - 1}/{version.size}"
+    if status == 206 and length:
+        output["ContentRange"] = f"bytes {start}-{start + length - 1}/{version.size}"
     body = version.body if length == version.size else cut(version.body, start, length)
     return Answer({**output, "ContentLength": length, "AcceptRanges": "bytes"}, status, body)
 
@@ -173,7 +174,7 @@ async def copy_object(call: Call) -> Answer:
         raise failure("InvalidRequest", "The specified copy source is larger than the maximum allowable size")
     settings = call.settings() if replaces else source.settings
     check_object_rights(call.members)
-    tags = query_tags(call.members.get("Tagging", "")) if retags else source.tags
+    tags = given_tags(call) if retags else source.tags
     algorithm = call.members.get("ChecksumAlgorithm", "")
     etag, sums = await _copied_sums(source, algorithm)
     bucket = call.bucket()
@@ -181,7 +182,7 @@ async def copy_object(call: Call) -> Answer:
     version = Version(call.key, "", now(), etag, source.size, source.body, settings, tags, sums)
     bucket.put(version)
     result = {"ETag": f'"{etag}"', "LastModified": version.modified, **sums}
-    output = {"CopyObjectResult": result, **version_member(bucket, version)}
+    output = {"CopyObjectResult": result, **written_version(version)}
     if source.id != NULL:
         output["CopySourceVersionId"] = source.id
     return Answer(output)
@@ -225,6 +226,11 @@ def version_member(bucket: Bucket, version: Version) -> dict[str, Any]:
     return {"VersionId": version.id} if bucket.versioning else {}
 
 
+def written_version(version: Version) -> dict[str, Any]:
+    """Return the member VersionId of a write, except for null versions."""
+    return {} if version.id == NULL else {"VersionId": version.id}
+
+
 def check_read(members: Mapping[str, Any], version: Version, prefix: str = "", missed: str = NOT_MODIFIED) -> None:
     """Raise unless the conditions of a read hold, whose members have this prefix; an ETag's beat a time's.
 
@@ -265,10 +271,15 @@ SOURCE_CONDITIONS = tuple(f"CopySource{name}" for name in READ_CONDITIONS)
 
 def copy_source(call: Call) -> Version:
     """Return the version that a copy reads, which its conditions hold for."""
+    if call.principal is None:
+        # documented: API_CopyObject.html, "Authentication and authorization".
+        raise failure("AccessDenied", "Anonymous users cannot copy objects. Please authenticate.")
     bucket_name, key, version_id = split_source(call.members["CopySource"])
     call.authorize(key, version_id, "GetObject", bucket_name)
     bucket = call.store.bucket(bucket_name)
     found = bucket.find(key, version_id) if version_id else bucket.current(key)
+    if found is None and not version_id:
+        call.authorize_listing(bucket_name)
     if found is None:
         raise failure("NoSuchVersion" if version_id else "NoSuchKey", Key=key)
     if found.marker:
@@ -289,9 +300,17 @@ def split_source(text: str) -> tuple[str, str, str]:
     return bucket, key, version_id
 
 
-def query_tags(text: str) -> dict[str, str]:
-    """Return tags that are encoded as a query."""
-    pairs = parse_qsl(text, keep_blank_values=True)
+def given_tags(call: Call) -> dict[str, str]:
+    """Return the tags of a write, which are encoded as a query; AccessDenied if the caller may not put any."""
+    pairs = parse_qsl(call.members.get("Tagging", ""), keep_blank_values=True)
+    if pairs:
+        call.authorize(call.key, None, "PutObjectTagging")
+    if len(dict(pairs)) < len(pairs) or any("," in value for _, value in pairs):
+        raise failure(
+            "InvalidArgument",
+            "The header 'x-amz-tagging' shall be encoded as UTF-8 then URLEncoded URL query parameters without tag "
+            "name duplicates.",
+        )
     return tags_of([{"Key": key, "Value": value} for key, value in pairs], MOST_TAGS)
 
 
@@ -300,6 +319,8 @@ def tags_of(entries: list[dict[str, str]], most: int) -> dict[str, str]:
     if len(entries) > most:
         raise failure("BadRequest", f"Object tags cannot be greater than {most}")
     for entry in entries:
+        if entry["Key"].startswith("aws:"):
+            raise failure("InvalidTag", "System tags cannot be added/updated by requester")
         for name, longest in (("Key", LONGEST_TAG), ("Value", LONGEST_VALUE)):
             if len(entry[name]) > longest or not TAG.fullmatch(entry[name]) or (name == "Key" and not entry[name]):
                 raise failure("InvalidTag", f"The Tag{name} you have provided is invalid")
@@ -310,15 +331,15 @@ def tags_of(entries: list[dict[str, str]], most: int) -> dict[str, str]:
 
 
 def tag_set(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return tags as the API has them."""
-    return [{"Key": key, "Value": value} for key, value in tags.items()]
+    """Return tags as the API has them, in the order of their keys."""
+    return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
 
 
 def _delete(bucket: Bucket, key: str, version_id: str | None, etag: str | None) -> dict[str, Any]:
     """Delete an object or a version of it; returns the members of the output."""
     current = bucket.find(key, version_id) if version_id else bucket.current(key)
     if etag is not None:
-        check_write({"IfMatch": etag}, current, key)
+        check_match(etag, current, key)
     if version_id is None:
         marker = bucket.delete(key)
         return {} if marker is None else {"DeleteMarker": True, "VersionId": marker.id}
@@ -340,7 +361,8 @@ def _place_of_part(version: Version, number: int) -> tuple[int, int]:
 
 
 def _not_since(modified: datetime, since: datetime | None) -> bool:
-    return since is not None and modified <= since
+    # A time in the future is ignored (RFC 9110, 13.1.3).
+    return since is not None and modified <= since <= now()
 
 
 def _limit(given: int | None, most: int = 1000) -> int:

@@ -4,7 +4,6 @@ https://docs.aws.amazon.com/AmazonS3/latest/userguide/access-policy-language-ove
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from slslab.aws.keys import Principal
 from slslab.aws.policies import Statement, decide
@@ -55,18 +54,19 @@ def action_of(operation: str, version_id: str | None) -> str:
 
 
 def check(
-    principal: Principal | None, action: str, bucket: Bucket | None, name: str, key: str, members: Mapping[str, Any]
+    principal: Principal | None, action: str, bucket: Bucket | None, name: str, key: str, context: Mapping[str, str]
 ) -> None:
     """Raise AccessDenied unless somebody, None for everybody, may do this to an object, or to the bucket if key is
-    empty."""
+    empty; NoSuchBucket if there is no such bucket to do it to. `context` is what conditions may ask of the request."""
+    if bucket is None and name and action != "s3:CreateBucket":
+        raise failure("NoSuchBucket", BucketName=name)
     resource = f"arn:aws:s3:::{name}{'/' * bool(key)}{key}" if name else "*"
     arn = principal.arn if principal else ""
-    context = {f"s3:{member.lower()}": str(members[member]) for member in ("Prefix", "Delimiter") if member in members}
     policy = allowed_policy(bucket)
     decision = decide(policy, arn, action, resource, context) if policy else None
     if principal is not None and principal.actions is None and action in OF_ROOT:
         return
-    own = principal is not None and principal.may(action, resource)
+    own = principal is not None and principal.may(action, resource, context)
     if decision is False or not (own or decision is True):
         raise denied(arn, action, resource, explicitly=decision is False)
 

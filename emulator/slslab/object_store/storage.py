@@ -119,7 +119,7 @@ class Version:
     """A version of an object, or a delete marker.
 
     `settings` are the members of the API that come back as they were given, such as ContentType. ETags are without
-    quotation marks.
+    quotation marks. `upload` is the id of the multipart upload that made it.
     """
 
     key: str
@@ -132,12 +132,17 @@ class Version:
     tags: Mapping[str, str] = field(default_factory=dict)
     checksums: Mapping[str, str] = field(default_factory=dict)
     parts: tuple[Part, ...] = ()
+    upload: str | None = None
     marker: bool = False
 
 
 @dataclass
 class Upload:
-    """A multipart upload that has not ended."""
+    """A multipart upload that has not ended.
+
+    `context` is what conditions of policies may ask of its beginning; `overtaken` is whether its key has been written
+    or deleted since.
+    """
 
     id: str
     key: str
@@ -146,7 +151,9 @@ class Upload:
     tags: Mapping[str, str]
     algorithm: str
     checksum_type: str
+    context: Mapping[str, str]
     parts: dict[int, Part] = field(default_factory=dict)
+    overtaken: bool = False
 
 
 class Bucket:
@@ -182,8 +189,13 @@ class Bucket:
         """Return a version of an object, or a delete marker."""
         return next((version for version in self._versions.get(key, ()) if version.id == version_id), None)
 
+    def completed(self, key: str, upload_id: str) -> Version | None:
+        """Return the version of an object that a multipart upload has made."""
+        return next((version for version in self._versions.get(key, ()) if version.upload == upload_id), None)
+
     def put(self, version: Version) -> None:
         """Add a version, which replaces the null version if the bucket is not versioned."""
+        self._overtake(version.key)
         version.id = secrets.token_urlsafe(24) if self.versioning == "Enabled" else NULL
         versions = self._versions.get(version.key)
         if versions is None:
@@ -207,12 +219,17 @@ class Bucket:
         """Remove one version for good; returns it."""
         removed = self.find(key, version_id)
         if removed is not None:
+            self._overtake(key)
             versions = self._versions[key]
             versions.remove(removed)
             if not versions:
                 del self._versions[key]
                 del self._keys[bisect_left(self._keys, key)]
         return removed
+
+    def _overtake(self, key: str) -> None:
+        for upload in self.uploads.values():
+            upload.overtaken = upload.overtaken or upload.key == key
 
     def walk(self, prefix: str, delimiter: str, after: str, limit: int) -> tuple[list[str], list[str], bool]:
         """Return the keys and common prefixes after a name, at most `limit`, and whether there are more."""

@@ -11,8 +11,8 @@ from slslab.aws.arns import ACCOUNT
 from slslab.object_store import checksums
 from slslab.object_store.call import CHECKSUMS, CONDITIONS, WRITTEN, Answer, Call, check_write
 from slslab.object_store.errors import failure
-from slslab.object_store.objects import SOURCE_CONDITIONS, copy_source, query_tags, version_member
-from slslab.object_store.storage import NULL, Part, Upload, Version, cut, names, now, read, whole
+from slslab.object_store.objects import SOURCE_CONDITIONS, copy_source, given_tags, written_version
+from slslab.object_store.storage import NULL, Bucket, Part, Upload, Version, cut, names, now, read, whole
 
 # documented: qfacts.html, "Amazon S3 multipart upload limits".
 LEAST_PART, MOST_PARTS, LARGEST_PART = 5 * 1024**2, 10_000, 5 * 1024**3
@@ -23,6 +23,9 @@ OWNER = {"ID": ACCOUNT}
 async def create_multipart_upload(call: Call) -> Answer:
     """Begin an upload."""
     call.only(*WRITTEN, "ChecksumType")
+    if call.principal is None:
+        # documented: mpuoverview.html.
+        raise failure("AccessDenied", "Anonymous users cannot initiate multipart uploads. Please authenticate.")
     bucket = call.bucket()
     algorithm, kind = call.members.get("ChecksumAlgorithm", ""), call.members.get("ChecksumType", "")
     if algorithm:
@@ -35,8 +38,9 @@ async def create_multipart_upload(call: Call) -> Answer:
         raise failure(
             "InvalidRequest", "The x-amz-checksum-type header can only be used with x-amz-checksum-algorithm."
         )
-    tags = query_tags(call.members.get("Tagging", ""))
-    upload = Upload(secrets.token_urlsafe(48), call.key, now(), call.settings(), tags, algorithm, kind)
+    tags = given_tags(call)
+    context = call.context(bucket, call.key)
+    upload = Upload(secrets.token_urlsafe(48), call.key, now(), call.settings(), tags, algorithm, kind, context)
     bucket.uploads[upload.id] = upload
     chosen = {"ChecksumAlgorithm": algorithm, "ChecksumType": kind} if algorithm else {}
     return Answer({"Bucket": bucket.name, "Key": call.key, "UploadId": upload.id, **chosen})
@@ -45,7 +49,10 @@ async def create_multipart_upload(call: Call) -> Answer:
 async def upload_part(call: Call) -> Answer:
     """Store a part of an upload, in the place of an earlier one of its number."""
     call.only("UploadId", "PartNumber", *CHECKSUMS, "ContentLength", "trailer")
-    upload, number = _upload(call), _number(call)
+    upload, number, sent = _upload(call), _number(call), call.sent_checksum()
+    # recorded: a part needs the checksum that its upload was created with, unless S3 can sum the whole object.
+    if upload.algorithm and (sent or upload.checksum_type == checksums.COMPOSITE):
+        _check_algorithm(upload, sent)
     stored = await call.store_body(upload.algorithm)
     part = Part(number, stored.md5, stored.piece.size, whole(stored.piece), stored.checksums, now())
     if part.size > LARGEST_PART:
@@ -69,6 +76,8 @@ async def upload_part_copy(call: Call) -> Answer:
                 "zero-based offsets of the first and last bytes to copy",
             )
         start, end = int(found[1]), int(found[2])
+        if start >= source.size:
+            raise failure("InvalidRequest", "The specified copy range is invalid for the source object size")
         if end >= source.size:
             raise failure("InvalidArgument", f"Range specified is not valid for source object of size: {source.size}")
         size = end + 1 - start
@@ -83,10 +92,13 @@ async def upload_part_copy(call: Call) -> Answer:
 
 
 async def complete_multipart_upload(call: Call) -> Answer:
-    """Make an object of the parts that the request names."""
+    """Make an object of the parts that the request names; a request that is sent again gets the same answer."""
     call.only("UploadId", "MultipartUpload", "MpuObjectSize", "ChecksumType", *CHECKSUMS, *CONDITIONS)
-    bucket, upload = call.bucket(), _upload(call)
-    check_write(call.members, bucket.current(call.key), call.key)
+    bucket = call.bucket()
+    if (version := bucket.completed(call.key, call.members.get("UploadId", ""))) is not None:
+        return _completed(call, version)
+    upload = _upload(call)
+    _check_conditions(call, bucket, upload)
     parts = _chosen(upload, call.members.get("MultipartUpload", {}).get("Parts", []))
     size = sum(part.size for part in parts)
     if call.members.get("MpuObjectSize", size) != size:
@@ -101,18 +113,17 @@ async def complete_multipart_upload(call: Call) -> Answer:
             value = checksums.composite(upload.algorithm, (part.checksums[name] for part in parts))
         else:
             value = await asyncio.to_thread(checksums.of, upload.algorithm, read(body))
-        if call.members.get(name, value).partition("-")[0] != value.partition("-")[0]:
-            raise failure("BadDigest", f"The {upload.algorithm} you specified did not match the calculated checksum.")
+        _check_checksum(call, upload, value)
         sums = {name: value, "ChecksumType": upload.checksum_type}
         bucket, upload = call.bucket(), _upload(call)
-        check_write(call.members, bucket.current(call.key), call.key)
+        _check_conditions(call, bucket, upload)
     digests = hashlib.md5(b"".join(bytes.fromhex(part.etag) for part in parts), usedforsecurity=False)
     etag = f"{digests.hexdigest()}-{len(parts)}"
-    version = Version(call.key, "", now(), etag, size, body, upload.settings, upload.tags, sums, tuple(parts))
+    made = upload.settings, upload.tags, sums, tuple(parts), upload.id
+    version = Version(call.key, "", now(), etag, size, body, *made)
     bucket.put(version)
     del bucket.uploads[upload.id]
-    output = {"Bucket": bucket.name, "Key": call.key, "ETag": f'"{etag}"', "Location": f"/{bucket.name}/{call.key}"}
-    return Answer({**output, **sums, **version_member(bucket, version)})
+    return _completed(call, version)
 
 
 async def abort_multipart_upload(call: Call) -> Answer:
@@ -215,6 +226,11 @@ async def list_multipart_uploads(call: Call) -> Answer:
     return Answer(output)
 
 
+def _completed(call: Call, version: Version) -> Answer:
+    output = {"Bucket": call.bucket_name, "Key": call.key, "Location": call.location, "ETag": f'"{version.etag}"'}
+    return Answer({**output, **version.checksums, **written_version(version)})
+
+
 def _upload(call: Call) -> Upload:
     """Return the upload that a request names; NoSuchUpload if there is none of this key."""
     upload_id = call.members.get("UploadId", "")
@@ -222,6 +238,32 @@ def _upload(call: Call) -> Upload:
     if found is None or found.key != call.key:
         raise failure("NoSuchUpload", UploadId=upload_id[:200])
     return found
+
+
+def _check_algorithm(upload: Upload, sent: str) -> None:
+    """Raise InvalidRequest unless a checksum is of the upload's algorithm."""
+    if sent != upload.algorithm:
+        raise failure(
+            "InvalidRequest",
+            f"Checksum Type mismatch occurred, expected checksum Type: {upload.algorithm.lower()}, "
+            f"actual checksum Type: {sent.lower() or 'null'}",
+        )
+
+
+def _check_checksum(call: Call, upload: Upload, value: str) -> None:
+    """Raise InvalidRequest or BadDigest unless the checksum in a completion, if there is one, is the object's."""
+    found = {name: call.members[name].partition("-")[0] for name in CHECKSUMS & call.members.keys()}
+    for name, digest in checksums.given(found).items():
+        _check_algorithm(upload, name)
+        if digest != value.partition("-")[0]:
+            raise failure("BadDigest", f"The {name} you specified did not match the calculated checksum.")
+
+
+def _check_conditions(call: Call, bucket: Bucket, upload: Upload) -> None:
+    """Raise S3's errors unless the conditions of a completion hold, and held since its upload began."""
+    check_write(call.members, bucket.current(call.key), call.key)
+    if upload.overtaken and call.members.keys() & set(CONDITIONS):
+        raise failure("ConditionalRequestConflict", Key=call.key)
 
 
 def _number(call: Call) -> int:
@@ -252,6 +294,12 @@ def _chosen(upload: Upload, entries: list[dict[str, Any]]) -> list[Part]:
             raise failure("InvalidPart", PartNumber=str(entry["PartNumber"]))
         if any(entry[name] != part.checksums.get(name) for name in CHECKSUMS & entry.keys()):
             raise failure("InvalidPart", PartNumber=str(part.number))
+        if upload.checksum_type == checksums.COMPOSITE and f"Checksum{upload.algorithm}" not in entry:
+            raise failure(
+                "InvalidRequest",
+                f"The upload was created using a {upload.algorithm.lower()} checksum. The complete request must "
+                f"include the checksum for each part. It was missing for part {part.number} in the request.",
+            )
         parts.append(part)
     for part in parts[:-1]:
         if part.size < LEAST_PART:

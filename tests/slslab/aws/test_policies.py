@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slslab.aws.policies import decide, statements
+from slslab.aws.policies import TAG, decide, statements
 
 OWNER, FUNCTION = "arn:aws:iam::000000000000:root", "arn:aws:sts::000000000000:assumed-role/function/f"
 
@@ -34,13 +34,15 @@ def policy(*given: dict[str, Any]) -> str:
         ({"Condition": {"StringEquals": {"s3:prefix": ["a/", "p/"]}}}, "", "s3:GetObject", "b", True),
         ({"Condition": {"StringNotLike": {"s3:Prefix": "p*"}}}, "", "s3:GetObject", "b", None),
         ({"Condition": {"StringEquals": {"s3:delimiter": "/"}}}, "", "s3:GetObject", "b", None),
+        ({"Condition": {"StringEquals": {"s3:existingobjecttag/Level": "1"}}}, "", "s3:GetObject", "b", True),
+        ({"Condition": {"StringEquals": {"s3:ExistingObjectTag/level": "1"}}}, "", "s3:GetObject", "b", None),
         ({"Condition": {"ArnLike": {"aws:PrincipalArn": "*/f"}}}, FUNCTION, "s3:GetObject", "b", True),
         ({"Effect": "Deny", "Condition": {"Bool": {"aws:SecureTransport": False}}}, OWNER, "s3:GetObject", "b", None),
     ],
 )
 def test_decisions(given: dict[str, Any], arn: str, action: str, resource: str, expected: bool | None) -> None:
     found = statements(policy(given), principals=True)
-    assert decide(found, arn, action, resource, {"s3:prefix": "p/"}) is expected
+    assert decide(found, arn, action, resource, {"s3:prefix": "p/", f"{TAG}Level": "1"}) is expected
 
 
 def test_a_denial_beats_an_allowance_in_any_order() -> None:
@@ -52,13 +54,31 @@ def test_a_denial_beats_an_allowance_in_any_order() -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "public"),
+    [
+        ({}, True),
+        ({"StringEquals": {"s3:prefix": "a/"}}, True),
+        ({"Bool": {"aws:SecureTransport": "true"}}, True),
+        ({"ArnLike": {"aws:PrincipalArn": "arn:aws:sts::000000000000:*"}}, True),
+        ({"ArnNotEquals": {"aws:PrincipalArn": FUNCTION}}, True),
+        ({"ArnEquals": {"aws:PrincipalArn": FUNCTION}}, False),
+    ],
+)
+def test_what_is_public(condition: dict[str, Any], public: bool) -> None:
+    (statement,) = statements(policy({"Condition": condition}), principals=True)
+    assert statement.is_public is public
+
+
+@pytest.mark.parametrize(
     ("given", "error"),
     [
         ({"Principal": {"AWS": "arn:aws:iam::000000000000:role/any"}}, NotImplementedError),
         ({"Principal": {"Service": "s3.amazonaws.com"}}, NotImplementedError),
-        ({"NotPrincipal": "*"}, NotImplementedError),
+        ({"Effect": "Deny", "NotPrincipal": "*"}, NotImplementedError),
+        ({"NotPrincipal": "*"}, ValueError),
         ({"NotResource": "*"}, NotImplementedError),
         ({"Condition": {"IpAddress": {"aws:SourceIp": "10.0.0.0/8"}}}, NotImplementedError),
+        ({"Condition": {"StringEquals": {"s3:RequestObjectTag/a": "1"}}}, NotImplementedError),
         ({"Condition": {"StringEqualsIfExists": {"s3:prefix": "a"}}}, NotImplementedError),
         ({"Effect": "allow"}, ValueError),
         ({"Action": []}, ValueError),

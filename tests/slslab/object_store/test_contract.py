@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import hmac
 import json
 import threading
 import urllib.error
@@ -15,6 +16,7 @@ from typing import Any
 
 import botocore.handlers
 import pytest
+from botocore import UNSIGNED
 from botocore.exceptions import ClientError
 
 from slslab.aws.clients import aws_client
@@ -221,7 +223,10 @@ def test_a_bucket_is_in_the_region_that_was_asked_for(s3: Any, bucket: str) -> N
     assert refused(s3.create_bucket, Bucket=name) == (409, "BucketAlreadyOwnedByYou")
 
 
-@pytest.mark.parametrize("name", ["ab", "Upper", "under_score", "-dash", "dash-", "a..b", "192.168.5.4", "x" * 64])
+@pytest.mark.parametrize(
+    "name",
+    ["ab", "Upper", "under_score", "-dash", "dash-", "a..b", "a.-b", "a-.b", "a.mrap", "192.168.5.4", "x" * 64],
+)
 def test_names_that_s3_does_not_take_are_refused(client: Callable[..., Any], name: str) -> None:
     any_name = client()
     any_name.meta.events.unregister("before-parameter-build.s3", botocore.handlers.validate_bucket_name)
@@ -284,8 +289,28 @@ def test_conditional_writes(s3: Any, bucket: str) -> None:
     assert refused(s3.put_object, Bucket=bucket, Key="k", Body=b"2", IfNoneMatch="*") == (412, "PreconditionFailed")
     assert refused(s3.put_object, Bucket=bucket, Key="k", Body=b"2", IfMatch='"no"') == (412, "PreconditionFailed")
     assert refused(s3.put_object, Bucket=bucket, Key="absent", Body=b"2", IfMatch=etag) == (404, "NoSuchKey")
+    for condition in ({"IfMatch": "*"}, {"IfNoneMatch": etag}, {"IfMatch": etag, "IfNoneMatch": "*"}):
+        assert refused(s3.put_object, Bucket=bucket, Key="k", Body=b"2", **condition) == (501, "NotImplemented")
     s3.put_object(Bucket=bucket, Key="k", Body=b"3", IfMatch=etag)
     assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"3"
+
+
+def test_a_conditional_upload_is_overtaken_by_another_write(s3: Any, bucket: str) -> None:
+    """documented: conditional-writes.html: 409, after which the upload begins anew."""
+    etag = s3.put_object(Bucket=bucket, Key="k", Body=b"1")["ETag"]
+    upload, parts, _ = begin(s3, bucket, [10])
+    complete = {"Bucket": bucket, "Key": "k", "UploadId": upload, "MultipartUpload": {"Parts": parts}}
+    conflict = (409, "ConditionalRequestConflict")
+    s3.put_object(Bucket=bucket, Key="k", Body=b"1")
+    assert refused(s3.complete_multipart_upload, **complete, IfMatch='"other"') == (412, "PreconditionFailed")
+    assert refused(s3.complete_multipart_upload, **complete, IfMatch=etag) == conflict
+    s3.delete_object(Bucket=bucket, Key="k")
+    assert refused(s3.complete_multipart_upload, **complete, IfMatch=etag) == (404, "NoSuchKey")
+    assert refused(s3.complete_multipart_upload, **complete, IfNoneMatch="*") == conflict
+    upload, parts, _ = begin(s3, bucket, [10])
+    complete |= {"UploadId": upload, "MultipartUpload": {"Parts": parts}}
+    s3.put_object(Bucket=bucket, Key="another", Body=b"1")
+    s3.complete_multipart_upload(**complete, IfNoneMatch="*")
 
 
 def test_of_64_conditional_writers_one_wins(s3: Any, bucket: str) -> None:
@@ -314,6 +339,7 @@ def test_conditional_reads(s3: Any, bucket: str) -> None:
     assert refused(s3.get_object, **read, IfMatch='"other"') == (412, "PreconditionFailed")
     assert refused(s3.get_object, **read, IfNoneMatch=put["ETag"])[0] == 304
     assert refused(s3.get_object, **read, IfModifiedSince=at)[0] == 304
+    assert s3.get_object(**read, IfModifiedSince="2999-01-01")["Body"].read() == b"body"
     assert refused(s3.get_object, **read, IfUnmodifiedSince="2000-01-01")[0] == 412
     # documented: API_GetObject.html: If-Match true beats If-Unmodified-Since false, If-None-Match the other.
     assert s3.get_object(**read, IfMatch=put["ETag"], IfUnmodifiedSince="2000-01-01")["Body"].read() == b"body"
@@ -400,6 +426,9 @@ def test_checksums_are_verified_stored_and_returned(s3: Any, bucket: str, algori
     head = s3.head_object(Bucket=bucket, Key="k", ChecksumMode="ENABLED")
     assert (head[f"Checksum{algorithm}"], head["ChecksumType"]) == (expected, "FULL_OBJECT")
     assert f"Checksum{algorithm}" not in s3.head_object(Bucket=bucket, Key="k")
+    for part, whole in (("bytes=0-9", False), ("bytes=0-9999", True)):
+        read = s3.get_object(Bucket=bucket, Key="k", Range=part, ChecksumMode="ENABLED")
+        assert (f"Checksum{algorithm}" in read) is whole
     found = s3.get_object_attributes(
         Bucket=bucket, Key="k", ObjectAttributes=["ETag", "Checksum", "ObjectSize", "StorageClass"]
     )
@@ -448,9 +477,29 @@ def test_tags(s3: Any, bucket: str) -> None:
     assert s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"] == []
     many = {"TagSet": [{"Key": str(number), "Value": ""} for number in range(11)]}
     assert refused(s3.put_object_tagging, Bucket=bucket, Key="k", Tagging=many) == (400, "BadRequest")
+    system = {"TagSet": [{"Key": "aws:a", "Value": ""}]}
+    assert refused(s3.put_object_tagging, Bucket=bucket, Key="k", Tagging=system) == (400, "InvalidTag")
+    for header in ("a=1&a=2", "a=1,b=2"):
+        assert refused(s3.put_object, Bucket=bucket, Key="k", Tagging=header) == (400, "InvalidArgument")
     assert refused(s3.get_bucket_tagging, Bucket=bucket) == (404, "NoSuchTagSet")
     s3.put_bucket_tagging(Bucket=bucket, Tagging={"TagSet": tags})
     assert s3.get_bucket_tagging(Bucket=bucket)["TagSet"] == tags
+
+
+def test_tags_need_a_right_of_their_own(s3: Any, client: Callable[..., Any], bucket: str) -> None:
+    """documented: API_PutObject.html: s3:PutObjectTagging; tags are returned in the order of their keys."""
+    anyone = client(signature_version=UNSIGNED)
+    write = {"Bucket": bucket, "Key": "k", "Tagging": "b&a=1"}
+
+    def allow(*actions: str) -> None:
+        statement = {"Effect": "Allow", "Principal": "*", "Action": actions, "Resource": f"arn:aws:s3:::{bucket}/*"}
+        s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [statement]}))
+
+    allow("s3:PutObject")
+    assert refused(anyone.put_object, **write, Body=b"x") == (403, "AccessDenied")
+    allow("s3:PutObject", "s3:PutObjectTagging")
+    anyone.put_object(**write, Body=b"x")
+    assert [tag["Key"] for tag in s3.get_object_tagging(Bucket=bucket, Key="k")["TagSet"]] == ["a", "b"]
 
 
 def test_the_expected_owner_is_compared(s3: Any, bucket: str) -> None:
@@ -483,7 +532,7 @@ def test_versions(s3: Any, bucket: str) -> None:
     s3.delete_object(Bucket=bucket, Key="k", VersionId=second)
     assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"1"
     s3.put_bucket_versioning(Bucket=bucket, VersioningConfiguration={"Status": "Suspended"})
-    s3.put_object(Bucket=bucket, Key="k", Body=b"new null")
+    assert "VersionId" not in s3.put_object(Bucket=bucket, Key="k", Body=b"new null")
     assert s3.get_object(Bucket=bucket, Key="k", VersionId="null")["Body"].read() == b"new null"
     assert [e["VersionId"] for e in s3.list_object_versions(Bucket=bucket)["Versions"]] == ["null", first]
     assert refused(s3.get_object, Bucket=bucket, Key="k", VersionId="x" * 32)[0] in (400, 404)
@@ -528,6 +577,7 @@ def test_a_multipart_upload(s3: Any, bucket: str) -> None:
     done = s3.complete_multipart_upload(Bucket=bucket, Key="k", UploadId=upload, MultipartUpload={"Parts": parts})
     digests = b"".join(bytes.fromhex(part["ETag"].strip('"')) for part in parts)
     assert done["ETag"] == f'"{hashlib.md5(digests).hexdigest()}-3"'
+    assert done["Location"] == f"{s3.meta.endpoint_url}/{bucket}/k"
     got = s3.get_object(Bucket=bucket, Key="k")
     assert (got["Body"].read(), got["Metadata"], got["ContentType"]) == (whole, {"a": "1"}, "x/y")
     second = s3.get_object(Bucket=bucket, Key="k", PartNumber=2)
@@ -536,6 +586,10 @@ def test_a_multipart_upload(s3: Any, bucket: str) -> None:
         b"\1\1\2\2"
     )
     assert "Uploads" not in s3.list_multipart_uploads(Bucket=bucket)
+    again = {"Bucket": bucket, "Key": "k", "UploadId": upload, "MultipartUpload": {"Parts": parts}}
+    assert s3.complete_multipart_upload(**again)["ETag"] == done["ETag"]
+    s3.put_object(Bucket=bucket, Key="k", Body=b"")
+    assert refused(s3.complete_multipart_upload, **again) == (404, "NoSuchUpload")
 
 
 def test_what_a_multipart_upload_refuses(s3: Any, bucket: str) -> None:
@@ -572,7 +626,6 @@ def test_checksums_of_multipart_uploads(s3: Any, bucket: str, algorithm: str, ki
         parts.append(
             {"PartNumber": number, "ETag": answer["ETag"], f"Checksum{algorithm}": answer[f"Checksum{algorithm}"]}
         )
-    done = s3.complete_multipart_upload(**whose, MultipartUpload={"Parts": parts})
 
     def digest(data: bytes) -> bytes:
         return hashlib.sha256(data).digest() if algorithm == "SHA256" else zlib.crc32(data).to_bytes(4, "big")
@@ -580,11 +633,30 @@ def test_checksums_of_multipart_uploads(s3: Any, bucket: str, algorithm: str, ki
     expected = base64.b64encode(
         digest(b"".join(bodies)) if kind == "FULL_OBJECT" else digest(b"".join(map(digest, bodies)))
     ).decode() + ("-2" if kind == "COMPOSITE" else "")
+    whole: dict[str, Any] = {**whose, "MultipartUpload": {"Parts": parts}}
+    other = base64.b64encode(digest(b"other")).decode()
+    assert refused(s3.complete_multipart_upload, **whole, **{f"Checksum{algorithm}": other}) == (400, "BadDigest")
+    for wrong in ({"ChecksumSHA1": other}, {f"Checksum{algorithm}": "bad"}):
+        assert refused(s3.complete_multipart_upload, **whole, **wrong) == (400, "InvalidRequest")
+    done = s3.complete_multipart_upload(**whole, **{f"Checksum{algorithm}": expected})
     assert (done[f"Checksum{algorithm}"], done["ChecksumType"]) == (expected, kind)
     found = s3.get_object_attributes(Bucket=bucket, Key="k", ObjectAttributes=["Checksum", "ObjectParts", "ObjectSize"])
     # documented: API_GetObjectAttributes.html: the number of parts is not in the checksum here.
     assert found["Checksum"][f"Checksum{algorithm}"] == expected.removesuffix("-2")
     assert (found["ObjectParts"]["TotalPartsCount"], found["ObjectSize"]) == (2, 5 * MB + 100)
+
+
+def test_parts_need_the_checksum_of_their_upload(s3: Any, client: Callable[..., Any], bucket: str) -> None:
+    """recorded: "Checksum Type mismatch occurred", and "It was missing for part 1"; boto3 sends CRC32 by itself."""
+    upload = s3.create_multipart_upload(Bucket=bucket, Key="k", ChecksumAlgorithm="SHA256")["UploadId"]
+    part = {"Bucket": bucket, "Key": "k", "UploadId": upload, "PartNumber": 1, "Body": b"x"}
+    plain = client(request_checksum_calculation="when_required")
+    for other in (s3, plain):
+        assert refused(other.upload_part, **part) == (400, "InvalidRequest")
+    etag = s3.upload_part(**part, ChecksumAlgorithm="SHA256")["ETag"]
+    parts = {"Parts": [{"PartNumber": 1, "ETag": etag}]}
+    complete = {"Bucket": bucket, "Key": "k", "UploadId": upload, "MultipartUpload": parts}
+    assert refused(s3.complete_multipart_upload, **complete) == (400, "InvalidRequest")
 
 
 def test_parts_are_copied_by_ranges(s3: Any, bucket: str) -> None:
@@ -598,6 +670,10 @@ def test_parts_are_copied_by_ranges(s3: Any, bucket: str) -> None:
     assert refused(s3.upload_part_copy, **part, PartNumber=2, CopySourceRange=f"bytes=0-{9 * MB}")[1] in (
         "InvalidArgument",
         "InvalidRange",
+    )
+    assert refused(s3.upload_part_copy, **part, PartNumber=2, CopySourceRange=f"bytes={7 * MB}-{8 * MB}") == (
+        400,
+        "InvalidRequest",
     )
     parts = [{"PartNumber": 1, "ETag": result["ETag"]}]
     s3.complete_multipart_upload(Bucket=bucket, Key="k", UploadId=upload, MultipartUpload={"Parts": parts})
@@ -623,6 +699,14 @@ def test_presigned_urls(client: Callable[..., Any], bucket: str, version: str) -
         assert (status, b"SignatureDoesNotMatch" in body) == (403, True)
 
 
+def test_a_presigned_url_of_no_duration_has_expired_and_others_are_refused(
+    client: Callable[..., Any], bucket: str
+) -> None:
+    signing, params = client(signature_version="s3v4"), {"Bucket": bucket, "Key": "k"}
+    for seconds, expected in ((0, 403), (-1, 400), (7 * 24 * 3600 + 1, 400)):
+        assert asked(signing.generate_presigned_url("get_object", Params=params, ExpiresIn=seconds))[0] == expected
+
+
 def form(fields: dict[str, str], body: bytes, filename: str = "f.txt") -> tuple[bytes, dict[str, str]]:
     head = "--bound\r\nContent-Disposition: form-data; name="
     parts = [f'{head}"{name}"\r\n\r\n{value}\r\n'.encode() for name, value in fields.items()]
@@ -633,11 +717,17 @@ def form(fields: dict[str, str], body: bytes, filename: str = "f.txt") -> tuple[
 
 @pytest.mark.parametrize("version", ["s3", "s3v4"])
 def test_forms_upload_what_their_policy_allows(s3: Any, client: Callable[..., Any], bucket: str, version: str) -> None:
+    tagging = "<Tagging><TagSet><Tag><Key>a</Key><Value>+ ü</Value></Tag></TagSet></Tagging>"
     post = client(signature_version=version).generate_presigned_post(
         bucket,
         "up/${filename}",
-        Fields={"success_action_status": "201", "x-amz-meta-a": "1"},
-        Conditions=[{"success_action_status": "201"}, {"x-amz-meta-a": "1"}, ["content-length-range", 1, 100_000]],
+        Fields={"success_action_status": "201", "x-amz-meta-a": "1", "tagging": tagging},
+        Conditions=[
+            {"success_action_status": "201"},
+            {"x-amz-meta-a": "1"},
+            ["content-length-range", 1, 100_000],
+            ["starts-with", "$tagging", "<Tagging>"],
+        ],
     )
 
     def upload(fields: dict[str, str], body: bytes) -> tuple[int, bytes]:
@@ -647,8 +737,11 @@ def test_forms_upload_what_their_policy_allows(s3: Any, client: Callable[..., An
     body = b"\r\n--boun\r\n" * 5000
     status, answer = upload(post["fields"], body)
     assert (status, b"<Key>up/f.txt</Key>" in answer) == (201, True)
+    assert f"<Location>{post['url']}/up%2Ff.txt</Location>" in answer.decode()
     got = s3.get_object(Bucket=bucket, Key="up/f.txt")
     assert (got["Body"].read(), got["Metadata"]) == (body, {"a": "1"})
+    assert s3.get_object_tagging(Bucket=bucket, Key="up/f.txt")["TagSet"] == [{"Key": "a", "Value": "+ ü"}]
+    assert upload({**post["fields"], "tagging": "<Tagging>"}, b"x")[0] == 400
     assert upload(post["fields"], b"x" * 100_001)[0] == 400
     assert upload(post["fields"], b"")[0] == 400
     for changed in ({"key": "other"}, {"x-amz-meta-b": "2"}, {"policy": "e30="}):
@@ -657,17 +750,60 @@ def test_forms_upload_what_their_policy_allows(s3: Any, client: Callable[..., An
     assert keys_of(s3.list_objects_v2(Bucket=bucket)) == ["up/f.txt"]
 
 
+@pytest.mark.parametrize("version", ["s3", "s3v4"])
+def test_the_refusal_of_an_incomplete_form_names_the_missing_field(
+    client: Callable[..., Any], bucket: str, version: str
+) -> None:
+    post = client(signature_version=version).generate_presigned_post(bucket, "k")
+    for missing in post["fields"].keys() - {"policy"}:
+        fields = {name: value for name, value in post["fields"].items() if name != missing}
+        status, _, answer = asked(urllib.request.Request(post["url"], *form(fields, b"x"), method="POST"))
+        assert (status, f"<ArgumentName>{missing}</ArgumentName>".lower() in answer.decode().lower()) == (400, True)
+
+
+NAMED = [{"bucket": "BUCKET"}, {"key": "k"}]
+WRONG_POLICIES = {
+    "a bucket that it doesn't name": ([{"key": "k"}], "2099-01-01T00:00:00Z", 403, "AccessDenied"),
+    "a field that it doesn't name": ([{"bucket": "BUCKET"}], "2099-01-01T00:00:00Z", 403, "AccessDenied"),
+    "no field in a condition": ([*NAMED, {}], "2099-01-01T00:00:00Z", 400, "InvalidPolicyDocument"),
+    "two fields in a condition": ([dict(NAMED[0], **NAMED[1])], "2099-01-01T00:00:00Z", 400, "InvalidPolicyDocument"),
+    "an endless length": (
+        [*NAMED, ["content-length-range", 0, 1e999]],
+        "2099-01-01T00:00:00Z",
+        400,
+        "InvalidPolicyDocument",
+    ),
+    "a past expiration": (NAMED, "2009-01-01T00:00:00Z", 403, "AccessDenied"),
+    "an expiration without T and Z": (NAMED, "2099-01-01 00:00:00+00:00", 400, "InvalidPolicyDocument"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_POLICIES)
+def test_policies_of_forms_that_are_refused(endpoint: str, bucket: str, what: str) -> None:
+    """documented: sigv4-HTTPPOSTConstructPolicy.html; recorded: "Extra input fields: bucket", and one field each."""
+    conditions, expiration, *expected = WRONG_POLICIES[what]
+    document = json.dumps({"expiration": expiration, "conditions": conditions}).replace("BUCKET", bucket)
+    policy = base64.b64encode(document.encode())
+    signature = base64.b64encode(hmac.digest(KEYS.owner.secret.encode(), policy, "sha1")).decode()
+    fields = {"key": "k", "AWSAccessKeyId": KEYS.owner.key_id, "policy": policy.decode(), "signature": signature}
+    status, _, answer = asked(urllib.request.Request(f"{endpoint}/{bucket}", *form(fields, b"x"), method="POST"))
+    assert [status, answer.decode().partition("<Code>")[2].partition("<")[0]] == expected
+
+
 def test_a_public_bucket_policy_lets_anonymous_readers_read_and_nothing_else(
     s3: Any, endpoint: str, bucket: str
 ) -> None:
     s3.put_object(Bucket=bucket, Key="k", Body=b"body")
     url = f"{endpoint}/{bucket}/k"
     assert asked(url)[0] == 403
+    assert asked(f"{endpoint}/no-{bucket}/k")[0] == 404
     allow = {"Effect": "Allow", "Principal": "*", "Action": "s3:GetObject", "Resource": f"arn:aws:s3:::{bucket}/*"}
     policy = json.dumps({"Version": "2012-10-17", "Statement": [allow]})
     s3.put_bucket_policy(Bucket=bucket, Policy=policy)
     assert json.loads(s3.get_bucket_policy(Bucket=bucket)["Policy"]) == json.loads(policy)
     assert asked(url)[2] == b"body"
+    # documented: API_GetObject.html: callers that may not list keys do not learn which are absent.
+    assert asked(f"{endpoint}/{bucket}/absent")[0] == 403
     for method, path in (("PUT", "/k"), ("DELETE", "/k"), ("GET", "")):
         assert asked(urllib.request.Request(f"{endpoint}/{bucket}{path}", b"", method=method))[0] == 403
     block = dict.fromkeys(("BlockPublicAcls", "IgnorePublicAcls", "BlockPublicPolicy", "RestrictPublicBuckets"), True)
@@ -676,6 +812,35 @@ def test_a_public_bucket_policy_lets_anonymous_readers_read_and_nothing_else(
     assert refused(s3.put_bucket_policy, Bucket=bucket, Policy=policy) == (403, "AccessDenied")
     s3.delete_bucket_policy(Bucket=bucket)
     assert refused(s3.get_bucket_policy, Bucket=bucket) == (404, "NoSuchBucketPolicy")
+
+
+@pytest.mark.parametrize(
+    ("resource", "accepted"),
+    [
+        ("arn:aws:s3:::{}", True),
+        ("arn:aws:s3:::{}/*", True),
+        ("arn:aws:s3:::*", True),
+        ("arn:aws:s3:::*/k", True),
+        ("arn:aws:s3:::b-*/k", True),
+        ("*", True),
+        ("arn:aws:s3:::{}x", False),
+        ("arn:aws:s3:::x/{}", False),
+        ("{}", False),
+        ("{}/*", False),
+    ],
+)
+def test_a_policy_names_its_own_bucket(s3: Any, bucket: str, resource: str, accepted: bool) -> None:
+    statement = {
+        "Effect": "Allow",
+        "Principal": "*",
+        "Action": ["s3:GetObject", "s3:ListBucket"],
+        "Resource": resource.format(bucket),
+    }
+    policy = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
+    if accepted:
+        s3.put_bucket_policy(Bucket=bucket, Policy=policy)
+    else:
+        assert refused(s3.put_bucket_policy, Bucket=bucket, Policy=policy) == (400, "MalformedPolicy")
 
 
 def test_a_policy_that_denies_what_is_not_tls_does_not_lock_the_owner_out(s3: Any, bucket: str) -> None:
@@ -690,6 +855,42 @@ def test_a_policy_that_denies_what_is_not_tls_does_not_lock_the_owner_out(s3: An
     s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [deny]}))
     s3.put_object(Bucket=bucket, Key="k", Body=b"x")
     s3.delete_bucket_policy(Bucket=bucket)
+
+
+def test_conditions_on_headers_and_tags(s3: Any, client: Callable[..., Any], bucket: str) -> None:
+    stranger = client(signature_version=UNSIGNED)
+
+    def put_policy(effect: str, action: str, condition: dict[str, Any]) -> None:
+        objects = {"Principal": "*", "Resource": f"arn:aws:s3:::{bucket}/*"}
+        put = {**objects, "Effect": "Allow", "Action": "s3:PutObject"}
+        statement = {**objects, "Effect": effect, "Action": action, "Condition": condition}
+        s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [put, statement]}))
+
+    for tag in ("public", "private"):
+        s3.put_object(Bucket=bucket, Key=tag, Body=b"x", Tagging=f"Level={tag}")
+    put_policy("Allow", "s3:GetObject", {"StringEquals": {"s3:ExistingObjectTag/Level": "public"}})
+    stranger.get_object(Bucket=bucket, Key="public")
+    assert refused(stranger.get_object, Bucket=bucket, Key="private") == (403, "AccessDenied")
+    put_policy("Deny", "s3:PutObject", {"StringNotEquals": {"s3:x-amz-server-side-encryption": "AES256"}})
+    assert refused(s3.put_object, Bucket=bucket, Key="k", Body=b"x") == (403, "AccessDenied")
+    stranger.put_object(Bucket=bucket, Key="k", Body=b"x", ServerSideEncryption="AES256")
+    # The parts of an upload have the headers that began it.
+    upload, parts, _ = begin(s3, bucket, [1], ServerSideEncryption="AES256")
+    s3.complete_multipart_upload(Bucket=bucket, Key="k", UploadId=upload, MultipartUpload={"Parts": parts})
+    put_policy("Deny", "s3:PutObject", {"StringLike": {"s3:x-amz-copy-source": f"{bucket}/private*"}})
+    s3.copy_object(Bucket=bucket, Key="to", CopySource=f"{bucket}/public")
+    copy = {"Bucket": bucket, "Key": "to", "CopySource": f"{bucket}/private"}
+    assert refused(s3.copy_object, **copy) == (403, "AccessDenied")
+
+
+def test_strangers_begin_no_uploads_and_copy_nothing(s3: Any, client: Callable[..., Any], bucket: str) -> None:
+    """documented: mpuoverview.html, API_CopyObject.html: whatever the policy allows."""
+    allow = {"Effect": "Allow", "Principal": "*", "Action": "s3:*", "Resource": f"arn:aws:s3:::{bucket}/*"}
+    s3.put_bucket_policy(Bucket=bucket, Policy=json.dumps({"Version": "2012-10-17", "Statement": [allow]}))
+    stranger, to = client(signature_version=UNSIGNED), {"Bucket": bucket, "Key": "to"}
+    stranger.put_object(Bucket=bucket, Key="k", Body=b"x")
+    assert refused(stranger.create_multipart_upload, **to) == (403, "AccessDenied")
+    assert refused(stranger.copy_object, **to, CopySource=f"{bucket}/k") == (403, "AccessDenied")
 
 
 def test_a_denied_action_is_denied(s3: Any, bucket: str) -> None:
@@ -720,6 +921,9 @@ def test_cross_origin_rules(s3: Any, bucket: str) -> None:
     assert (status, headers["Access-Control-Allow-Methods"]) == (200, "GET")
     ask["Access-Control-Request-Method"] = "PUT"
     assert asked(urllib.request.Request(url, headers=ask, method="OPTIONS"))[0] == 403
+    for incomplete in ({}, {"Origin": "https://a.example.org"}, {**ask, "Access-Control-Request-Method": "READ"}):
+        status, _, body = asked(urllib.request.Request(url, headers=incomplete, method="OPTIONS"))
+        assert (status, b"<Code>BadRequest</Code>" in body) == (400, True)
 
 
 def test_pages_of_other_web_sites_get_nothing_to_read_without_rules(s3: Any, endpoint: str, bucket: str) -> None:
