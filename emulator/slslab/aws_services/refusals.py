@@ -21,6 +21,8 @@ REFUSED: Mapping[str, str] = {
     "dynamodb:ImportTable": "its S3 is not this one: write the table with BatchWriteItem",
     "events:StartReplay": "archives are kept, but not replayed: send the events again",
 }
+# documented: ServiceQuotas.html of DynamoDB: the most bytes of an expression, and of a statement in PartiQL.
+LONGEST_EXPRESSION, LONGEST_STATEMENT = 4096, 8192
 
 
 def check(operation: str, members: Mapping[str, Any], targets: Targets) -> None:
@@ -33,6 +35,8 @@ def check(operation: str, members: Mapping[str, Any], targets: Targets) -> None:
                 raise _refused(operation, problem)
     elif operation == "events:PutRule":
         _check_rule(members)
+    elif operation.startswith("dynamodb:"):
+        _check_expressions(members)
     elif operation == "sns:Subscribe":
         protocol, endpoint = str(members.get("Protocol")), str(members.get("Endpoint"))
         if protocol not in PROTOCOLS:
@@ -58,6 +62,16 @@ def _check_rule(members: Mapping[str, Any]) -> None:
     if pattern := str(members.get("EventPattern") or ""):
         for problem in pattern_problems(pattern):
             raise ServiceError(400, "InvalidEventPatternException", f"Event pattern is not valid. Reason: {problem}.")
+
+
+def _check_expressions(members: Mapping[str, Any]) -> None:
+    """Raise ServiceError for an expression that is longer than DynamoDB takes; moto would read it for minutes."""
+    for name, value in members.items():
+        most = LONGEST_EXPRESSION if name.endswith("Expression") else LONGEST_STATEMENT
+        if name.endswith(("Expression", "Statement")) and (size := len(str(value).encode(errors="replace"))) > most:
+            # measured by others for a FilterExpression.
+            what = f"Invalid {name}: Expression size has exceeded the maximum allowed size; expression size: {size}"
+            raise ServiceError(400, "ValidationException", what)
 
 
 def _refused(operation: str, reason: str) -> ServiceError:

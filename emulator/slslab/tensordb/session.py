@@ -168,10 +168,14 @@ def call(session: Session, entry: Command, arguments: list[Any]) -> "Reply | Wai
             arguments = [bytes(argument) for argument in arguments]
         if entry.unlocked:
             return entry.handler(session, arguments)
-        with session.store:
-            if entry.grows:
-                session.store.require(sum(map(len, arguments)))
-            return entry.handler(session, arguments)
+        session.context.lua.lock(session.store, entry.name)
+        try:
+            with session.store:
+                if entry.grows:
+                    session.store.require(sum(map(len, arguments)))
+                return entry.handler(session, arguments)
+        finally:
+            session.store.lock.release()
     except CommandError as error:
         return error
     except PeerClosed:
