@@ -23,6 +23,8 @@ REFUSED: Mapping[str, str] = {
 }
 # documented: ServiceQuotas.html of DynamoDB: the most bytes of an expression, and of a statement in PartiQL.
 LONGEST_EXPRESSION, LONGEST_STATEMENT = 4096, 8192
+# documented: reference_iam-quotas.html: the most characters of any policy, which are those of a role.
+LONGEST_POLICY = 10_240
 
 
 def check(operation: str, members: Mapping[str, Any], targets: Targets) -> None:
@@ -37,6 +39,8 @@ def check(operation: str, members: Mapping[str, Any], targets: Targets) -> None:
         _check_rule(members)
     elif operation.startswith("dynamodb:"):
         _check_expressions(members)
+    elif len(str(members.get("PolicyDocument", ""))) > LONGEST_POLICY:
+        raise ServiceError(409, "LimitExceeded", f"Cannot exceed quota for PolicySize: {LONGEST_POLICY}")
     elif operation == "sns:Subscribe":
         protocol, endpoint = str(members.get("Protocol")), str(members.get("Endpoint"))
         if protocol not in PROTOCOLS:

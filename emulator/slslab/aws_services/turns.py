@@ -7,8 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 # assumed: no request of a user's takes as much. Processor time, so that a busy host ends none.
-LIMIT_S = 3.0
+LIMIT_S = 2.0
 LOOK_S = 0.25
+# When it is ended again, should moto have caught it.
+AGAIN_S = 1.0
 _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
 
@@ -46,7 +48,7 @@ class Turns:
             with self._mutex:
                 if self._thread is not None and _processor_s(self._thread) > self._end_s:
                     _raise_in(self._thread, Overdue)
-                    self._end_s += 1.0  # again, where moto has caught it
+                    self._end_s += AGAIN_S
 
 
 def _processor_s(thread: int) -> float:
