@@ -53,6 +53,8 @@ def parse(text: str) -> Any:
         raise JacksonError("Document nesting depth exceeds the maximum allowed", text, 0) from None
     except json.JSONDecodeError as error:
         raise _in_jacksons_words(error) from None
+    except ValueError:  # Python reads no integer of more digits
+        raise JacksonError("Number value length exceeds the maximum allowed", text, 0) from None
 
 
 def explain(body: bytes) -> str:

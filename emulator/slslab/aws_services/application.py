@@ -15,10 +15,11 @@ from moto.sqs.models import SQSBackend
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.gate import refusal_document
-from slslab.aws_services import SERVICES, refusals
+from slslab.aws_services import SERVICES, refusals, seams
 from slslab.aws_services.function_logs import FunctionLogs
 from slslab.aws_services.rule_clock import RuleClock
 from slslab.aws_services.targets import Targets
+from slslab.aws_services.turns import LIMIT_S, Overdue, Turns
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -47,7 +48,9 @@ class Services:
         self._dispatcher = DomainDispatcherApplication(create_backend_app)
         lock = threading.RLock()
         self._changed = threading.Condition(lock)
+        self._turns = Turns(self._changed)
         self._rules = RuleClock(lock, self._changed, targets)
+        seams.mend()
         receive = SQSBackend.receive_message
         SQSBackend.receive_message = lambda backend, queue, count, wait_s, *more, **named: self._receive(
             lambda: receive(backend, queue, count, 0, *more, **named), backend.get_queue(queue), wait_s
@@ -61,7 +64,7 @@ class Services:
             if operation.startswith("logs:"):
                 with self._changed:
                     self._logs.fetch()
-            with self._changed:
+            with self._turns.turn():
                 answered = self._answer(operation, environ, start_response)
                 if operation.startswith("events:"):
                     self._rules.read()
@@ -69,6 +72,9 @@ class Services:
             return answered
         except ServiceError as error:
             return _refuse(error, environ, start_response)
+        except Overdue:
+            sentence = f"slslab ends a request that computes for more than {LIMIT_S:g} s: ask for less at once."
+            return _refuse(ServiceError(400, "LimitExceededException", sentence), environ, start_response)
 
     def _answer(self, operation: str, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Return moto's answer; ServiceError for an operation that moto has not, or that it fails at."""

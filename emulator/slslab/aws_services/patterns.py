@@ -8,6 +8,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from slslab.statemachines.comparisons import OpenEscape, check_pattern
+
 COMPARISONS = ("<", "<=", "=", ">", ">=")
 # documented: quotas: a pattern has at most 2,048 characters; no pattern nests deeper than its events.
 LONGEST = 2048
@@ -60,6 +62,19 @@ def _text(given: Any) -> bool:
     return isinstance(given, str)
 
 
+def _wildcard(given: Any) -> bool:
+    # documented: eb-create-pattern-operators.html: a backslash escapes `*` or itself.
+    return _text(given) and _is_pattern(given)
+
+
+def _is_pattern(text: str) -> bool:
+    try:
+        check_pattern(text)
+    except OpenEscape:
+        return False
+    return True
+
+
 def _text_in_any_case(given: Any) -> bool:
     return _text(given) or (isinstance(given, dict) and list(given) == ["equals-ignore-case"] and _texts(given))
 
@@ -81,7 +96,10 @@ def _numeric(given: Any) -> bool:
 def _anything_but(given: Any) -> bool:
     if isinstance(given, dict):
         name = next(iter(given), "")
-        known = ("prefix", "suffix", "equals-ignore-case", "wildcard")
+        known = ("prefix", "suffix", "equals-ignore-case")
+        if name == "wildcard":
+            values = given[name] if isinstance(given[name], list) else [given[name]]
+            return len(given) == 1 and bool(values) and all(map(_wildcard, values))
         return len(given) == 1 and name in known and _texts(given[name])
     values = given if isinstance(given, list) else [given]
     return bool(values) and all(isinstance(each, str | int | float) for each in values)
@@ -103,5 +121,5 @@ OPERATORS: Mapping[str, Callable[[Any], bool]] = {
     "anything-but": _anything_but,
     "exists": lambda given: isinstance(given, bool),
     "cidr": _cidr,
-    "wildcard": _text,
+    "wildcard": _wildcard,
 }

@@ -21,6 +21,10 @@ REFUSED: Mapping[str, str] = {
     "dynamodb:ImportTable": "its S3 is not this one: write the table with BatchWriteItem",
     "events:StartReplay": "archives are kept, but not replayed: send the events again",
 }
+# documented: ServiceQuotas.html of DynamoDB: the most bytes of an expression, and of a statement in PartiQL.
+LONGEST_EXPRESSION, LONGEST_STATEMENT = 4096, 8192
+# documented: reference_iam-quotas.html: the most characters of any policy, which are those of a role.
+LONGEST_POLICY = 10_240
 
 
 def check(operation: str, members: Mapping[str, Any], targets: Targets) -> None:
@@ -33,6 +37,10 @@ def check(operation: str, members: Mapping[str, Any], targets: Targets) -> None:
                 raise _refused(operation, problem)
     elif operation == "events:PutRule":
         _check_rule(members)
+    elif operation.startswith("dynamodb:"):
+        _check_expressions(members)
+    elif len(str(members.get("PolicyDocument", ""))) > LONGEST_POLICY:
+        raise ServiceError(409, "LimitExceeded", f"Cannot exceed quota for PolicySize: {LONGEST_POLICY}")
     elif operation == "sns:Subscribe":
         protocol, endpoint = str(members.get("Protocol")), str(members.get("Endpoint"))
         if protocol not in PROTOCOLS:
@@ -58,6 +66,16 @@ def _check_rule(members: Mapping[str, Any]) -> None:
     if pattern := str(members.get("EventPattern") or ""):
         for problem in pattern_problems(pattern):
             raise ServiceError(400, "InvalidEventPatternException", f"Event pattern is not valid. Reason: {problem}.")
+
+
+def _check_expressions(members: Mapping[str, Any]) -> None:
+    """Raise ServiceError for an expression that is longer than DynamoDB takes; moto would read it for minutes."""
+    for name, value in members.items():
+        most = LONGEST_EXPRESSION if name.endswith("Expression") else LONGEST_STATEMENT
+        if name.endswith(("Expression", "Statement")) and (size := len(str(value).encode(errors="replace"))) > most:
+            # measured by others for a FilterExpression.
+            what = f"Invalid {name}: Expression size has exceeded the maximum allowed size; expression size: {size}"
+            raise ServiceError(400, "ValidationException", what)
 
 
 def _refused(operation: str, reason: str) -> ServiceError:

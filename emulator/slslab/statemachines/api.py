@@ -81,16 +81,14 @@ class StatesApi:
             raise ServiceError(
                 400, "StateMachineTypeNotSupported", "slslab emulates only state machines of type STANDARD"
             )
-        description = _version_description(members)
-        with self._machines.lock:
-            machine = self._machines.create(
-                members["name"],
-                members["definition"],
-                members["roleArn"],
-                {**SETTINGS, **_settings(members)},
-                _tags(members),
-            )
-            version = None if description is None else self._machines.registry.publish(machine.arn, description)
+        machine, version = self._machines.create(
+            members["name"],
+            members["definition"],
+            members["roleArn"],
+            {**SETTINGS, **_settings(members)},
+            _tags(members),
+            _version_description(members),
+        )
         return {"stateMachineArn": machine.arn, "creationDate": machine.created, **_version_arn(version)}
 
     def _describe(self, members: Members) -> dict[str, Any]:

@@ -148,9 +148,11 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
         yield Problem(SCHEMA, "The field 'States' must be an object with at least one state", f"{where}/States")
         return
     yield from machine_problems(machine, where)
-    if not _names(start, states):
+    reached = set()
+    if _names(start, states):
+        reached.add(start)
+    else:
         yield Problem(TARGET, f"Missing 'Next' target: {start}", f"{where}/StartAt")
-    reached = [start]
     for name, state in states.items():
         path = f"{where}/States/{name}"
         if name in names:
@@ -170,9 +172,10 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
             return
         yield from _state_problems(state, path, names, top)
         for target, field in _targets(state):
-            if not _names(target, states):
+            if _names(target, states):
+                reached.add(target)
+            else:
                 yield Problem(TARGET, f"Missing 'Next' target: {target}", f"{path}/{field}")
-            reached.append(target)
     for name in states:
         if name not in reached:
             yield Problem(TARGET, f'State "{name}" is not reachable.', f"{where}/States/{name}")

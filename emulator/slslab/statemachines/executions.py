@@ -91,13 +91,23 @@ class Machines:
         self._executions: dict[str, Execution] = {}
 
     def create(
-        self, name: str, definition: str, role: str, settings: Mapping[str, Any], tags: Mapping[str, str]
-    ) -> Machine:
-        """Return a new machine, or an equal one that exists; ServiceError as CreateStateMachine has it."""
+        self,
+        name: str,
+        definition: str,
+        role: str,
+        settings: Mapping[str, Any],
+        tags: Mapping[str, str],
+        version: str | None = None,
+    ) -> tuple[Machine, Version | None]:
+        """Return a new machine, or an equal one that exists, published with `version` as a description.
+
+        ServiceError as CreateStateMachine has it.
+        """
         check_name(name)
         new = Machine(name, definition, _checked_role(role), self._program(definition), settings)
         with self.lock:
-            return self.registry.create(new, tags)
+            machine = self.registry.create(new, tags)
+            return machine, None if version is None else self.registry.publish(machine.arn, version)
 
     def update(
         self,
@@ -149,7 +159,9 @@ class Machines:
                 400, "InvalidExecutionInput", f"Invalid State Machine Execution Input: '{what}'"
             ) from error
         with self.lock:
-            new = Execution(self.registry.target(arn), name, text, self._limits, self._record)
+            target = self.registry.target(arn)
+        new = Execution(target, name, text, self._limits, self._record)  # copies the program, which takes long
+        with self.lock:
             execution = self._executions.setdefault(new.arn, new)
         if execution is new:
             threading.Thread(target=new.run.evaluate, name=f"execution-{name}", daemon=True).start()

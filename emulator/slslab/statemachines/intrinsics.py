@@ -28,6 +28,8 @@ from slslab.statemachines.paths import ARGUMENT_NAME, NoSuchPath, Path, PathBoun
 MOST_CALLS = 10
 MOST_ITEMS = 1_000
 MOST_CHARACTERS = 10_000
+# assumed: what the arguments of a call may have together, as JSON. AWS documents no bound.
+MOST_ARGUMENTS = 1_000_000
 LEAST_INTEGER, MOST_INTEGER = -(2**31), 2**31 - 1
 SEPARATORS = (",", ":")
 NAME = re.compile(r"States\.([A-Za-z0-9_.]+)\(")
@@ -93,7 +95,7 @@ def _unescaped(match: re.Match[str]) -> str:
     return match[1] or match[2]
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=64)
 def parse(text: str) -> Call:
     """Return the call that a text writes; CallError for any other text."""
     reader = _Reader(text)
@@ -186,10 +188,28 @@ def evaluate(call: Call, read: Roots) -> Any:
         else argument.value
         for argument in call.arguments
     ]
+    if is_longer(values, MOST_ARGUMENTS):
+        raise IntrinsicError(f"The arguments can't have more than {MOST_ARGUMENTS:,} characters")
     if call.name == "Format":
         template = call.arguments[0]
         return _format(template.written if isinstance(template, Text) else None, values)
     return FUNCTIONS[call.name][2](*values)
+
+
+def is_longer(value: Any, characters: int) -> bool:
+    """Return whether a value's JSON is longer than this, without writing it: a value may hold another many times."""
+    waiting, left = [value], characters
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, dict):
+            left -= sum(map(len, part))
+            waiting.extend(part.values())
+        elif isinstance(part, list):
+            waiting.extend(part)
+        left -= 1 + (len(part) if isinstance(part, str) else 0)
+        if len(waiting) > left:
+            return True
+    return False
 
 
 def missing_argument(argument: PathArgument, error: NoSuchPath, state_input: Any) -> str:

@@ -75,10 +75,11 @@ def _copied(value: Any) -> Any:
 
 
 def _selected(env: Any, value: Any) -> Any:
-    """Return a copy of what a path selects. A scan can repeat its input beyond the limit of a payload."""
-    text = json.dumps(value, ensure_ascii=False, separators=SEPARATORS)
-    if len(text.encode(errors="replace")) < quotas.MAX_STATE_SIZE_UTF8_BYTES:
-        return json.loads(text)
+    """Return a copy of what a path or a function gives. Both can repeat their input beyond the limit of a payload."""
+    if not intrinsics.is_longer(value, quotas.MAX_STATE_SIZE_UTF8_BYTES):
+        text = json.dumps(value, ensure_ascii=False, separators=SEPARATORS)
+        if len(text.encode(errors="replace")) < quotas.MAX_STATE_SIZE_UTF8_BYTES:
+            return json.loads(text)
     state = env.states.context_object.context_object_data["State"]["Name"]
     what = (
         f"The state/task '{state}' returned a result with a size exceeding the maximum number of bytes service limit."
@@ -195,7 +196,7 @@ class IntrinsicFunction(EvalComponent):  # type: ignore[misc]
             value = intrinsics.evaluate(self._call, lambda argument: self._read(argument, env))
         except intrinsics.IntrinsicError as error:
             raise self._failed(env, INTRINSIC, str(error)) from None
-        env.stack.append(_copied(value))
+        env.stack.append(_selected(env, value))
 
     def _read(self, argument: intrinsics.PathArgument, env: Any) -> Any:
         if argument.variable == "$":

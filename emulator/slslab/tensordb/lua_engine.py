@@ -12,9 +12,11 @@ from slslab.tensordb.executions import LIMIT_S, limited
 from slslab.tensordb.lua.arguments import Value
 from slslab.tensordb.lua_replies import from_lua, to_lua
 from slslab.tensordb.replies import LINE_BREAKS, CommandError, Reply
+from slslab.tensordb.store import Store
 
 # Redis's busy-reply-threshold.
 BUSY_S = 5.0
+LOOK_S = 0.1
 BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 # Commands that a server executes while a script runs.
 ALWAYS = frozenset({"auth", "hello", "quit", "reset", "multi", "discard", "script", "shutdown"})
@@ -108,6 +110,11 @@ class Engine:
             return
         if not run.ended.wait(max(0.0, run.started + BUSY_S - time.monotonic())):
             raise CommandError(BUSY)
+
+    def lock(self, store: Store, command: str) -> None:
+        """Lock the store for a command; CommandError if a script that has begun since `wait` takes long."""
+        while not store.lock.acquire(timeout=LOOK_S):
+            self.wait(command)
 
     def kill(self) -> None:
         """End the script that runs; CommandError if there is none, or if it has written."""

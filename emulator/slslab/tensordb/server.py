@@ -152,16 +152,23 @@ class Connection:
 
     def serve(self) -> None:
         """Serve until the connection ends."""
-        with suppress(EOFError, OSError, PeerClosed):
-            try:
-                while not self._session.leaving:
-                    self._turn()
-                self._flush()
-            except (ProtocolError, MemoryError) as error:
-                self._encoder.add(CommandError(str(error) or "OOM the host has no memory for this"))
-                self._flush()
-                # Closed with input unread, the connection would be reset and the client lose the reply.
-                self._socket.shutdown(socket.SHUT_WR)
+        try:
+            with suppress(EOFError, OSError, PeerClosed):
+                self._serve()
+        finally:
+            # It refers to this connection: what it has buffered would stay until the collector of cycles runs.
+            del self._reader
+
+    def _serve(self) -> None:
+        try:
+            while not self._session.leaving:
+                self._turn()
+            self._flush()
+        except (ProtocolError, MemoryError) as error:
+            self._encoder.add(CommandError(str(error) or "OOM the host has no memory for this"))
+            self._flush()
+            # Closed with input unread, the connection would be reset and the client lose the reply.
+            self._socket.shutdown(socket.SHUT_WR)
 
     def _turn(self) -> None:
         session = self._session

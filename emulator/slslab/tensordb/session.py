@@ -151,7 +151,7 @@ def execute(session: Session, request: Request) -> "Reply | Waiter":
         if name == b"exec":
             session.transaction = None
             return CommandError(f"EXECABORT Transaction discarded because of: {str(error).removeprefix('ERR ')}")
-        return error
+        return CommandError(str(error))
     arguments = request.arguments[entry.words :]
     if session.transaction is not None and not entry.immediate:
         session.transaction.append((entry, arguments))
@@ -160,7 +160,10 @@ def execute(session: Session, request: Request) -> "Reply | Waiter":
 
 
 def call(session: Session, entry: Command, arguments: list[Any]) -> "Reply | Waiter":
-    """Execute a command that has been checked; its error is the reply."""
+    """Execute a command that has been checked; its error is the reply.
+
+    The reply is a new error: the first one's traceback holds the arguments, in a cycle of references.
+    """
     with session.context.counting:
         session.context.calls[entry.name] += 1
     try:
@@ -168,12 +171,16 @@ def call(session: Session, entry: Command, arguments: list[Any]) -> "Reply | Wai
             arguments = [bytes(argument) for argument in arguments]
         if entry.unlocked:
             return entry.handler(session, arguments)
-        with session.store:
-            if entry.grows:
-                session.store.require(sum(map(len, arguments)))
-            return entry.handler(session, arguments)
+        session.context.lua.lock(session.store, entry.name)
+        try:
+            with session.store:
+                if entry.grows:
+                    session.store.require(sum(map(len, arguments)))
+                return entry.handler(session, arguments)
+        finally:
+            session.store.lock.release()
     except CommandError as error:
-        return error
+        return CommandError(str(error))
     except PeerClosed:
         raise
     except MemoryError:

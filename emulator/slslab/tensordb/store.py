@@ -85,16 +85,16 @@ class Store:
         self.closed = False
         # RedisAI runs the scripts of a device one after another.
         self.script_turn = threading.Lock()
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._depth = 0
         self._deadlines: list[tuple[int, bytes]] = []
         self._waiting: dict[bytes, deque[Waiter]] = {}
         self._ready: deque[bytes] = deque()
 
     def __enter__(self) -> Self:
-        self._lock.acquire()
+        self.lock.acquire()
         if self.closed:
-            self._lock.release()
+            self.lock.release()
             raise PeerClosed
         self._depth += 1
         if self._depth == 1 and self._deadlines:
@@ -108,11 +108,11 @@ class Store:
                 self._serve()
         finally:
             self._depth -= 1
-            self._lock.release()
+            self.lock.release()
 
     def close(self) -> None:
         """Free everything; from now on entering the store raises PeerClosed."""
-        with self._lock:
+        with self.lock:
             self.closed = True
             self.clear()
             self._waiting.clear()

@@ -82,3 +82,9 @@ def test_s11_a_message_that_names_no_container_looks_for_none(monkeypatch: pytes
 
 def test_json_is_read() -> None:
     assert parse(' {"a": [1, 2.5, null, "é"]} ') == {"a": [1, 2.5, None, "é"]}
+
+
+def test_a_number_of_too_many_digits_is_refused() -> None:
+    with pytest.raises(JacksonError, match="Number value length exceeds the maximum allowed"):
+        parse("[" + "9" * 100_000 + "]")
+    assert jackson.explain(b"9" * 100_000).startswith("Number value length exceeds the maximum allowed\n at [Source")

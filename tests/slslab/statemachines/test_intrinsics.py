@@ -1,5 +1,6 @@
 """Intrinsic functions: each with its bounds, the escapes, and texts that are not calls."""
 
+import json
 import re
 from typing import Any
 
@@ -224,3 +225,27 @@ def test_the_message_of_a_path_that_finds_nothing() -> None:
         with pytest.raises(paths.NoSuchPath) as raised:
             argument.path.read({"k": 1})
         assert intrinsics.missing_argument(argument, raised.value, {"k": 1}) == message
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "States.Array(" + ", ".join(["$.most"] * 101) + ")",
+        "States.Format('" + "{}" * 101 + "'" + ", $.most" * 101 + ")",
+        "States.ArrayLength(States.Array(" + ", ".join(["$.most"] * 101) + "))",
+    ],
+)
+def test_arguments_have_a_bound_together(call: str) -> None:
+    with pytest.raises(intrinsics.IntrinsicError, match="can't have more than 1,000,000 characters"):
+        value(call)
+
+
+def test_the_length_of_a_value_is_known_without_its_text() -> None:
+    held: Any = ["x" * 10]
+    for _ in range(60):
+        held = [held, held]
+    assert intrinsics.is_longer(held, 10**6)
+    for known in ("x" * 10, [1, [2, None]], {"a": {"b": "c"}}, 5, [], [{}] * 100):
+        assert not intrinsics.is_longer(known, len(json.dumps(known, separators=(",", ":"))))
+    assert intrinsics.is_longer({"x" * 11: 1}, 11)
+    assert intrinsics.is_longer([1] * 11, 10)

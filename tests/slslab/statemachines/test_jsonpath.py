@@ -1,6 +1,7 @@
 """Whole states in JSONPath: where paths, intrinsic functions and comparisons stand, and AWS's causes."""
 
 import json
+import threading
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from tests.slslab.statemachines.test_fields import found
 from tests.slslab.statemachines.written import ARN, ROLE, Definition, chain
 
 from slslab.aws.errors import ServiceError
+from slslab.statemachines import executions
+from slslab.statemachines.api import OPERATIONS, StatesApi
 
 DOCUMENT: dict[str, Any] = {"l": [{"a": 1, "d": [1, 2]}], "t": "x", "n": None, "path": "$.t"}
 PASS: Definition = {"Type": "Pass"}
@@ -59,7 +62,7 @@ def test_paths_and_calls_in_parameters(expression: str, expected: Any) -> None:
 def test_the_escapes_of_json_come_first(text: str, expected: Any) -> None:
     written = json.dumps(sampled("$.l")).replace('"$.l"', f'"{text}"')
     known = machines()
-    machine = known.create("escaped", written, ROLE, {}, {})
+    machine, _ = known.create("escaped", written, ROLE, {}, {})
     execution = finish(known.start(machine.arn, None, json.dumps(DOCUMENT)))
     assert json.loads(execution.ending()["output"]) == {"v": expected}
 
@@ -248,7 +251,7 @@ def deep(depth: int) -> str:
 
 def test_a_deep_definition_runs() -> None:
     known = machines()
-    machine = known.create("deep", deep(400), ROLE, {}, {})
+    machine, _ = known.create("deep", deep(400), ROLE, {}, {})
     assert finish(known.start(machine.arn, None, "{}")).status == "SUCCEEDED"
 
 
@@ -274,3 +277,40 @@ def test_a_scan_that_repeats_its_input_too_often_fails() -> None:
     error, cause = failure(sampled("$..d"), document)
     assert error == "States.DataLimitExceeded"
     assert cause.endswith("returned a result with a size exceeding the maximum number of bytes service limit.")
+
+
+def test_a_function_that_repeats_its_input_too_often_fails() -> None:
+    error, _ = failure(sampled("States.Array(" + ", ".join(["$.d"] * 9) + ")"), {"d": "x" * 50_000})
+    assert error == "States.DataLimitExceeded"
+
+
+def test_others_go_on_while_a_definition_is_parsed_and_a_program_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    known, reached, go_on = machines(), threading.Barrier(2), threading.Event()
+
+    def slowly(function: Any) -> Any:
+        def called(*arguments: Any) -> Any:
+            reached.wait(30)
+            assert go_on.wait(30)
+            return function(*arguments)
+
+        return called
+
+    monkeypatch.setattr(executions, "parse", slowly(executions.parse))
+    members = {"name": "slow", "definition": json.dumps(chain(PASS)), "roleArn": ROLE}
+    creating = threading.Thread(target=OPERATIONS["CreateStateMachine"], args=(StatesApi(known), members))
+    creating.start()
+    reached.wait(30)
+    assert known.executions() == []
+    go_on.set()
+    creating.join(30)
+    go_on.clear()
+    monkeypatch.setattr(executions, "Run", slowly(executions.Run))
+    [machine] = known.registry.machines()
+    starting = threading.Thread(target=known.start, args=(machine.arn, "e", "{}"))
+    starting.start()
+    reached.wait(30)
+    assert known.executions() == []
+    go_on.set()
+    starting.join(30)
+    [execution] = known.executions()
+    assert finish(execution).status == "SUCCEEDED"

@@ -1,12 +1,19 @@
 """Memory limits, passwords and sizes: what is refused is refused before it costs anything."""
 
+import gc
+import time
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.slslab.tensordb.wire import Wire, encode, error, info
 
+from slslab.tensordb import server
+from slslab.tensordb.replies import CommandError
+from slslab.tensordb.resp import Reader
 from slslab.tensordb.server import Options
 
 pytestmark = pytest.mark.server
@@ -14,6 +21,34 @@ pytestmark = pytest.mark.server
 MB = 1 << 20
 OOM = "OOM command not allowed when used memory > 'maxmemory'."
 Make = Callable[[Options], str]
+
+
+def test_nothing_of_a_client_stays_until_the_collector_of_cycles_runs(
+    peer: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readers: list[weakref.ref[Reader]] = []
+
+    class Watched(Reader):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            readers.append(weakref.ref(self))
+
+    monkeypatch.setattr(server, "Reader", Watched)
+    url = peer(Options())
+    gc.collect()
+    gc.disable()
+    try:
+        with Wire(url) as wire:
+            wire("SET", "k", "text")
+            assert error(wire, "INCR", "k").startswith("ERR value is not an integer")
+            assert error(wire, "NOTHING", "k").startswith("ERR unknown command")
+            assert not [known for known in gc.get_objects() if isinstance(known, CommandError)]
+        end = time.monotonic() + 30
+        while readers[0]() is not None and time.monotonic() < end:
+            time.sleep(0.01)
+        assert readers[0]() is None
+    finally:
+        gc.enable()
 
 
 def test_memory_is_counted_and_given_back(peer: Make) -> None:

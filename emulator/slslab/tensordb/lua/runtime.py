@@ -16,6 +16,7 @@ from lupa import lua51
 from slslab.tensordb.lua import structs
 from slslab.tensordb.lua.arguments import LuaError, Value, measure
 from slslab.tensordb.lua.bytecode import without_tail_calls
+from slslab.tensordb.memory import give_back
 
 # What is passed between Lua and Python without a look at the memory fits into this.
 MARGIN = 32 * 1024 * 1024
@@ -109,6 +110,7 @@ class Runtime:
         finally:
             if self._lua.get_memory_used() > LITTER:
                 self._lua.gccollect()
+                give_back()
         if result == NO_MEMORY:
             raise OutOfMemory
         where = f" script: {name}, on {place[0].decode(errors='replace')}:{place[1]}." if place else ""

@@ -168,6 +168,26 @@ def test_others_are_told_that_a_script_runs_until_it_is_killed(
         assert other("PING") == "PONG"
 
 
+def test_a_client_that_was_let_through_before_a_script_began_does_not_wait_for_its_end(
+    url: str, running: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "BUSY_S", 0.2)
+    wait, passed = engine.Engine.wait, iter([True])
+
+    def too_early(known: engine.Engine, command: str) -> None:
+        if command == "get" and next(passed, False):
+            assert running.wait(30)
+        else:
+            wait(known, command)
+
+    monkeypatch.setattr(engine.Engine, "wait", too_early)
+    with Wire(url) as wire, Wire(url) as other:
+        wire.send(encode("EVAL", "while true do end", 0))
+        assert error(other, "GET", "k") == engine.BUSY
+        assert other("SCRIPT", "KILL") == "OK"
+        assert "Script killed by user" in str(wire.read())
+
+
 def test_a_client_that_comes_while_a_script_runs_may_say_its_password_and_kill_it(running: threading.Event) -> None:
     peer = Peer(0, 0, Options(password=b"secret"), lambda *_: None, lambda: None)
     peer.start()

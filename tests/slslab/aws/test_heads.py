@@ -1,0 +1,45 @@
+"""Requests that come before the answers to earlier ones."""
+
+import socket
+from contextlib import closing, suppress
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from slslab.aws import heads
+from slslab.host.server_process import listening_socket
+from slslab.lambda_.server import Server
+
+pytestmark = pytest.mark.server
+
+REQUEST = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LAST = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+async def _answer(_: Request) -> Response:
+    return Response(b"answer")
+
+
+def answers(requests: bytes) -> bytes:
+    """What a connection gives back until it is closed."""
+    server, application = Server(listening_socket("127.0.0.1", 0)), Starlette(routes=[Route("/", _answer)])
+    with closing(server), server.serving(application):
+        address = server.endpoint.removeprefix("http://").split(":")
+        with socket.create_connection((address[0], int(address[1])), 30) as client:
+            client.sendall(requests)
+            found = b""
+            with suppress(ConnectionResetError):  # it has not read everything
+                while piece := client.recv(65536):
+                    found += piece
+            return found
+
+
+def test_some_requests_may_come_at_once() -> None:
+    assert answers(REQUEST * (heads.MOST_WAITING - 1) + LAST).count(b"answer") == heads.MOST_WAITING
+
+
+def test_a_connection_with_too_many_requests_is_closed() -> None:
+    assert answers(REQUEST * 5_000).count(b"answer") <= heads.MOST_WAITING
