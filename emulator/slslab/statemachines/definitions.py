@@ -8,11 +8,11 @@ of references in JSONata; the others are assumed.
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.jackson import JacksonError, parse
+from slslab.statemachines.comparisons import timestamp
 from slslab.statemachines.expressions import QueryError, read
 from slslab.statemachines.fields import (
     EXPRESSION,
@@ -33,7 +33,6 @@ RESOURCES = re.compile(
     r"arn:aws:lambda:[a-z0-9-]+:\d{12}:function:[a-zA-Z0-9-_]+(:[a-zA-Z0-9-_$]+)?"
     r"|arn:aws:states:::lambda:invoke(\.waitForTaskToken)?"
 )
-TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?Z")
 TARGET = "MISSING_TRANSITION_TARGET"
 LANGUAGES = ("JSONPath", "JSONata")
 # Fields that only one query language has.
@@ -212,13 +211,7 @@ def _state_problems(state: Mapping[str, Any], path: str, names: set[str], top: M
 def _is_timestamp(value: Any, state: Mapping[str, Any], top: Mapping[str, Any]) -> bool:
     if _uses_jsonata(state, _uses_jsonata(top, False)) and EXPRESSION.fullmatch(str(value)):
         return True
-    if not isinstance(value, str) or not TIMESTAMP.fullmatch(value):
-        return False
-    try:
-        datetime.fromisoformat(value[:19])
-    except ValueError:
-        return False
-    return True
+    return timestamp(value) is not None
 
 
 def _language(part: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Iterator[Problem]:
