@@ -22,6 +22,8 @@ SECTIONS = (
 # Sections with an entry for each name.
 NAMED = ("Parameters", "Mappings", "Conditions", "Resources", "Outputs")
 SERVERLESS = "AWS::Serverless-2016-10-31"
+# documented: sam-specification-generated-resources.html: these names do not begin with that of a resource.
+IMPLICIT = ("ServerlessRestApi", "ServerlessHttpApi", "ServerlessDeploymentApplication")
 PSEUDO = (
     *("AWS::AccountId", "AWS::NoValue", "AWS::NotificationARNs", "AWS::Partition", "AWS::Region", "AWS::StackId"),
     *("AWS::StackName", "AWS::URLSuffix"),
@@ -129,7 +131,7 @@ class Template:
     def may_be(self, name: str, known: Set[str]) -> bool:
         """Return whether a name is known, or one that the expansion of a serverless resource may make."""
         serverless = [each for each in self.section("Resources") if self.type(each).startswith("AWS::Serverless::")]
-        return name in known or name.partition(".")[0].startswith(tuple(serverless))
+        return name in known or name.partition(".")[0].startswith((*serverless, *IMPLICIT))
 
     def type(self, name: str) -> str:
         """Return the type of a resource as it is written; an empty text if it has none."""

@@ -35,6 +35,11 @@ RESOURCES = re.compile(
 )
 TARGET = "MISSING_TRANSITION_TARGET"
 LANGUAGES = ("JSONPath", "JSONata")
+SETTINGS: Mapping[str, Any] = {
+    "loggingConfiguration": {"level": "OFF", "includeExecutionData": False},
+    "tracingConfiguration": {"enabled": False},
+    "encryptionConfiguration": {"type": "AWS_OWNED_KEY"},
+}
 # Fields that only one query language has.
 JSONPATH_FIELDS = (
     "InputPath OutputPath ResultPath ResultSelector Parameters Result ItemsPath MaxConcurrencyPath ErrorPath CausePath"
@@ -206,6 +211,22 @@ def _state_problems(state: Mapping[str, Any], path: str, names: set[str], top: M
         config = state[field].get("ProcessorConfig") if isinstance(state[field], dict) else None
         if isinstance(config, dict) and config.get("Mode") == "DISTRIBUTED":
             yield Problem(SCHEMA, "slslab emulates Map only in inline mode", f"{path}/{field}")
+
+
+def check_settings(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a request; ServiceError (InvalidLoggingConfiguration) for what AWS refuses of them."""
+    given = {key: members[key] for key in SETTINGS if key in members}
+    logging = given.get("loggingConfiguration")
+    if logging is not None:
+        # measured, in others' recordings: what is left out is completed, and only OFF needs no destination.
+        logging = given["loggingConfiguration"] = {**SETTINGS["loggingConfiguration"], **logging}
+        groups = [
+            entry.get("cloudWatchLogsLogGroup", {}).get("logGroupArn") for entry in logging.get("destinations", ())
+        ]
+        if len(groups) > 1 or not all(groups) or (logging["level"] != "OFF" and not groups):
+            what = "Invalid Logging Configuration: Must specify exactly one Log Destination."
+            raise ServiceError(400, "InvalidLoggingConfiguration", what)
+    return given
 
 
 def _is_timestamp(value: Any, state: Mapping[str, Any], top: Mapping[str, Any]) -> bool:

@@ -184,6 +184,29 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         ),
         (FUNCTION + "      Environment: abc\n", 9, 'F: Environment must be a mapping, not "abc".'),
         (FUNCTION + "      Environment: {Colour: red}\n", 9, "F: Environment has no property Colour."),
+        (
+            FUNCTION + "      Environment: {Variables: {N: 1}}\n",
+            9,
+            "F: Environment.Variables has no property N; names must match [a-zA-Z][a-zA-Z0-9_]+.",
+        ),
+        (
+            FUNCTION + "  M:\n    Type: AWS::Lambda::EventSourceMapping\n    Properties: {FunctionName: !Ref F, "
+            "StartingPosition: LATEST, EventSourceArn: 'arn:aws:dynamodb:us-east-1:000000000000:table/t/stream/1'}\n",
+            9,
+            "M: slslab emulates event source mappings of SQS, not of dynamodb.",
+        ),
+        (
+            FUNCTION + "  M:\n    Type: AWS::Lambda::EventSourceMapping\n    Properties: {FunctionName: !Ref F, "
+            "StartingPosition: LATEST, EventSourceArn: 'arn:aws:sqs:us-east-1:000000000000:q'}\n",
+            9,
+            "M: slslab does not emulate StartingPosition of an event source mapping of SQS.",
+        ),
+        (
+            MACHINE
+            + "    LoggingConfiguration: {Level: ALL}, Definition: {StartAt: A, States: {A: {Type: Succeed}}}}}\n",
+            2,
+            "M: Invalid Logging Configuration: Must specify exactly one Log Destination.",
+        ),
         (FUNCTION + "      MemorySize: 64\n", 9, "F: MemorySize must have a value of at least 128, not 64."),
         (
             FUNCTION.replace("python3.11", "nodejs22.x"),
@@ -365,6 +388,9 @@ def test_a_name_that_no_expansion_makes_is_a_mistake(tmp_path: Path) -> None:
         "    Properties: {Handler: app.handler, Runtime: python3.11}\nOutputs:\n  Role: {Value: !GetAtt FRole.Arn}\n"
     )
     assert mistakes(tmp_path, text) == []
+    api = text.replace("3.11}", "3.11, Events: {E: {Type: HttpApi, Properties: {Path: /, Method: get}}}}")
+    (_, refused), _ = mistakes(tmp_path, api + "  Api: {Value: !Ref ServerlessHttpApi}\n")
+    assert refused == "slslab does not deploy AWS::ApiGatewayV2::Api (ServerlessHttpApi)."
     wrong = text + "  Url: {Value: !GetAtt FUrl.FunctionUrl}\n"
     assert mistakes(tmp_path, wrong) == [(8, "FUrl is not a resource and not a parameter of this template.")]
 
@@ -389,6 +415,10 @@ def test_parameters_are_checked(tmp_path: Path) -> None:
             "abc does not match the AllowedPattern of P, [0-9]+.",
         ),
         ("{Type: String, Default: abc, AllowedPattern: '['}", "the rules of P cannot be read."),
+        (
+            f"{{Type: String, Default: {'a' * 40}b, AllowedPattern: '(a+)+'}}",
+            "the AllowedPattern of P takes too long.",
+        ),
         ("{Type: String, Default: [a]}", "the default of P must be a text."),
         ("{Type: Text, Default: a}", "Text is not a type of parameters (P)."),
         (
