@@ -21,6 +21,8 @@ SECTIONS = (
 )
 # Sections with an entry for each name.
 NAMED = ("Parameters", "Mappings", "Conditions", "Resources", "Outputs")
+# documented: format-version-structure.html: the only one.
+FORMAT = "2010-09-09"
 SERVERLESS = "AWS::Serverless-2016-10-31"
 # documented: sam-specification-generated-resources.html: these names do not begin with that of a resource.
 IMPLICIT = ("ServerlessRestApi", "ServerlessHttpApi", "ServerlessDeploymentApplication")
@@ -256,12 +258,16 @@ def _check_sections(template: Template) -> None:
             template.wrong(line, f"there is no section {name} here.")
         elif name in (*NAMED, "Globals", "Metadata") and not isinstance(root[name], Node):
             template.wrong(line, f"{name} must be a mapping.")
+    if str(root.get("AWSTemplateFormatVersion", FORMAT)) != FORMAT:
+        template.wrong(root.lines["AWSTemplateFormatVersion"], f"AWSTemplateFormatVersion must be {FORMAT}.")
     if root.get("Transform") not in (None, SERVERLESS, [SERVERLESS]):
         template.wrong(root.lines["Transform"], f"of transforms there is {SERVERLESS} alone.")
     if not template.section("Resources"):
         template.wrong(1, "the template has no Resources.")
     for section in ("Parameters", "Mappings", "Outputs"):
         for name, entry in template.section(section).items():
+            if section != "Mappings" and not NAME.fullmatch(name):
+                template.wrong(template.section(section).lines[name], f"{name} must have letters and digits alone.")
             if not isinstance(entry, Node):
                 template.wrong(template.section(section).lines[name], f"{name} must be a mapping.")
             elif section == "Outputs" and "Value" not in entry:

@@ -17,6 +17,9 @@ from slslab.errors import RequestError
 QUEUE = "Resources:\n  Q:\n    Type: AWS::SQS::Queue\n    Properties:\n      "
 
 
+LETTERS = "must have letters and digits alone."
+
+
 def template(folder: Path, text: str) -> Template:
     (folder / "template.yaml").write_text(text)
     return read_template(folder / "template.yaml")
@@ -159,7 +162,10 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         ("Resources: {Q: {Type: AWS::SQS::Queue}}\nParameters: {A: b}\n", 2, "A must be a mapping."),
         ("Resources: {Q: {Type: AWS::SQS::Queue}}\nOutputs: {A: {}}\n", 2, "the output A has no Value."),
         ("Resources: {Q: {Type: AWS::SQS::Queue}}\nMetadata: {A: }\n", 2, "a value is missing (null)."),
-        ("Resources:\n  a b: {Type: AWS::SQS::Queue}\n", 2, "a b must have letters and digits alone."),
+        ("Resources:\n  a b: {Type: AWS::SQS::Queue}\n", 2, f"a b {LETTERS}"),
+        ("Outputs: {a-b: {Value: a}}\nResources: {Q: {Type: AWS::SQS::Queue}}\n", 1, f"a-b {LETTERS}"),
+        ("Parameters: {a_b: {Type: String}}\nResources: {Q: {Type: AWS::SQS::Queue}}\n", 1, f"a_b {LETTERS}"),
+        ("AWSTemplateFormatVersion: 2020-01-01\n", 1, "AWSTemplateFormatVersion must be 2010-09-09."),
         (
             QUEUE + "KmsMasterKeyId: k\n",
             5,
@@ -351,6 +357,13 @@ def test_hostile_text_is_refused_at_once(tmp_path: Path, text: str, message: str
 def test_an_alias_is_a_copy(tmp_path: Path) -> None:
     read = template(tmp_path, "Metadata: {a: &a {b: [c]}, d: *a}\nResources: {Q: {Type: AWS::SQS::Queue}}\n")
     assert read.section("Metadata") == {"a": {"b": ["c"]}, "d": {"b": ["c"]}}
+
+
+def test_conditions_in_a_long_chain_are_a_mistake(tmp_path: Path) -> None:
+    chain = "".join(f"  C{number}: !Not [!Condition C{number + 1}]\n" for number in range(2000))
+    text = f"Conditions:\n{chain}  C2000: !Equals [a, a]\nResources: {{Q: {{Type: AWS::SQS::Queue}}}}\n"
+    reason = "conditions refer to each other more than 100 deep"
+    assert mistakes(tmp_path, text)[0] == (2, f"the condition C0 cannot be resolved: {reason}.")
 
 
 def test_conditions_that_share_others_are_tested_once_each(tmp_path: Path) -> None:
