@@ -18,15 +18,13 @@ from slslab.aws_services.patterns import pattern_problems
 from slslab.aws_services.rule_targets import target_problems
 from slslab.aws_services.schedules import ScheduleError, read_schedule
 from slslab.deploy.expansion import LOCAL
-from slslab.deploy.resources import Made, Properties, definition, function_members, table_members
+from slslab.deploy.resources import Made, Properties, definition, function_members, machine_settings, table_members
 from slslab.lambda_.configuration import settings
-from slslab.lambda_.event_sources import EMULATED, EventSourceMapping, check_source, with_request
+from slslab.lambda_.event_sources import EventSourceMapping, check_source, with_request
 from slslab.lambda_.policies import function_statement
 from slslab.lambda_.references import parse
-from slslab.statemachines.definitions import problems
+from slslab.statemachines.definitions import check_settings, problems
 
-# Properties of an event source mapping; its id is the service's.
-OF_SOURCES = EMULATED - {"UUID"}
 Files = Mapping[str, bytes]
 # documented: API_CreateQueue.html
 QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -156,6 +154,10 @@ def machine(properties: Properties, files: Files) -> Iterator[str]:
         return
     for problem in problems(definition(files, properties), lambda_limits().definition_bytes):
         yield f"the definition is refused: {problem}".rstrip(".")
+    found: list[str] = []
+    with _collected(found):
+        check_settings(machine_settings(properties))
+    yield from found
 
 
 def queue(properties: Properties, _files: Files) -> Iterator[str]:

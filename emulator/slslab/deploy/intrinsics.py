@@ -47,6 +47,8 @@ PLACE = re.compile(r"\$\{(?!!)([^}]+)\}")
 LITERAL = re.compile(r"\$\{!([^}]+)\}")
 # documented: no property takes a longer text than ZipFile, 4 MB (AWS::Lambda::Function Code).
 LONGEST_TEXT = 4 * MB
+# assumed: conditions refer to a few others, and Python's own limit must not be met.
+DEEPEST = 100
 # What a property that is AWS::NoValue becomes: nothing.
 NOTHING = object()
 
@@ -111,6 +113,8 @@ class Scope:
         if not isinstance(name, str) or name not in self.conditions:
             raise Unresolvable(f"there is no condition {name}")
         if name not in self._held:
+            if len([held for held in self._held.values() if held is None]) > DEEPEST:
+                raise Unresolvable(f"conditions refer to each other more than {DEEPEST} deep")
             self._held[name] = None
             try:
                 self._held[name] = self._test(self.conditions[name])

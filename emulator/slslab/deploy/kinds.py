@@ -11,6 +11,7 @@ from typing import Any
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.deploy import checks, resources
 from slslab.deploy.resources import Made, Properties, Services
+from slslab.deploy.schemas import properties_of
 
 ID = "00000000-0000-4000-8000-000000000000"
 Expect = Callable[[str, Properties], Made]
@@ -176,7 +177,7 @@ def _lambda() -> dict[str, Kind]:
             check=checks.lambda_members("PutFunctionEventInvokeConfig"),
         ),
         "AWS::Lambda::EventSourceMapping": Kind(
-            checks.OF_SOURCES,
+            properties_of("AWS::Lambda::EventSourceMapping"),  # what is not emulated is refused by its check
             _named("", ID, Id=ID, EventSourceMappingArn=source),
             resources.create_source,
             _by_keys("lambda", "delete_event_source_mapping"),
@@ -190,8 +191,8 @@ def _others() -> dict[str, Kind]:
     machine, topic, rule = _arn("states", "stateMachine:{name}"), _arn("sns", "{name}"), _arn("events", "rule/{name}")
     return {
         "AWS::StepFunctions::StateMachine": Kind(
-            _names("""Definition DefinitionS3Location DefinitionString DefinitionSubstitutions RoleArn StateMachineName
-            StateMachineType Tags"""),
+            _names("""Definition DefinitionS3Location DefinitionString DefinitionSubstitutions LoggingConfiguration
+            RoleArn StateMachineName StateMachineType Tags TracingConfiguration"""),
             _named("StateMachineName", machine, Arn=machine, Name="{name}"),
             resources.create_machine,
             _by("stepfunctions", "delete_state_machine", "stateMachineArn"),
@@ -203,7 +204,7 @@ def _others() -> dict[str, Kind]:
         ),
         "AWS::SQS::Queue": Kind(
             _names("""ContentBasedDeduplication DelaySeconds FifoQueue MaximumMessageSize MessageRetentionPeriod
-            QueueName ReceiveMessageWaitTimeSeconds RedrivePolicy Tags VisibilityTimeout"""),
+            QueueName ReceiveMessageWaitTimeSeconds RedrivePolicy SqsManagedSseEnabled Tags VisibilityTimeout"""),
             _queue,
             resources.create_queue,
             _by("sqs", "delete_queue", "QueueUrl"),
@@ -218,7 +219,7 @@ def _others() -> dict[str, Kind]:
             check=checks.queue_policy,
         ),
         "AWS::SNS::Topic": Kind(
-            _names("TopicName Subscription Tags"),
+            _names("DisplayName TopicName Subscription Tags"),
             _named("TopicName", topic, TopicArn=topic, TopicName="{name}"),
             resources.create_topic,
             _by("sns", "delete_topic", "TopicArn"),

@@ -9,6 +9,7 @@ from typing import Any
 
 from slslab.deploy.schemas import NUMBER, text_of
 from slslab.deploy.template import NOT_TEXT, Node, Template
+from slslab.statemachines.bounded import Unfinished, matches
 
 # Types with a list of texts for a value, and types with a text; AWS's own, such as AWS::EC2::VPC::Id, have either.
 LISTS = ("CommaDelimitedList", "List<")
@@ -81,5 +82,9 @@ def _problems(name: str, parameter: Node, kind: str, text: str) -> Iterator[str]
     if not least <= len(text) <= most:
         yield f"{name} must have {least} to {most} characters."
     pattern = parameter.get("AllowedPattern")
-    if pattern is not None and not re.fullmatch(pattern, text):
-        yield f"{text} does not match the AllowedPattern of {name}, {pattern}."
+    if pattern is not None:
+        try:
+            if not matches(re.compile(pattern), text):
+                yield f"{text} does not match the AllowedPattern of {name}, {pattern}."
+        except Unfinished:
+            yield f"the AllowedPattern of {name} takes too long."

@@ -18,6 +18,7 @@ from slslab.aws.limits import lambda_limits
 from slslab.deploy.expansion import LOCAL
 from slslab.deploy.packages import inline
 from slslab.deploy.schemas import text_of
+from slslab.statemachines.definitions import SETTINGS
 
 Properties = dict[str, Any]
 
@@ -206,8 +207,7 @@ def create_machine(services: Services, name: str, properties: Properties) -> Mad
     name = properties.get("StateMachineName", name)
     made = services("stepfunctions").create_state_machine(
         name=name,
-        definition=definition(services.files, properties),
-        roleArn=properties["RoleArn"],
+        **_machine_members(services, properties),
         tags=[{"key": key, "value": value} for key, value in _tags(properties).items()],
     )
     return Made(made["stateMachineArn"], {"Arn": made["stateMachineArn"], "Name": name})
@@ -215,10 +215,32 @@ def create_machine(services: Services, name: str, properties: Properties) -> Mad
 
 def change_machine(services: Services, made: Made, properties: Properties) -> Made:
     """Change a state machine."""
-    services("stepfunctions").update_state_machine(
-        stateMachineArn=made.ref, definition=definition(services.files, properties), roleArn=properties["RoleArn"]
-    )
+    services("stepfunctions").update_state_machine(stateMachineArn=made.ref, **_machine_members(services, properties))
     return made
+
+
+def _machine_members(services: Services, properties: Properties) -> Properties:
+    """Return what CreateStateMachine and UpdateStateMachine both take."""
+    return {
+        "definition": definition(services.files, properties),
+        "roleArn": properties["RoleArn"],
+        **machine_settings(properties),
+    }
+
+
+def machine_settings(properties: Properties) -> Properties:
+    """Return the logging and tracing of a state machine; what its template has not is off."""
+    names = {"LoggingConfiguration": "loggingConfiguration", "TracingConfiguration": "tracingConfiguration"}
+    return {name: _lower_names(properties.get(key, SETTINGS[name])) for key, name in names.items()}
+
+
+def _lower_names(value: Any) -> Any:
+    """Return a value with the names of the Step Functions API: they begin with a small letter."""
+    if isinstance(value, list):
+        return [_lower_names(entry) for entry in value]
+    if isinstance(value, dict):
+        return {name[0].lower() + name[1:]: _lower_names(entry) for name, entry in value.items()}
+    return value
 
 
 # --- what stands around them
@@ -279,7 +301,8 @@ def remove_queue_policy(services: Services, made: Made) -> None:
 
 def create_topic(services: Services, name: str, properties: Properties) -> Made:
     """Create a topic with its subscriptions."""
-    arn = services("sns").create_topic(Name=properties.get("TopicName", name))["TopicArn"]
+    attributes = {key: properties[key] for key in ("DisplayName",) if key in properties}
+    arn = services("sns").create_topic(Name=properties.get("TopicName", name), Attributes=attributes)["TopicArn"]
     for subscription in properties.get("Subscription") or []:
         services("sns").subscribe(TopicArn=arn, **subscription)
     return Made(arn, {"TopicArn": arn, "TopicName": arn.rpartition(":")[2]})

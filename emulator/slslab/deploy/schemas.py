@@ -139,7 +139,8 @@ def _sentence(kind: str, path: Path, error: Any) -> str:
         patterns = error.schema.get("patternProperties", ())
         unknown = set(error.instance) - set(error.schema.get("properties", ()))
         others = sorted(name for name in unknown if not any(re.search(pattern, name) for pattern in patterns))
-        return f"{where} has no property {', '.join(others)}"
+        form = f"; names must match {' or '.join(patterns)}" if patterns else ""
+        return f"{where} has no property {', '.join(others)}{form}"
     if error.validator == "enum":
         return f"{where} must be one of {', '.join(map(text_of, rule))}, not {_shown(error.instance)}"
     if error.validator == "pattern":

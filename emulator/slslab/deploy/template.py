@@ -21,7 +21,11 @@ SECTIONS = (
 )
 # Sections with an entry for each name.
 NAMED = ("Parameters", "Mappings", "Conditions", "Resources", "Outputs")
+# documented: format-version-structure.html: the only one.
+FORMAT = "2010-09-09"
 SERVERLESS = "AWS::Serverless-2016-10-31"
+# documented: sam-specification-generated-resources.html: these names do not begin with that of a resource.
+IMPLICIT = ("ServerlessRestApi", "ServerlessHttpApi", "ServerlessDeploymentApplication")
 PSEUDO = (
     *("AWS::AccountId", "AWS::NoValue", "AWS::NotificationARNs", "AWS::Partition", "AWS::Region", "AWS::StackId"),
     *("AWS::StackName", "AWS::URLSuffix"),
@@ -129,7 +133,7 @@ class Template:
     def may_be(self, name: str, known: Set[str]) -> bool:
         """Return whether a name is known, or one that the expansion of a serverless resource may make."""
         serverless = [each for each in self.section("Resources") if self.type(each).startswith("AWS::Serverless::")]
-        return name in known or name.partition(".")[0].startswith(tuple(serverless))
+        return name in known or name.partition(".")[0].startswith((*serverless, *IMPLICIT))
 
     def type(self, name: str) -> str:
         """Return the type of a resource as it is written; an empty text if it has none."""
@@ -254,12 +258,16 @@ def _check_sections(template: Template) -> None:
             template.wrong(line, f"there is no section {name} here.")
         elif name in (*NAMED, "Globals", "Metadata") and not isinstance(root[name], Node):
             template.wrong(line, f"{name} must be a mapping.")
+    if str(root.get("AWSTemplateFormatVersion", FORMAT)) != FORMAT:
+        template.wrong(root.lines["AWSTemplateFormatVersion"], f"AWSTemplateFormatVersion must be {FORMAT}.")
     if root.get("Transform") not in (None, SERVERLESS, [SERVERLESS]):
         template.wrong(root.lines["Transform"], f"of transforms there is {SERVERLESS} alone.")
     if not template.section("Resources"):
         template.wrong(1, "the template has no Resources.")
     for section in ("Parameters", "Mappings", "Outputs"):
         for name, entry in template.section(section).items():
+            if section != "Mappings" and not NAME.fullmatch(name):
+                template.wrong(template.section(section).lines[name], f"{name} must have letters and digits alone.")
             if not isinstance(entry, Node):
                 template.wrong(template.section(section).lines[name], f"{name} must be a mapping.")
             elif section == "Outputs" and "Value" not in entry:

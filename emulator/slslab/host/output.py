@@ -144,26 +144,31 @@ class FunctionLog:
         """Append what a runtime has written: text, and records, which begin and end a line."""
         for piece, record in self._records.feed(chunk):
             if record:
-                if not self._line_ended:
-                    self._append(b"\n", False)
+                self._end_line(b"")
                 self._append(piece.removesuffix(b"\n") + b"\n", True)
             else:
                 self._print(piece)
 
     def say(self, text: bytes) -> None:
         """Append what Lambda itself says; what has come of a record until then is text."""
-        self._print(self._records.end(), whole=True)
+        self._end_line(self._records.end())
         self._append(text, False)
+
+    def _end_line(self, text: bytes) -> None:
+        """Append text, and end the line: what comes next is not the function's, or begins a record."""
+        self._print(text, whole=True)
+        if not self._line_ended:
+            self._append(b"\n", False)
 
     def _print(self, text: bytes, *, whole: bool = False) -> None:
         """Append text; with a filter, only complete lines that it accepts. `whole` text is complete already."""
         if self._keeps is None:
             self._append(text, False)
             return
-        lines = (self._line + text).splitlines(keepends=True)
-        self._line = b"" if whole or not lines or lines[-1].endswith(b"\n") else lines.pop()
-        if len(self._line) > FRAME_BYTES:
-            lines, self._line = [*lines, self._line], b""
+        *ended, rest = (self._line + text).split(b"\n")
+        waits = not whole and len(rest) <= FRAME_BYTES
+        self._line = rest if waits else b""
+        lines = [line + b"\n" for line in ended] + ([] if waits else [rest])
         self._append(b"".join(line for line in lines if self._keeps(line)), False)
 
     def _append(self, chunk: bytes, record: bool) -> None:

@@ -201,9 +201,7 @@ def check_source(arn: str) -> None:
     if not arn.startswith("arn:"):
         raise invalid("Unrecognized event source.")
     if not arn.startswith(QUEUE):
-        raise invalid(
-            f"slslab emulates event source mappings of SQS, not of {arn.split(':')[2]}: it has no such service."
-        )
+        raise invalid(f"slslab emulates event source mappings of SQS, not of {arn.split(':')[2]}.")
 
 
 def with_request(before: EventSourceMapping, request: Mapping[str, Any]) -> EventSourceMapping:

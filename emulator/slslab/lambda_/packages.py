@@ -104,6 +104,9 @@ class Packages:
 
         Raises InvalidParameterValueException if the request holds no valid code.
         """
+        if "ZipFile" in code and code.keys() & {"S3Bucket", "S3Key", "S3ObjectVersion", "ImageUri"}:
+            # as users report it
+            raise invalid("Please do not provide other FunctionCode parameters when providing a ZipFile.")
         bucket, key = code.get("S3Bucket"), str(code.get("S3Key", ""))
         if uri := code.get("ImageUri"):
             return self._of_image(str(uri))

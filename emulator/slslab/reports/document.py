@@ -297,6 +297,7 @@ def bill_of(run: str, book: str, kind: str | None = None) -> Mapping[str, Any]:
         return service_bill(predict_recorded(recorded, kind).document(bill), bill(recorded.invocations))
     _refuse_kind(directory.id, kind)
     document = read_document(str(directory.path))
+    directory.verify(document)
     trace, records, launched = load(directory.path), invocations(directory.path), instances(directory.path)
     plan, done = read_plan(document["plan"]), document["status"] == "done"
     replayed = _on_lambda(plan, trace, records, launched, document, prices, complete=done)

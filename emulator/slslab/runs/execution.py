@@ -24,8 +24,8 @@ from slslab.runs.planning import architectures, find_book, load_plan, make_plan,
 from slslab.runs.processor import ProcessorWatch
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import System
-from slslab.trace.directory import BILL, DOCUMENT, RunDirectory, root
-from slslab.trace.document import EndedDocument, Page
+from slslab.trace.directory import BILL, RunDirectory, root
+from slslab.trace.document import EndedDocument
 from slslab.trace.log import TraceWriter, instances, load
 from slslab_workers.architecture import Architecture, Fleet, Outcome, Progress, Requirements, RunFailed
 from slslab_workers.plan import Plan, PlanError
@@ -149,9 +149,7 @@ def execute(
         figures: Mapping[str, Any] = made
         directory.write("metrics.json", {key: figures[key] for key in METRICS})
         page = leave_page(directory.path / PAGE, made, trace.events, records)
-        document: EndedDocument = {**made, "files": directory.digests(), "report": cast(Page, page)}
-        directory.write(DOCUMENT, document)
-        return document
+        return cast(EndedDocument, directory.finish({**made, "report": page}))
     except (PlanError, HostError, KeyboardInterrupt) as error:
         # A plan that turned out wrong, or a system that did not start, leaves no run behind.
         if isinstance(error, PlanError) or not began:

@@ -25,7 +25,7 @@ from slslab.aws.jackson import JacksonError
 from slslab.aws.jackson import parse as parse_json
 from slslab.aws.keys import Principal
 from slslab.aws.limits import MB
-from slslab.statemachines.definitions import problems, variable_references
+from slslab.statemachines.definitions import SETTINGS, check_settings, problems, variable_references
 from slslab.statemachines.executions import Execution, Machines
 from slslab.statemachines.interpreter import failure, success
 from slslab.statemachines.machines import Alias, Machine, Version, alias_name
@@ -33,11 +33,6 @@ from slslab.statemachines.machines import Alias, Machine, Version, alias_name
 PAGE = 100
 # assumed: a definition of 1 MB, the largest member of all, to whose every character JSON may add a backslash.
 LARGEST_BODY = 3 * MB
-SETTINGS: Mapping[str, Any] = {
-    "loggingConfiguration": {"level": "OFF", "includeExecutionData": False},
-    "tracingConfiguration": {"enabled": False},
-    "encryptionConfiguration": {"type": "AWS_OWNED_KEY"},
-}
 # documented: API_DescribeExecution.html, redriveStatusReason; the full stop is missing from the measured one, too.
 REDRIVABLE = ("FAILED", "ABORTED", "TIMED_OUT")
 Members = Mapping[str, Any]
@@ -85,7 +80,7 @@ class StatesApi:
             members["name"],
             members["definition"],
             members["roleArn"],
-            {**SETTINGS, **_settings(members)},
+            {**SETTINGS, **check_settings(members)},
             _tags(members),
             _version_description(members),
         )
@@ -116,7 +111,7 @@ class StatesApi:
             members["stateMachineArn"],
             members.get("definition"),
             members.get("roleArn"),
-            _settings(members),
+            check_settings(members),
             _version_description(members),
         )
         return {"updateDate": machine.updated, **_present(revisionId=machine.revision), **_version_arn(version)}
@@ -355,22 +350,6 @@ def _redrive(status: str) -> dict[str, Any]:
         "redriveStatus": "NOT_REDRIVABLE",
         "redriveStatusReason": f"Execution is {status} and cannot be redriven",
     }
-
-
-def _settings(members: Members) -> dict[str, Any]:
-    """Return the settings of a request; ServiceError (InvalidLoggingConfiguration) for what AWS refuses of them."""
-    given = {key: members[key] for key in SETTINGS if key in members}
-    logging = given.get("loggingConfiguration")
-    if logging is not None:
-        # measured, in others' recordings: what is left out is completed, and only OFF needs no destination.
-        logging = given["loggingConfiguration"] = {**SETTINGS["loggingConfiguration"], **logging}
-        groups = [
-            entry.get("cloudWatchLogsLogGroup", {}).get("logGroupArn") for entry in logging.get("destinations", ())
-        ]
-        if len(groups) > 1 or not all(groups) or (logging["level"] != "OFF" and not groups):
-            what = "Invalid Logging Configuration: Must specify exactly one Log Destination."
-            raise ServiceError(400, "InvalidLoggingConfiguration", what)
-    return given
 
 
 def _described(machine: Machine) -> dict[str, Any]:

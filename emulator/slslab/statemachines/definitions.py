@@ -8,11 +8,11 @@ of references in JSONata; the others are assumed.
 
 import re
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.jackson import JacksonError, parse
+from slslab.statemachines.comparisons import timestamp
 from slslab.statemachines.expressions import QueryError, read
 from slslab.statemachines.fields import (
     EXPRESSION,
@@ -33,9 +33,13 @@ RESOURCES = re.compile(
     r"arn:aws:lambda:[a-z0-9-]+:\d{12}:function:[a-zA-Z0-9-_]+(:[a-zA-Z0-9-_$]+)?"
     r"|arn:aws:states:::lambda:invoke(\.waitForTaskToken)?"
 )
-TIMESTAMP = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?Z")
 TARGET = "MISSING_TRANSITION_TARGET"
 LANGUAGES = ("JSONPath", "JSONata")
+SETTINGS: Mapping[str, Any] = {
+    "loggingConfiguration": {"level": "OFF", "includeExecutionData": False},
+    "tracingConfiguration": {"enabled": False},
+    "encryptionConfiguration": {"type": "AWS_OWNED_KEY"},
+}
 # Fields that only one query language has.
 JSONPATH_FIELDS = (
     "InputPath OutputPath ResultPath ResultSelector Parameters Result ItemsPath MaxConcurrencyPath ErrorPath CausePath"
@@ -212,16 +216,26 @@ def _state_problems(state: Mapping[str, Any], path: str, names: set[str], top: M
             yield Problem(SCHEMA, "slslab emulates Map only in inline mode", f"{path}/{field}")
 
 
+def check_settings(members: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a request; ServiceError (InvalidLoggingConfiguration) for what AWS refuses of them."""
+    given = {key: members[key] for key in SETTINGS if key in members}
+    logging = given.get("loggingConfiguration")
+    if logging is not None:
+        # measured, in others' recordings: what is left out is completed, and only OFF needs no destination.
+        logging = given["loggingConfiguration"] = {**SETTINGS["loggingConfiguration"], **logging}
+        groups = [
+            entry.get("cloudWatchLogsLogGroup", {}).get("logGroupArn") for entry in logging.get("destinations", ())
+        ]
+        if len(groups) > 1 or not all(groups) or (logging["level"] != "OFF" and not groups):
+            what = "Invalid Logging Configuration: Must specify exactly one Log Destination."
+            raise ServiceError(400, "InvalidLoggingConfiguration", what)
+    return given
+
+
 def _is_timestamp(value: Any, state: Mapping[str, Any], top: Mapping[str, Any]) -> bool:
     if _uses_jsonata(state, _uses_jsonata(top, False)) and EXPRESSION.fullmatch(str(value)):
         return True
-    if not isinstance(value, str) or not TIMESTAMP.fullmatch(value):
-        return False
-    try:
-        datetime.fromisoformat(value[:19])
-    except ValueError:
-        return False
-    return True
+    return timestamp(value) is not None
 
 
 def _language(part: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Iterator[Problem]:

@@ -8,6 +8,7 @@ import hashlib
 import json
 import math
 import random
+import re
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,12 @@ RANGE_ELEMENTS = 360_145
 # measured: about how many a sequence [a..b] has at most.
 SEQUENCE_ELEMENTS = 874_000
 MEMORY_EXCEEDED = "Expression evaluation memory limit exceeded: Check for excessive memory usage"
+# assumed: for values that a function does not expect, where the library has none of JSONata's messages.
+UNUSABLE = "A function can't be applied to these values"
 LONGEST_INTEGER = 2**63
+# JSONata's own functions.js: the numbers that $number reads; Python reads others, such as 1_000 and nan.
+NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
+BASED_NUMBER = re.compile(r"0[xX][0-9A-Fa-f]+|0[oO][0-7]+|0[bB][01]+")
 # The words of JSONata's messages for the types of a signature.
 TYPES = {"a": "arrays", "b": "booleans", "f": "functions", "n": "numbers", "o": "objects", "s": "strings"}
 # Where a node of a syntax tree has further nodes.
@@ -75,6 +81,12 @@ class Evaluation(Jsonata):  # type: ignore[misc]
         if found is not None and found.b - found.a > SEQUENCE_ELEMENTS:
             raise JException("D2014", 0)
         return found
+
+    def evaluate_includes_expression(self, lhs: Any, rhs: Any) -> bool:
+        """Return whether a value is among others; to the library true is 1."""
+        if lhs is None or rhs is None:
+            return False
+        return any(Utils.is_deep_equal(lhs, entry) for entry in (rhs if isinstance(rhs, list) else [rhs]))
 
     def apply_inner(self, proc: Any, args: Any, input: Any, environment: Any) -> Any:
         """Apply a function; the library would print what is not one."""
@@ -147,8 +159,10 @@ def evaluate(expression: str, variables: Mapping[str, Any]) -> Any:
         raise QueryError(f"{THREW}: {DEPTH_EXCEEDED}") from error
     except MemoryError as error:
         raise QueryError(f"{THREW}: {MEMORY_EXCEEDED}") from error
-    except Exception as error:  # of a function's own: the library lets Python's through
+    except RuntimeError as error:  # the library's own
         raise QueryError(f"{THREW}: {error}") from error
+    except Exception as error:  # Python's own: its words say nothing about the expression
+        raise QueryError(f"{THREW}: {UNUSABLE}") from error
 
 
 @dataclass(frozen=True)
@@ -256,7 +270,7 @@ def _plain(value: Any) -> Any:
 
 
 class Function(Jsonata.JFunction):  # type: ignore[misc]
-    """A function that AWS adds to JSONata's."""
+    """A function that AWS adds to JSONata's, or that the library has otherwise than JSONata."""
 
     def __init__(self, name: str, signature: str, function: Callable[..., Any], arguments: int) -> None:
         super().__init__(Jsonata.JLambda(function), signature)
@@ -294,6 +308,29 @@ def _range(first: float | None, last: float | None, step: float | None) -> Any:
     values = list(range(first, last + (1 if step > 0 else -1), step))
     # measured: one element is no array, and none is nothing.
     return values if len(values) > 1 else values[0] if values else None
+
+
+def _distinct(values: Any) -> Any:
+    if not isinstance(values, list) or len(values) <= 1:
+        return values
+    found = Utils.create_sequence() if Utils.is_sequence(values) else []
+    for value in values:
+        if not any(Utils.is_deep_equal(value, known) for known in found):
+            found.append(value)
+    return found
+
+
+def _number(value: Any) -> float | None:
+    if value is None or isinstance(value, int | float):
+        return None if value is None else value + 0  # a boolean becomes 1 or 0
+    if value is Utils.NULL_VALUE:
+        raise JException("T0410", 0, 1, "number")
+    if BASED_NUMBER.fullmatch(value):
+        return int(value, 0)
+    number = float(value) if NUMBER.fullmatch(value) else math.inf
+    if not math.isfinite(number):
+        raise JException("D3030", 0, value)
+    return number
 
 
 def _hash(value: str | None, algorithm: str | None) -> str | None:
@@ -342,6 +379,8 @@ FUNCTIONS: Mapping[str, Function] = {
         Function("random", "<n?>", seeded_random, 1),
         Function("uuid", "<:s>", lambda: str(uuid.uuid4()), 0),
         Function("parse", "<s?>", _parse, 1),
+        Function("distinct", "<x:x>", _distinct, 1),
+        Function("number", "<(nsb)-:n>", _number, 1),
     )
 }
 BUILT_IN = frozenset((*FUNCTIONS, *Jsonata.static_frame.bindings))

@@ -26,6 +26,8 @@ from moto.stepfunctions.parser.asl.component.state.choice.comparison.comparison_
 )
 from moto.stepfunctions.parser.asl.component.state.choice.comparison.variable import NoSuchVariable as Nothing
 from moto.stepfunctions.parser.asl.component.state.choice.comparison.variable import Variable
+from moto.stepfunctions.parser.asl.component.state.fail.cause_decl import CausePath
+from moto.stepfunctions.parser.asl.component.state.fail.error_decl import ErrorPath
 from moto.stepfunctions.parser.asl.eval.variable_store import NoSuchVariable
 from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
 from moto.stepfunctions.parser.asl.utils import json_path
@@ -55,6 +57,8 @@ def mend() -> None:
     ResultPath._eval_body = _write_result
     TimeoutSecondsPath._eval_seconds = _seconds("TimeoutSecondsPath")
     HeartbeatSecondsPath._eval_seconds = _seconds("HeartbeatSecondsPath")
+    ErrorPath._eval_body = _text("ErrorPath")
+    CausePath._eval_body = _text("CausePath")
     Variable._eval_body = _read_variable
     ComparisonFuncValue._eval_body = _compare
     ComparisonFuncStringVariableSample._eval_body = _compare
@@ -180,6 +184,17 @@ def _seconds(field: str) -> Callable[[Any, Any], int]:
         return value
 
     return seconds
+
+
+def _text(field: str) -> Callable[[Any, Any], None]:
+    """Return what evaluates a field of Fail, which documented must be a string; the message is assumed."""
+
+    def text(component: Any, env: Any) -> None:
+        component.string_expression.eval(env=env)
+        if not isinstance(env.stack[-1], str):
+            raise runtime_failure(env, f"Expected string for {field}, got {json.dumps(env.stack[-1])} instead.")
+
+    return text
 
 
 class IntrinsicFunction(EvalComponent):  # type: ignore[misc]

@@ -5,7 +5,9 @@ version in constraints.txt. Tasks of Lambda are in tasks.py.
 """
 
 import json
+import math
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -25,6 +27,7 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.inli
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.max_concurrency import MaxConcurrencyPath
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.state_map import StateMap
 from moto.stepfunctions.parser.asl.component.state.state import CommonStateField
+from moto.stepfunctions.parser.asl.component.state.wait.wait_function.timestamp import Timestamp
 from moto.stepfunctions.parser.asl.eval.states import States
 from moto.stepfunctions.parser.asl.eval.variable_store import VariableStore
 from moto.stepfunctions.parser.asl.parse import preprocessor
@@ -33,6 +36,7 @@ from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
 
 from slslab.aws.limits import Limits
 from slslab.statemachines.bounded import evaluate_bounded
+from slslab.statemachines.comparisons import timestamp
 from slslab.statemachines.expressions import QueryError
 
 RUNTIME, QUERY = "States.Runtime", "States.QueryEvaluationError"
@@ -80,6 +84,8 @@ def mend(limits: Limits) -> None:
     FailureEventException.get_execution_failed_event_details = _execution_failed
     FailureEventException.get_evaluation_failed_event_details = _evaluation_failed
     StateChoice._eval_state = _decided(StateChoice._eval_state)
+    Timestamp._from_timestamp_string = staticmethod(timestamp)
+    Timestamp._get_wait_seconds = _seconds_until
     StateMap._eval_body = _checked(StateMap._eval_body)
     CommonStateField._eval_state_input = _in_context(CommonStateField._eval_state_input)
     CommonStateField._verify_size_quota = measured(CommonStateField._verify_size_quota)
@@ -256,6 +262,15 @@ def _decided(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any],
             ) from error
 
     return decided
+
+
+def _seconds_until(component: Any, env: Any) -> int:
+    """Return how long a Wait lasts; moto takes a time for one of the host's time zone, and knows no offsets."""
+    component.string.eval(env=env)
+    text = env.stack.pop()
+    if (end := timestamp(text)) is None:
+        raise FailureEventException(component._create_failure_event(env, text))
+    return math.ceil(end[0] + end[1] / 1e9 - time.time())
 
 
 def _checked(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:

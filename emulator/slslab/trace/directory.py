@@ -149,6 +149,13 @@ class RunDirectory:
         kept = (PLAN, TABLE, INVOCATIONS, INSTANCES, BILL)
         return {name: _sha256(self.path / name) for name in kept if (self.path / name).exists()}
 
+    def finish(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Write the document, with the digests of all files and its own, and return it: the run is finished."""
+        whole: dict[str, Any] = json.loads(json.dumps({**document, "files": self.digests()}))
+        whole["files"][DOCUMENT] = _document_digest(whole)
+        self.write(DOCUMENT, whole)
+        return whole
+
     def verify(self, document: Mapping[str, Any]) -> None:
         """Raise RunError for a file that is not what the run left, by the digests in its document.
 
@@ -157,7 +164,7 @@ class RunDirectory:
         for name, digest in document.get("files", {}).items():
             path = self.path / name
             with reading(path, "what the run left"):
-                if _sha256(path) != digest:
+                if digest != (_document_digest(document) if name == DOCUMENT else _sha256(path)):
                     raise ValueError("its digest is another than in run.json")
 
     def digest(self) -> str:
@@ -279,6 +286,12 @@ class RunDirectory:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
+
+
+def _document_digest(document: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a document as JSON, except its own digest."""
+    files = {name: digest for name, digest in document["files"].items() if name != DOCUMENT}
+    return sha256(json.dumps({**document, "files": files}, sort_keys=True).encode()).hexdigest()
 
 
 def list_runs(folder: Path | None = None) -> list[RunDirectory]:

@@ -243,16 +243,19 @@ def test_a_run_that_is_done(runs: Path, file: str, kind: str, damage: Damage) ->
     listed(path, file == "run.json")
 
 
-@pytest.mark.parametrize("file", ["trace.parquet", "invocations.jsonl", "plan.toml"])
+@pytest.mark.parametrize("file", ["trace.parquet", "invocations.jsonl", "plan.toml", "run.json"])
 def test_a_changed_file_of_a_run_is_noticed_by_its_digest(runs: Path, file: str) -> None:
     path = write_run(runs / "damaged")
     document = json.loads((path / "run.json").read_text())
-    (path / "run.json").write_text(json.dumps(document | {"files": RunDirectory(path).digests()}))
-    for command in ("replay", "check"):
-        assert "digest" not in slslab(command, path).err
-    (path / file).write_bytes((path / file).read_bytes() + b"\n")
-    for command in ("replay", "check"):
-        refused(path / file, command, path)
+    (path / "run.json").unlink()
+    RunDirectory(path).finish(document)
+    commands = (("replay",), ("check",), ("export", "--to", "csv"), ("bill",))
+    for command in commands:
+        assert "digest" not in slslab(command[0], path, *command[1:]).err
+    text = (path / file).read_bytes()
+    (path / file).write_bytes(text.replace(b"1", b"2", 1) if file == "run.json" else text + b"\n")
+    for command in commands:
+        refused(path / file, command[0], path, *command[1:])
 
 
 @identified(PLAN)

@@ -84,10 +84,13 @@ Resources:
       DefinitionSubstitutions: {Function: !GetAtt Hello.Arn}
       Policies:
         - LambdaInvokePolicy: {FunctionName: !Ref Hello}
+      Tracing: {Enabled: true}
+      Logging: {Level: ERROR, Destinations: [{CloudWatchLogsLogGroup: {LogGroupArn: !GetAtt Log.Arn}}]}
   Data: {Type: AWS::S3::Bucket}
   Jobs:
     Type: AWS::SQS::Queue
-    Properties: {VisibilityTimeout: "60"}
+    Properties: {VisibilityTimeout: "60", SqsManagedSseEnabled: true}
+  News: {Type: AWS::SNS::Topic, Properties: {DisplayName: The news}}
   Letters: {Type: AWS::SQS::Queue}
   Copies: {Type: AWS::SQS::Queue}
   CopiesPolicy:
@@ -191,6 +194,11 @@ def test_what_is_deployed_works_together(service: Service, deployed: dict[str, A
     assert (answer["said"], answer["size"], answer["flag"]) == ("hello", "256", "true")
     assert deployed["Data"] == f"s3://{answer['data']}/"
     with service.client("stepfunctions") as states:
+        machine = states.describe_state_machine(stateMachineArn=deployed["Machine"])
+        assert (machine["loggingConfiguration"]["level"], machine["tracingConfiguration"]) == (
+            "ERROR",
+            {"enabled": True},
+        )
         run = states.start_execution(stateMachineArn=deployed["Machine"], input="{}")["executionArn"]
         while (found := states.describe_execution(executionArn=run))["status"] == "RUNNING":
             pass

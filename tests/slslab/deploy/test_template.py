@@ -17,6 +17,9 @@ from slslab.errors import RequestError
 QUEUE = "Resources:\n  Q:\n    Type: AWS::SQS::Queue\n    Properties:\n      "
 
 
+LETTERS = "must have letters and digits alone."
+
+
 def template(folder: Path, text: str) -> Template:
     (folder / "template.yaml").write_text(text)
     return read_template(folder / "template.yaml")
@@ -159,7 +162,10 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         ("Resources: {Q: {Type: AWS::SQS::Queue}}\nParameters: {A: b}\n", 2, "A must be a mapping."),
         ("Resources: {Q: {Type: AWS::SQS::Queue}}\nOutputs: {A: {}}\n", 2, "the output A has no Value."),
         ("Resources: {Q: {Type: AWS::SQS::Queue}}\nMetadata: {A: }\n", 2, "a value is missing (null)."),
-        ("Resources:\n  a b: {Type: AWS::SQS::Queue}\n", 2, "a b must have letters and digits alone."),
+        ("Resources:\n  a b: {Type: AWS::SQS::Queue}\n", 2, f"a b {LETTERS}"),
+        ("Outputs: {a-b: {Value: a}}\nResources: {Q: {Type: AWS::SQS::Queue}}\n", 1, f"a-b {LETTERS}"),
+        ("Parameters: {a_b: {Type: String}}\nResources: {Q: {Type: AWS::SQS::Queue}}\n", 1, f"a_b {LETTERS}"),
+        ("AWSTemplateFormatVersion: 2020-01-01\n", 1, "AWSTemplateFormatVersion must be 2010-09-09."),
         (
             QUEUE + "KmsMasterKeyId: k\n",
             5,
@@ -184,6 +190,29 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         ),
         (FUNCTION + "      Environment: abc\n", 9, 'F: Environment must be a mapping, not "abc".'),
         (FUNCTION + "      Environment: {Colour: red}\n", 9, "F: Environment has no property Colour."),
+        (
+            FUNCTION + "      Environment: {Variables: {N: 1}}\n",
+            9,
+            "F: Environment.Variables has no property N; names must match [a-zA-Z][a-zA-Z0-9_]+.",
+        ),
+        (
+            FUNCTION + "  M:\n    Type: AWS::Lambda::EventSourceMapping\n    Properties: {FunctionName: !Ref F, "
+            "StartingPosition: LATEST, EventSourceArn: 'arn:aws:dynamodb:us-east-1:000000000000:table/t/stream/1'}\n",
+            9,
+            "M: slslab emulates event source mappings of SQS, not of dynamodb.",
+        ),
+        (
+            FUNCTION + "  M:\n    Type: AWS::Lambda::EventSourceMapping\n    Properties: {FunctionName: !Ref F, "
+            "StartingPosition: LATEST, EventSourceArn: 'arn:aws:sqs:us-east-1:000000000000:q'}\n",
+            9,
+            "M: slslab does not emulate StartingPosition of an event source mapping of SQS.",
+        ),
+        (
+            MACHINE
+            + "    LoggingConfiguration: {Level: ALL}, Definition: {StartAt: A, States: {A: {Type: Succeed}}}}}\n",
+            2,
+            "M: Invalid Logging Configuration: Must specify exactly one Log Destination.",
+        ),
         (FUNCTION + "      MemorySize: 64\n", 9, "F: MemorySize must have a value of at least 128, not 64."),
         (
             FUNCTION.replace("python3.11", "nodejs22.x"),
@@ -330,6 +359,13 @@ def test_an_alias_is_a_copy(tmp_path: Path) -> None:
     assert read.section("Metadata") == {"a": {"b": ["c"]}, "d": {"b": ["c"]}}
 
 
+def test_conditions_in_a_long_chain_are_a_mistake(tmp_path: Path) -> None:
+    chain = "".join(f"  C{number}: !Not [!Condition C{number + 1}]\n" for number in range(2000))
+    text = f"Conditions:\n{chain}  C2000: !Equals [a, a]\nResources: {{Q: {{Type: AWS::SQS::Queue}}}}\n"
+    reason = "conditions refer to each other more than 100 deep"
+    assert mistakes(tmp_path, text)[0] == (2, f"the condition C0 cannot be resolved: {reason}.")
+
+
 def test_conditions_that_share_others_are_tested_once_each(tmp_path: Path) -> None:
     text = "".join(f"  A{i + 1}: !And [!Condition A{i}, !Condition A{i}]\n" for i in range(200))
     assert mistakes(tmp_path, f"{CONDITION}!Equals [a, a]\n  A0: !Equals [a, a]\n{text}") == []
@@ -365,6 +401,9 @@ def test_a_name_that_no_expansion_makes_is_a_mistake(tmp_path: Path) -> None:
         "    Properties: {Handler: app.handler, Runtime: python3.11}\nOutputs:\n  Role: {Value: !GetAtt FRole.Arn}\n"
     )
     assert mistakes(tmp_path, text) == []
+    api = text.replace("3.11}", "3.11, Events: {E: {Type: HttpApi, Properties: {Path: /, Method: get}}}}")
+    (_, refused), _ = mistakes(tmp_path, api + "  Api: {Value: !Ref ServerlessHttpApi}\n")
+    assert refused == "slslab does not deploy AWS::ApiGatewayV2::Api (ServerlessHttpApi)."
     wrong = text + "  Url: {Value: !GetAtt FUrl.FunctionUrl}\n"
     assert mistakes(tmp_path, wrong) == [(8, "FUrl is not a resource and not a parameter of this template.")]
 
@@ -389,6 +428,10 @@ def test_parameters_are_checked(tmp_path: Path) -> None:
             "abc does not match the AllowedPattern of P, [0-9]+.",
         ),
         ("{Type: String, Default: abc, AllowedPattern: '['}", "the rules of P cannot be read."),
+        (
+            f"{{Type: String, Default: {'a' * 40}b, AllowedPattern: '(a+)+'}}",
+            "the AllowedPattern of P takes too long.",
+        ),
         ("{Type: String, Default: [a]}", "the default of P must be a text."),
         ("{Type: Text, Default: a}", "Text is not a type of parameters (P)."),
         (

@@ -161,7 +161,7 @@ def test_the_life_of_a_mapping(source: Source) -> None:
         ({"EventSourceArn": arn("absent")}, None),
         (
             {"EventSourceArn": f"arn:aws:kinesis:{REGION}:{ACCOUNT}:stream/s"},
-            "slslab emulates event source mappings of SQS, not of kinesis: it has no such service.",
+            "slslab emulates event source mappings of SQS, not of kinesis.",
         ),
         (
             {"BatchSize": 11},

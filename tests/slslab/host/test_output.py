@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -95,7 +96,19 @@ def test_what_is_no_record_is_text(tmp_path: Path, told: bytes) -> None:
     log.write(told)
     log.say(b"REPORT\n")
     log.close()
-    assert (tmp_path / "f.log").read_bytes() == told + b"REPORT\n"
+    assert (tmp_path / "f.log").read_bytes() == told + b"\nREPORT\n"
+
+
+@pytest.mark.parametrize("keeps", [None, lambda _line: True])
+def test_what_is_printed_without_a_line_break_stays_apart(
+    tmp_path: Path, keeps: Callable[[bytes], bool] | None
+) -> None:
+    log = FunctionLog(tmp_path / "f.log", 4096, keeps=keeps)
+    log.write(b"a part" + record(b"a record") + b"another part")
+    log.say(b"END\n")
+    log.write(b"a line\n")
+    log.close()
+    assert (tmp_path / "f.log").read_bytes() == b"a part\na record\nanother part\nEND\na line\n"
 
 
 def test_a_record_begins_and_ends_a_line(tmp_path: Path) -> None:
@@ -117,7 +130,7 @@ def test_printed_lines_are_kept_or_not_as_wholes(lines: list[bytes], size: int) 
             log.write(text[start : start + size])
         log.say(b"REPORT\n")
         log.close()
-        kept = b"".join(line for line in text.splitlines(keepends=True) if len(line) > 4)
+        kept = b"".join(line + b"\n" for line in text.split(b"\n") if len(line) > 3)
         assert path.read_bytes() == kept + b"REPORT\n"
 
 

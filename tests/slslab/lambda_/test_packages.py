@@ -53,6 +53,12 @@ def test_the_version_of_an_object_that_a_request_names_is_stored(packages: Packa
     assert (directory(code) / "app.py").read_text() == "# version v1\n"
 
 
+@pytest.mark.parametrize("other", ["S3Bucket", "S3Key", "S3ObjectVersion", "ImageUri"])
+def test_an_archive_in_the_request_is_all_of_its_code(packages: Packages, other: str) -> None:
+    with pytest.raises(ServiceError, match="do not provide other FunctionCode parameters when providing a ZipFile"):
+        packages.store("f", {"ZipFile": base64.b64encode(packaged("")).decode(), other: "x"})
+
+
 def linked(*entries: tuple[str, str, bool]) -> dict[str, str]:
     """Return the code of a request: entries of a name, its text or target, and whether it is a symbolic link."""
     archive = io.BytesIO()

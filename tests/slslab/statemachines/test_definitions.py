@@ -36,6 +36,7 @@ def found(definition: Any) -> list[str]:
             [f"{SCHEMA}: String does not match RFC3339 timestamp at /States/S0/Timestamp"],
         ),
         (chain({"Type": "Wait", "Timestamp": "2016-12-05T21:29:29.123Z"}), []),
+        (chain({"Type": "Wait", "Timestamp": "2016-12-05T21:29:29+02:00"}), []),
         (
             {"StartAt": "X", "States": {"A": {"Type": "Pass", "Next": "B"}}},
             [

@@ -9,6 +9,7 @@ from slslab.statemachines.expressions import QueryError, evaluate, read
 
 INPUT = {"n": None, "items": [1, 2, 3], "amount": 1.0, "body": '{"a": {"b": [1, null]}}'}
 RECURSION = "($f := function($x){ $x <= 0 ? 0 : 1 + $f($x-1) }; $f(%s))"
+DISTINCT = [1, True, "1", None, {"a": 1}, {"a": True}]
 THREW = " threw an error during evaluation"
 
 
@@ -52,6 +53,13 @@ def value(expression: str) -> Any:
         ("$parse($states.input.body).a.b[0]", 1),
         ("$parse('9223372036854775808')", 9.223372036854776e18),
         ("$map(['{\"a\":1}', '{\"a\":2}'], $parse).a", [1, 2]),
+        ("$distinct([1, true, '1', 1.0, null, null, {'a': 1}, {'a': true}, {'a': 1}])", DISTINCT),
+        ("$distinct([2, 2])", [2]),
+        ("[1 in [true], true in [1, 0], 1 in 1.0, null in [null], [1] in [[true]]]", [False, False, True, True, False]),
+        (
+            "[$number('-1.5e3'), $number('0x1F'), $number('0b101'), $number(true), ['7'].$number()]",
+            [-1500, 31, 5, 1, 7],
+        ),
         (RECURSION % 31, 31),
         ("1" + "+1" * 99, 100),
     ],
@@ -78,6 +86,13 @@ def test_s16_a_uuid_is_one_of_version_4() -> None:
         ("$sum(['a'])", f'{THREW}. T0412: Argument 1 of function "sum" must be an array of "numbers"'),
         ("$sqrt(-1)", f"{THREW}. D3060: The sqrt function cannot be applied to a negative number: -1"),
         ("1 + {}", f'{THREW}. T2002: The right side of the "+" operator must evaluate to a number'),
+        ("$number('1_000')", f'{THREW}. D3030: Unable to cast value to a number: "1_000"'),
+        ("$number('nan')", f'{THREW}. D3030: Unable to cast value to a number: "nan"'),
+        ("$number('1e999')", f'{THREW}. D3030: Unable to cast value to a number: "1e999"'),
+        ("$power(10, 400)", f"{THREW}: A function can't be applied to these values"),
+        ("$sort([1, 'a'])", f"{THREW}: A function can't be applied to these values"),
+        ("$toMillis('nope')", f"{THREW}: A function can't be applied to these values"),
+        ("$fromMillis(1e20)", f"{THREW}: A function can't be applied to these values"),
         ("$eval('1')", f"{THREW}. T1006: Attempted to invoke a non-function"),
         ("$nobody(1)", f"{THREW}. T1006: Attempted to invoke a non-function"),
         ("$partition([1], -1)", f"{THREW}. D3137: Second argument must be zero or greater"),

@@ -2,6 +2,8 @@
 
 import json
 import threading
+import time
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
@@ -65,6 +67,30 @@ def test_the_escapes_of_json_come_first(text: str, expected: Any) -> None:
     machine, _ = known.create("escaped", written, ROLE, {}, {})
     execution = finish(known.start(machine.arn, None, json.dumps(DOCUMENT)))
     assert json.loads(execution.ending()["output"]) == {"v": expected}
+
+
+@pytest.mark.parametrize("field", ["ErrorPath", "CausePath"])
+@pytest.mark.parametrize("value", [1, None, ["x"]])
+def test_a_fail_needs_texts(field: str, value: Any) -> None:
+    told = json.dumps(value)
+    expected = ("States.Runtime", f"Expected string for {field}, got {told} instead.")
+    assert failure(chain({"Type": "Fail", field: "$.v"}), {"v": value}) == expected
+
+
+@pytest.mark.parametrize("zone", ["UTC", "UTC+9", "UTC-9"])
+@pytest.mark.parametrize("field", ["Timestamp", "TimestampPath"])
+def test_a_wait_ends_at_its_time_in_any_time_zone(monkeypatch: pytest.MonkeyPatch, zone: str, field: str) -> None:
+    monkeypatch.setenv("TZ", zone)
+    time.tzset()
+    end = datetime.now(timezone(timedelta(hours=2))) + timedelta(seconds=0.3)
+    text = end.isoformat(timespec="milliseconds")
+    wait = {"Type": "Wait", field: text if field == "Timestamp" else "$.l[0]"}
+    begun = time.monotonic()
+    assert output(chain(wait), {"l": [text]}) == {"l": [text]}
+    assert datetime.now(end.tzinfo) >= end - timedelta(milliseconds=1)
+    assert time.monotonic() - begun < 10
+    monkeypatch.undo()
+    time.tzset()
 
 
 def test_paths_in_all_other_fields() -> None:

@@ -125,6 +125,7 @@ def read_finished(runs: Sequence[str]) -> list[Finished]:
                 f"`slslab show up --json` has its figures, and {path} its trace and its metered invocations.",
             )
         document = read_document(str(path))
+        directory.verify(document)
         if document["run"] in ids:
             raise RequestError(f"Two of these runs have the id {document['run']}.", "export them separately.")
         if not re.fullmatch(r"(?!\.)[^/']+", document["run"]):
