@@ -1,5 +1,6 @@
 """The embedded S3 server behaves as S3 where the workers rely on it, and leaves nothing behind."""
 
+import http.client
 import os
 import shutil
 import signal
@@ -10,9 +11,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import botocore.config
@@ -20,6 +23,7 @@ import psutil
 import pytest
 from botocore.exceptions import ClientError
 
+from slslab.aws.clients import signed_headers
 from slslab.aws.keys import Keyring, Pair
 from slslab.errors import HostError
 from slslab.host.server_process import free_ports
@@ -172,6 +176,21 @@ def test_a_wrong_secret_is_refused(store: EmbeddedObjectStore, s3: Any) -> None:
     s3.put_object(Bucket=BUCKET, Key="private", Body=b"x")
     stranger = connect(store.endpoint, secret="wrong")
     assert refusal(stranger.get_object, Key="private") == (403, "SignatureDoesNotMatch")
+
+
+@pytest.mark.parametrize("operation", ["ListAccessKeys", "ListUsers", "GetUser"])
+def test_nothing_is_told_of_identities(store: EmbeddedObjectStore, operation: str) -> None:
+    for pair in (KEYS.owner, KEYS.function("f")):
+        body, kind = (
+            f"Action={operation}&Version=2010-05-08".encode(),
+            {"Content-Type": "application/x-www-form-urlencoded"},
+        )
+        url = f"{store.endpoint}/"
+        headers = signed_headers(pair, "POST", url, body, kind, "iam")
+        with closing(http.client.HTTPConnection(urlsplit(url).netloc)) as connection:
+            connection.request("POST", "/", body, headers)
+            answer = connection.getresponse()
+            assert (answer.status, KEYS.owner.key_id.encode() in answer.read()) == (400, False)
 
 
 def test_everything_listens_on_loopback_alone_and_carries_the_mark(store: EmbeddedObjectStore) -> None:
