@@ -46,7 +46,7 @@ def check_overlap(run: Recorded) -> Iterator[Violation]:
         for event, following in pairwise(sorted(events, key=lambda e: (e["start_ns"], -e["end_ns"]))):
             encloses = event["op"] in ENCLOSING and following["end_ns"] <= event["end_ns"]
             if following["start_ns"] < event["end_ns"] and not encloses:
-                sentence = f"{event['op']} goes on after the worker's next event, {following['event']}, has begun"
+                sentence = f"{event['op']} has not ended when {following['op']}, event {following['event']}, begins"
                 yield Violation.by(event, "overlap", sentence)
 
 

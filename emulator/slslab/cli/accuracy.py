@@ -36,7 +36,7 @@ LEARNING = (
     "as_released",
     "memory_format",
 )
-DEFAULTS = {"dataset": "cifar10", "epochs": 30}
+DEFAULTS = {"epochs": 30}
 # Options that may have several values, of which each combination is a curve.
 LISTS = ("seed", "threshold")
 DEVICE = click.Option(

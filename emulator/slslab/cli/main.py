@@ -59,7 +59,7 @@ class _Ending:
             os._exit(128 + number)
         if self.number is None:
             self.number = number
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(signal.Signals(number).name)
 
     def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
         if self.orderly:

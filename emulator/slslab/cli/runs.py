@@ -116,6 +116,7 @@ def rm(runs: tuple[str, ...], json_: bool) -> None:
 
     \b
     slslab rm last~1 20261121-07
+    slslab rm runs/202611*           all runs of a month; `du -sh runs/*` prints their sizes
     slslab rm up                     what `slslab up` recorded, after its end
     """
     from slslab.reports.formats import size

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -14,6 +15,8 @@ from rich.text import Text
 
 from slslab.errors import RequestError
 
+# Between two lines about one stage, seconds.
+EVERY_S = 10.0
 # All control characters but tabulators and line breaks: C0, DEL and C1.
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 _DROPPED = dict.fromkeys(_CONTROL)
@@ -78,7 +81,7 @@ run_argument = click.argument("run", default="last", callback=find_up, shell_com
 
 
 class Bar:
-    """Progress on stderr: a bar per stage on a terminal, silence elsewhere but for a line per finished stage."""
+    """Progress on stderr: a bar per stage on a terminal; elsewhere a line per finished stage, and one every 10 s."""
 
     LABELS: ClassVar = {
         "load": "loading images",
@@ -103,6 +106,7 @@ class Bar:
         self._progress = Progress(*columns, console=self._console, transient=True)
         self._tasks: dict[str, Any] = {}
         self._finished: set[str] = set()
+        self._printed_s = time.monotonic()
 
     def __enter__(self) -> "Bar":
         if self._console.is_terminal:
@@ -110,7 +114,8 @@ class Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._progress.stop()
+        if self._console.is_terminal:  # elsewhere it would print an empty line
+            self._progress.stop()
 
     @property
     def on_terminal(self) -> bool:
@@ -120,9 +125,12 @@ class Bar:
     def report(self, stage: str, done: int, total: int) -> None:
         """Show that `done` of `total` of a stage are done."""
         if not self._console.is_terminal:
-            if done >= total and stage not in self._finished:
-                self._finished.add(stage)
-                self._console.print(f"{self.LABELS.get(stage, stage)}: {total} done")
+            silent = time.monotonic() - self._printed_s < EVERY_S
+            if stage not in self._finished and (done >= total or not silent):
+                self._printed_s = time.monotonic()
+                self._console.print(f"{self.LABELS.get(stage, stage)}: {done} of {total}")
+                if done >= total:
+                    self._finished.add(stage)
             return
         if stage not in self._tasks:
             self._tasks[stage] = self._progress.add_task(self.LABELS.get(stage, stage), total=total)

@@ -90,7 +90,7 @@ class EventSourceMappings:
                 raise ServiceError(
                     409,
                     "ResourceConflictException",
-                    f'The event source arn (" {queue} ") and function (" {function.name} ") provided mapping already '
+                    f'An event source mapping with SQS arn (" {queue} ") and function (" {function.name} ") already '
                     f"exists. Please update or delete the existing mapping with UUID {mapping.id}",
                 )
         with_request(EventSourceMapping("", queue, _plain(function)), request)

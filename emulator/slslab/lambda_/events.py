@@ -59,7 +59,7 @@ class Asynchronous:
     """The events of one emulator.
 
     `invoke` runs one attempt; `store` puts a body into a bucket of the stack, under a key; `send` sends one, with
-    attributes, to a queue or a topic of the stack, given its ARN.
+    attributes and a trace id, to a queue or a topic of the stack, given its ARN.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Asynchronous:
         limits: Limits,
         invoke: Callable[[Request], Awaitable[Answer]],
         store: Callable[[str, str, bytes], None],
-        send: Callable[[str, bytes, Attributes], None],
+        send: Callable[[str, bytes, Attributes, str], None],
     ) -> None:
         self._functions = functions
         self._configs = EventInvokeConfigs(functions)
@@ -140,7 +140,7 @@ class Asynchronous:
         finally:
             if letters is not None and condition != "Success":
                 letter = _dead_letter(request, answer)
-                await asyncio.to_thread(self._send, letters["TargetArn"], request.payload, letter)
+                await asyncio.to_thread(self._send, letters["TargetArn"], request.payload, letter, request.trace_id)
 
     async def _wait_for_room(self, name: str, longest_s: float) -> None:
         """Wait until an event of the function has ended, and older ones have had their turn, or for so long.
@@ -175,7 +175,7 @@ class Asynchronous:
             key = f"aws/lambda/async/{name}/{now:%Y/%m/%d}/{now:%Y-%m-%dT%H.%M.%S}-{uuid.uuid4()}"
             await asyncio.to_thread(self._store, destination.removeprefix(BUCKET), key, record)
         else:
-            await asyncio.to_thread(self._send, destination, record, {})
+            await asyncio.to_thread(self._send, destination, record, {}, request.trace_id)
 
 
 def _dead_letter(request: Request, answer: Answer | None) -> dict[str, tuple[str, str]]:

@@ -94,8 +94,11 @@ class StackClient:
         with closing(self.client("s3")) as client:
             client.put_object(Bucket=bucket, Key=key, Body=body)
 
-    def send(self, place: str, body: bytes, attributes: Attributes) -> None:
-        """Send a message to the queue or the topic of this ARN; without SQS or SNS it is only logged."""
+    def send(self, place: str, body: bytes, attributes: Attributes, trace_id: str) -> None:
+        """Send a message to the queue or the topic of this ARN; without SQS or SNS it is only logged.
+
+        A queue gets the trace id as AWSTraceHeader (measured: recorded from AWS).
+        """
         service = place.split(":")[2]
         if service not in ("sqs", "sns") or not self.reaches(service):
             LOG.error("the destination %s cannot be reached: this emulator has no service for it", place)
@@ -106,7 +109,12 @@ class StackClient:
                 client.publish(TopicArn=place, Message=body.decode(), MessageAttributes=sent)
                 return
             url = client.get_queue_url(QueueName=place.rpartition(":")[2])["QueueUrl"]
-            client.send_message(QueueUrl=url, MessageBody=body.decode(), MessageAttributes=sent)
+            client.send_message(
+                QueueUrl=url,
+                MessageBody=body.decode(),
+                MessageAttributes=sent,
+                MessageSystemAttributes={"AWSTraceHeader": {"DataType": "String", "StringValue": trace_id}},
+            )
 
 
 def _unread(code: str, message: str) -> ServiceError:

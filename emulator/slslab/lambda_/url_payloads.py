@@ -41,7 +41,6 @@ class UrlRequest:
     headers: Sequence[tuple[str, str]]
     body: bytes
     source_ip: str
-    port: str
     caller: Principal | None = None
     key_id: str = ""
 
@@ -94,7 +93,7 @@ class UrlRequest:
             **length,
             "x-amzn-trace-id": trace_id,
             "x-forwarded-proto": "http",
-            "x-forwarded-port": self.port,
+            "x-forwarded-port": self.host.rpartition(":")[2] if ":" in self.host else "80",
             "x-forwarded-for": self.source_ip,
         }
 

@@ -77,7 +77,6 @@ class UrlServer:
             headers=pairs,
             body=body,
             source_ip=scope["client"][0],
-            port=str(scope["server"][1]),
             caller=caller,
             key_id=key_id,
         )

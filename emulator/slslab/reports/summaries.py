@@ -48,6 +48,11 @@ def replayed(document: Document) -> Document | None:
     return found if found.get("status") == "modelled" else None
 
 
+def epochs_of(document: Document) -> int:
+    """Return the epochs that a run trained, or those of its plan if it has no result."""
+    return int(document.get("epochs_trained") or document["epochs"])
+
+
 def predicted(document: Document) -> Document | None:
     """Return what the functions of `slslab up` or of a session of tests take on Lambda; None if it isn't known."""
     found: Document = document.get("predicted") or {}

@@ -40,15 +40,17 @@ def read_table(path: Path) -> Trace:
 
 
 def _check_values(table: pa.Table) -> None:
-    """Raise ValueError for what no event has: a negative time, a worker without a number, a cause that is not there."""
+    """Raise ValueError for what no event has: no time, a negative one, a cause that is not there."""
+    for name in NAMES:
+        if name != "etag" and table[name].null_count:
+            raise ValueError(f"an event has no {name}")
     for name in (field.name for field in COLUMNS if pa.types.is_integer(field.type) and field.name != "event"):
         allowed, found = RANGES.get(name, AMOUNTS), pc.min_max(table[name]).as_py()
         if not all(value is None or value in allowed for value in found.values()):
             raise ValueError(f"its column {name} has impossible values, {found['min']} to {found['max']}")
     if table["event"].to_pylist() != list(range(len(table))):
         raise ValueError("its events are not numbered in their order")
-    causes = pc.min_max(pc.list_flatten(table["causes"])).as_py()
-    if not all(value is None or value in range(len(table)) for value in causes.values()):
+    if not all(cause in range(len(table)) for cause in pc.list_flatten(table["causes"]).unique().to_pylist()):
         raise ValueError("events have causes that are not there")
     if pc.any(pc.less(table["end_ns"], table["start_ns"])).as_py():
         raise ValueError("an event ends before it starts")

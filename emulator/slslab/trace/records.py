@@ -8,6 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any, get_type_hints
 
+from slslab.billing.bill import ARCHITECTURES
 from slslab_workers.architecture import Fleet
 from slslab_workers.trace.event import AMOUNTS, RANGES, REQUIRED, wrong_field
 
@@ -197,6 +198,8 @@ def check_metered(record: Any, kind: str) -> None:
             continue
         if not isinstance(value, type_) or (isinstance(value, int | float) and not _possible(name, value)):
             raise ValueError(f"{kind} has no valid {name!r}")
+    if kind == "invocation" and record["architecture"] not in ARCHITECTURES:
+        raise ValueError("invocation has no valid 'architecture'")
     if "started_at" in RECORD_FIELDS[kind]:
         datetime.fromisoformat(record["started_at"])
 

@@ -267,8 +267,8 @@ def serve(
                     log(sentence)
                     ended[part] = sentence
                     _store(file, description, variables)
-        except KeyboardInterrupt:
-            return
+        except KeyboardInterrupt as signalled:
+            log(f"slslab up was ended by {str(signalled) or 'a signal'}.")
 
 
 def _store(file: IO[str], description: Mapping[str, Any], variables: Mapping[str, str]) -> None:

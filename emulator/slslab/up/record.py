@@ -28,6 +28,7 @@ from slslab.aws.gate import principal
 from slslab.errors import HostError, RequestError
 from slslab.processor.kept import load_processor
 from slslab.stack.access_log import AccessLog, Logged
+from slslab.stack.urls import without_passwords
 from slslab.trace.directory import RunDirectory, root
 from slslab.trace.events import own_event
 from slslab.trace.log import SERVICE, TraceWriter, replacing
@@ -110,10 +111,7 @@ class Record:
         self._write({"record": "invocation", **record.as_document()})
 
     def update(self) -> None:
-        """Ask the stores what was done until now, and write it.
-
-        HostError if a database does not answer, or a record was lost before.
-        """
+        """Ask the stores what was done until now, and write it; raises HostError if a record was lost before."""
         with self._updating:
             self._look_at_processor()
             self.access_log.drain()
@@ -179,8 +177,9 @@ class Record:
         try:
             with redis.Redis.from_url(url, socket_timeout=ANSWER_S) as client:
                 stats: Mapping[str, Any] = client.info("commandstats")
-        except redis.RedisError as error:
-            raise HostError(f"A database does not answer: {error}.", "see `slslab status`.") from error
+        except redis.RedisError as error:  # it may be busy, and tells all that it did when it is asked again
+            self._say(f"{without_passwords(url)} does not answer; what it did last is not recorded yet: {error}")
+            return
         names = ((name.removeprefix("cmdstat_"), entry["calls"]) for name, entry in stats.items())
         calls = Counter({name: number for name, number in names if name.partition("|")[0] not in IDLE})
         if calls:

@@ -11,7 +11,7 @@ from slslab.checks.recorded import Recorded
 from slslab.checks.times import check_barrier, check_billed, check_order, check_overlap, check_span
 from slslab.checks.violation import NotChecked, Violation
 
-GOES_ON = "compute goes on after the worker's next event, 1, has begun."
+GOES_ON = "compute has not ended when compute, event 1, begins."
 OUT_OF_ORDER = "The event does not stand in the order of starts."
 
 
@@ -51,8 +51,8 @@ def test_order(events: Sequence[Event], wrong: dict[int, str]) -> None:
         ((at(0, 2), at(0, 3)), {1: GOES_ON.replace("1", "0")}),
         # A peer's own database is asked within a ping, to its end.
         ((at(0, 3, "ping"), at(1, 3)), {}),
-        ((at(0, 3, "ping"), at(1, 4)), {0: GOES_ON.replace("compute", "ping")}),
-        ((at(0, 3), at(1, 2, "ping")), {0: GOES_ON}),
+        ((at(0, 3, "ping"), at(1, 4)), {0: GOES_ON.replace("compute", "ping", 1)}),
+        ((at(0, 3), at(1, 2, "ping")), {0: GOES_ON.replace("when compute", "when ping")}),
         ((at(0, 1, "ping"), at(0, 1), at(2, 3), at(2, 4)), {3: GOES_ON.replace("1", "2")}),
         # What is elsewhere, beside the worker, or not a worker's.
         ((at(0, 3), at(1, 2, invocation="b")), {}),

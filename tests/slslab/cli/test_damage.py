@@ -135,6 +135,10 @@ DONE: Sequence[tuple[str, str, Damage]] = (
     ("trace.parquet", "backwards", column("end_ns", 0)),
     ("trace.parquet", "number", column("event", 1 << 62)),
     ("trace.parquet", "cause", column("causes", [-1])),
+    ("trace.parquet", "no time", column("start_ns", None)),
+    ("trace.parquet", "no operation", column("op", None)),
+    ("trace.parquet", "no causes", column("causes", None)),
+    ("trace.parquet", "no cause", column("causes", [None])),
     ("trace.parquet", "schema", metadata(schema="3", torn="0")),
     ("trace.parquet", "no schema", metadata()),
     ("trace.parquet", "no number", metadata(schema="two", torn="0")),
@@ -154,6 +158,7 @@ DONE: Sequence[tuple[str, str, Damage]] = (
     ("invocations.jsonl", "type", changed("billed_ms", to="5")),
     ("invocations.jsonl", "date", changed("started_at", to="today")),
     ("invocations.jsonl", "huge", changed("end_ns", to=10**30)),
+    ("invocations.jsonl", "architecture", changed("architecture", to="sparc")),
 )
 # Of the commands that read it, `report` and so on take what is in the document.
 PLAN: Sequence[tuple[str, str, Damage]] = (

@@ -7,10 +7,12 @@ import sys
 import threading
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from tests.commands import forked_environments
 
+from slslab.cli import terminal
 from slslab.cli.root import execute
 from slslab.cli.terminal import print_document
 from slslab.predict.processor import UNANCHORED
@@ -49,9 +51,9 @@ class Terminal:
 
 def at_terminal(variables: dict[str, str], *arguments: str) -> tuple[int, str]:
     """Exit code and everything that appeared on the terminal."""
-    terminal = Terminal()
+    screened = Terminal()
     with (
-        os.fdopen(os.dup(terminal.theirs), "w", buffering=1) as screen,
+        os.fdopen(os.dup(screened.theirs), "w", buffering=1) as screen,
         pytest.MonkeyPatch.context() as patch,
         redirect_stdout(screen),
         redirect_stderr(screen),
@@ -59,7 +61,22 @@ def at_terminal(variables: dict[str, str], *arguments: str) -> tuple[int, str]:
         for name, value in variables.items():
             patch.setenv(name, value)
         code = execute(arguments)
-    return code, terminal.left()
+    return code, screened.left()
+
+
+def test_stages_are_lines_where_there_is_no_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(terminal, "time", SimpleNamespace(monotonic=lambda: now))
+    with terminal.Bar() as bar:
+        for now in range(96):
+            bar.report("alone", now + 1, 96)
+        bar.report("deploy", 0, 1)
+        bar.report("deploy", 1, 1)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:2] == ["measuring steps alone: 11 of 96", "measuring steps alone: 21 of 96"]
+    assert lines[9:] == ["measuring steps alone: 96 of 96", "deploying functions: 1 of 1"]
 
 
 @pytest.mark.server

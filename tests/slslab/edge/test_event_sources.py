@@ -144,7 +144,7 @@ def test_the_life_of_a_mapping(source: Source) -> None:
         409,
         (
             "ResourceConflictException",
-            f'The event source arn (" {arn("jobs")} ") and function (" worker ") provided mapping already exists. '
+            f'An event source mapping with SQS arn (" {arn("jobs")} ") and function (" worker ") already exists. '
             f"Please update or delete the existing mapping with UUID {mapping}",
         ),
     )

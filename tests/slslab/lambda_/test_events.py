@@ -33,7 +33,7 @@ class Platform:
         self.outcomes = list(outcomes)
         self.invoked: list[tuple[str, bytes]] = []
         self.stored: list[tuple[str, str, dict[str, Any]]] = []
-        self.sent: list[tuple[str, bytes, Attributes]] = []
+        self.sent: list[tuple[str, bytes, Attributes, str]] = []
         self.slept: list[float] = []
         self.queue = Asynchronous(functions, lambda_limits(), self.invoke, self.store, self.send)
 
@@ -47,8 +47,8 @@ class Platform:
     def store(self, bucket: str, key: str, body: bytes) -> None:
         self.stored.append((bucket, key, json.loads(body)))
 
-    def send(self, queue: str, body: bytes, attributes: Attributes) -> None:
-        self.sent.append((queue, body, attributes))
+    def send(self, queue: str, body: bytes, attributes: Attributes, trace_id: str) -> None:
+        self.sent.append((queue, body, attributes, trace_id))
 
     def run(self, target: Target, payload: bytes = b'{"n": 1}') -> str:
         """Accept an event and wait until it and what follows from it are over; its request id."""
@@ -285,7 +285,7 @@ def test_an_event_that_failed_goes_to_the_dead_letter_queue(make: Callable[..., 
         "ErrorCode": ("Number", "200"),
         "ErrorMessage": ("String", message[:1024]),
     }
-    assert platform.sent == [(QUEUE, b'{"n": 1}', attributes)]
+    assert platform.sent == [(QUEUE, b'{"n": 1}', attributes, "Root=1-0-0")]
 
 
 def test_a_dead_letter_is_sent_also_if_the_destination_fails(make: Callable[..., Platform]) -> None:
@@ -295,7 +295,7 @@ def test_a_dead_letter_is_sent_also_if_the_destination_fails(make: Callable[...,
     functions.delete("sink", None)
     platform = make(functions, FAILED)
     platform.run(functions.resolve("f"))
-    assert [queue for queue, _, _ in platform.sent] == [QUEUE]
+    assert [queue for queue, *_ in platform.sent] == [QUEUE]
 
 
 def test_a_success_is_no_dead_letter(make: Callable[..., Platform]) -> None:
@@ -309,5 +309,5 @@ def test_a_queue_as_destination_receives_the_record(make: Callable[..., Platform
     functions = configured(DestinationConfig={"OnSuccess": {"Destination": QUEUE}})
     platform = make(functions, DONE)
     platform.run(functions.resolve("f"))
-    [(queue, record, attributes)] = platform.sent
-    assert (queue, json.loads(record)["requestContext"]["condition"], attributes) == (QUEUE, "Success", {})
+    [(queue, record, *rest)] = platform.sent
+    assert (queue, json.loads(record)["requestContext"]["condition"], rest) == (QUEUE, "Success", [{}, "Root=1-0-0"])

@@ -120,13 +120,13 @@ def test_each_version_and_alias_has_a_policy_of_its_own(lambda_client: Any, name
         ),
         (
             "add_permission",
-            PERMIT | {"StatementId": "new", "RevisionId": "stale"},
+            PERMIT | {"RevisionId": "stale"},
             (
                 412,
                 (
                     "PreconditionFailedException",
-                    "The Revision Id provided does not match the latest Revision Id. Call the GetFunction/GetAlias API "
-                    "to retrieve the latest Revision Id",
+                    "The Revision Id provided does not match the latest Revision Id. Call the GetPolicy API to "
+                    "retrieve the latest Revision Id",
                 ),
             ),
         ),
@@ -148,7 +148,7 @@ def test_each_version_and_alias_has_a_policy_of_its_own(lambda_client: Any, name
             PERMIT | {"FunctionName": "permits:1", "Qualifier": "2"},
             invalid("The derived qualifier from the function name does not match the specified qualifier."),
         ),
-        ("get_policy", {"FunctionName": "none"}, missing(f"Function not found: {FUNCTION}:none")),
+        ("get_policy", {"FunctionName": "none"}, NO_RESOURCE),
         ("get_policy", {"Qualifier": "77"}, NO_RESOURCE),
         ("remove_permission", {"StatementId": "none"}, missing("Statement none is not found in resource policy.")),
         (

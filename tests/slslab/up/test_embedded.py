@@ -203,11 +203,13 @@ def test_a_service_that_dies_is_said_and_no_longer_healthy(state: dict[str, str]
         assert {one["part"] for one in now["services"] if not one["healthy"]} == {"states", "tensors", "queue"}
         sentence = "The embedded Step Functions ended (killed by SIGKILL; it may take 4,096 MB of memory). To have it"
         assert now["ended"]["states"].startswith(sentence)
-        assert sentence in (Path(state["SLSLAB_STATE"]) / "up.log").read_text()
-        os.kill(described["pid"], signal.SIGKILL)
+        log = Path(state["SLSLAB_STATE"]) / "up.log"
+        assert sentence in log.read_text()
+        os.kill(described["pid"], signal.SIGTERM)
         os.waitpid(described["pid"], 0)
         gone = slslab(state, "status")
-        assert (gone.code, f"{state['SLSLAB_STATE']}/up.log has its output." in gone.err) == (1, True)
+        assert (gone.code, f"{log} has its output." in gone.err) == (1, True)
+        assert log.read_text().endswith("slslab up was ended by SIGTERM.\n")
     finally:
         slslab(state, "down")
 

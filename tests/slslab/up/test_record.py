@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -159,6 +160,19 @@ def test_only_the_owner_has_the_record_updated() -> None:
     asked.state.principal = OWNER
     assert asyncio.run(ask(asked)).status_code == 200
     started.__exit__()
+
+
+def test_a_database_that_has_ended_is_named_and_the_rest_is_recorded() -> None:
+    lines: list[str] = []
+    with Record(lines.append) as started, socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and nobody listens
+        port = bound.getsockname()[1]
+        directory = started.begin(ABOUT, [f"redis://:secret@127.0.0.1:{port}"], "")
+        started.request(asked("object.get"))
+        started.update()
+        assert read_document(str(directory))["counts"] == {"object.get": 1}
+    assert f"redis://127.0.0.1:{port} does not answer" in lines[0]
+    assert "secret" not in lines[0]
 
 
 def test_a_full_disk_ends_the_record_and_not_the_service(monkeypatch: pytest.MonkeyPatch) -> None:

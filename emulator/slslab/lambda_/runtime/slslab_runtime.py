@@ -7,6 +7,8 @@ import os
 import sys
 
 RUNTIME = "/var/runtime"
+# The runtime's boto3 and urllib3 take these if they are there, and do without them on Lambda.
+OPTIONAL = {"awscrt", "brotli", "brotlicffi", "certifi", "zstandard"}
 
 
 def arrange_path(runtime: str) -> list[str]:
@@ -33,7 +35,7 @@ def host_packages(own: list[str]) -> list[str]:
         file = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(file, str) and file.startswith(hosts) and not name.startswith("_"):
             found.add(name.partition(".")[0])
-    return sorted(found)
+    return sorted(found - OPTIONAL)
 
 
 def main() -> None:

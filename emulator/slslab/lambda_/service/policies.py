@@ -37,8 +37,8 @@ class PolicyOperations:
             raise invalid("We currently do not support adding policies for $LATEST.")
         statement = function_statement(call.members, function_arn(entry.latest.name, qualifier))
         policy = entry.policies.get(qualifier or LATEST, Policy())
+        check_revision(call.members, _revision(entry, qualifier), "GetPolicy")
         policy.expect_new(statement["Sid"])
-        check_revision(call.members, _revision(entry, qualifier))
         policy.add(statement)
         entry.policies[qualifier or LATEST] = policy
         _revise(entry, qualifier)
@@ -55,9 +55,8 @@ class PolicyOperations:
         _revise(entry, qualifier)
 
     async def _get(self, call: Call) -> Answer:
-        entry = self._functions.entry(call.name)
         try:
-            _, qualifier = qualified(self._functions, call)
+            entry, qualifier = qualified(self._functions, call)
         except ServiceError as error:
             raise missing(NO_RESOURCE) if error.status == 404 else error from error
         policy = entry.policies.get(qualifier or LATEST, Policy())

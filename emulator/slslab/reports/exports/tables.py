@@ -69,6 +69,7 @@ TABLES: Mapping[str, Table] = {
             ("epochs", INTEGER, "", "epochs of the plan"),
             ("epochs_trained", INTEGER, "", "epochs that were trained"),
             ("updates", INTEGER, "", "updates of rank 0's model"),
+            ("accuracy", NUMBER, "share", "test accuracy after the last epoch, 0 to 1"),
             ("memory_mb", INTEGER, "MB", "memory size of the training functions"),
             ("peak_memory_mb", INTEGER, "MB", "greatest Max Memory Used, measured"),
             ("seed", INTEGER, "", ""),
@@ -220,6 +221,7 @@ def _runs(run: Finished) -> Iterator[Row]:
     ranges = (found or {}).get("ranges", {})
     yield {
         **document,
+        "accuracy": (document["accuracy"] or [None])[-1],
         "measured_s": seconds["measured"],
         "span_s": span_seconds(run.events, run.instances),
         "modelled_s": found and found["seconds"],

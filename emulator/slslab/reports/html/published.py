@@ -9,7 +9,7 @@ from slslab.papers.paper import Table as PaperTable
 from slslab.replay.uncertainty import read_uncertainty
 from slslab.reports import formats
 from slslab.reports.html.parts import Card, Document, Table
-from slslab.reports.summaries import handler_seconds, replayed
+from slslab.reports.summaries import epochs_of, handler_seconds, replayed
 
 # What Table 2 of barrak-2025 calls its columns, in words.
 COLUMNS = {
@@ -87,7 +87,7 @@ def own_figures(document: Document) -> dict[str, tuple[float | None, float | Non
     Times are those of handlers, without init; costs are the duration's line only, as in the table. If an architecture
     has several functions, all functions of a worker count."""
     workers, batches = document["workers"], document["batches"]
-    epochs = document.get("epochs_trained") or document["epochs"]
+    epochs = epochs_of(document)
     seconds: tuple[float, float | None] = sum(map(handler_seconds, document["per_worker"])), None
     costs: tuple[float, float | None] = _duration(document["cost"]), None
     if (found := replayed(document)) is not None:

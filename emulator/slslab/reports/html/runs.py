@@ -22,6 +22,7 @@ from slslab.reports.summaries import (
     HOST_PRICED,
     advice,
     cpu_share_enforced,
+    epochs_of,
     fault_rows,
     figure_range,
     headline,
@@ -100,6 +101,8 @@ def _chips(document: Document) -> Iterator[str]:
         )
         if name in plan
     )
+    if "epochs" in plan and epochs_of(plan) < plan["epochs"]:
+        yield f"{epochs_of(plan):,} of them trained"
     if "batch_size" in plan:
         yield f"{plan['batch_size']:,} images a minibatch"
     if launched := document.get("instances"):

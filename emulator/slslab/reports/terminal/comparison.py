@@ -76,4 +76,4 @@ def _next(documents: Sequence[Document], page: Path | None) -> str:
     if not all("architecture" in document for document in documents):
         return "Details: slslab show RUN, slslab bill RUN"
     where = f"The page with all figures: {page}" if page else "All figures, as a page: add --html FILE"
-    return f"{where}\nNext: slslab show last · slslab ask cheapest last · slslab serve --open"
+    return f"{where}\nNext: slslab show last · slslab ask waiting last · slslab serve --open"

@@ -91,11 +91,9 @@ def _endpoints(described: Mapping[str, Any]) -> Table:
     names = ("confinement", "isolation", "logs", "record", "pid", "environment")
     facts = {name: str(described[name]) for name in names if name in described}
     if "states" not in described["endpoints"] and described.get("kind") == "embedded":
-        missing = lacking("moto")
-        facts["Step Functions"] = f"{missing.message} {missing.hint}"
+        facts["Step Functions"] = f"{lacking('moto').hint} adds it"
     if "aws" not in described["endpoints"] and described.get("kind") == "embedded":
-        missing = lacking("aiohttp")
-        facts["one endpoint"] = f"{missing.message} {missing.hint}"
+        facts["one endpoint"] = f"{lacking('aiohttp').hint} adds it"
     facts["keys"] = 'eval "$(slslab env)"'
     return plain_table(("slslab is up", ""), (endpoints | facts).items(), words=True)
 

@@ -20,6 +20,7 @@ from slslab.reports.summaries import (
     byte_rows,
     count_rows,
     cpu_share_enforced,
+    epochs_of,
     fault_rows,
     figure_range,
     handler_seconds,
@@ -74,7 +75,7 @@ def summary(document: Document) -> RenderableType:
 
 def runs(documents: Sequence[Document]) -> Table:
     """Return one line per run, with its seconds and its bill on Lambda."""
-    named = ("architecture", "model", "dataset", "workers", "epochs")
+    named = ("architecture", "model", "dataset", "workers")
     rows = []
     for document in documents:
         found = replayed(document)
@@ -83,13 +84,14 @@ def runs(documents: Sequence[Document]) -> Table:
                 document["run"],
                 document["status"],
                 *(str(document.get(name, "")) for name in named),
+                f"{epochs_of(document):,}" if "epochs" in document else "",
                 (figure_range(found, "seconds") or f"{found['seconds']:,.1f}") if found else "",
                 (figure_range(found, "cost") or money(found["cost"]["total"])) if found else "",
                 f"{document['accuracy'][-1]:.1%}" if document.get("accuracy") else "",
             )
         )
     table = plain_table(
-        ("run", "status", *named, "AWS s", "bill USD", "accuracy"),
+        ("run", "status", *named, "epochs", "AWS s", "bill USD", "accuracy"),
         rows,
         # The run's id has the architecture and the model.
         dispensable=("dataset", "model", "architecture", "epochs", "workers", "accuracy", "AWS s"),
@@ -281,15 +283,15 @@ def _identity(document: Document) -> Text:
         machines = f"at {peak_limit_mb(document):,} MB"
     line = (
         f"{document['run']}: {document['architecture']}, {what}, {counted(document['workers'], 'worker')} × {steps} × "
-        f"{counted(document['epochs'], 'epoch')} {machines} — {document['status']}"
+        f"{counted(epochs_of(document), 'epoch')} {machines} — {document['status']}"
     )
     return Text(line, style="bold" if document["status"] == "done" else "bold red")
 
 
 def _failure(document: Document) -> Text:
     error = document["error"]
-    where = f" (worker {error['worker']}, step {error['step']})" if error.get("worker") is not None else ""
-    text = Text(f"{error['type']}: {error['message']}{where}", style="red")
+    where = [f"{key} {error[key]}" for key in ("worker", "step") if error.get(key) is not None]
+    text = Text(f"{error['type']}: {error['message']}{f' ({", ".join(where)})' if where else ''}", style="red")
     if error.get("last_activity"):
         text.append(f"\n{error['last_activity']}", style="default")
     if error.get("hint"):
