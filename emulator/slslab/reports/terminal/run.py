@@ -290,8 +290,9 @@ def _identity(document: Document) -> Text:
 
 def _failure(document: Document) -> Text:
     error = document["error"]
-    where = [f"{key} {error[key]}" for key in ("worker", "step") if error.get(key) is not None]
-    text = Text(f"{error['type']}: {error['message']}{f' ({", ".join(where)})' if where else ''}", style="red")
+    known = [f"{key} {error[key]}" for key in ("worker", "step") if error.get(key) is not None]
+    where = f" ({', '.join(known)})" if known else ""
+    text = Text(f"{error['type']}: {error['message']}{where}", style="red")
     if error.get("last_activity"):
         text.append(f"\n{error['last_activity']}", style="default")
     if error.get("hint"):
