@@ -16,14 +16,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import psutil
-from hostile_inputs import CASES, PREPARE, SMALL, Case, Target
+
+from hostile_clients import Case, Target
+from hostile_inputs import CASES, PREPARE, SMALL
 
 MB = 1024 * 1024
 WAIT_S, INPUT_S, CALM_S, LOOK_S = 5.0, 40.0, 60.0, 0.02
@@ -61,7 +63,7 @@ class Client:
     def wait_s(self) -> float:
         """Return the longest wait since `begin`, of a request that is not answered yet, too."""
         began = self.state[0]
-        return max(self.state[1], time.monotonic() - began if began else 0.0)
+        return float(max(self.state[1], time.monotonic() - began if began else 0.0))
 
     def begin(self) -> None:
         """Forget the waits until now."""
@@ -146,7 +148,8 @@ def answer(case: Case, target: Target) -> str:
 def measure(target: Target, memory: Memory, chosen: str) -> list[str]:
     """Send the inputs of a service and print a line for each; return what broke a bound."""
     broken = []
-    PREPARE.get(target.kind, lambda _: None)(target)
+    if target.kind in PREPARE:
+        PREPARE[target.kind](target)
     with Client(target) as other:
         other.calm()
         other.begin()

@@ -245,7 +245,8 @@ def test_the_length_of_a_value_is_known_without_its_text() -> None:
     for _ in range(60):
         held = [held, held]
     assert intrinsics.is_longer(held, 10**6)
-    for known in ("x" * 10, [1, [2, None]], {"a": {"b": "c"}}, 5, [], [{}] * 100):
+    values: list[Any] = ["x" * 10, [1, [2, None]], {"a": {"b": "c"}}, 5, [], [{}] * 100]
+    for known in values:
         assert not intrinsics.is_longer(known, len(json.dumps(known, separators=(",", ":"))))
     assert intrinsics.is_longer({"x" * 11: 1}, 11)
     assert intrinsics.is_longer([1] * 11, 10)

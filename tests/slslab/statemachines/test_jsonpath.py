@@ -14,6 +14,7 @@ from tests.slslab.statemachines.written import ARN, ROLE, Definition, chain
 from slslab.aws.errors import ServiceError
 from slslab.statemachines import executions
 from slslab.statemachines.api import OPERATIONS, StatesApi
+from slslab.statemachines.interpreter import Run, parse
 
 DOCUMENT: dict[str, Any] = {"l": [{"a": 1, "d": [1, 2]}], "t": "x", "n": None, "path": "$.t"}
 PASS: Definition = {"Type": "Pass"}
@@ -321,7 +322,7 @@ def test_others_go_on_while_a_definition_is_parsed_and_a_program_is_copied(monke
 
         return called
 
-    monkeypatch.setattr(executions, "parse", slowly(executions.parse))
+    monkeypatch.setattr(executions, "parse", slowly(parse))
     members = {"name": "slow", "definition": json.dumps(chain(PASS)), "roleArn": ROLE}
     creating = threading.Thread(target=OPERATIONS["CreateStateMachine"], args=(StatesApi(known), members))
     creating.start()
@@ -330,7 +331,7 @@ def test_others_go_on_while_a_definition_is_parsed_and_a_program_is_copied(monke
     go_on.set()
     creating.join(30)
     go_on.clear()
-    monkeypatch.setattr(executions, "Run", slowly(executions.Run))
+    monkeypatch.setattr(executions, "Run", slowly(Run))
     [machine] = known.registry.machines()
     starting = threading.Thread(target=known.start, args=(machine.arn, "e", "{}"))
     starting.start()
