@@ -36,10 +36,10 @@ from rich.table import Table
 from slslab import Emulator
 from slslab.papers.paper import load_paper
 from slslab.predict.anchors import load_anchors, minor_version
+from slslab.predict.environment import NS, Environment
 from slslab.predict.processor import SHARED, Factor, Host, Processor, anchor_residuals
 from slslab.processor.kept import load_measurement, load_processor, probe
 from slslab.processor.measurement import read_versions, run_workloads
-from slslab.replay.kernel.environment import NS, Environment
 from slslab.replay.kernel.kernel import TRANSITION, play
 from slslab.replay.kernel.program import Program, Step, Track
 from slslab.replay.kernel.timeline import Call

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from slslab.replay.kernel.environment import NS
+from slslab.predict.environment import NS
 from slslab.replay.kernel.request_cost import RequestCost
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.measured import Measured

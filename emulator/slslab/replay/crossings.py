@@ -14,7 +14,7 @@ import numpy as np
 
 from slslab.billing.bill import Book, Hosts, Usage, compute_bill
 from slslab.errors import RequestError
-from slslab.replay.kernel.environment import NS
+from slslab.predict.environment import NS
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.program import Program
 from slslab.replay.kernel.timeline import Timeline

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from slslab.predict.anchors import Z80, Architecture
+from slslab.predict.environment import Environment
 from slslab.predict.processor import UNKNOWN, Factor, Processor
 from slslab.replay.accuracy import mean_errors
-from slslab.replay.kernel.environment import Environment
 from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import Profile, load_profile
 from slslab.replay.uncertainty import PER_MEAN_ERROR

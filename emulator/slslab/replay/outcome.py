@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slslab.billing.bill import Usage
-from slslab.replay.kernel.environment import NS
+from slslab.predict.environment import NS
 from slslab.replay.kernel.kernel import TRANSITION
 from slslab.replay.kernel.timeline import Timeline
 from slslab.trace.metrics import grouped

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slslab.replay.kernel.environment import NS
+from slslab.predict.environment import NS
 from slslab.replay.kernel.timeline import NEVER, Timeline
 from slslab.replay.profiles.profile import to_ns
 

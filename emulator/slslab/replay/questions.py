@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 
 from slslab.billing.bill import ARCHITECTURES, HOST, METERS, Bill, describe_meter
-from slslab.replay.kernel.environment import NS
+from slslab.predict.environment import NS
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.outcome import waits
 from slslab.replay.uncertainty import NONE, Uncertainty, ratio_range

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from slslab.predict.environment import NS
 from slslab.replay.crossings import Interval, pipe_share
-from slslab.replay.kernel.environment import NS
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab.replay.profiles.profile import Profile

@@ -13,7 +13,7 @@ from statistics import NormalDist, fmean
 
 from scipy.optimize import minimize
 
-from slslab.replay.kernel.environment import NS
+from slslab.predict.environment import NS
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.program import Program, Step, Track
 from slslab.replay.outcome import outcome

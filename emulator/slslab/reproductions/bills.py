@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.billing.bill import Book, compute_bill
-from slslab.replay.kernel.environment import NS
+from slslab.predict.environment import NS
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.measured import Measured

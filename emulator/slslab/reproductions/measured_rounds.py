@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from slslab.errors import RunError
-from slslab.replay.kernel.environment import NS
+from slslab.predict.environment import NS
 from slslab.replay.measured import Measured
 from slslab.replay.programs.recording import Recording
 from slslab.replay.rounds import PHASE, is_exchange

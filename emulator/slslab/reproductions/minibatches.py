@@ -12,7 +12,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from slslab.errors import RunError
-from slslab.replay.kernel.environment import NS
+from slslab.predict.environment import NS
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.programs.recording import Recording
 from slslab.trace.metrics import BESIDE, grouped

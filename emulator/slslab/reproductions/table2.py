@@ -17,8 +17,8 @@ from slslab.errors import RequestError
 from slslab.papers.expressions import Expression
 from slslab.papers.paper import Paper, Row
 from slslab.papers.recomputation import Recomputed, rank, recompute
+from slslab.predict.environment import NS
 from slslab.replay.combining import half_width, likelihood
-from slslab.replay.kernel.environment import NS
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.outcome import waits

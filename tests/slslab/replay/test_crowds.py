@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from tests.slslab.replay.platform import figure, platform
 from tests.slslab.replay.small_programs import MS
 
-from slslab.replay.kernel.environment import Environment, Pool
+from slslab.predict.environment import Environment
+from slslab.replay.kernel.environment import Pool
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.program import Program, Step, Track
 from slslab.replay.profiles.profile import Figure, Profile

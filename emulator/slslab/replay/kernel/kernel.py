@@ -14,7 +14,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 
-from slslab.replay.kernel.environment import NS, Environment, Lease, Pool
+from slslab.predict.environment import NS, Environment
+from slslab.replay.kernel.environment import Lease, Pool
 from slslab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab.replay.kernel.request_cost import RequestCost, Servers
 from slslab.replay.kernel.timeline import NEVER, Call, Timeline

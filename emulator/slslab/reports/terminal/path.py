@@ -2,7 +2,7 @@
 
 from rich.table import Table
 
-from slslab.replay.kernel.environment import NS
+from slslab.predict.environment import NS
 from slslab.replay.kernel.timeline import Timeline
 from slslab.replay.path import NAMED, critical_path, worker_name
 from slslab.reports.terminal.tables import plain_table

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from statistics import median
 
-from slslab.replay.kernel.environment import NS
+from slslab.predict.environment import NS
 from slslab.replay.kernel.kernel import play
 from slslab.replay.kernel.program import Program, Step, Track
 from slslab.replay.profiles.profile import Profile

@@ -6,7 +6,7 @@ it. The paper's machine is not known by its figures: one rate at which tensors m
 
 from dataclasses import replace
 
-from slslab.replay.kernel.environment import NS
+from slslab.predict.environment import NS
 from slslab.replay.kernel.kernel import play
 from slslab.replay.profiles.profile import Profile
 from slslab.replay.programs.scaling import generate

@@ -9,7 +9,7 @@ from typing import Any
 
 from slslab.billing.bill import DEFAULT_BOOK
 from slslab.errors import RequestError, RunError
-from slslab.replay.kernel.environment import NS
+from slslab.predict.environment import NS
 from slslab.replay.measured import Measured, read_measured
 from slslab.replay.programs.recording import Recording
 from slslab.reproductions import find_committed

@@ -6,7 +6,8 @@ import pytest
 from tests.slslab.replay.platform import platform, with_network
 from tests.slslab.replay.small_programs import MS
 
-from slslab.replay.kernel.environment import Environment, Lease, Pool
+from slslab.predict.environment import Environment
+from slslab.replay.kernel.environment import Lease, Pool
 from slslab.replay.kernel.program import Track
 from slslab.replay.profiles import DEFAULT_PROFILE
 from slslab.replay.profiles.profile import Figure, load_profile
