@@ -149,8 +149,8 @@ class CostReport:
             return
         from slslab.processor.kept import load_processor
         from slslab.replay.invocation import make_predictor
-        from slslab.reports.html.files import write_page
-        from slslab.reports.html.pages import session_page
+        from slslab.reports.html.functions import session_page
+        from slslab.reports.html.page import write_page
         from slslab.reports.sessions import session_document
         from slslab.stack.access_log import Logged
 

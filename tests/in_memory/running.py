@@ -30,6 +30,7 @@ from tests.lambdaml_space import Silent
 from slslab.billing.bill import load_book
 from slslab.checks.recorded import Recorded
 from slslab.reports.document import bill_document, make_document
+from slslab.runs.on_lambda import play
 from slslab.runs.planning import architectures
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import host_meter
@@ -181,7 +182,9 @@ def _recorded(
     trace = Trace(tabulate([{"record": "header", "run": plan.run, "clock": "virtual"}, *log.records]), torn=False)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("slslab.replay.modelled.SIZES", ())  # other memory sizes take most of a document's time
-        made = make_document(plan, trace, records, [], HOST, outcome, failed, seconds, load_book(plan.prices))
+        book = load_book(plan.prices)
+        on_lambda = play(plan, trace, records, [], {"host": HOST}, book, complete=failed is None)
+        made = make_document(plan, trace, records, [], HOST, outcome, failed, seconds, book, None, None, on_lambda)
     document: Any = made
     bill = bill_document(made["lambda"], made["cost"])
     return Recorded(plan, trace.events, records, (), document, bill, failed is None, plan.run)

@@ -25,7 +25,8 @@ def report(run: str, out: Path | None, open_: bool, json_: bool) -> None:
     slslab report up                   what your own functions did since `slslab up`
     """
     from slslab.reports.document import read_document
-    from slslab.reports.html.files import PAGE, page_of, write_page
+    from slslab.reports.html.files import PAGE, page_of
+    from slslab.reports.html.page import write_page
     from slslab.trace.directory import resolve
 
     document, directory = read_document(run), resolve(run)

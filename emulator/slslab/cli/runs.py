@@ -81,7 +81,8 @@ def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
     if page is not None:
         if any("architecture" not in document for document in documents):
             raise RequestError("What `slslab up` recorded has no page beside runs.", "leave out --html.")
-        from slslab.reports.html.files import read_events, write_page
+        from slslab.reports.html.files import read_events
+        from slslab.reports.html.page import write_page
         from slslab.reports.html.pages import comparison_page
 
         write_page(page, comparison_page(documents, [read_events(resolve(run).path) for run in runs]))
@@ -101,8 +102,8 @@ def bill(run: str, prices: str, kind: str | None, json_: bool) -> None:
     It is that of its trace replayed; what the seconds of this host would cost stands behind it. `slslab bill up` is
     what your own functions since `slslab up` cost on Lambda, with its 80 % range.
     """
-    from slslab.reports.document import bill_of
     from slslab.reports.terminal import bills as tables
+    from slslab.runs.on_lambda import bill_of
 
     document = bill_of(run, prices, kind)
     print_document(document, lambda: tables.both_bills(document), json_)

@@ -8,8 +8,7 @@ from typing import Any, Literal, cast
 from slslab.aws.limits import lambda_limits
 from slslab.billing.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
 from slslab.errors import RequestError, RunError
-from slslab.installation import installed, lacking
-from slslab.reports.services import Recorded, predict_recorded, read_recorded, service_document
+from slslab.reports.services import Recorded, read_recorded, service_document
 from slslab.trace import metrics
 from slslab.trace.directory import list_runs, resolve
 from slslab.trace.document import (
@@ -38,6 +37,7 @@ from slslab_workers.training.models import spec
 STEP_MB = 64
 # What a predicted bill rests on.
 BASIS = ("kind", "profile", "processor", "notes")
+NOT_ENDED = not_modelled("The run did not come to its end, and so its trace has none.")
 METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_worker")
 
 
@@ -53,11 +53,11 @@ def make_document(
     book: Book,
     alone: Alone | NotAlone | None = None,
     processor: Mapping[str, Any] | None = None,
+    on_lambda: Modelled | NotModelled = NOT_ENDED,
 ) -> RunDocument:
     """Return the document of a run by its trace, what its driver computed, the system that it ran on, what was measured
-    before it, and the host's processor next to Lambda's."""
+    before it, the host's processor next to Lambda's, and what it takes and costs there."""
     events = trace.events
-    measured = {"alone": alone, "processor": processor, "host": host}
     totals = metrics.totals(events, records, launched)
     held_up = totals.pop("host")
     parameters = outcome.parameters if outcome else spec(plan.model).parameters
@@ -66,7 +66,7 @@ def make_document(
         "run": plan.run,
         "status": _status(failure),
         "error": _error(failure, plan, events, records) if failure else None,
-        "lambda": _on_lambda(plan, trace, records, launched, measured, book, complete=failure is None),
+        "lambda": on_lambda,
         "architecture": plan.architecture,
         "model": plan.model,
         "dataset": plan.dataset,
@@ -117,35 +117,6 @@ def _status(failure: RunFailed | None) -> Literal["done", "failed", "interrupted
     if failure is None:
         return "done"
     return "interrupted" if failure.type in ("Interrupted", "Killed") else "failed"
-
-
-def _on_lambda(
-    plan: Plan,
-    trace: Trace,
-    records: list[dict[str, Any]],
-    launched: list[dict[str, Any]],
-    measured: Mapping[str, Any],
-    book: Book,
-    *,
-    complete: bool,
-) -> Modelled | NotModelled:
-    """Return what the run takes and costs on Lambda, or why that is not known.
-
-    `measured` has what the run's document tells of its host: `alone`, `processor` and `host`.
-    """
-    if not complete or trace.torn:
-        return not_modelled("The run did not come to its end, and so its trace has none.")
-    if not installed("numpy") or not installed("scipy"):
-        missing = lacking("numpy")
-        return not_modelled(f"{missing.message} Install it: {missing.hint}")
-    if plan.faults is not None:
-        return not_modelled("Faults were injected into it, and a replay would be of a run without them.")
-    from slslab.replay.modelled import model
-    from slslab.replay.programs.recording import Recording, kinds_alone, processor_of
-
-    processor = processor_of(measured, records, launched)
-    recording = Recording(plan, trace.events, records, launched, kinds_alone(measured), processor)
-    return cast(Modelled, model(recording, book))
 
 
 def make_bill(events: metrics.Rows, records: list[dict[str, Any]], launched: list[dict[str, Any]], book: Book) -> Cost:
@@ -239,9 +210,9 @@ def read_document(run: str, kind: str | None = None) -> RunDocument:
     directory = resolve(run)
     if (about := directory.service()) is not None:
         recorded = read_recorded(directory, about)
-        bill = _biller(recorded, load_book(DEFAULT_BOOK))
+        bill = biller(recorded, load_book(DEFAULT_BOOK))
         return cast(RunDocument, service_document(directory.id, recorded, bill, kind))
-    _refuse_kind(directory.id, kind)
+    refuse_kind(directory.id, kind)
     document = directory.document()
     if document is not None:
         return cast(RunDocument, document)
@@ -272,36 +243,17 @@ def read_document(run: str, kind: str | None = None) -> RunDocument:
     return killed
 
 
-def _biller(recorded: Recorded, book: Book) -> Callable[[metrics.Records], Cost]:
+def biller(recorded: Recorded, book: Book) -> Callable[[metrics.Records], Cost]:
     """Return what makes a service's bill: that of these invocations and of all that was used besides."""
     return lambda records: make_bill(recorded.events, [*map(dict, records)], [], book)
 
 
-def _refuse_kind(run: str, kind: str | None) -> None:
+def refuse_kind(run: str, kind: str | None) -> None:
+    """Raise RequestError if a kind of work is given for a run."""
     if kind is not None:
         raise RequestError(
             f"{run} is a run, whose operations have kinds of their own.", "leave out --kind, or name `up`."
         )
-
-
-def bill_of(run: str, book: str, kind: str | None = None) -> Mapping[str, Any]:
-    """Return the bill of a run by another book, from its trace and its invocations (`bill_document`).
-
-    That of a service (`slslab up`) is the bill of its invocations as Lambda would run them; `kind` as for
-    `read_document`.
-    """
-    directory, prices = resolve(run), load_book(book)
-    if (about := directory.service()) is not None:
-        recorded = read_recorded(directory, about)
-        bill = _biller(recorded, prices)
-        return service_bill(predict_recorded(recorded, kind).document(bill), bill(recorded.invocations))
-    _refuse_kind(directory.id, kind)
-    document = read_document(str(directory.path))
-    directory.verify(document)
-    trace, records, launched = load(directory.path), invocations(directory.path), instances(directory.path)
-    plan, done = read_plan(document["plan"]), document["status"] == "done"
-    replayed = _on_lambda(plan, trace, records, launched, document, prices, complete=done)
-    return bill_document(replayed, make_bill(trace.events, records, launched, prices))
 
 
 def service_bill(predicted: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[str, Any]:

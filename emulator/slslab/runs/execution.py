@@ -20,6 +20,7 @@ from slslab.reports.html.files import PAGE, leave_page
 from slslab.runs import alone
 from slslab.runs.admission import admit, admit_concurrency
 from slslab.runs.embedded import EmbeddedSystem
+from slslab.runs.on_lambda import play
 from slslab.runs.planning import architectures, find_book, load_plan, make_plan, refused_plans, settle
 from slslab.runs.processor import ProcessorWatch
 from slslab.runs.recorder import Recorder
@@ -144,7 +145,11 @@ def execute(
         records = [record.as_document() for record in recorder.records]
         directory.write_invocations(records)
         trace, launched = load(directory.path), instances(directory.path)
-        made = make_document(plan, trace, records, launched, host, outcome, failure, seconds, book, before, processor)
+        measured = {"alone": before, "processor": processor, "host": host}
+        on_lambda = play(plan, trace, records, launched, measured, book, complete=failure is None)
+        made = make_document(
+            plan, trace, records, launched, host, outcome, failure, seconds, book, before, processor, on_lambda
+        )
         directory.write(BILL, bill_document(made["lambda"], made["cost"]))
         figures: Mapping[str, Any] = made
         directory.write("metrics.json", {key: figures[key] for key in METRICS})

@@ -24,7 +24,8 @@ from slslab.replay.invocation import make_predictor
 from slslab.replay.modelled import model
 from slslab.replay.programs.recording import read_recording
 from slslab.reports.html.files import page_of, read_events
-from slslab.reports.html.pages import comparison_page, reproduction_page, run_page, session_page
+from slslab.reports.html.functions import session_page
+from slslab.reports.html.pages import comparison_page, reproduction_page, run_page
 from slslab.reports.live.log import Log
 from slslab.reports.live.underway import Now, describe
 from slslab.reports.sessions import session_document

@@ -11,12 +11,12 @@ from slslab.errors import RequestError
 from slslab.predict.processor import UNANCHORED, Processor
 from slslab.replay.invocation import Predictor, Request, make_predictor
 from slslab.replay.profiles.profile import Figure, with_speed
-from slslab.reports.document import bill_of as bill_of_run
 from slslab.reports.document import read_document, service_bill
 from slslab.reports.predictions import Predicted, bill_of, predict, requests_of
 from slslab.reports.services import Recorded, service_document
 from slslab.reports.sessions import session_document
 from slslab.reports.summaries import headline, predicted_notes
+from slslab.runs.on_lambda import bill_of as bill_of_run
 from slslab.trace.events import own_event
 
 ABOUT: dict[str, Any] = {

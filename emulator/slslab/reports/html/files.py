@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slslab.errors import RequestError, SlslabError
+from slslab.errors import SlslabError
 from slslab.installation import require
+from slslab.reports.html.page import write_page
 from slslab.reports.html.pages import run_page
 from slslab.reports.html.parts import Played
 from slslab.reports.summaries import replayed
@@ -68,12 +69,3 @@ def read_events(directory: Path) -> metrics.Rows | None:
         return log.load(directory).events
     except SlslabError:
         return None
-
-
-def write_page(path: Path, text: str) -> None:
-    """Write the file at once or not at all; RequestError if it cannot be written."""
-    try:
-        with log.replacing(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another file.") from error

@@ -1,6 +1,7 @@
 """The card of functions, and the page of a session of tests: tables without charts, which need no charting library."""
 
 from slslab.reports import formats
+from slslab.reports.html.page import make_page
 from slslab.reports.html.parts import Card, Caution, Cell, Document, Page, Table
 from slslab.reports.summaries import predicted, predicted_cost, predicted_ms, predicted_notes
 
@@ -32,12 +33,12 @@ def functions_card(document: Document) -> Card | None:
     return Card("card-functions", "Functions", (), (table,), wide=True)
 
 
-def describe_session(document: Document) -> Page:
-    """Return the page of a session of tests (`session_document`)."""
+def session_page(document: Document) -> str:
+    """Return the page of a session of tests: what `pytest --slslab-report FILE.json` writes."""
     cards = (_tests_card(document), functions_card(document))
     book = document["cost"]["book"]
     notes = " ".join(predicted_notes(document))
-    return Page(
+    page = Page(
         title="Functions under test",
         subtitle="a session of pytest",
         answers=(document["answer"],),
@@ -45,6 +46,7 @@ def describe_session(document: Document) -> Page:
         cards=tuple(card for card in cards if card is not None),
         warnings=tuple(Caution(warning) for warning in document["warnings"]),
     )
+    return make_page(page)
 
 
 def _tests_card(document: Document) -> Card | None:

@@ -14,14 +14,8 @@ from slslab.errors import RequestError, SlslabError
 from slslab.reports import formats
 from slslab.reports.document import read_document
 from slslab.reports.html.files import page_of, read_events, read_parts
-from slslab.reports.html.pages import (
-    comparison_page,
-    inline_hash,
-    page_file,
-    run_content,
-    run_page,
-    templates,
-)
+from slslab.reports.html.page import inline_hash, page_file, templates
+from slslab.reports.html.pages import comparison_page, run_content, run_page
 from slslab.reports.html.parts import Live
 from slslab.reports.live.log import Log
 from slslab.reports.live.underway import Now, Underway, describe
