@@ -26,8 +26,7 @@ from rich.progress import track
 from rich.table import Table
 
 from slslab.cli.replay_setup import ReplaySetup, read_setup
-from slslab.sweeps.ray_cluster import RAY
-from slslab.sweeps.sweep import LOCAL, sweep
+from slslab.sweeps.sweep import LOCAL, RAY, sweep
 
 RUN = Path(__file__).parents[1] / "tests" / "slslab" / "replay" / "traces" / "mobilenet-idle"
 POINTS = list(product(range(2, 27), range(1000, 3000, 100)))

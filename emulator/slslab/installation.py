@@ -1,12 +1,26 @@
-"""What is installed: the version, and the extras of the package, as in `pip install 'slslab[train]'`."""
+"""What is installed: the version, the extras of the package, as in `pip install 'slslab[train]'`, and plug-ins.
+
+A plug-in is found by an entry point, whose group is one of those below, or `slslab.architectures`
+(`slslab_workers.architecture`).
+"""
 
 import os
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, entry_points
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from slslab.errors import HostError
 
 __version__ = "0.1.0"
+# Commands of `slslab`, each a click.Command by its name.
+COMMANDS = "slslab.commands"
+# Modules with the endpoint of services beside Lambda, S3 and Step Functions: `Edge`, its PORT, and `installed`.
+ENDPOINTS = "slslab.endpoints"
+# Modules that run functions on other hosts: `Cluster`, and the `budgets_mb` of its nodes.
+HOSTS = "slslab.hosts"
+# Functions that compute on many hosts (`compute`), and that make measured runs on them (`make_runs`).
+SWEEPS, RECORDINGS = "slslab.sweeps", "slslab.recordings"
 # The modules of the extras. What several extras install is named with the smallest of them.
 EXTRAS = {
     "numpy": "report",
@@ -55,3 +69,25 @@ def require(module: str) -> None:
 def lacking(module: str) -> HostError:
     """Return the error for a module of an extra that is not installed."""
     return HostError(f"The package {module} is not installed.", f"pip install 'slslab[{EXTRAS[module]}]'")
+
+
+def plugin(group: str, name: str) -> Any:
+    """Return what an entry point names; KeyError if there is none of this name.
+
+    Those of slslab itself are looked at first: a look at all packages takes tens of milliseconds.
+    """
+    own = {entry.name: entry for entry in _own(group)}
+    return (own.get(name) or plugins(group)[name]).load()
+
+
+def plugins(group: str) -> dict[str, EntryPoint]:
+    """Return the entry points of a group by name; slslab's own come first, in the order of their names."""
+    own = {entry.name: entry for entry in _own(group)}
+    return own | {entry.name: entry for entry in entry_points(group=group) if entry.name not in own}
+
+
+def _own(group: str) -> tuple[EntryPoint, ...]:
+    try:
+        return tuple(distribution("slslab").entry_points.select(group=group))
+    except PackageNotFoundError:
+        return ()

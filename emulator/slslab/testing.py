@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slslab.errors import RequestError, SlslabError
-from slslab.installation import require
+from slslab.installation import ENDPOINTS, plugin, require
 
 if TYPE_CHECKING:  # pytest imports this module at every start, even if no test uses it
     from slslab.aws.keys import Keyring
@@ -39,7 +39,6 @@ if TYPE_CHECKING:  # pytest imports this module at every start, even if no test 
     from slslab.lambda_.service.emulator import Emulator
     from slslab.replay.invocation import Request
     from slslab.stack.access_log import AccessLog, Logged
-    from slslab.stack.edge import Edge
     from slslab.stack.object_store import EmbeddedObjectStore
     from slslab.stack.state_machines import EmbeddedStateMachines
     from slslab.trace.records import InvocationRecord
@@ -283,12 +282,12 @@ def aws_endpoint(
     object_store: EmbeddedObjectStore,
     state_machines: EmbeddedStateMachines,
     tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Edge]:
+) -> Iterator[Any]:
     """Run one endpoint of all services for the whole test session; functions find it through AWS_ENDPOINT_URL."""
-    from slslab.stack.edge import Edge
-
     endpoints = {**emulator.endpoints, "s3": object_store.endpoint, "states": state_machines.endpoint}
-    with Edge(0, tmp_path_factory.mktemp("edge"), endpoints, emulator.keys, emulator.mark) as edge:
+    with plugin(ENDPOINTS, "aws").Edge(
+        0, tmp_path_factory.mktemp("edge"), endpoints, emulator.keys, emulator.mark
+    ) as edge:
         emulator.add_variables(edge.client_environment())
         yield edge
 

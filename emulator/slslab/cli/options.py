@@ -14,11 +14,6 @@ from slslab.sweeps.sweep import LOCAL, check_place
 
 memory_option = click.option("--memory", metavar="LIST", help="Memory sizes of the training functions, MB: 512,1024.")
 
-ACCOUNT_HELP = (
-    "Whose limits: default (Lambda's), new (a new account's: concurrency 10, 3,008 MB), or a TOML file with names of "
-    "limits and numbers (see `slslab limits`)."
-)
-
 plot_option = click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),

@@ -1,70 +1,32 @@
-"""The command line's root: `slslab --help` lists the commands, each of which is in a module of its own kind."""
+"""The command line's root: `slslab --help` lists the commands, which register themselves as entry points."""
 
 import errno
 import sys
 from collections.abc import Sequence
 from io import TextIOWrapper
+from typing import cast
 
 import click
 
-from slslab.cli.accuracy import accuracy
-from slslab.cli.ask import ask
-from slslab.cli.atlas import atlas
-from slslab.cli.calibrate import calibrate
-from slslab.cli.check import check
-from slslab.cli.deploy import deploy
-from slslab.cli.doctor import doctor, limits
-from slslab.cli.export import export
-from slslab.cli.logs import logs
-from slslab.cli.replay import replay
-from slslab.cli.report import report
-from slslab.cli.reproduce import reproduce
-from slslab.cli.run import run
-from slslab.cli.runs import bill, compare, rm, runs, show
-from slslab.cli.serve import serve
 from slslab.cli.terminal import printable
-from slslab.cli.up import down, env, status, up
 from slslab.errors import HostError, RequestError, SlslabError
-from slslab.installation import EXTRAS, __version__, lacking
+from slslab.installation import COMMANDS, EXTRAS, __version__, lacking, plugin, plugins
 
 
 class RootGroup(click.Group):
-    """The commands in the order of their list: from a run to what is asked about it."""
+    """The commands that entry points name; one that is called is the only one that is imported."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(self.commands)
+        return list(plugins(COMMANDS))
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        try:
+            return cast(click.Command, plugin(COMMANDS, cmd_name))
+        except KeyError:
+            return None
 
 
-@click.group(
-    cls=RootGroup,
-    context_settings={"help_option_names": ["-h", "--help"]},
-    commands=[
-        run,
-        runs,
-        show,
-        compare,
-        check,
-        bill,
-        report,
-        logs,
-        rm,
-        serve,
-        export,
-        replay,
-        ask,
-        reproduce,
-        atlas,
-        accuracy,
-        calibrate,
-        up,
-        down,
-        status,
-        env,
-        deploy,
-        limits,
-        doctor,
-    ],
-)
+@click.group(cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, package_name="slslab")
 def root() -> None:
     """Serverless training on your own machine, under AWS Lambda's real limits and with its real bill.

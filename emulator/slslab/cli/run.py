@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slslab.cli.options import ACCOUNT_HELP
 from slslab.cli.terminal import Bar, print_document
+from slslab.cli.up import ACCOUNT_HELP
 from slslab.errors import RequestError
 from slslab.installation import require
 from slslab_workers.architecture import architectures

@@ -1,4 +1,4 @@
-"""`slslab runs | show | compare | bill | rm`: what runs recorded, did and cost, and their removal."""
+"""`slslab runs | compare | bill | rm`: what runs recorded, did and cost, and their removal."""
 
 from pathlib import Path
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import click
 from rich.text import Text
 
+from slslab.cli.show import kind_option
 from slslab.cli.terminal import complete_run, find_up, json_option, print_document, run_argument
 from slslab.errors import RequestError, RunError
 from slslab_workers.plan import Plan
-from slslab_workers.trace.kinds import HANDLER_KINDS
 
 
 @click.command()
@@ -30,33 +30,6 @@ def runs(json_: bool) -> None:
     if troubles:
         click.echo("\n".join(troubles), err=True)
         raise click.exceptions.Exit(RunError.exit_code)
-
-
-kind_option = click.option(
-    "--kind",
-    type=click.Choice(HANDLER_KINDS),
-    help="The kind of work of the functions that `up` ran; without it the range covers all kinds.",
-)
-
-
-@click.command()
-@run_argument
-@kind_option
-@json_option
-def show(run: str, kind: str | None, json_: bool) -> None:
-    """Show a run: what it takes and costs on Lambda, then what this host measured.
-
-    That is phases per worker, bytes and messages, loss and accuracy, host delay.
-
-    A run whose command was killed keeps its trace; showing it compacts the trace and says what is missing. The run
-    `up` is what your own functions have done since `slslab up`: invocations, requests, state transitions, bill; each
-    function's durations on Lambda stand next to those of this host.
-    """
-    from slslab.reports.document import read_document
-    from slslab.reports.terminal import run as tables
-
-    document = read_document(run, kind)
-    print_document(document, lambda: tables.summary(document), json_)
 
 
 @click.command()

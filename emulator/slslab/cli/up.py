@@ -9,13 +9,17 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from slslab.cli.options import ACCOUNT_HELP
 from slslab.cli.terminal import json_option, print_document
 from slslab.errors import RequestError
+from slslab.installation import ENDPOINTS, plugin
 from slslab.reports.terminal import doctor
 from slslab.toml_files import read_toml
 
 PORT = click.IntRange(0, 65535)
+ACCOUNT_HELP = (
+    "Whose limits: default (Lambda's), new (a new account's: concurrency 10, 3,008 MB), or a TOML file with names of "
+    "limits and numbers (see `slslab limits`)."
+)
 
 
 def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
@@ -177,7 +181,6 @@ def up(
     """
     from slslab.aws.accounts import DEFAULT, NEW, account_limits
     from slslab.lambda_.faults import read_function_plan
-    from slslab.stack import edge
     from slslab.up import embedded
 
     explicit = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
@@ -185,6 +188,7 @@ def up(
     if stack == "compose":
         _up_compose(files, offline, tensor_databases if "tensor_databases" in explicit else None, detach, json_)
         return
+    edge = plugin(ENDPOINTS, "aws")
     if edge_port is None and edge.installed():
         edge_port = edge.PORT
     modules = [module for module in template.split(",") if module]

@@ -10,7 +10,6 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +20,13 @@ from slslab.host.cgroups import detect
 from slslab.host.procfs import processors
 from slslab.host.session import Session
 from slslab.installation import require
-from slslab.runs.execution import run_plan
+from slslab.runs.execution import Order, run_plan
 from slslab.sweeps.ray_cluster import LOOK_S, OPEN_LIMIT_S, connected
 from slslab.trace.directory import DOCUMENT, RunDirectory
 from slslab.trace.log import writing
 
 # The contents of a run's files by their paths in its directory.
 Files = dict[str, bytes]
-
-
-@dataclass(frozen=True)
-class Order:
-    """A run to make: the directory here that it belongs to, its architecture, and the values of its plan."""
-
-    path: Path
-    architecture: str
-    values: Mapping[str, Any]
 
 
 def make_runs(

@@ -11,12 +11,13 @@ from typing import Any
 
 from slslab.billing.bill import DEFAULT_BOOK
 from slslab.errors import RequestError, RunError, counted
+from slslab.installation import RECORDINGS, plugin
 from slslab.replay.measured import Measured, read_measured
 from slslab.reproductions import find_committed
-from slslab.reproductions.cluster_runs import Order, make_runs
 from slslab.runs.alone import ENVIRONMENTS
-from slslab.runs.execution import run_plan
+from slslab.runs.execution import Order, run_plan
 from slslab.runs.planning import architectures, make_plan
+from slslab.sweeps.sweep import RAY
 from slslab.trace.directory import RunDirectory
 from slslab_workers.architecture import ALONE_BATCHES, Progress, read_plan
 
@@ -198,7 +199,7 @@ def _make(
     places = {directory / experiment.name: experiment for experiment in missing}
     if on is not None:
         orders = [Order(place, each.architecture, each.values(sample)) for place, each in places.items()]
-        with closing(make_runs(on, orders, tell)) as made:
+        with closing(plugin(RECORDINGS, RAY)(on, orders, tell)) as made:
             yield from ((places[place], document) for place, document in made)
         return
     for place, experiment in places.items():

@@ -7,7 +7,6 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import psutil
@@ -19,14 +18,13 @@ from slslab.ec2.devices import choose_devices
 from slslab.ec2.processes import ProcessLauncher
 from slslab.errors import RequestError
 from slslab.host.session import Session
-from slslab.installation import require
+from slslab.installation import ENDPOINTS, HOSTS, plugin, require
 from slslab.lambda_.service.emulator import Emulator, memory_budget_mb
 from slslab.runs.recorder import Recorder
 from slslab.runs.system import Running, host_meter
 from slslab.runs.throttling import Throttling
 from slslab.runs.watch import Watch
 from slslab.stack.assembly import start_stack
-from slslab.stack.edge import Edge
 from slslab.stack.queues import queue_kind
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab_workers.architecture import Cloud, Requirements
@@ -111,7 +109,7 @@ class EmbeddedSystem:
 
             if requirements.channel == "dynamodb":
                 services = {"lambda": emulator.endpoint, "s3": stack.s3_endpoint}
-                edge = Edge(0, session.home, services, keys, session.mark)
+                edge = plugin(ENDPOINTS, "aws").Edge(0, session.home, services, keys, session.mark)
                 # Both start at once, so that their ends can be watched.
                 edge.on_demand = edge.services.on_demand = False
                 parts.enter_context(edge)
@@ -163,12 +161,10 @@ class EmbeddedSystem:
             yield Running(cloud, host, finish, partial(watch.watched, servers))
 
 
-def _cluster() -> ModuleType:
+def _cluster() -> Any:
     """Return the module of clusters, whose engine is needed nowhere else; HostError without it."""
     require("ray")
-    from slslab.cluster import cluster
-
-    return cluster
+    return plugin(HOSTS, "ray")
 
 
 def _cpu_seconds(pid: int) -> float:

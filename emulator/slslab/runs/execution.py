@@ -6,7 +6,7 @@ Data flows one way: plan → invocations and events → trace → bill and metri
 import shutil
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -35,6 +35,15 @@ from slslab_workers.training import datasets
 
 # What the document says of its host beside what the run finds out.
 THIS_HOST: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Order:
+    """A run to make: the directory here that it belongs to, its architecture, and the values of its plan."""
+
+    path: Path
+    architecture: str
+    values: Mapping[str, Any]
 
 
 def run_plan(

@@ -14,8 +14,8 @@ from typing import Any
 
 from slslab.errors import HostError
 from slslab.installation import require
+from slslab.sweeps.sweep import RAY
 
-RAY = "ray"
 # s; what Ray does for a task is little beside it.
 BATCH_S = 0.2
 # One is computed, one waits.

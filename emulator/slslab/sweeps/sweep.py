@@ -19,8 +19,7 @@ from multiprocessing import resource_tracker
 from typing import Any, TypeVar
 
 from slslab.errors import HostError, RequestError
-from slslab.installation import require
-from slslab.sweeps.ray_cluster import RAY, compute
+from slslab.installation import SWEEPS, plugin, require
 from slslab.sweeps.results import Results
 
 Point = TypeVar("Point")
@@ -29,7 +28,7 @@ Result = TypeVar("Result")
 Computed = tuple[int, Any, float]
 Report = Callable[[int, int], None]
 
-LOCAL = "local"
+LOCAL, RAY = "local", "ray"
 CLUSTER = re.compile(r"ray://([\w.-]+|\[[\da-fA-F:]+\]):(\d{1,5})")
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PR_SET_PDEATHSIG = 1
@@ -78,7 +77,7 @@ def _compute(
     elif on == LOCAL:
         yield from _compute_here(function, tasks)
     else:
-        yield from compute(on, partial(_timed, function), tasks)
+        yield from plugin(SWEEPS, RAY)(on, partial(_timed, function), tasks)
 
 
 def _compute_here(function: Callable[[Any], Any], tasks: Sequence[tuple[int, Any]]) -> Iterator[Computed]:

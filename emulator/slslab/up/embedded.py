@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 
 from slslab.aws.limits import Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.state import make_state_directory, only_owner, state_directory, unusable
-from slslab.installation import __version__, installed, require
+from slslab.installation import ENDPOINTS, HOSTS, __version__, installed, plugin, require
 from slslab.stack.urls import without_passwords
 from slslab.trace.records import InvocationRecord
 from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
@@ -163,7 +163,6 @@ def serve(
     from slslab.host.session import Session
     from slslab.lambda_.service.emulator import Emulator
     from slslab.stack.assembly import start_stack
-    from slslab.stack.edge import Edge
     from slslab.stack.state_machines import EmbeddedStateMachines
     from slslab.up.record import Record
     from slslab_workers.architecture import Requirements
@@ -223,7 +222,9 @@ def serve(
                     emulator.add_variables(states_variables)
                 edge_variables: dict[str, str] = {}
                 if edge_port is not None:
-                    edge = Edge(edge_port, session.home, emulator.endpoints, keys, session.mark)
+                    edge = plugin(ENDPOINTS, "aws").Edge(
+                        edge_port, session.home, emulator.endpoints, keys, session.mark
+                    )
                     running.enter_context(edge)
                     servers |= {"aws": edge, "aws_services": edge.services}
                     parts["aws"] = f"slslab {__version__}"
@@ -295,9 +296,8 @@ def _places(
     if environment != "ray":
         return None
     require("ray")
-    from slslab.cluster.cluster import Cluster
-
-    return Cluster(session, limits, modules=tuple(template), strict_packages=strict_packages)
+    cluster = plugin(HOSTS, environment).Cluster
+    return cast("Places", cluster(session, limits, modules=tuple(template), strict_packages=strict_packages))
 
 
 def start(settings: Sequence[str], credentials: Sequence[str]) -> dict[str, Any]:

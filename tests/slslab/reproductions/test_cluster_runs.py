@@ -14,7 +14,8 @@ from ray.exceptions import NodeDiedError
 from slslab.errors import HostError, RequestError
 from slslab.host.cgroups import Hierarchy
 from slslab.reproductions import cluster_runs
-from slslab.reproductions.cluster_runs import Order, make, make_runs
+from slslab.reproductions.cluster_runs import make, make_runs
+from slslab.runs.execution import Order
 from slslab.trace.directory import DOCUMENT, RunDirectory
 
 A, B = "aa" * 28, "bb" * 28

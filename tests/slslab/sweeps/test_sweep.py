@@ -11,9 +11,8 @@ import pytest
 from tests.slslab.sweeps.functions import interrupted_at_five, killed_at_five, noted, process, refuse_three, square
 
 from slslab.errors import HostError, RequestError
-from slslab.sweeps.ray_cluster import RAY
 from slslab.sweeps.results import Results
-from slslab.sweeps.sweep import LOCAL, check_place, sweep
+from slslab.sweeps.sweep import LOCAL, RAY, check_place, sweep
 
 PLACES = pytest.mark.parametrize("on", [None, LOCAL])
 

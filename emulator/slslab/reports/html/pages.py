@@ -30,7 +30,7 @@ def run_page(
     return make_page(describe_run(document, events, invocations, modelled), live)
 
 
-def runmake_content(
+def run_content(
     document: Document, events: Rows | None = None, invocations: Records = (), modelled: Played | None = None
 ) -> str:
     """Return what of a run's page changes during the run: its main part and the data of its charts, as HTML."""
