@@ -38,8 +38,8 @@ import invoke
 from slslab.aws.keys import Keyring
 from slslab.host.session import Session
 from slslab.lambda_.service.emulator import Emulator
-from slslab.trace.metrics import oversubscribed, uncertain
-from slslab.trace.records import InvocationRecord
+from slslab.run.metrics import oversubscribed, uncertain
+from slslab.run.records import InvocationRecord
 
 BURN = """
 import time

@@ -20,9 +20,9 @@ from typing import Any
 
 from slslab.aws.clients import aws_client
 from slslab.lambda_.service.emulator import Emulator
-from slslab.stack.edge import Edge
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.testing import create_function
+from slslab_aws.servers import Edge
 
 SIZE = 12_868_904
 LARGE = 1_000_000_000

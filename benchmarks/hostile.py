@@ -36,8 +36,8 @@ PROCESSES = {
     "states": "slslab.statemachines",
     "tensordb": "slslab.tensordb",
     "rabbitmq": "beam.smp",
-    "aws": "slslab.aws_services",
-    "edge": "slslab.edge",
+    "aws": "slslab_aws.services",
+    "edge": "slslab_aws.edge",
 }
 
 

@@ -35,8 +35,9 @@ from typing import Any
 import torch
 
 from slslab.host.session import Session
-from slslab.reproductions.documents import host
-from slslab.reproductions.in_database.arms import (
+from slslab.stack.tensors import EmbeddedTensorDatabases
+from slslab_lab.studies.documents import host
+from slslab_lab.studies.in_database.arms import (
     AVERAGE,
     OPERATIONS,
     OWN_CLIENT,
@@ -53,10 +54,9 @@ from slslab.reproductions.in_database.arms import (
     take_turns,
     thin,
 )
-from slslab.reproductions.in_database.floors import LOOPBACK, Loopback, Memory
-from slslab.reproductions.in_database.measurements import versions
-from slslab.reproductions.in_database.redis import installed_version, is_installed, plain_arms, plain_redis
-from slslab.stack.tensors import EmbeddedTensorDatabases
+from slslab_lab.studies.in_database.floors import LOOPBACK, Loopback, Memory
+from slslab_lab.studies.in_database.measurements import versions
+from slslab_lab.studies.in_database.redis import installed_version, is_installed, plain_arms, plain_redis
 from slslab_workers.training import models
 
 Row = dict[str, Any]

@@ -34,22 +34,22 @@ from rich.console import Console
 from rich.table import Table
 
 from slslab import Emulator
-from slslab.papers.paper import load_paper
 from slslab.predict.anchors import load_anchors, minor_version
 from slslab.predict.environment import NS, Environment
+from slslab.predict.kept import load_measurement, load_processor, probe
+from slslab.predict.measurement import read_versions, run_workloads
 from slslab.predict.processor import SHARED, Factor, Host, Processor, anchor_residuals
-from slslab.processor.kept import load_measurement, load_processor, probe
-from slslab.processor.measurement import read_versions, run_workloads
-from slslab.replay.kernel.kernel import TRANSITION, play
-from slslab.replay.kernel.program import Program, Step, Track
-from slslab.replay.kernel.timeline import Call
-from slslab.replay.profiles import DEFAULT_PROFILE
-from slslab.replay.profiles.profile import Profile, load_profile
-from slslab.replay.ranges import find_uncertainties, with_processor
-from slslab.replay.uncertainty import Uncertainty, ratio_range
-from slslab.reports.formats import span
-from slslab.reports.summaries import LEAST_WIDTH
-from slslab.reproductions import gradssharding
+from slslab.predict.profiles import DEFAULT_PROFILE
+from slslab.predict.profiles.profile import Profile, load_profile
+from slslab.predict.uncertainty import Uncertainty, ratio_range
+from slslab.report.formats import span
+from slslab.report.summaries import LEAST_WIDTH
+from slslab_lab.papers.paper import load_paper
+from slslab_lab.replay.kernel.kernel import TRANSITION, play
+from slslab_lab.replay.kernel.program import Program, Step, Track
+from slslab_lab.replay.kernel.timeline import Call
+from slslab_lab.replay.ranges import find_uncertainties, with_processor
+from slslab_lab.studies import gradssharding
 from slslab_workers.plan import VCPU_MB
 
 ROWS = Path(__file__).with_suffix(".toml")

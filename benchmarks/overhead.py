@@ -53,7 +53,7 @@ print(json.dumps({"wall": time.monotonic() - wall, "cpu": time.process_time() - 
 
 def emulated(arguments: argparse.Namespace) -> dict[str, Any]:
     """Return one emulated run: its document, and CPU seconds by phase from its trace."""
-    from slslab.trace.log import load
+    from slslab.run.log import load
 
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory) / "run"

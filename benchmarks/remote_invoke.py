@@ -19,10 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from slslab.aws.limits import lambda_limits
-from slslab.cluster.cluster import Cluster
 from slslab.host.session import Session
 from slslab.lambda_.service.emulator import Emulator
 from slslab.testing import create_function
+from slslab_ray.cluster import Cluster
 
 SOURCE = "def handler(event, context):\n    print('x')\n    return event\n"
 WARM_UP = 20

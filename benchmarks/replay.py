@@ -17,13 +17,13 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
-from slslab.billing.bill import Usage, compute_bill, load_book
-from slslab.replay.kernel.kernel import play
-from slslab.replay.kernel.program import Track
-from slslab.replay.profiles.profile import Profile, load_profile
-from slslab.replay.programs.scaling import Cost, StepCosts, generate
-from slslab.replay.programs.step_costs import name_of, unit_of
-from slslab.runs.planning import architectures
+from slslab.predict.profiles.profile import Profile, load_profile
+from slslab.run.bill import Usage, compute_bill, load_book
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.kernel.program import Track
+from slslab_lab.replay.programs.scaling import Cost, StepCosts, generate
+from slslab_lab.replay.programs.step_costs import name_of, unit_of
+from slslab_lab.runs.planning import architectures
 from slslab_workers import patterns
 from slslab_workers.patterns import Workload
 

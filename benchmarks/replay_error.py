@@ -43,16 +43,16 @@ from rich.console import Console
 from rich.table import Table
 
 from slslab.errors import SlslabError
-from slslab.replay.fitting import fit
-from slslab.replay.kernel.kernel import play
-from slslab.replay.kernel.program import Program
-from slslab.replay.kernel.timeline import Timeline
-from slslab.replay.outcome import outcome
-from slslab.replay.programs.recorded import make_program
-from slslab.replay.programs.recording import BESIDE, Recording, read_recording
-from slslab.replay.programs.scaling import generate, measure, workload_of
-from slslab.replay.whatif import with_memory
-from slslab.runs.planning import architectures
+from slslab_lab.replay.fitting import fit
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.kernel.program import Program
+from slslab_lab.replay.kernel.timeline import Timeline
+from slslab_lab.replay.outcome import outcome
+from slslab_lab.replay.programs.recorded import make_program
+from slslab_lab.replay.programs.recording import BESIDE, Recording, read_recording
+from slslab_lab.replay.programs.scaling import generate, measure, workload_of
+from slslab_lab.replay.whatif import with_memory
+from slslab_lab.runs.planning import architectures
 
 ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu")
 BASE = {"workers": 2, "memory": 768, "batch-size": 32, "batches": 2, "epochs": 4}

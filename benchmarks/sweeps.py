@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from slslab.cli.replay_setup import ReplaySetup, read_setup
-from slslab.sweeps.sweep import LOCAL, RAY, sweep
+from slslab_lab.commands.replay_setup import ReplaySetup, read_setup
+from slslab_lab.runs.sweeps.sweep import LOCAL, RAY, sweep
 
 RUN = Path(__file__).parents[1] / "tests" / "slslab" / "replay" / "traces" / "mobilenet-idle"
 POINTS = list(product(range(2, 27), range(1000, 3000, 100)))

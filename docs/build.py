@@ -9,7 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from slslab.reproductions.pages import (
+from slslab.statemachines import api as states
+from slslab_lab.studies.pages import (
     atlas,
     byzantine,
     discrepancies,
@@ -20,8 +21,7 @@ from slslab.reproductions.pages import (
     sequences,
     systems,
 )
-from slslab.reproductions.pages.operations import insert_operations, lambda_operations
-from slslab.statemachines import api as states
+from slslab_lab.studies.pages.operations import insert_operations, lambda_operations
 
 DOCS = Path(__file__).parent
 # What is to be said of operations of Step Functions beside that they are emulated.

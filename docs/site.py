@@ -15,7 +15,7 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 from pydantic import TypeAdapter
 
-from slslab.trace.document import EndedDocument
+from slslab.run.document import EndedDocument
 
 ROOT = Path(__file__).parent.parent
 # Of files beside this folder, their names in the site.
@@ -66,7 +66,7 @@ def describe_schema(schema: Mapping[str, Any]) -> str:
     parts = [
         "# The document of a run",
         "`slslab run --json` and `slslab show --json` print it, and a run leaves it as `run.json`. Objects are named "
-        "as in `slslab.trace.document`; [its JSON Schema](document.schema.json) is for validators.",
+        "as in `slslab.run.document`; [its JSON Schema](document.schema.json) is for validators.",
     ]
     for name, found in {"EndedDocument": schema, **schema["$defs"]}.items():
         if "properties" not in found:

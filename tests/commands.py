@@ -19,20 +19,20 @@ from typing import Any, NamedTuple, Self
 import pytest
 
 from slslab.aws.keys import Keyring
-from slslab.checks.recorded import Recorded, read_recorded
-from slslab.checks.run import check
 from slslab.cli.main import main
 from slslab.cli.root import execute
 from slslab.host.namespaces import Isolation, Spawner
 from slslab.host.session import Session
 from slslab.lambda_ import process_sandbox
 from slslab.lambda_.service.emulator import Emulator
-from slslab.runs import embedded
+from slslab.run.directory import DOCUMENT, RunDirectory
+from slslab.run.log import TABLE
 from slslab.stack import assembly
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.queues import queue_kind
-from slslab.trace.directory import DOCUMENT, RunDirectory
-from slslab.trace.log import TABLE
+from slslab_lab.checks.recorded import Recorded, read_recorded
+from slslab_lab.checks.run import check
+from slslab_lab.runs import embedded
 
 NO_VARIABLES: Mapping[str, str] = MappingProxyType({})
 

@@ -24,12 +24,12 @@ import tomli_w
 from tests.commands import assert_holds, forked_environments
 from tests.lambdaml_space import Silent
 
-from slslab.billing.bill import DEFAULT_BOOK
-from slslab.checks.recorded import read_recorded
 from slslab.errors import RequestError
-from slslab.runs.execution import run_plan
-from slslab.trace.directory import RunDirectory
-from slslab.trace.log import load, replacing
+from slslab.run.bill import DEFAULT_BOOK
+from slslab.run.directory import RunDirectory
+from slslab.run.log import load, replacing
+from slslab_lab.checks.recorded import read_recorded
+from slslab_lab.runs.execution import run_plan
 from slslab_workers.faults.plan import CUT, DEATHS, LOSSES, OBJECTS, PHASES
 
 DATA = Path(__file__).parents[1] / "results" / "faults.json"

@@ -17,11 +17,11 @@ from typing import Any
 
 from tests.commands import forked_environments
 
-from slslab.billing.bill import DEFAULT_BOOK
 from slslab.errors import HostError
-from slslab.runs.execution import run_plan
-from slslab.runs.planning import architectures, make_plan
-from slslab.trace.log import replacing
+from slslab.run.bill import DEFAULT_BOOK
+from slslab.run.log import replacing
+from slslab_lab.runs.execution import run_plan
+from slslab_lab.runs.planning import architectures, make_plan
 from slslab_workers.architecture import Architecture
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training.models import spec

@@ -18,13 +18,13 @@ from typing import Any
 
 from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
 from tests import random_faults
-from tests.in_memory.running import Ran, learnt_alone, read_once, run
+from tests.memory.running import Ran, learnt_alone, read_once, run
 from tests.random_faults import ENDINGS
 from tests.random_plans import Drawn, Place, draw
 
 from slslab.aws.limits import cpu_share
-from slslab.checks.run import check
-from slslab.trace.log import replacing
+from slslab.run.log import replacing
+from slslab_lab.checks.run import check
 from slslab_workers.architecture import RunFailed
 
 DATA = Path(__file__).parents[1] / "results" / "memory-runs.json"

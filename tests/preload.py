@@ -6,8 +6,8 @@ Nothing else imports this module.
 import torch  # noqa: F401
 from tests.commands import IMPORTS, template
 
-import slslab.reports.html.pages
-import slslab.runs.execution  # noqa: F401
+import slslab_lab.pages.html.pages
+import slslab_lab.runs.execution  # noqa: F401
 from slslab.host.namespaces import detect
 
 template(detect(), IMPORTS)

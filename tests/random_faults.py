@@ -23,12 +23,12 @@ from tests.commands import forked_environments
 from tests.lambdaml_space import Silent
 from tests.random_plans import ALSO, Drawn, draw
 
-from slslab.billing.bill import DEFAULT_BOOK
-from slslab.checks.recorded import read_recorded
-from slslab.checks.run import check
-from slslab.runs.execution import run_plan
-from slslab.trace.directory import RunDirectory
-from slslab.trace.log import invocations, load, replacing
+from slslab.run.bill import DEFAULT_BOOK
+from slslab.run.directory import RunDirectory
+from slslab.run.log import invocations, load, replacing
+from slslab_lab.checks.recorded import read_recorded
+from slslab_lab.checks.run import check
+from slslab_lab.runs.execution import run_plan
 from slslab_workers.faults.plan import DEATHS
 
 DATA = Path(__file__).parents[1] / "results" / "random-faults.json"

@@ -9,7 +9,7 @@ from typing import Any
 import tomli_w
 
 from slslab.errors import RequestError
-from slslab.runs.planning import architectures, make_plan
+from slslab_lab.runs.planning import architectures, make_plan
 from slslab_workers.channels.choice import OPENERS
 from slslab_workers.faults.plan import CUT, DEATHS, KINDS, LOSSES, OBJECTS, PHASES, STORES
 from slslab_workers.plan import Plan, PlanError

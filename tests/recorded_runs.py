@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from tests.commands import forked_environments, shared_object_store, slslab
 from tests.leftovers import leftovers
 
-from slslab.trace.directory import DOCUMENT
+from slslab.run.directory import DOCUMENT
 
 SMALL = ("--epochs", 2, "--workers", 2, "--batches", 2, "--batch-size", 32)
 # Forks hold everything that any environment imports, so functions without torch need more memory than on Lambda.

@@ -34,14 +34,14 @@ from slslab.installation import ENDPOINTS, plugin, require
 
 if TYPE_CHECKING:  # pytest imports this module at every start, even if no test uses it
     from slslab.aws.keys import Keyring
-    from slslab.billing.bill import Bill
     from slslab.host.session import Session
     from slslab.lambda_.service.emulator import Emulator
-    from slslab.replay.invocation import Request
+    from slslab.predict.invocation import Request
+    from slslab.run.bill import Bill
+    from slslab.run.records import InvocationRecord
     from slslab.stack.access_log import AccessLog, Logged
     from slslab.stack.object_store import EmbeddedObjectStore
     from slslab.stack.state_machines import EmbeddedStateMachines
-    from slslab.trace.records import InvocationRecord
 
 ROLE = "arn:aws:iam::000000000000:role/test"
 OPTION, REPORT = "--slslab-report", "slslab_report"
@@ -146,11 +146,11 @@ class CostReport:
     def _write(self, *warnings: str) -> None:
         if self._output is not None:
             return
-        from slslab.processor.kept import load_processor
-        from slslab.replay.invocation import make_predictor
-        from slslab.reports.html.functions import session_page
-        from slslab.reports.html.page import write_page
-        from slslab.reports.sessions import session_document
+        from slslab.predict.invocation import make_predictor
+        from slslab.predict.kept import load_processor
+        from slslab.report.html.functions import session_page
+        from slslab.report.html.page import write_page
+        from slslab.report.sessions import session_document
         from slslab.stack.access_log import Logged
 
         requests = _requests_of([Logged(**request) for request in self._requests])
@@ -395,7 +395,7 @@ def bill(invocations: Sequence[InvocationRecord]) -> Callable[..., Bill]:
     """Return a function that computes the bill of the test's invocations until now: Lambda's lines, by a price book."""
 
     def compute(prices: str = "aws-us-east-1") -> Bill:
-        from slslab.billing.bill import Usage, compute_bill, load_book
+        from slslab.run.bill import Usage, compute_bill, load_book
 
         return compute_bill(Usage([record.as_document() for record in invocations]), load_book(prices))
 
@@ -414,8 +414,8 @@ def assert_cost_below(
     from decimal import Decimal
 
     def check(amount: str | float, prices: str = "aws-us-east-1", kind: str | None = None) -> None:
-        from slslab.billing.bill import load_book
-        from slslab.reports.predictions import bill_of, predict
+        from slslab.report.predictions import bill_of, predict
+        from slslab.run.bill import load_book
 
         _shared.access_log.drain()
         records = [record.as_document() for record in invocations]
@@ -429,7 +429,7 @@ def assert_cost_below(
 
 def _too_expensive(found: Mapping[str, Any], here: Mapping[str, Any], amount: str | float) -> str:
     """Return why a cost isn't below an amount: Lambda's range, what it rests on, and what was metered here."""
-    from slslab.reports.summaries import predicted_cost
+    from slslab.report.summaries import predicted_cost
 
     lines = [f"On Lambda the invocations cost {predicted_cost(found)}. The upper end isn't below {amount}."]
     lines += found["notes"]
@@ -440,7 +440,7 @@ def _too_expensive(found: Mapping[str, Any], here: Mapping[str, Any], amount: st
 
 def _requests_of(logged: Sequence[Logged]) -> dict[str, list[Request]]:
     """Return the requests that functions sent to the S3 server, by function."""
-    from slslab.replay.invocation import Request
+    from slslab.predict.invocation import Request
 
     requests: dict[str, list[Request]] = {}
     for each in logged:

@@ -7,7 +7,7 @@ import click
 
 from slslab.cli.terminal import json_option, printable, run_argument
 from slslab.errors import RequestError
-from slslab.trace.directory import RunDirectory
+from slslab.run.directory import RunDirectory
 
 # An environment is named after its function, with a number.
 NUMBER = re.compile(r"-\d{4,}$")
@@ -28,7 +28,7 @@ def logs(run: str, function: str | None, json_: bool) -> None:
     slslab logs up hello             those of your own functions, until `slslab down`
     """
     from slslab.cli.terminal import print_document
-    from slslab.trace.directory import resolve
+    from slslab.run.directory import resolve
 
     directory = resolve(run)
     paths = {path.stem: path for path in sorted(_folder(directory).glob("*.log"))}

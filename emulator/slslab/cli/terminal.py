@@ -48,8 +48,8 @@ def find_up(_context: click.Context, _parameter: click.Parameter, value: Any) ->
     if value != "up":
         return value
     from slslab.compose.client import kept_variables
-    from slslab.trace.directory import root
-    from slslab.trace.log import SERVICE
+    from slslab.run.directory import root
+    from slslab.run.log import SERVICE
     from slslab.up import embedded
 
     directory = embedded.recorded()
@@ -70,7 +70,7 @@ def find_up(_context: click.Context, _parameter: click.Parameter, value: Any) ->
 
 def complete_run(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Return the names of runs that begin so, for a shell's completion; a path's completion is the shell's own."""
-    from slslab.trace.directory import list_runs
+    from slslab.run.directory import list_runs
 
     names = ("last", "up", *(run.id for run in list_runs()))
     found = [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]

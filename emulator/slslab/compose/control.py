@@ -43,13 +43,13 @@ from slslab.errors import HostError
 from slslab.installation import __version__
 from slslab.lambda_.packages import NO_ARCHIVE, unpacked
 from slslab.lambda_.service.emulator import Emulator
-from slslab.trace.events import clock_domain
-from slslab.trace.records import InstanceRecord, InvocationRecord
+from slslab.run.events import clock_domain
+from slslab.run.records import InstanceRecord, InvocationRecord
 from slslab_workers.architecture import Fleet
 from slslab_workers.channels.endpoints import CHANNEL_URL, TENSOR_URLS
 
 if TYPE_CHECKING:  # the engine's client is needed only where there are containers
-    from slslab.ec2.containers import ContainerFleet
+    from slslab.stack.instances.containers import ContainerFleet
 
 SCHEMA = 1
 KINDS = ("function", "bucket", "machine", "table")
@@ -227,7 +227,7 @@ class Control:
             return _refused(
                 400, "A launch needs a module, code, events, variables (texts), an instance_type and a device."
             )
-        from slslab.ec2.containers import ContainerFleet
+        from slslab.stack.instances.containers import ContainerFleet
 
         home = self._emulator.home / "instances" / secrets.token_hex(8)
         try:

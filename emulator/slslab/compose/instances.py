@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
-from slslab.ec2.processes import failure
 from slslab.errors import HostError
-from slslab.trace.records import InstanceRecord
+from slslab.run.records import InstanceRecord
+from slslab.stack.instances.processes import failure
 from slslab_workers.architecture import Fleet
 from slslab_workers.driver.deployment import package
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from slslab.errors import HostError
 from slslab.host import reaper
 from slslab.host.managed import Managed
-from slslab.trace.appending import append
+from slslab.run.appending import append
 
 HOME = "slslab-"
 JOURNAL = "session"

@@ -16,7 +16,7 @@ from slslab.errors import RequestError
 from slslab.lambda_.environment import State
 from slslab.lambda_.events import Request
 from slslab.lambda_.places import ExecutionEnvironment
-from slslab.trace.events import own_event
+from slslab.run.events import own_event
 from slslab_workers.faults.plan import FUNCTION_KINDS, Fault, FaultPlan
 from slslab_workers.plan import PlanError
 

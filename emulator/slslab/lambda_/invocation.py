@@ -30,8 +30,8 @@ from slslab.lambda_.places import ExecutionEnvironment, Places
 from slslab.lambda_.pool import Pool
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.stack_client import StackClient
-from slslab.trace.events import own_event
-from slslab.trace.records import InvocationRecord, billed_ms, billed_requests
+from slslab.run.events import own_event
+from slslab.run.records import InvocationRecord, billed_ms, billed_requests
 
 CLOSE_LIMIT_S = 5.0
 

@@ -17,7 +17,7 @@ from slslab.lambda_.functions import Functions
 from slslab.lambda_.memory_waits import MemoryWaits
 from slslab.lambda_.outcome import Outcome
 from slslab.lambda_.places import ExecutionEnvironment, Place, Places
-from slslab.trace.events import own_event
+from slslab.run.events import own_event
 
 
 class Pool:

@@ -1,6 +1,6 @@
 """Write the REPORT line with which AWS Lambda ends an invocation's log."""
 
-from slslab.trace.records import billed_ms
+from slslab.run.records import billed_ms
 
 
 def report_line(

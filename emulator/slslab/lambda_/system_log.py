@@ -15,7 +15,7 @@ from slslab.host.output import FunctionLog
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.report_line import report_line
 from slslab.lambda_.stored_settings import without_effect
-from slslab.trace.records import billed_ms
+from slslab.run.records import billed_ms
 
 # documented: monitoring-cloudwatchlogs-log-level.html: which system log level shows a line, if all has gone well.
 SHOWN_AT = {"platform.initRuntimeDone": "DEBUG", "platform.initReport": "DEBUG", "platform.runtimeDone": "DEBUG"}

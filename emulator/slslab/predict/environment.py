@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 
-from slslab.replay.profiles.profile import Profile, to_ns
+from slslab.predict.profiles.profile import Profile, to_ns
 from slslab_workers.plan import thread_count
 from slslab_workers.trace.kinds import REQUESTS, Kind
 

@@ -10,7 +10,6 @@ from importlib.metadata import version
 import psutil
 
 from slslab.aws.limits import MB, VCPU_MB, lambda_limits
-from slslab.ec2.devices import cuda_devices
 from slslab.errors import HostError, counted
 from slslab.host.cgroups import Cgroup, Hierarchy, detect
 from slslab.host.namespaces import detect as namespaces
@@ -20,8 +19,9 @@ from slslab.lambda_.configuration import RUNTIMES
 from slslab.lambda_.packages import layer_size
 from slslab.lambda_.runtimes import find_interpreter, obstacle
 from slslab.lambda_.service.emulator import memory_budget_mb
-from slslab.reports.terminal.doctor import MISSING, OK, PARTLY, Finding
+from slslab.report.terminal.doctor import MISSING, OK, PARTLY, Finding
 from slslab.stack.channels import find_server
+from slslab.stack.instances.devices import cuda_devices
 from slslab.stack.queues import find_rabbitmq
 
 

@@ -26,13 +26,13 @@ from starlette.routing import Route
 
 from slslab.aws.gate import principal
 from slslab.errors import HostError, RequestError
-from slslab.processor.kept import load_processor
+from slslab.predict.kept import load_processor
+from slslab.run.directory import RunDirectory, root
+from slslab.run.events import own_event
+from slslab.run.log import SERVICE, TraceWriter, replacing
+from slslab.run.records import InvocationRecord, launch_record
 from slslab.stack.access_log import AccessLog, Logged
 from slslab.stack.urls import without_passwords
-from slslab.trace.directory import RunDirectory, root
-from slslab.trace.events import own_event
-from slslab.trace.log import SERVICE, TraceWriter, replacing
-from slslab.trace.records import InvocationRecord, launch_record
 from slslab_workers.architecture import Requirements
 
 NAME = "up"

@@ -10,8 +10,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.slslab.reports.live.growing import PLAN
-from tests.slslab.up.services import REQUESTS, Service, in_use
+from tests.emulator.up.services import REQUESTS, Service, in_use
+from tests.lab.pages.live.growing import PLAN
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
 CHROMIUM = shutil.which("chromium")

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.slslab.reports.live.client import serving
-from tests.slslab.reports.live.growing import PLAN, Growing, half
+from tests.lab.pages.live.client import serving
+from tests.lab.pages.live.growing import PLAN, Growing, half
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
 CHROMIUM = shutil.which("chromium")

@@ -14,22 +14,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.slslab.replay.recordings import TRACES
-from tests.slslab.reports.html.reproduced import reproduction
-from tests.slslab.reports.live.growing import PLAN, half, metered
+from tests.lab.pages.html.reproduced import reproduction
+from tests.lab.pages.live.growing import PLAN, half, metered
+from tests.lab.replay.recordings import TRACES
 
-from slslab.billing.bill import load_book
+from slslab.predict.invocation import make_predictor
 from slslab.predict.processor import UNANCHORED
-from slslab.replay.invocation import make_predictor
-from slslab.replay.modelled import model
-from slslab.replay.programs.recording import read_recording
-from slslab.reports.html.files import page_of, read_events
-from slslab.reports.html.functions import session_page
-from slslab.reports.html.pages import comparison_page, reproduction_page, run_page
-from slslab.reports.live.log import Log
-from slslab.reports.live.underway import Now, describe
-from slslab.reports.sessions import session_document
-from slslab.trace.directory import RunDirectory
+from slslab.report.html.functions import session_page
+from slslab.report.sessions import session_document
+from slslab.run.bill import load_book
+from slslab.run.directory import RunDirectory
+from slslab_lab.pages.html.files import page_of, read_events
+from slslab_lab.pages.html.pages import comparison_page, reproduction_page, run_page
+from slslab_lab.pages.live.log import Log
+from slslab_lab.pages.live.underway import Now, describe
+from slslab_lab.replay.modelled import model
+from slslab_lab.replay.programs.recording import read_recording
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="no playwright: pip install playwright")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="pip install axe-playwright-python")

@@ -32,7 +32,7 @@ def emulator() -> Iterator[Emulator]:
     """An emulator on a node, with environments on all of them; tests that have it are run there by another."""
     if ON_NODE not in os.environ:
         pytest.skip("test_on_a_node.py runs it on a cluster's node")
-    from slslab.cluster.cluster import Cluster
+    from slslab_ray.cluster import Cluster
 
     limits = lambda_limits().changed(event_retry_base_s=0.01, event_throttle_s=0.01)
     with Session() as session, Emulator(session=session, places=Cluster(session, limits), limits=limits) as running:

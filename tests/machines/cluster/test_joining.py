@@ -12,9 +12,9 @@ from tests.machines.cluster.conftest import need_cluster
 from tests.machines.cluster.network import Nodes, other_version
 from tests.machines.cluster.test_runs import command
 
-from slslab.checks.recorded import read_recorded
-from slslab.checks.run import check
-from slslab.trace.directory import RunDirectory
+from slslab.run.directory import RunDirectory
+from slslab_lab.checks.recorded import read_recorded
+from slslab_lab.checks.run import check
 
 LATE = 1
 HOUR_S = 3600
@@ -22,7 +22,7 @@ HOUR_S = 3600
 SCRIPT = """
 import threading, time
 from slslab.aws.limits import lambda_limits
-from slslab.cluster.cluster import Cluster
+from slslab_ray.cluster import Cluster
 from slslab.host.session import Session
 from slslab.lambda_.service.emulator import Emulator
 from slslab.testing import create_function

@@ -14,9 +14,9 @@ import pytest
 from tests.machines.cluster.network import Nodes
 from tests.machines.cluster.test_runs import LEFT_S, assert_nothing_left, command
 
-from slslab.checks.recorded import read_recorded
-from slslab.checks.run import check
-from slslab.trace.directory import RunDirectory
+from slslab.run.directory import RunDirectory
+from slslab_lab.checks.recorded import read_recorded
+from slslab_lab.checks.run import check
 
 # About as many as a run's trace has. Its first come with the environments, which take longer than all others.
 EVENTS, FIRST_EVENTS = 300, 10

@@ -12,10 +12,10 @@ from tests.machines.cluster.conftest import need_cluster
 from tests.machines.cluster.network import BIN, Nodes
 from tests.machines.cluster.test_runs import assert_nothing_left
 
-from slslab.checks.recorded import read_recorded
-from slslab.checks.run import check
-from slslab.trace.directory import RunDirectory
-from slslab.trace.log import invocations
+from slslab.run.directory import RunDirectory
+from slslab.run.log import invocations
+from slslab_lab.checks.recorded import read_recorded
+from slslab_lab.checks.run import check
 
 # The number of workers, and their plan.
 RUNS = {

@@ -16,9 +16,9 @@ from tests.machines.cluster.conftest import need_cluster
 from tests.machines.cluster.network import Nodes
 from tests.machines.cluster.test_runs import assert_nothing_left
 
-from slslab.checks.recorded import read_recorded
-from slslab.checks.run import check
-from slslab.trace.directory import DOCUMENT, RunDirectory
+from slslab.run.directory import DOCUMENT, RunDirectory
+from slslab_lab.checks.recorded import read_recorded
+from slslab_lab.checks.run import check
 
 SCRIPT = Path(__file__).with_name("tiny_table2.py")
 LIMIT_S = 240

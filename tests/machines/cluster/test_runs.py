@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.machines.cluster.network import BIN, Nodes
 
-from slslab.trace.log import invocations, load
+from slslab.run.log import invocations, load
 
 LIMIT_S = 240.0
 LEFT_S = 30.0

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 from tests.commands import slslab
+from tests.lab.replay.recordings import TRACES
 from tests.machines.cluster.conftest import need_cluster
 from tests.machines.cluster.network import BIN, LIMIT_S, Nodes, other_version
-from tests.slslab.replay.recordings import TRACES
 
 RUN = TRACES / "mobilenet-idle"
 GRID = ("replay", str(RUN), "--workers", "2,3,4,5,6", "--memory", "1500,1769,3008", "--json")

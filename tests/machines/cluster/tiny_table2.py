@@ -7,8 +7,8 @@ import sys
 from typing import Any
 
 from slslab.cli.main import main
-from slslab.reproductions import experiments
-from slslab.reproductions.experiments import Experiment, Sample
+from slslab_lab.studies import experiments
+from slslab_lab.studies.experiments import Experiment, Sample
 
 ALL = [
     Experiment(architecture, "mobilenet", released)

@@ -37,7 +37,6 @@ from slslab.host.reaper import marked_processes
 from slslab.host.session import Session
 from slslab.lambda_.service.emulator import Emulator
 from slslab.stack.channels import EmbeddedParameterServer, find_server
-from slslab.stack.edge import installed
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.stack.tensors import EmbeddedTensorDatabases
@@ -45,6 +44,7 @@ from slslab.stack.urls import without_passwords
 from slslab.statemachines import transitions
 from slslab.statemachines.execution_history import read_transitions
 from slslab.testing import create_function
+from slslab_aws.servers import installed
 from slslab_workers.plan import Plan
 
 pytestmark = pytest.mark.server

@@ -20,12 +20,12 @@ from slslab.aws.arns import REGION
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
 from slslab.compose.network import CHANNELS
-from slslab.runs.planning import architectures
 from slslab.testing import ROLE
+from slslab_lab.runs.planning import architectures
 
 HEALTHY_S = 60
 LENET = 61_706
-# Plain SGD and one step: what all five compute is the same then (tests/architectures/test_registered.py).
+# Plain SGD and one step: what all five compute is the same then (tests/workers/architectures/test_registered.py).
 SMALL = ("--model", "lenet", "--workers", "2", "--batches", "1", "--momentum", "0", "--weight-decay", "0")
 LONG = ("--workers", "2", "--batches", "10", "--epochs", "100", "--memory", "1769")
 PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from tests.slslab.lambda_ import test_conformance as processes
-from tests.slslab.lambda_.test_runtime_api import (  # noqa: F401
+from tests.emulator.lambda_ import test_conformance as processes
+from tests.emulator.lambda_.test_runtime_api import (  # noqa: F401
     test_a_child_of_the_handler_is_answered,
     test_a_stranger_has_no_effect,
 )

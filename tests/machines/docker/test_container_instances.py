@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from slslab.ec2.containers import ContainerFleet
 from slslab.errors import HostError
 from slslab.host.containers import Containers
 from slslab.host.session import Session
-from slslab.trace.records import InstanceRecord
+from slslab.run.records import InstanceRecord
+from slslab.stack.instances.containers import ContainerFleet
 from slslab_workers.architecture import Fleet
 
 MODULE = """

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests import commands
 
-from slslab.trace.log import load
+from slslab.run.log import load
 
 
 def test_a_busy_host_changes_no_billed_compute(tmp_path: Path) -> None:

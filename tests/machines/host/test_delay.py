@@ -14,7 +14,7 @@ import pytest
 from slslab.lambda_.places import ThisHost
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.service.emulator import Emulator
-from slslab.trace.records import InvocationRecord
+from slslab.run.records import InvocationRecord
 
 BURN = """
     import time

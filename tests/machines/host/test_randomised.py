@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-from slslab.trace.records import InvocationRecord
+from slslab.run.records import InvocationRecord
 
 INVOCATIONS, BESIDE_LOOPS = 1_000, 100
 MEMORY_MB = 512

@@ -9,10 +9,10 @@ import pytest
 from tests import commands
 from tests.choices import chosen
 
-from slslab.replay.programs.recorded import make_program
-from slslab.replay.programs.recording import Recording, read_recording
-from slslab.runs.alone import DELAYED, SLOWDOWN, STALLED
-from slslab.trace.metrics import grouped
+from slslab.run.metrics import grouped
+from slslab_lab.replay.programs.recorded import make_program
+from slslab_lab.replay.programs.recording import Recording, read_recording
+from slslab_lab.runs.alone import DELAYED, SLOWDOWN, STALLED
 
 SMALL = ("--epochs", "2", "--workers", "2", "--batches", "2", "--no-evaluation")
 # The queue that starts fastest, and memory that holds what every environment has imported.

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from tests.slslab.replay.recordings import write_log, write_run
-from tests.slslab.test_testing import written
+from tests.emulator.test_testing import written
+from tests.lab.replay.recordings import write_log, write_run
 from tests.test_dependencies import PROJECT, ROOT, declared, normalised
 
 from slslab.installation import EXTRAS
-from slslab.trace.directory import DOCUMENT
+from slslab.run.directory import DOCUMENT
 
 MOST_BYTES = 300e6
 NAMES = {

@@ -34,9 +34,9 @@ ISOLATION = {
     "no-privileges": "mount, pid and IPC namespaces in a user namespace, ",
     "no-namespaces": "none: environments see the host's files and processes (",
 }
-LIMITS = "tests/slslab/lambda_/test_api.py"
-MEMORY = "tests/slslab/lambda_/test_memory.py"
-RUNTIME_API = "tests/slslab/lambda_/test_runtime_api.py"
+LIMITS = "tests/emulator/lambda_/test_api.py"
+MEMORY = "tests/emulator/lambda_/test_memory.py"
+RUNTIME_API = "tests/emulator/lambda_/test_runtime_api.py"
 # One test for each way in which an invocation can end, one for each thing that is measured of it, and who may answer.
 TESTS = (
     f"{LIMITS}::test_invocation_returns_payload_and_log_and_reuses_the_environment",

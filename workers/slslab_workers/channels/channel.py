@@ -1,7 +1,7 @@
 """What every channel has: a name, operations, a server and its price, and the place where faults are injected.
 
 A new channel is one module and its operations (`slslab_workers.trace.operations`), one price (in the books of
-emulator/slslab/billing/prices), and one entry of a profile (emulator/slslab/replay/profiles), by which replay
+emulator/slslab/run/prices), and one entry of a profile (emulator/slslab/predict/profiles), by which replay
 knows how long its requests take. The module has a class that inherits from `Channel`, whose every request passes
 `Channel.request`; if workers exchange objects by it, from `slslab_workers.channels.keyed.KeyedChannel`, and with a name
 in `slslab_workers.channels.choice` AllReduce and ScatterReduce run over it as they are.

@@ -52,12 +52,12 @@ from slslab.lambda_.service.policies import PolicyOperations
 from slslab.lambda_.service.settings import SettingOperations
 from slslab.lambda_.stack_client import StackClient
 from slslab.lambda_.url_server import UrlServer
-from slslab.replay.profiles import DEFAULT_PROFILE
-from slslab.trace.records import InvocationRecord
+from slslab.predict.profiles import DEFAULT_PROFILE
+from slslab.run.records import InvocationRecord
 
 if TYPE_CHECKING:  # the engine's client is needed only where there are containers
     from slslab.host.containers import Containers
-    from slslab.replay.invocation import Predictor
+    from slslab.predict.invocation import Predictor
 
 BUDGET_FRACTION = 0.9
 RECORDS_KEPT = 1_000
@@ -82,7 +82,7 @@ class Emulator(Managed):
     `strict_packages` functions see no packages of the host: what a zip archive lacks fails as on Lambda.
     `isolate=False` leaves environments in the host's namespaces. `environment` is what confines environments: processes
     of this host, or containers (`docker`) of `image` ($SLSLAB_WORKER_IMAGE) for functions without an image of their
-    own; `places` are other hosts that have them, instead (a `slslab.cluster.cluster.Cluster`). An emulator without a
+    own; `places` are other hosts that have them, instead (a `slslab_ray.cluster.Cluster`). An emulator without a
     session makes one of its own. It binds the address `listen`; `advertise` is the URL by which functions reach it, if
     that is another. `keys` are what clients sign their requests with, random ones unless given; a pair of keys in
     `variables` is the owner's, and then the functions', too, which have temporary ones otherwise.
@@ -259,8 +259,8 @@ class Emulator(Managed):
         The host's processor is as `slslab calibrate --processor` last measured it; nothing is measured now. A `profile`
         that `slslab calibrate --cloudwatch` fitted to REPORT lines has a speed that counts instead.
         """
-        from slslab.processor.kept import load_processor
-        from slslab.replay.invocation import make_predictor
+        from slslab.predict.invocation import make_predictor
+        from slslab.predict.kept import load_processor
 
         return make_predictor(load_processor(), kind, self.host()["cpu_share_enforced"], profile)
 

@@ -1,6 +1,6 @@
 """Limits and failures as a function meets them, in containers and through LocalStack: the same module, unchanged."""
 
-from tests.slslab.lambda_ import test_conformance as processes
+from tests.emulator.lambda_ import test_conformance as processes
 
 # These make an emulator of their own, which LocalStack does not stand in front of.
 OWN = {

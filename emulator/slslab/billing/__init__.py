@@ -1,1 +1,0 @@
-"""Bills: usage times the prices of a dated book."""

@@ -1,0 +1,347 @@
+"""What one metered invocation takes on Lambda: init, duration and billed time, each with its 80 % range.
+
+Its parts are predicted apart. CPU time is multiplied by the processor's factor for its kind of work, and takes as long
+as Lambda's quota allows. Requests that our S3 server answered take the profile's time. All other waits stay as they
+were measured on this host.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from slslab.predict.accuracy import mean_errors
+from slslab.predict.anchors import Z80, Architecture
+from slslab.predict.environment import Environment
+from slslab.predict.processor import UNKNOWN, Factor, Processor
+from slslab.predict.profiles import DEFAULT_PROFILE
+from slslab.predict.profiles.profile import Profile, load_profile
+from slslab.predict.uncertainty import PER_MEAN_ERROR
+from slslab.run.records import billed_ms
+from slslab_workers.trace.kinds import INIT, KINDS
+
+# Sources of a range, in addition to the kinds of work.
+REQUESTS, HOST_WAITS, QUOTA = "requests", "host waits", "quota"
+# Records without a period were made with this one.
+FORMER_PERIOD_MS = 100
+# A phase begins at any moment of a period: 80 % of all moments are at most this share of the period from its middle.
+MIDDLE_80 = 0.4
+TIMED_OUT = "Sandbox.Timedout"
+Record = Mapping[str, Any]
+Moved = Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Range:
+    """A figure and the ends of its 80 % range."""
+
+    value: float
+    low: float
+    high: float
+
+    def __add__(self, other: "Range") -> "Range":
+        """Return the sum with a figure that has the same errors, so that the ends add up, too."""
+        return Range(self.value + other.value, self.low + other.low, self.high + other.high)
+
+
+NOTHING = Range(0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request that one of our servers answered for a function.
+
+    `op` is its operation as in a trace (`object.get`), `size` the bytes that it moved. Times are ns of
+    CLOCK_MONOTONIC.
+    """
+
+    op: str
+    start_ns: int
+    end_ns: int
+    size: int
+
+    @property
+    def took_ms(self) -> float:
+        """How long the request took here, ms."""
+        return (self.end_ns - self.start_ns) / 1e6
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What an invocation takes on Lambda, in ms.
+
+    `parts` are the milliseconds of `init`, and of the duration's `cpu`, `requests` and other `waits`. `timed_out` tells
+    that the function was stopped at its timeout here, so that its duration on Lambda may be anything up to that.
+    """
+
+    init_ms: Range | None
+    duration_ms: Range
+    billed_ms: Range
+    parts: Mapping[str, float]
+    timed_out: bool = False
+
+
+class _Quota:
+    """A CPU share and the period in which it is enforced."""
+
+    def __init__(self, share: float, period_ms: float, profile: Profile) -> None:
+        compute = profile.compute
+        period = compute.period_ms.model_copy(update={"value": period_ms})
+        profile = profile.model_copy(update={"compute": compute.model_copy(update={"period_ms": period})})
+        self.share, self.period_ms = share, period_ms
+        self._environment = Environment(share, 128, profile, dict.fromkeys(KINDS, 1.0))
+
+    def wall_ms(self, cpu_ms: float) -> float:
+        """Return how long one thread takes for this much CPU time that begins with a period."""
+        self._environment.period = self._environment.used = 0
+        return self._environment.compute(0, round(cpu_ms * 1e6), INIT) / 1e6
+
+    def holds_back(self, cpu_ms: float) -> bool:
+        """Return whether this much CPU time is more than the share of a period."""
+        return self.share < 1 and cpu_ms > self.share * self.period_ms
+
+
+@dataclass(frozen=True)
+class _Phase:
+    """An init or an invocation as it was measured here, ms, with the quotas that hold it back here and on Lambda."""
+
+    kind: str
+    took_ms: float
+    cpu_ms: float
+    uncertain_ms: float
+    requests: Sequence[Request]
+    requests_ms: float
+    here: _Quota
+    there: _Quota
+    lambda_waits_ms: float = 0.0
+
+    @cached_property
+    def busy_ms(self) -> float:
+        """The part of the time that the CPU time took, held back by the quota; the rest is waits."""
+        return min(self.took_ms, self.here.wall_ms(self.cpu_ms))
+
+    @cached_property
+    def waits_ms(self) -> float:
+        """Waits for anything but our servers, and Lambda's own."""
+        waits_ms = self.took_ms - self.busy_ms - sum(request.took_ms for request in self.requests)
+        return max(0.0, waits_ms) + self.lambda_waits_ms
+
+    def computing_ms(self, factor: float) -> float:
+        """Return what the CPU time takes on Lambda, if a CPU second here is worth this many there."""
+        if not (alone_ms := self.here.wall_ms(self.cpu_ms)):
+            return 0.0
+        # Below 1 if threads ran at once, or if the phase began in the middle of a period.
+        share = self.busy_ms / alone_ms
+        return max(share * self.there.wall_ms(self.cpu_ms * factor), self.least_ms(factor))
+
+    def least_ms(self, factor: float) -> float:
+        """Return what the CPU time takes on Lambda if no quota holds it back."""
+        return self.cpu_ms * factor / max(1.0, self.there.share)
+
+    def sources(self, factor: float) -> list[str]:
+        """Return the sources of error that matter to it."""
+        present = (
+            (self.kind, self.cpu_ms),
+            (REQUESTS, self.requests_ms),
+            (HOST_WAITS, self.uncertain_ms),
+            (QUOTA, self.there.holds_back(self.cpu_ms * factor)),
+        )
+        return [source for source, matters in present if matters]
+
+    def parts(self, factor: Factor, requests_deviation: float, moved: Moved) -> dict[str, float]:
+        """Return the parts on Lambda, ms, with sources of error moved by these standard scores."""
+        there = factor.value * math.exp(factor.deviation * moved.get(self.kind, 0.0))
+        swing_ms = moved.get(QUOTA, 0.0) / Z80 * MIDDLE_80 * self.there.period_ms
+        if not self.there.holds_back(self.cpu_ms * there):
+            swing_ms = 0.0
+        hidden_ms = min(self.uncertain_ms, self.waits_ms) if moved.get(HOST_WAITS, 0.0) < 0 else 0.0
+        return {
+            "cpu": max(self.least_ms(there), self.computing_ms(there) + swing_ms),
+            "requests": self.requests_ms * math.exp(requests_deviation * moved.get(REQUESTS, 0.0)),
+            "waits": self.waits_ms - hidden_ms,
+        }
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """Predicts what invocations that were metered on one host take on Lambda.
+
+    `processor` is the host's next to Lambda's. If the profile's speed was measured or fitted (by REPORT lines of AWS),
+    that speed counts instead. `kind` is the handlers' kind of work. `enforced` tells whether the host held functions to
+    their CPU share.
+    """
+
+    processor: Processor
+    profile: Profile
+    kind: str = UNKNOWN
+    enforced: bool = True
+
+    def predict(self, record: Record, requests: Sequence[Request] = ()) -> Prediction | None:
+        """Return what an invocation takes on Lambda, by its metered record and its requests to our servers.
+
+        None for a cold start whose record doesn't tell the CPU time of init from that of the invocation.
+        """
+        init_cpu_ms = record.get("init_cpu_ms")
+        if record["init_ms"] is not None and init_cpu_ms is None:
+            return None
+        made = _clipped(requests, record["end_ns"])
+        uncertain_ms = record.get("uncertain_ms") or 0.0
+        cpu_ms = max(0.0, record["cpu_ms"] - (init_cpu_ms or 0.0))
+        later = [request for request in made if request.start_ns >= record["start_ns"]]
+        shares = record["cpu_share"], record["memory_mb"] / self.profile.compute.vcpu_mb.value
+        duration = self._phase(record, self.kind, record["duration_ms"], cpu_ms, uncertain_ms, later, shares)
+        phases = {"duration": duration}
+        if init_cpu_ms is not None:
+            left_ms = max(0.0, uncertain_ms - duration.waits_ms)
+            early = _clipped([request for request in made if request not in later], record["start_ns"])
+            full = self.profile.compute.init_vcpus
+            shares = record.get("init_cpu_share") or shares[0], max(shares[1], full.value if full else 0.0)
+            init = self._phase(record, INIT, record["init_ms"], init_cpu_ms, left_ms, early, shares)
+            known_ms = self.profile.functions.init_wait_ms
+            phases["init"] = init if known_ms is None else replace(init, lambda_waits_ms=known_ms.value)
+        prediction = self._combine(phases, record["architecture"])
+        return _stopped(prediction, record["duration_ms"]) if record["error_type"] == TIMED_OUT else prediction
+
+    def factor(self, kind: str, architecture: Architecture) -> Factor:
+        """Return the factor of a kind of work: by AWS's own times if the profile was fitted to them."""
+        speed = self.profile.compute.speed
+        if speed.status != "assumed":
+            return Factor(1 / speed.value)
+        return self.processor.factor(kind, architecture)
+
+    @cached_property
+    def _quotas(self) -> dict[tuple[float, float], _Quota]:
+        return {}
+
+    @cached_property
+    def _requests_deviation(self) -> float:
+        tested = mean_errors(self.profile.name, instances=False).profile
+        return tested["seconds"] * PER_MEAN_ERROR if tested else 0.0
+
+    def _quota(self, share: float, period_ms: float) -> _Quota:
+        # Each share of at least one is the same to one thread.
+        key = (share, period_ms)
+        return self._quotas.get(key) or self._quotas.setdefault(key, _Quota(share, period_ms, self.profile))
+
+    def _phase(
+        self,
+        record: Record,
+        kind: str,
+        took_ms: float,
+        cpu_ms: float,
+        uncertain_ms: float,
+        requests: Sequence[Request],
+        shares: tuple[float, float],
+    ) -> _Phase:
+        here = shares[0] if self.enforced else math.inf
+        return _Phase(
+            kind,
+            took_ms,
+            cpu_ms,
+            uncertain_ms,
+            requests,
+            sum(map(self._request_ms, requests)),
+            self._quota(here, record.get("quota_period_ms") or FORMER_PERIOD_MS),
+            self._quota(shares[1], self.profile.compute.period_ms.value),
+        )
+
+    def _request_ms(self, request: Request) -> float:
+        """Return what a request takes on Lambda."""
+        operation = self.profile.operation(request.op)
+        latency_ms = operation.latency_ms.value
+        bandwidth, encryption = operation.bandwidth_mb_s, operation.cpu_ms_per_mb
+        moving_ms = request.size / bandwidth.value / 1e3 if bandwidth else 0.0
+        return latency_ms + max(moving_ms, request.size / 1e6 * encryption.value if encryption else 0.0)
+
+    def _combine(self, phases: Mapping[str, _Phase], architecture: Architecture) -> Prediction:
+        factors = {phase.kind: self.factor(phase.kind, architecture) for phase in phases.values()}
+
+        def parts(moved: Moved) -> dict[str, dict[str, float]]:
+            deviation = self._requests_deviation
+            return {name: phase.parts(factors[phase.kind], deviation, moved) for name, phase in phases.items()}
+
+        def figures(moved: Moved) -> dict[str, float]:
+            sums = {name: sum(each.values()) for name, each in parts(moved).items()}
+            return {**sums, "total": sum(sums.values())}
+
+        sources = [source for phase in phases.values() for source in phase.sources(factors[phase.kind].value)]
+        ranges, plain = _ranges(figures, sources), parts({})
+        return Prediction(
+            ranges.get("init"),
+            ranges["duration"],
+            _billed(ranges["total"]),
+            {"init": sum(plain.get("init", {}).values()), **plain["duration"]},
+        )
+
+
+def make_predictor(
+    processor: Processor, kind: str | None, enforced: bool | None, profile: str | Path = DEFAULT_PROFILE
+) -> Predictor:
+    """Return the predictor of a host, by the host's processor, the handlers' kind of work and a profile's name or file.
+
+    `enforced` tells whether the host held functions to their CPU share; None counts as true.
+    """
+    return Predictor(processor, load_profile(profile), kind or UNKNOWN, enforced is not False)
+
+
+def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Request]]) -> dict[int, list[Request]]:
+    """Return by position in `records` the requests of each invocation; `requests` are those of each function.
+
+    If several invocations of a function ran at once, a request counts to the one that began last.
+    """
+    matched: dict[int, list[Request]] = {}
+    windows: dict[str, list[tuple[int, int, int]]] = {}
+    for position, record in enumerate(records):
+        # Init came first, and took no longer than this.
+        before_ms = record["init_ms"] + record["host_delay_ms"] if record["init_ms"] is not None else 0.0
+        window = (record["start_ns"] - round(before_ms * 1e6), record["end_ns"], position)
+        windows.setdefault(record["function"], []).append(window)
+    for function, made in requests.items():
+        waiting = sorted(windows.get(function, ()), reverse=True)
+        begun: list[tuple[int, int, int]] = []
+        for request in sorted(made, key=lambda request: request.start_ns):
+            while waiting and waiting[-1][0] <= request.start_ns:
+                begun.append(waiting.pop())
+            while begun and begun[-1][1] < request.start_ns:
+                begun.pop()
+            if begun:
+                matched.setdefault(begun[-1][2], []).append(request)
+    return matched
+
+
+def _clipped(requests: Sequence[Request], end_ns: int) -> list[Request]:
+    """Return requests that end when the next one begins, or when the phase ends."""
+    ordered = sorted(requests, key=lambda request: request.start_ns)
+    following = [*(request.start_ns for request in ordered[1:]), max(end_ns, 0)]
+    return [
+        replace(request, end_ns=max(request.start_ns, min(request.end_ns, until)))
+        for request, until in zip(ordered, following, strict=False)
+    ]
+
+
+def _stopped(prediction: Prediction, limit_ms: float) -> Prediction:
+    """Return the prediction of an invocation that was stopped at its timeout: at most that."""
+    duration = Range(limit_ms, min(limit_ms, prediction.duration_ms.low), limit_ms)
+    total = duration + (prediction.init_ms or NOTHING)
+    return replace(prediction, duration_ms=duration, billed_ms=_billed(total), timed_out=True)
+
+
+def _ranges(figures: Callable[[Moved], dict[str, float]], sources: Sequence[str]) -> dict[str, Range]:
+    """Return each figure with its 80 % range; its sources of error are independent."""
+    plain = figures({})
+    ends = [(figures({source: -Z80}), figures({source: Z80})) for source in dict.fromkeys(sources)]
+    return {
+        name: Range(
+            value,
+            max(0.0, value - math.hypot(*(max(0.0, value - low[name]) for low, _ in ends))),
+            value + math.hypot(*(max(0.0, high[name] - value) for _, high in ends)),
+        )
+        for name, value in plain.items()
+    }
+
+
+def _billed(total: Range) -> Range:
+    """Return the billed milliseconds of init and duration together."""
+    return Range(*(float(billed_ms(value, None)) for value in (total.value, total.low, total.high)))

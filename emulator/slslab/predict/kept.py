@@ -1,0 +1,209 @@
+"""Processors that were measured on this host, kept per user and found again by processor and interpreter."""
+
+import hashlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from slslab.errors import HostError, RequestError
+from slslab.installation import cache_directory
+from slslab.predict import workloads
+from slslab.predict.anchors import Form
+from slslab.predict.measurement import Measurement, Progress, measure, read_versions, run_probe
+from slslab.predict.processor import UNANCHORED, Processor, Timing, make_processor
+
+NAME, SCHEMA = "processors.json", 1
+# Fields of /proc/cpuinfo, on x86-64 and on arm64.
+FIELDS = (
+    "vendor_id", "cpu family", "model", "model name", "stepping", "cache size",
+    "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision",
+)  # fmt: skip
+FLAGS = ("flags", "Features")
+
+
+class Damaged(Exception):
+    """The file of kept measurements can't be read; the message is a sentence."""
+
+
+@cache
+def read_cpu(path: Path = Path("/proc/cpuinfo")) -> Mapping[str, str]:
+    """Return what /proc/cpuinfo says about the first processor, with a digest of its flags."""
+    with suppress(OSError):
+        block = path.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
+        values = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in block.split("\n"))}
+        flags = " ".join(sorted(next((values[name] for name in FLAGS if name in values), "").split()))
+        return {
+            **{name: values[name] for name in FIELDS if name in values},
+            "flags": hashlib.sha256(flags.encode()).hexdigest()[:16],
+        }
+    return {}
+
+
+def describe(interpreter: str = sys.executable) -> str:
+    """Return the processor and the interpreter in words."""
+    cpu, versions = read_cpu(), read_versions(interpreter)
+    name = cpu.get("model name") or platform.machine()
+    if "cpu family" in cpu:
+        name += f" (family {cpu['cpu family']}, model {cpu.get('model', '?')}, stepping {cpu.get('stepping', '?')})"
+    packages = "".join(f", {package} {versions[package]}" for package in ("torch", "numpy") if versions[package])
+    return f"{name}, Python {versions['python']}, {' '.join(versions['openssl'].split()[:2])}{packages}"
+
+
+@cache
+def make_key(interpreter: str = sys.executable) -> str:
+    """Return the key under which measurements are kept: what CPU times depend on, and which workloads were run."""
+    work = hashlib.sha256(Path(workloads.__file__).read_bytes()).hexdigest()[:16]
+    parts = {**read_cpu(), **{f"python {name}": value for name, value in read_versions(interpreter).items()}}
+    return hashlib.sha256(json.dumps({**parts, "workloads": work}, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def load_processor(interpreter: str = sys.executable) -> Processor:
+    """Return the processor as it was measured on this host for this interpreter, or UNANCHORED; never measure.
+
+    If what was kept is damaged, or the interpreter doesn't run here, UNANCHORED's `missing` says so.
+    """
+    try:
+        entry = _read().get(make_key(interpreter))
+        return UNANCHORED if entry is None else _make(_measurement(entry), interpreter, str(entry["measured"]))
+    except Damaged as error:
+        return replace(UNANCHORED, missing=f"{error} To measure again, run: slslab calibrate --processor")
+    except RequestError as error:  # that of a container's image, for instance
+        return replace(UNANCHORED, missing=error.message)
+
+
+def load_measurement(interpreter: str = sys.executable) -> Measurement | None:
+    """Return what is kept for this interpreter; None if nothing is, or if it can't be read."""
+    with suppress(Damaged, RequestError):
+        entry = _read().get(make_key(interpreter))
+        return None if entry is None else _measurement(entry)
+    return None
+
+
+def measure_processor(
+    short: bool = False, interpreter: str = sys.executable, progress: Progress = lambda *_: None
+) -> Processor:
+    """Measure this host's processor and keep the result for `load_processor`.
+
+    Short forms take at most 20 s and give a wider range; whole ones take at most 90 s. Kept whole measurements are not
+    replaced by short ones. HostError if nothing could be measured or kept.
+    """
+    _make_folder()  # before a minute is spent
+    measurement = measure(interpreter, short, progress)
+    measured = datetime.now(UTC).isoformat(timespec="seconds")
+    entries: dict[str, Any] = {}
+    with suppress(Damaged):  # it is written anew
+        entries = dict(_read())
+    processor = _make(measurement, interpreter, measured)
+    key = make_key(interpreter)
+    if not (short and key in entries and entries[key].get("whole")):
+        _write({**entries, key: _entry(measurement, measured, describe(interpreter))})
+    return processor
+
+
+def probe(interpreter: str = sys.executable) -> dict[str, float]:
+    """Run about a second of each kind of work; return its CPU seconds now ÷ the kept ones, by kind.
+
+    It is empty if nothing is kept. Above 1, this host is slower than when it was measured.
+    """
+    kept = load_measurement(interpreter)
+    if kept is None or not kept.probe:
+        return {}
+    return {kind: seconds / kept.probe[kind] for kind, seconds in run_probe(interpreter).items() if kind in kept.probe}
+
+
+def _make(measurement: Measurement, interpreter: str, measured: str) -> Processor:
+    versions = read_versions(interpreter)
+    return make_processor(
+        measurement.timings,
+        describe(interpreter),
+        measured,
+        versions["python"],
+        versions["torch"],
+        checks=measurement.short,
+    )
+
+
+def _entry(measurement: Measurement, measured: str, name: str) -> dict[str, Any]:
+    forms = {"whole": measurement.whole, "short": measurement.short}
+    return {
+        "name": name,
+        "measured": measured,
+        "load": measurement.load,
+        "probe": dict(measurement.probe),
+        **{form: {name: list(timing.cpu_s) for name, timing in timings.items()} for form, timings in forms.items()},
+    }
+
+
+def _measurement(entry: Any) -> Measurement:
+    """Return the measurement of an entry; Damaged if it holds anything but positive seconds."""
+
+    def timings(form: Form) -> dict[str, Timing]:
+        return {name: Timing(form, _positive(values)) for name, values in entry[form].items() if values}
+
+    try:
+        probe = dict(zip(entry["probe"], _positive(entry["probe"].values()), strict=True))
+        return Measurement(timings("whole"), timings("short"), probe, float(entry["load"]))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise Damaged(f"The measurements in {cache_directory() / NAME} are damaged.") from error
+
+
+def _positive(values: Any) -> tuple[float, ...]:
+    seconds = tuple(map(float, values))
+    if not all(0 < value < 1e6 for value in seconds):
+        raise ValueError
+    return seconds
+
+
+def _read() -> Mapping[str, Any]:
+    """Return the kept entries by key; Damaged if the file isn't what `_write` wrote."""
+    path = cache_directory() / NAME
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise Damaged(f"The measurements in {path} can't be read.") from error
+    if (
+        not isinstance(document, dict)
+        or document.get("schema") != SCHEMA
+        or not isinstance(document.get("hosts"), dict)
+    ):
+        raise Damaged(f"The measurements in {path} are damaged.")
+    hosts: Mapping[str, Any] = document["hosts"]
+    return hosts
+
+
+def _write(entries: Mapping[str, Any]) -> None:
+    path = _make_folder() / NAME
+    temporary = path.with_name(f".{NAME}-{os.getpid()}")
+    try:
+        temporary.write_text(json.dumps({"schema": SCHEMA, "hosts": entries}, indent=1), encoding="utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise _unusable(error) from error
+
+
+def _make_folder() -> Path:
+    folder = cache_directory()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable(error) from error
+    return folder
+
+
+def _unusable(error: OSError) -> HostError:
+    return HostError(
+        f"Measurements cannot be kept in {cache_directory()}: {error.strerror}.",
+        "name another cache folder in XDG_CACHE_HOME.",
+    )

@@ -1,0 +1,165 @@
+"""Measure reference workloads on this host, in child processes of a function's own interpreter."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from statistics import geometric_mean
+from typing import Any
+
+from slslab.errors import HostError, RequestError
+from slslab.host.processes import tied_to_this_process
+from slslab.predict import workloads
+from slslab.predict.anchors import Form
+from slslab.predict.processor import Timing
+from slslab_workers.trace.kinds import Kind
+
+# Seconds that measuring takes at most, and that a probe takes at most.
+WHOLE_S, SHORT_S, PROBE_S = 90.0, 20.0, 20.0
+# A child that fails to start or to report its versions within this time isn't an interpreter of a function.
+START_S = 20.0
+# Next to processes that copy memory, `loop` grows as little as a hash, and `sort` as much as requests and serialising.
+PROBES: Mapping[Kind, tuple[str, ...]] = {
+    "interpreter": ("loop", "sort"),
+    "startup": ("imports",),
+    "streaming": ("add",),
+    "dense": ("matmul",),
+}
+NEEDS = {"add": "numpy", "add-new": "numpy", "fft": "numpy", "matmul": "numpy", "step": "torch", "resnet50": "torch"}
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One child process: a workload, run up to `repeat` times within `seconds`.
+
+    Each has a process of its own: what another one allocated before it made a transform 1.6 times as fast.
+    """
+
+    name: str
+    form: Form
+    repeat: int
+    seconds: float
+
+
+# First those that stand for a kind of work, as time may run out.
+NAMES = ("hash", "loop", "imports", "floats", "add", "fft", "step", "add-new", "resnet50")
+# Short forms come first: they stand in for whole ones that don't finish in time. Whole ones come in rounds, as other
+# guests of a host can slow it for half a minute.
+SHORT = tuple(Task(name, "short", 5, 1.0) for name in (*NAMES, "sort"))
+ROUND = (*(Task(name, "whole", 4, 2.0) for name in NAMES), Task("sort", "whole", 1, 0.0))
+WHOLE = (*SHORT, *ROUND, *ROUND)
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured on this host: timings by workload, whole ones and short ones apart, and CPU seconds of the
+    probe by kind of work. `load` is the load average of the last minute before it began."""
+
+    whole: Mapping[str, Timing]
+    short: Mapping[str, Timing]
+    probe: Mapping[str, float]
+    load: float
+
+    @property
+    def timings(self) -> dict[str, Timing]:
+        """The whole timing of each workload, or the short one if there is no whole one."""
+        return {**self.short, **self.whole}
+
+
+@cache
+def read_versions(interpreter: str = sys.executable) -> Mapping[str, str]:
+    """Return an interpreter's versions: python, build, openssl, torch, numpy; empty for what isn't installed.
+
+    RequestError if it isn't a Python interpreter.
+    """
+    if interpreter == sys.executable:
+        return workloads.versions()
+    lines = run_workloads(interpreter, ["versions"], "whole", timeout_s=START_S)
+    if not lines:
+        raise RequestError(
+            f"{interpreter} doesn't run as a Python interpreter.", "name the python that the function runs with."
+        )
+    versions: Mapping[str, str] = lines[0]["versions"]
+    return versions
+
+
+def run_workloads(
+    interpreter: str,
+    names: Sequence[str],
+    form: str,
+    repeat: int = 1,
+    seconds: float = 0.0,
+    timeout_s: float = WHOLE_S,
+) -> list[dict[str, Any]]:
+    """Run workloads in a child process and return a line for each that finished within `timeout_s` seconds."""
+    command = [*tied_to_this_process(), interpreter, workloads.__file__, *names, "--form", form]
+    command += ["--repeat", str(repeat), "--seconds", str(seconds)]
+    # Measured code must not see this process's own packages.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    try:
+        output = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            timeout=timeout_s,
+            check=False,
+        ).stdout
+    except subprocess.TimeoutExpired as error:
+        output = error.stdout or b""
+    except OSError:
+        return []
+    lines = []
+    for line in output.splitlines():
+        try:
+            lines.append(json.loads(line))
+        except ValueError:  # the child was killed while it wrote
+            break
+    return lines
+
+
+def measure(interpreter: str, short: bool, progress: Progress) -> Measurement:
+    """Measure the workloads that an interpreter can run: within 20 s for short ones, within 90 s for whole ones.
+
+    HostError if not even one finished.
+    """
+    tasks = SHORT if short else WHOLE
+    end = time.monotonic() + (SHORT_S if short else WHOLE_S)
+    versions, load = read_versions(interpreter), os.getloadavg()[0]
+    timings: dict[Form, dict[str, Timing]] = {"whole": {}, "short": {}}
+    probe = run_probe(interpreter)
+    for number, task in enumerate(tasks):
+        progress("measuring the processor", number, len(tasks))
+        left = end - time.monotonic()
+        if versions.get(NEEDS.get(task.name, "python")) and left > 0:
+            for line in run_workloads(interpreter, [task.name], task.form, task.repeat, task.seconds, left):
+                earlier = timings[task.form].get(task.name, Timing(task.form, ()))
+                timings[task.form][task.name] = Timing(task.form, (*earlier.cpu_s, *line["cpu_s"]))
+    progress("measuring the processor", len(tasks), len(tasks))
+    if not any(timings.values()):
+        raise HostError(
+            "This machine was too busy to measure its processor.", "try again when it is idle, or name another python."
+        )
+    return Measurement(timings["whole"], timings["short"], probe, load)
+
+
+def run_probe(interpreter: str) -> dict[str, float]:
+    """Return the CPU seconds of about a second of work now, by kind of work; kinds that can't run are left out.
+
+    Of a kind with several probes it is their geometric mean.
+    """
+    versions = read_versions(interpreter)
+    names = [name for probes in PROBES.values() for name in probes if versions.get(NEEDS.get(name, "python"))]
+    lines = run_workloads(interpreter, names, "probe", repeat=3, seconds=0.3, timeout_s=PROBE_S)
+    least = {line["name"]: min(line["cpu_s"]) for line in lines}
+    return {
+        kind: geometric_mean(least[name] for name in probes)
+        for kind, probes in PROBES.items()
+        if set(probes) <= set(least)
+    }

@@ -1,0 +1,97 @@
+"""A page as text, and as a file."""
+
+import base64
+import hashlib
+import math
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from slslab.errors import RequestError
+from slslab.installation import __version__
+from slslab.report.html.bundle import charting_library
+from slslab.report.html.parts import Data, Live, Page
+from slslab.run import log
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+
+def make_page(page: Page, live: Live | None = None) -> str:
+    """Return a page as HTML; with `live` it fetches its content again whenever that reports a change."""
+    style, script = page_file("page.css"), page_file("page.js")
+    # A page that changes may get charts later.
+    library = charting_library() if live is not None or any(card.charts for card in page.cards) else ""
+    policy = {
+        "default-src": "'none'",
+        "style-src": inline_hash(style),
+        "script-src": f"{inline_hash(library)} {inline_hash(script)}",
+        "img-src": "data:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+        **({"connect-src": "'self'"} if live is not None else {}),
+    }
+    return templates(__package__).get_template("page.html.j2").render(
+        page=page,
+        content=make_content(page),
+        live=live,
+        policy="; ".join(f"{name} {value}" for name, value in policy.items()),
+        style=style,
+        script=script,
+        library=library,
+    )  # fmt: skip
+
+
+def make_content(page: Page) -> str:
+    """Return the main part of a page and the data of its charts, as HTML."""
+    charts = [
+        {
+            "id": chart.id,
+            "spec": chart.spec,
+            "data": {name: {"columns": data.columns, "rows": _finite(data)} for name, data in chart.data.items()},
+        }
+        for card in page.cards
+        for chart in card.charts
+    ]
+    return templates(__package__).get_template("content.html.j2").render(page=page, charts=charts, version=__version__)
+
+
+def _finite(data: Data) -> list[list[str | int | float | None]]:
+    """Return rows without infinities and NaN, such as the loss of a run that diverged: JSON has neither."""
+    return [
+        [None if isinstance(value, float) and not math.isfinite(value) else value for value in row] for row in data.rows
+    ]
+
+
+@cache
+def templates(package: str) -> "Environment":
+    """Return the templates of a package."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader(package, "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def page_file(name: str) -> str:
+    """Return a file of which pages are made: their style, or their script."""
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def inline_hash(text: str) -> str:
+    """Return the hash by which a content security policy names an inline element's text."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def write_page(path: Path, text: str) -> None:
+    """Write the file at once or not at all; RequestError if it cannot be written."""
+    try:
+        with log.replacing(path) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another file.") from error

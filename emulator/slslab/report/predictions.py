@@ -1,0 +1,151 @@
+"""What metered invocations take and cost on Lambda, as parts of a document: figures with ranges and their basis."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
+from typing import Any
+
+from slslab.errors import counted
+from slslab.predict.invocation import NOTHING, Prediction, Predictor, Range, Request, match_requests
+from slslab.predict.processor import UNKNOWN
+from slslab.predict.profiles.profile import Profile
+from slslab.report.formats import significant
+from slslab.run.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
+from slslab.run.document import not_modelled
+from slslab.run.metrics import Key, Records, Rows, grouped
+
+# Waits of a smaller share of the time are not spoken of.
+NOTEWORTHY = 0.01
+UNSPLIT = "It was recorded before the CPU time of init was kept apart. Record it again."
+Requests = Mapping[str, Sequence[Request]]
+# Returns the bill of records as a document.
+Bill = Callable[[Records], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """Metered records with what each of them takes on Lambda.
+
+    `requests` are those to S3, by the record's position. `profiles` were fitted to AWS's times of functions, by name.
+    """
+
+    predictor: Predictor
+    records: Records
+    predictions: Sequence[Prediction | None]
+    requests: Mapping[int, Sequence[Request]]
+    profiles: Mapping[str, Profile]
+
+    def by(self, keys: Sequence[Key]) -> dict[Key, "Predicted"]:
+        """Return the records and their predictions by a key for each record."""
+        groups = grouped(zip(keys, zip(self.records, self.predictions, strict=True), strict=True))
+        return {
+            name: replace(self, records=[record for record, _ in pairs], predictions=[one for _, one in pairs])
+            for name, pairs in groups.items()
+        }
+
+    def figures(self, bill: Bill) -> dict[str, Any]:
+        """Return durations, billed seconds and the cost on Lambda, or why they aren't known.
+
+        The range of a sum is the sum of the ends, since all invocations have the same errors.
+        """
+        known = [prediction for prediction in self.predictions if prediction is not None]
+        if len(known) < len(self.predictions):
+            return {**not_modelled(UNSPLIT)}
+        inits = [prediction.init_ms for prediction in known if prediction.init_ms is not None]
+        billed = sum((prediction.billed_ms for prediction in known), NOTHING)
+        parts = {name: sum(each.parts[name] for each in known) / 1000 for name in ("init", "cpu", "requests", "waits")}
+        ends = ("value", "low", "high")
+        costs = {end: bill(self._billed(known, end)) for end in ends}
+        return {
+            "status": "modelled",
+            "duration_ms": _document(_median([prediction.duration_ms for prediction in known])) if known else None,
+            "init_ms": _document(_median(inits)) if inits else None,
+            "billed_seconds": _document(Range(*(getattr(billed, end) / 1000 for end in ends))),
+            "cost": {**costs["value"], "range": {end: float(costs[end]["total"]) for end in ends[1:]}},
+            "parts": {name: round(seconds, 6) for name, seconds in parts.items()},
+        }
+
+    def document(self, bill: Bill) -> dict[str, Any]:
+        """Return the figures of all records, with the profile and the processor that they rest on."""
+        figures = self.figures(bill)
+        if figures["status"] != "modelled":
+            return figures
+        profile, processor = self.predictor.profile, self.predictor.processor
+        return {
+            **figures,
+            "kind": self.predictor.kind,
+            "profile": {"name": profile.name, "date": profile.date.isoformat()},
+            "processor": {"name": processor.name, "form": processor.form, "anchors": dict(processor.anchors)},
+            "notes": list(self._notes(figures)),
+        }
+
+    def _billed(self, known: Sequence[Prediction], end: str) -> list[dict[str, Any]]:
+        """Return the records as Lambda would have billed them at this end of the ranges."""
+        billed = zip(self.records, known, strict=True)
+        return [{**record, "billed_ms": int(getattr(prediction.billed_ms, end))} for record, prediction in billed]
+
+    def _notes(self, figures: Mapping[str, Any]) -> list[str]:
+        predictor, parts = self.predictor, figures["parts"]
+        functions = dict.fromkeys(record["function"] for record in self.records)
+        fitted = {name: self.profiles[name].compute.speed.source for name in functions if name in self.profiles}
+        notes = [f"The speed of {name} on Lambda is measured: {source}." for name, source in fitted.items()]
+        if len(fitted) < len(functions) and predictor.profile.compute.speed.status == "assumed":
+            notes += [predictor.processor.missing] * bool(predictor.processor.missing)
+            if predictor.kind == UNKNOWN:
+                notes.append(
+                    "The kind of work is unknown, so the range covers all kinds. To narrow it, name the kind: --kind "
+                    "(in a test, kind=) dense, streaming or interpreter."
+                )
+        if parts["waits"] > NOTEWORTHY * sum(parts.values()):
+            notes.append(
+                f"{significant(parts['waits'], 3)} s of waits for anything but S3 (sleeps, databases, queues, the "
+                "network) stay as measured here."
+            )
+        if stopped := sum(prediction is not None and prediction.timed_out for prediction in self.predictions):
+            notes.append(f"{counted(stopped, 'invocation')} timed out here. On Lambda they take at most their timeout.")
+        if any(record.get("template") for record in self.records):
+            notes.append("Environments were forked from a template, so their init is shorter than on Lambda.")
+        if not predictor.enforced:
+            notes.append("This host doesn't enforce CPU shares. Lambda's are modelled.")
+        return notes
+
+
+def predict(
+    records: Records, requests: Requests, predictor: Predictor, profiles: Mapping[str, Profile] | None = None
+) -> Predicted:
+    """Return what these records take on Lambda.
+
+    `requests` are those of each function to S3, `profiles` those that were fitted to AWS's times of a function.
+    """
+    profiles = profiles or {}
+    own = {name: replace(predictor, profile=profile) for name, profile in profiles.items()}
+    matched = match_requests(records, requests)
+    predictions = [
+        own.get(record["function"], predictor).predict(record, matched.get(place, ()))
+        for place, record in enumerate(records)
+    ]
+    return Predicted(predictor, records, predictions, matched, profiles)
+
+
+def requests_of(events: Rows) -> Requests:
+    """Return the requests that functions made to S3, by function."""
+    return grouped(
+        (event["function"], Request(event["op"], event["start_ns"], event["end_ns"], event["bytes"]))
+        for event in events
+        if event["op"].startswith("object.") and event["function"] != "stack" and not event["invocation"]
+    )
+
+
+def bill_of(book: Book | None = None) -> Bill:
+    """Return what makes the bill of records: Lambda's lines, by a book."""
+    book = book or load_book(DEFAULT_BOOK)
+    return lambda records: compute_bill(Usage(records), book).as_document()
+
+
+def _median(ranges: Sequence[Range]) -> Range:
+    """Return the medians of the figures and of their ends, which move together."""
+    return Range(*(median(getattr(each, end) for each in ranges) for end in ("value", "low", "high")))
+
+
+def _document(figure: Range) -> dict[str, float]:
+    return {name: round(value, 3) for name, value in vars(figure).items()}

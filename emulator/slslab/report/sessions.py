@@ -1,0 +1,77 @@
+"""The document of a session of tests: what its tests and functions took and cost, here and on Lambda."""
+
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from slslab.errors import counted
+from slslab.predict.invocation import Predictor
+from slslab.report.formats import significant
+from slslab.report.predictions import Bill, Predicted, Requests, bill_of, predict
+from slslab.report.services import function_row
+from slslab.report.summaries import amount, predicted, predicted_cost
+from slslab.run.metrics import Records
+
+SCHEMA = 2
+Invoked = Sequence[tuple[str, Mapping[str, Any]]]
+
+
+def session_document(
+    invoked: Invoked, predictor: Predictor, requests: Requests, warnings: Sequence[str] = ()
+) -> dict[str, Any]:
+    """Return the document by the names of tests, each with the record of an invocation; costs are exact, as text.
+
+    `requests` are those of each function to S3. `warnings` are sentences on what it lacks. A function that was invoked
+    with several memory sizes has a row for each.
+    """
+    bill = bill_of()
+    records = [record for _, record in invoked]
+    found = predict(records, requests, predictor)
+    tests = found.by([test for test, _ in invoked])
+    functions = found.by([(record["function"], record["memory_mb"]) for record in records])
+    document = {
+        "schema": SCHEMA,
+        **_totals(records),
+        "cost": bill(records),
+        "predicted": found.document(bill),
+        "tests": [
+            {"test": test, **_totals(own.records), "peak_memory_mb": _peak(own.records), **_costs(own, bill)}
+            for test, own in tests.items()
+        ],
+        "functions": [{**function_row(own.records), **_costs(own, bill)} for _, own in sorted(functions.items())],
+        "warnings": list(warnings),
+    }
+    return {**document, "answer": _answer(document)}
+
+
+def _costs(own: Predicted, bill: Bill) -> dict[str, Any]:
+    """Return what the records cost as they were metered here, and what they take on Lambda."""
+    return {"cost": str(bill(own.records)["total"]), "predicted": own.figures(bill)}
+
+
+def _totals(records: Records) -> dict[str, Any]:
+    return {
+        "invocations": len(records),
+        "cold_starts": sum(record["cold_start"] for record in records),
+        "billed_seconds": sum(record["billed_ms"] for record in records) / 1000,
+    }
+
+
+def _peak(records: Records) -> int:
+    return max(int(record["max_memory_mb"]) for record in records)
+
+
+def _answer(document: Mapping[str, Any]) -> str:
+    """Return the sentence that a reader came for."""
+    tests, cost = document["tests"], document["cost"]
+    if not tests:
+        return "No test invoked a function."
+    functions = {row["function"] for row in document["functions"]}
+    most = max(tests, key=lambda row: Decimal(row["cost"]))
+    found = predicted(document)
+    there = f"not modelled. {document['predicted']['reason']}" if found is None else predicted_cost(found)
+    return (
+        f"{counted(len(tests), 'test')} invoked {counted(len(functions), 'function')} "
+        f"{counted(document['invocations'], 'time')}. On Lambda: {there}. This host billed "
+        f"{significant(document['billed_seconds'], 3)} s, {amount(cost, 3)}. The most expensive test is {most['test']}."
+    )

@@ -1,0 +1,394 @@
+"""What the terminal and the pages both show of a run's document: its headline, and rows of tables."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from slslab.errors import counted
+from slslab.predict.uncertainty import (
+    GPU,
+    HOST,
+    INSTANCE,
+    NONE,
+    ON_LAMBDA,
+    PROFILE,
+    REPLAY,
+    SPREAD,
+    ratio_range,
+    read_uncertainty,
+)
+from slslab.report.formats import listed, significant, span
+
+Document = Mapping[str, Any]
+MISSING = "–"
+# The bill is Lambda's; what the usage of the host that ran it would cost is named so.
+HOST_PRICED = "this host's seconds, priced"
+# A saving below this share is not spoken of.
+NOTEWORTHY = 0.02
+# Sources that widen a range by less than this share are not printed.
+LEAST_WIDTH = 0.005
+PREDICTED_RANGES = (
+    "80 % ranges: the errors of Lambda's processors, this machine's processor, the profile's requests and the moment "
+    "at which the CPU quota sets in (docs/reports.md)."
+)
+RECORDED_BEFORE = "Recorded before ranges: `slslab replay RUN` gives one."
+# As a REPORT line names its figures, and as the document does.
+REPORTED = (
+    ("Duration, ms", "duration_ms"),
+    ("Init Duration, ms", "init_ms"),
+    ("Billed Duration, ms", "billed_ms"),
+    ("Max Memory Used, MB", "max_memory_mb"),
+)
+
+
+def replayed(document: Document) -> Document | None:
+    """Return the run on AWS Lambda, modelled; None if it is not modelled."""
+    found: Document = document.get("lambda") or {}
+    return found if found.get("status") == "modelled" else None
+
+
+def epochs_of(document: Document) -> int:
+    """Return the epochs that a run trained, or those of its plan if it has no result."""
+    return int(document.get("epochs_trained") or document["epochs"])
+
+
+def predicted(document: Document) -> Document | None:
+    """Return what the functions of `slslab up` or of a session of tests take on Lambda; None if it isn't known."""
+    found: Document = document.get("predicted") or {}
+    return found if found.get("status") == "modelled" else None
+
+
+def headline(document: Document, name: str = "") -> str:
+    """Return the sentence that a reader came for: what the run takes and costs on AWS, or why that is not known.
+
+    Among several runs it begins with the `name` of this one. It is empty if `slslab up` has recorded no invocation.
+    """
+    if "lambda" not in document:
+        return _predicted_headline(document) if document.get("invocations") and "predicted" in document else ""
+    found = replayed(document)
+    where = f"{name} on AWS" if name else "On AWS"
+    if not document.get("instances"):
+        where += " Lambda"
+    if found is None:
+        sentence = f"{where}: not modelled. {document['lambda']['reason']}"
+    else:
+        sentence = f"{where} ({region(found)}, modelled): {', '.join(modelled_figures(found))}"
+    return f"{sentence} [oversubscribed]" if document.get("host", {}).get("oversubscribed") else sentence
+
+
+def _predicted_headline(document: Document) -> str:
+    found = predicted(document)
+    if found is None:
+        return f"On AWS Lambda: not modelled. {document['predicted']['reason']}"
+    billed = span(*(found["billed_seconds"][end] for end in ("low", "high")))
+    return (
+        f"On AWS Lambda ({region(found)}, modelled): {billed} s billed, {predicted_cost(found)}. "
+        f"This host: {significant(document['billed_seconds'], 3)} s, {amount(document['cost'], 3)}."
+    )
+
+
+def predicted_cost(found: Document) -> str:
+    """Return the 80 % range of a predicted cost, with the currency."""
+    return f"{span(**found['cost']['range'])} {found['cost']['currency']}"
+
+
+def predicted_ms(row: Document) -> str:
+    """Return the 80 % range of a function's median duration on Lambda, ms; empty if it isn't known."""
+    found = predicted(row)
+    return "" if found is None else span(*(found["duration_ms"][end] for end in ("low", "high")))
+
+
+def predicted_notes(document: Document) -> list[str]:
+    """Return what the ranges of a prediction cover, and what else a reader must know of it, in sentences."""
+    found = predicted(document)
+    return [] if found is None or not document.get("invocations") else [PREDICTED_RANGES, *found["notes"]]
+
+
+def advice(document: Document) -> str:
+    """Return how much of the billed time is waiting, and which memory size would be cheaper; empty if not modelled."""
+    found = replayed(document)
+    if found is None:
+        return ""
+    sentence = f"{_percent(found['waiting_share'])} of the billed time is waiting"
+    own, sizes = own_size(document), found.get("memory_sizes", ())
+    if own is None:
+        return f"{sentence}."
+    # Every size is taken to be as uncertain as the run's own.
+    uncertain = {name: read_uncertainty(each).of_one_recording() for name, each in found.get("uncertainty", {}).items()}
+
+    def changes(size: Document, figure: str) -> tuple[float, float]:
+        values = float(size[figure]), float(own[figure])
+        errors = uncertain.get(figure, NONE)
+        low, high = ratio_range(values, (errors, errors))
+        return low - 1, high - 1
+
+    best = min(sizes, key=lambda size: float(size["cost"]))
+    cheaper = changes(best, "cost")
+    if float(best["cost"]) > (1 - NOTEWORTHY) * float(own["cost"]):
+        return f"{sentence}; no other memory size would be {_percent(NOTEWORTHY)} cheaper."
+    if cheaper[1] > 0:
+        return f"{sentence}; {best['memory_mb']:,} MB may be cheaper, but the two can't be told apart."
+    return (
+        f"{sentence}; {best['memory_mb']:,} MB would be {_changed(cheaper, 'cheaper', 'more expensive')} and "
+        f"{_changed(changes(best, 'seconds'), 'faster', 'slower')}."
+    )
+
+
+def _changed(ends: tuple[float, float], less: str, more: str) -> str:
+    """Return a change in words, by the ends of its range as shares: 12 to 20 % cheaper."""
+    low, high = ends
+    if low < 0 < high:
+        return f"{_percent(-low)} {less} to {_percent(high)} {more}"
+    shares = sorted(abs(end) for end in ends)
+    first, last = map(_percent, shares)
+    return f"{last if first == last else f'{100 * shares[0]:.0f} to {last}'} {less if high <= 0 else more}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
+
+
+def own_size(document: Document) -> Document | None:
+    """Return the run's own memory size among those that were played; None if there is none, as of instances."""
+    sizes = (replayed(document) or {}).get("memory_sizes", ())
+    return next((size for size in sizes if size["memory_mb"] == document["memory_mb"]), None)
+
+
+def build_note(torch: str | None) -> str:
+    """Return on which build of PyTorch a measured peak memory depends, as the end of a clause; empty without it."""
+    if torch is None:
+        return ""
+    other = "a CUDA build takes about twice as much" if torch.endswith("+cpu") else "a CPU build takes about half"
+    return f" with torch {torch} ({other})"
+
+
+def region(found: Document) -> str:
+    """Return the region that a run was modelled in; for a profile that isn't a region's, its name."""
+    name = str(found["profile"]["name"])
+    region = re.match(r"aws-([a-z]+-[a-z]+-\d+)", name)
+    return region[1] if region else name
+
+
+def modelled_figures(found: Document) -> tuple[str, str]:
+    """Return the seconds and the cost of a modelled run, each as its 80 % range if it has one."""
+    return (
+        seconds_range(found) or f"{significant(found['seconds'], 3)} s",
+        cost_range(found) or amount(found["cost"], 3),
+    )
+
+
+def seconds_range(found: Document, figure: str = "seconds") -> str:
+    """Return the 80 % range of a modelled run's seconds, with the unit; empty if it has none."""
+    return f"{figure_range(found, figure)} s" if "ranges" in found else ""
+
+
+def cost_range(found: Document) -> str:
+    """Return the 80 % range of a modelled run's cost, with the currency; empty if it has none."""
+    return f"{figure_range(found, 'cost')} {found['cost']['currency']}" if "ranges" in found else ""
+
+
+def figure_range(found: Document, figure: str) -> str:
+    """Return the 80 % range of a modelled run's seconds, billed_seconds or cost; empty if it has none."""
+    ends = found["ranges"][figure] if "ranges" in found else None
+    return span(ends["low"], ends["high"]) if ends else ""
+
+
+def range_note(*found: Document | None) -> str:
+    """Return what the ranges of these modelled runs are made of, in a sentence; empty if none is modelled."""
+    known = [one for one in found if one is not None]
+    notes = [ranges_made_of([one["uncertainty"]["seconds"] for one in known if "uncertainty" in one])]
+    notes += [RECORDED_BEFORE] if any("ranges" not in one for one in known) else []
+    return " ".join(filter(None, notes))
+
+
+def ranges_made_of(deviations: Sequence[Document]) -> str:
+    """Return what 80 % ranges with these standard deviations cover, and what they don't; empty without any."""
+    if not deviations:
+        return ""
+    uncertainties = [read_uncertainty(each) for each in deviations]
+    named = {name for each in uncertainties for name in each.half_widths()}
+    sources = ["Lambda's processors"] if any(name.endswith(ON_LAMBDA) for name in named) else []
+    sources += [source for source in (GPU, INSTANCE, HOST, PROFILE, REPLAY, SPREAD) if source in named]
+    sentence = f"80 % ranges: the errors of {listed(sources)} (docs/replay.md)."
+    untested = any(PROFILE not in each.shared for each in uncertainties)
+    return f"{sentence} The profile's requests were never tested, so their error isn't included." * untested or sentence
+
+
+def half_widths(found: Document, figure: str = "seconds") -> list[tuple[str, float]]:
+    """Return the sources of a modelled figure's range with the half-width that each gives alone, largest first."""
+    if "uncertainty" not in found:
+        return []
+    widths = read_uncertainty(found["uncertainty"][figure]).half_widths()
+    return sorted(widths.items(), key=lambda width: -width[1])
+
+
+def made_of(found: Document) -> str:
+    """Return what the range of a modelled run's seconds comes from, source by source; empty if it has no range."""
+    sources = ", ".join(f"{name} {_percent(width)}" for name, width in half_widths(found) if width >= LEAST_WIDTH)
+    return f"The range comes from: {sources}." if sources else ""
+
+
+def processor_note(document: Document) -> str:
+    """Return by which anchors this machine's processor is compared with Lambda's, or how to find out.
+
+    Empty for a run without a range, and for one whose range doesn't depend on the processor.
+    """
+    found = replayed(document) or {}
+    if HOST not in dict(half_widths(found)):
+        return ""
+    processor = document.get("processor")
+    if processor is None or not processor["anchors"]:
+        return not_anchored()
+    anchors = listed([f"{name} ({year})" for name, year in processor["anchors"].items()])
+    forms = {"whole": "at full length", "short": "in short form, which widens the range"}
+    measured = f"Anchors of the processor, measured on {processor['name']} {forms[processor['form']]}: {anchors}."
+    return f"{measured} {processor['missing']}".rstrip()
+
+
+def not_anchored(which: str = "this run") -> str:
+    """Return that the machine of these runs wasn't compared with Lambda's processors, and what to type."""
+    return (
+        f"The machine of {which} wasn't compared with Lambda's processors, so the range is wide. Before the next run, "
+        "type: slslab calibrate --processor"
+    )
+
+
+def unanchored_note(documents: Sequence[Document], names: Sequence[str]) -> str:
+    """Return which runs were recorded on a machine whose processor wasn't compared with Lambda's, and what to type."""
+    named = [
+        name for name, document in zip(names, documents, strict=True) if processor_note(document) == not_anchored()
+    ]
+    return not_anchored(listed(named)) if named else ""
+
+
+def instances_note(document: Document) -> str:
+    """Return that the speed of a run's instances is assumed, and whether the range allows for it.
+
+    Empty for a run of functions or without a range.
+    """
+    kinds = sorted({instance["type"] for instance in document.get("instances") or ()})
+    found = replayed(document) or {}
+    if not kinds or "ranges" not in found:
+        return ""
+    assumed = f"The speed of {listed(kinds)} is assumed"
+    if INSTANCE in dict(half_widths(found)):
+        return f"{assumed}, and the range allows for it."
+    return f"{assumed}, so its error isn't in the range."
+
+
+def limit_notes(document: Document) -> list[str]:
+    """Return a sentence for each limit kept here that a run may exceed on Lambda, or the reverse."""
+    notes = []
+    found = (replayed(document) or {}).get("limits", ())
+    for limit, kept in sorted({(one["limit"], one["kept_here"]) for one in found}):
+        alike = [one for one in found if (one["limit"], one["kept_here"]) == (limit, kept)]
+        worst = max(alike, key=lambda one: float(one["high"]))
+        what = "init" if limit == "init" else "the longest invocation"
+        bound = f"the {'limit' if limit == 'init' else 'timeout'} of {worst['limit_seconds']:g} s"
+        certain = worst["low"] > worst["limit_seconds"] if kept else worst["high"] <= worst["limit_seconds"]
+        does = ("exceeds" if certain else "may exceed") if kept else ("keeps" if certain else "may keep")
+        takes = f"takes {span(worst['low'], worst['high'])} s and {does} {bound}, unlike here"
+        others = f", and so for {counted(len(alike) - 1, 'other function')}" if len(alike) > 1 else ""
+        notes.append(f"On Lambda {what} of {worst['function']} {takes}{others}.")
+    return notes
+
+
+def bills(documents: Sequence[Document]) -> tuple[str, list[Document | None]]:
+    """Return a title and the bill of each run, None for one that is not modelled.
+
+    If none of them is, what their usage of the hosts that ran them would cost stands in its place.
+    """
+    found = [replayed(document) for document in documents]
+    if any(found):
+        return "Bill, modelled", [one and one["cost"] for one in found]
+    return HOST_PRICED.capitalize(), [document["cost"] for document in documents]
+
+
+def amount(cost: Document, digits: int = 4) -> str:
+    """Return the total of a bill with its currency and so many significant digits."""
+    number = significant(float(cost["total"]), digits)
+    return f"${number}" if cost["currency"] == "USD" else f"{number} {cost['currency']}"
+
+
+def report_rows(reports: Document) -> Iterator[tuple[str, ...]]:
+    """Yield each figure of the REPORT lines that any invocation has: its name, minimum, median and maximum."""
+    for label, name in REPORTED:
+        if reports[name] is not None:
+            yield label, *(f"{reports[name][key]:,.2f}" for key in ("min", "median", "max"))
+
+
+def count_rows(document: Document) -> list[tuple[str, str, str]]:
+    """Return each operation with its requests in the training protocol and its overheads."""
+    counts, overheads = document["counts"], document["overheads"]["counts"]
+    names = sorted({*counts, *overheads})
+    return [(name, f"{counts.get(name, 0):,}", f"{overheads.get(name, 0):,}") for name in names]
+
+
+def byte_rows(document: Document) -> list[tuple[str, str, str]]:
+    """Return bytes sent to stores or peers and received from them, in the training protocol and its overheads."""
+    return [
+        (label, f"{document['bytes'][key]:,}", f"{document['overheads']['bytes'][key]:,}")
+        for key, label in (("in", "bytes sent"), ("out", "bytes received"))
+    ]
+
+
+def fault_rows(document: Document) -> Iterator[tuple[str, str, str, str]]:
+    """Yield each fault of a run's plan: number and kind, how often it happened, where first, and for how long in all it
+    held workers up, s."""
+    for fault in document["faults"]:
+        place = [f"{name} {fault[name]}" for name in ("worker", "epoch", "step") if fault["times"] and fault[name] >= 0]
+        where = ", ".join([*place, fault["phase"]]) if place else f"function {fault['function']}"
+        where = where if fault["times"] else "did not happen"
+        yield f"{fault['number']} {fault['kind']}", f"{fault['times']:,}", where, f"{fault['held_up_seconds']:,.3f}"
+
+
+def peak_limit_mb(document: Document) -> int | None:
+    """Return the memory size of the function that used most, MB; None for instances, and where it is not known."""
+    if document.get("instances"):
+        return None
+    limit: int | None = document.get("peak_memory_limit_mb", document.get("memory_mb"))
+    return limit
+
+
+def cpu_share_enforced(document: Document) -> bool | None:
+    """Return whether functions had no more than Lambda's CPU share; None where none ran, and where it is not known."""
+    enforced: bool | None = document["host"]["cpu_share_enforced"] if document.get("invocations") else None
+    return enforced
+
+
+def handler_seconds(worker: Document) -> float:
+    """Return the seconds of a worker's handlers: all phases but init, which comes before them."""
+    return float(sum(worker["phases"].values()) - worker["phases"]["init"])
+
+
+def beside_modelled(document: Document) -> Iterator[tuple[Document, tuple[float | None, ...]]]:
+    """Yield each worker with the seconds of its handlers and its billed ones: modelled, then measured."""
+    modelled = {worker["worker"]: worker for worker in document["lambda"]["per_worker"]}
+    for worker in document["per_worker"]:
+        other = modelled.get(worker["worker"], {"seconds": None, "billed_seconds": None})
+        yield worker, (other["seconds"], other["billed_seconds"], handler_seconds(worker), worker["billed_seconds"])
+
+
+def alone_note(alone: Document) -> str:
+    """Return what a reader must know of CPU seconds that were measured alone."""
+    if alone["status"] != "measured":
+        return f"CPU seconds were not measured alone, so replay takes the run's own. {alone['reason']}"
+    steps = counted(sum(kind["count"] for kind in alone["kinds"]), "step")
+    note = f"CPU seconds of replay are of {steps} measured alone, in {alone['seconds']:,.1f} s before the run."
+    if alone.get("priority") == "normal":
+        note += " They were measured at normal priority: this host doesn't allow a higher one, so the range is wider."
+    if not alone["quiet"]:
+        note += f" NOT QUIET: others slowed this host down {alone['probe_ratio']:,.2f} times, so the range is wider."
+    return note
+
+
+def seconds(value: float | None) -> str:
+    """Return seconds with three decimals."""
+    return MISSING if value is None else f"{value:,.3f}"
+
+
+def quantity(text: str) -> str:
+    """Return a quantity of a bill, with six decimals unless it is a whole number."""
+    number = Decimal(text)
+    return f"{number:,}" if number == number.to_integral_value() else f"{number:,.6f}"

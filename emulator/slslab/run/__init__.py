@@ -1,0 +1,1 @@
+"""A run: its log, records, metrics, document, directory and bill."""

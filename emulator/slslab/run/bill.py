@@ -1,0 +1,338 @@
+"""Bills: what metered usage costs by the prices of a dated book.
+
+Money and quantities are exact decimals, never floats: every amount is its quantity times its unit price, and the total
+is the sum of the amounts, digit for digit. Rounding happens in one place only, the unit price of a book whose listed
+price does not divide evenly: 0.526 per hour is 0.00014611111111111111111 per second, 20 significant digits, half to
+even. Whoever displays a bill rounds for display.
+
+A bill is that of one run in a month of its own: tiers start at zero, and a free tier, which belongs to an account and
+a month, is listed in the book but not applied.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import date
+from decimal import ROUND_CEILING, Context, Decimal, DivisionByZero, Inexact, InvalidOperation, Overflow, localcontext
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+
+from slslab.errors import RequestError
+from slslab.toml_files import read_toml, validate
+from slslab_workers.plan import Plan
+from slslab_workers.trace.operations import BILLED, OPERATIONS
+
+PRICES = Path(__file__).parent / "prices"
+DEFAULT_BOOK = Plan.prices
+Hosts = tuple[tuple[str, int | Decimal], ...]
+FREE_EPHEMERAL_MB = 512  # documented: AWS Lambda pricing, "at no additional cost"
+OBJECT_OPERATIONS = tuple(BILLED)
+ARCHITECTURES = ("x86_64", "arm64")
+
+METERS = {
+    "lambda.duration.x86_64": ("Lambda duration, x86_64", "GB-second"),
+    "lambda.duration.arm64": ("Lambda duration, arm64", "GB-second"),
+    "lambda.requests": ("Lambda requests", "request"),
+    "lambda.ephemeral": ("Lambda ephemeral storage above 512 MB", "GB-second"),
+    **{op: (line, "request unit" if OPERATIONS[op].unit_bytes else "request") for op, line in BILLED.items()},
+    "states.transitions": (OPERATIONS["transition"].billed, "transition"),
+}
+HOST = "host."
+
+# Traps turn every digit that would be lost into an exception: what leaves this context is exact.
+_EXACT = Context(prec=1000, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
+_UNIT_PRICE = Context(prec=20)
+_PRICE = re.compile(r"[0-9]{1,8}(\.[0-9]{1,12})?")
+
+
+class BookError(RequestError):
+    """A price book that cannot be found, read or trusted."""
+
+
+class UsageError(ValueError):
+    """Usage that cannot have happened, such as a negative duration."""
+
+
+def _parse_price(value: object) -> Decimal:
+    if not isinstance(value, str) or not _PRICE.fullmatch(value):
+        raise ValueError(f'a price is a decimal in quotes such as "0.0000166667", not {value!r}')
+    return Decimal(value)
+
+
+def describe_meter(meter: str) -> tuple[str, str]:
+    """Return item and unit of a meter; hosts are `host.<instance type>`, in seconds. KeyError for an unknown meter."""
+    if meter.startswith(HOST) and meter != HOST:
+        return f"Host {meter.removeprefix(HOST)}", "second"
+    return METERS[meter]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Rate(_Entry):
+    """A price and where it was found."""
+
+    price: Annotated[Decimal, BeforeValidator(_parse_price)]
+    source: Annotated[str, Field(min_length=1)]
+    status: Literal["documented", "assumed"]
+
+
+class Tier(Rate):
+    """The price of what lies above a quantity of the same month, until the next tier."""
+
+    above: Annotated[int, Field(gt=0)]
+
+
+class Price(Rate):
+    """What one meter costs: `price` for `per` units; with `minimum`, whole units and at least so many per launch."""
+
+    unit: str
+    per: Annotated[int, Field(gt=0)] = 1
+    minimum: Annotated[int, Field(ge=0)] | None = None
+    tiers: Annotated[tuple[Tier, ...], Field(strict=False)] = ()
+
+    @field_validator("tiers")
+    @classmethod
+    def _ascend(cls, tiers: tuple[Tier, ...]) -> tuple[Tier, ...]:
+        if any(lower.above >= upper.above for lower, upper in pairwise(tiers)):
+            raise ValueError("tiers must rise strictly")
+        return tiers
+
+
+class FreeTier(_Entry):
+    """What an account gets for nothing each month; listed for the reader, never applied."""
+
+    item: str
+    quantity: Annotated[int, Field(gt=0)]
+    unit: str
+    source: str
+    status: Literal["documented", "assumed"]
+
+
+class Book(_Entry):
+    """A dated list of prices, each with its source; `gb_mb` is how many MB of memory size the book calls a GB."""
+
+    name: Annotated[str, Field(min_length=1)]
+    date: date
+    currency: Annotated[str, Field(pattern="^[A-Z]{3}$")]
+    gb_mb: Literal[1000, 1024]
+    prices: dict[str, Price]
+    free_tier: Annotated[tuple[FreeTier, ...], Field(strict=False)] = ()
+
+    @field_validator("prices")
+    @classmethod
+    def _meters(cls, prices: dict[str, Price]) -> dict[str, Price]:
+        for meter, price in prices.items():
+            try:
+                _, unit = describe_meter(meter)
+            except KeyError:
+                raise ValueError(f"{meter} is not something this program meters") from None
+            if price.unit != unit:
+                raise ValueError(f"{meter} is metered by the {unit}, not by the {price.unit}")
+            if price.minimum is not None and not meter.startswith(HOST):
+                raise ValueError(f"{meter} cannot have a minimum, only hosts have launches")
+        return prices
+
+
+def book_names() -> tuple[str, ...]:
+    """Return the names of the built-in price books."""
+    return tuple(sorted(path.stem for path in PRICES.glob("*.toml")))
+
+
+def load_book(name: str | Path) -> Book:
+    """Return the built-in book of this name, or else the book in the TOML file at this path.
+
+    BookError, naming the entry, for a book that is missing, unreadable or invalid.
+    """
+    return _built_in(PRICES / f"{name}.toml") if str(name) in book_names() else _load(Path(name))
+
+
+def _load(path: Path) -> Book:
+    document = read_toml(path, "price book", book_names(), BookError)
+    return validate(Book, document, path, "price book", BookError)
+
+
+# What is built in stays as it is.
+_built_in = cache(_load)
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What a run used, in the words of the meters.
+
+    `invocations` are metered records; of each, `memory_mb`, `billed_ms`, `architecture`, `ephemeral_mb` and `requests`
+    (1 unless it says otherwise) count.
+    `object_requests` counts S3 requests by op (object.put, object.list, object.get, object.delete) and DynamoDB's
+    request units (dynamodb.put, …); S3 bills 4xx answers too (S3 user guide, "Billing for Amazon S3 error responses"),
+    so a failed get is a get. Messages of
+    RabbitMQ, and requests to Memcached and Redis, cost nothing beside the host. `hosts` holds one (instance type,
+    seconds) for each launch, seconds as int or Decimal; `service_hosts` likewise those of databases, queues and
+    channels, whose instance types are assumed.
+    """
+
+    invocations: Iterable[Mapping[str, Any]] = ()
+    object_requests: Mapping[str, int] = field(default_factory=dict)
+    transitions: int = 0
+    hosts: Hosts = ()
+    service_hosts: Hosts = ()
+
+    def __post_init__(self) -> None:
+        # An iterator would be spent by the first bill and leave the second one empty.
+        object.__setattr__(self, "invocations", tuple(self.invocations))
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a bill; amount = quantity × price exactly.
+
+    `status` says how well the price is known, `assumed` that no paper names the type of this host.
+    """
+
+    item: str
+    quantity: Decimal
+    unit: str
+    price: Decimal
+    amount: Decimal
+    status: str
+    assumed: bool = False
+
+
+@dataclass(frozen=True)
+class Unpriced:
+    """What was used but has no price in the book."""
+
+    item: str
+    quantity: Decimal
+    unit: str
+
+
+@dataclass(frozen=True)
+class Bill:
+    """The lines of a bill, and what its book leaves out."""
+
+    book: str
+    date: date
+    currency: str
+    lines: tuple[Line, ...]
+    not_billed: tuple[Unpriced, ...]
+
+    @property
+    def total(self) -> Decimal:
+        """Return the exact sum of the amounts."""
+        with localcontext(_EXACT):
+            return sum((line.amount for line in self.lines), Decimal(0))
+
+    def as_document(self) -> dict[str, Any]:
+        """Return a mapping safe for JSON, every decimal a plain string (`Cost` of `slslab.report.document`)."""
+        return {
+            "book": {"name": self.book, "date": self.date.isoformat()},
+            "currency": self.currency,
+            "total": _plain(self.total),
+            "lines": [_document(line) for line in self.lines],
+            "not_billed": [_document(left_out) for left_out in self.not_billed],
+        }
+
+
+def compute_bill(usage: Usage, book: Book) -> Bill:
+    """Return the bill of this usage by this book: a line for each meter that was used, and each tier that it reaches.
+
+    What the book does not price is named in `not_billed`. UsageError for usage that cannot have happened.
+    """
+    lines: list[Line] = []
+    not_billed: list[Unpriced] = []
+    assumed = {HOST + instance_type for instance_type, _ in usage.service_hosts}
+    with localcontext(_EXACT):
+        for meter, quantity in _meter(usage, book).items():
+            item, unit = describe_meter(meter)
+            if not quantity:
+                continue
+            if meter in book.prices:
+                split = _split_by_tier(item, quantity, book.prices[meter])
+                lines += (replace(line, assumed=meter in assumed) for line in split)
+            else:
+                not_billed.append(Unpriced(item, quantity, unit))
+    return Bill(book.name, book.date, book.currency, tuple(lines), tuple(not_billed))
+
+
+def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
+    """Return the quantity of each meter, in the order of a bill."""
+    units: Counter[str] = Counter()
+    mb_ms: Counter[str] = Counter()
+    for record in usage.invocations:
+        architecture, memory_mb, billed_ms, ephemeral_mb, requests = _read(record)
+        mb_ms[f"lambda.duration.{architecture}"] += memory_mb * billed_ms
+        mb_ms["lambda.ephemeral"] += max(0, ephemeral_mb - FREE_EPHEMERAL_MB) * billed_ms
+        units["lambda.requests"] += requests
+    for op, requests in usage.object_requests.items():
+        if op not in OBJECT_OPERATIONS:
+            raise UsageError(f"{op} is not billed by the request. Count it as one of {', '.join(OBJECT_OPERATIONS)}.")
+        units[op] += _count(requests, op)
+    units["states.transitions"] = _count(usage.transitions, "transitions")
+    quantities = {
+        # MB·ms over 1000 or 1024 MB and 1000 ms always ends: both are products of twos and fives.
+        meter: Decimal(mb_ms[meter]) / (book.gb_mb * 1000) if unit == "GB-second" else Decimal(units[meter])
+        for meter, (_, unit) in METERS.items()
+    }
+    for instance_type, seconds in (*usage.service_hosts, *usage.hosts):
+        meter = HOST + instance_type
+        billed = _launch(instance_type, seconds, book.prices.get(meter))
+        quantities[meter] = quantities.get(meter, Decimal(0)) + billed
+    return quantities
+
+
+def _read(record: Mapping[str, Any]) -> tuple[str, int, int, int, int]:
+    name = f"invocation {record.get('request_id', '(no request_id)')}"
+    architecture = record.get("architecture")
+    if architecture not in ARCHITECTURES:
+        raise UsageError(f"architecture of {name} is {architecture!r}. It must be one of {', '.join(ARCHITECTURES)}.")
+    memory_mb, billed_ms, ephemeral_mb = (
+        _count(record.get(key), f"{key} of {name}") for key in ("memory_mb", "billed_ms", "ephemeral_mb")
+    )
+    # Records of earlier versions do not say: they were of small payloads.
+    requests = _count(record.get("requests", 1), f"requests of {name}")
+    return architecture, memory_mb, billed_ms, ephemeral_mb, requests
+
+
+def _count(value: object, name: str) -> int:
+    if type(value) is not int or value < 0:
+        raise UsageError(f"{name} is {value!r}. It must be an integer of at least 0.")
+    return value
+
+
+def _launch(instance_type: str, seconds: int | Decimal, price: Price | None) -> Decimal:
+    """Return the seconds billed for one launch of an instance."""
+    if not instance_type:
+        raise UsageError("A host has no instance type. Name one, such as g4dn.xlarge.")
+    if type(seconds) not in (int, Decimal) or not (exact := Decimal(seconds)).is_finite() or exact < 0:
+        raise UsageError(f"Seconds of {instance_type} are {seconds!r}. They must be an int or Decimal of at least 0.")
+    if price is None or price.minimum is None:
+        return exact
+    return max(Decimal(price.minimum), exact.to_integral_value(ROUND_CEILING))
+
+
+def _split_by_tier(item: str, quantity: Decimal, price: Price) -> Iterator[Line]:
+    steps: list[tuple[int, Rate]] = [(0, price), *((tier.above, tier) for tier in price.tiers)]
+    ends = [Decimal(tier.above) for tier in price.tiers] + [quantity]
+    for (start, step), end in zip(steps, ends, strict=True):
+        part = min(quantity, end) - start
+        if part > 0:
+            each = _UNIT_PRICE.divide(step.price, Decimal(price.per))
+            yield Line(item, part, price.unit, each, part * each, step.status)
+
+
+def _plain(number: Decimal) -> str:
+    """Return the digits without exponent and without trailing zeros."""
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def _document(entry: Line | Unpriced) -> dict[str, str | bool]:
+    """Return the entry safe for JSON; `assumed` is there only if it is true."""
+    values = {name: _plain(value) if isinstance(value, Decimal) else value for name, value in vars(entry).items()}
+    return {name: value for name, value in values.items() if value is not False}

@@ -1,0 +1,198 @@
+"""The trace of a run: appended to while it goes on, compacted into Parquet at its end or after a crash.
+
+Schema 2 is documented in docs/trace.md. Times are nanoseconds of CLOCK_MONOTONIC, one clock domain per host and boot.
+"""
+
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from slslab.errors import HostError, RunError
+from slslab.installation import installed
+from slslab.run.appending import append
+from slslab.run.events import clock_domain
+from slslab.run.reading import reading
+from slslab.run.records import check_metered, check_record
+from slslab.run.table import SCHEMA, Trace, tabulate
+
+LOG = "trace.jsonl"
+TABLE = "trace.parquet"
+# Instead of a plan: what `slslab up` is, in the directory that it records.
+SERVICE = "service.json"
+INVOCATIONS = "invocations.jsonl"
+INSTANCES = "instances.jsonl"
+
+
+class TraceWriter:
+    """Appends records to a run's trace log, each with one write, so that a killed run keeps what was written."""
+
+    def __init__(self, path: Path, run: str) -> None:
+        self._lock = threading.Lock()
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        started = datetime.now(UTC).isoformat(timespec="milliseconds")
+        self.write({"record": "header", "schema": SCHEMA, "run": run, "clock": clock_domain(), "started": started})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def write(self, record: Mapping[str, Any]) -> None:
+        """Append one record, whole or, with a HostError, not at all; after the end of the trace it is dropped."""
+        line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
+        with self._lock:
+            if self._descriptor < 0:
+                return
+            try:
+                append(self._descriptor, line)
+            except OSError as error:
+                raise HostError(f"The trace cannot be written: {error.strerror}.", "make room for runs.") from error
+
+
+def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
+    """Return the records of a trace log, and whether its last line is torn; RunError if another line is broken."""
+    with reading(path, "a trace"):
+        lines = path.read_bytes().split(b"\n")
+    torn = lines.pop() != b""
+    records = [parse(line, f"Line {number} of {path}") for number, line in enumerate(lines, 1)]
+    if not records or records[0]["record"] != "header":
+        raise RunError(f"{path} has no header.", "the run ended before its trace began; run the plan again.")
+    if records[0]["schema"] != SCHEMA:
+        raise RunError(
+            f"{path} has trace schema {records[0]['schema']}, and this version reads {SCHEMA}.",
+            "use the version of slslab that recorded it.",
+        )
+    return records, torn
+
+
+def parse(line: bytes, place: str) -> dict[str, Any]:
+    """Return the record of a line; RunError, naming its place, if it is not one."""
+    with reading(place, "a trace record"):
+        record: dict[str, Any] = json.loads(line)
+        check_record(record)
+    return record
+
+
+def compact(directory: Path) -> Trace:
+    """Replace the log of a run that has ended by its Parquet table, invocations.jsonl and, if any, instances.jsonl.
+
+    The same log gives the same files; the log is removed when they are on disk. Two commands may do it at once.
+    """
+    from slslab.run.parquet import read_table, write_table  # many commands read no finished run
+
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if (directory / LOG).exists():
+            trace, records = _tabulated(directory / LOG)
+            with writing(directory / TABLE) as file:
+                write_table(trace, file)
+            write_records(directory / INVOCATIONS, metered(records, "invocation"))
+            if instance_records := metered(records, "instance"):
+                write_records(directory / INSTANCES, instance_records)
+            (directory / LOG).unlink()
+        return read_table(directory / TABLE)
+    finally:
+        os.close(descriptor)
+
+
+def load(directory: Path) -> Trace:
+    """Return the trace of a run that has ended; after a crash, compact its log first. RunError if there is none.
+
+    A log stays as it is where pyarrow is not installed, and that of a service, which may still append to it.
+    """
+    if (directory / SERVICE).exists():
+        return _tabulated(directory / LOG)[0]
+    if (directory / LOG).exists() and installed("pyarrow"):
+        return compact(directory)
+    if (directory / LOG).exists():
+        return _tabulated(directory / LOG)[0]
+    if not (directory / TABLE).exists():
+        raise RunError(f"{directory} has no trace.", "the run ended before it began; run the plan again.")
+    from slslab.run.parquet import read_table  # as above
+
+    return read_table(directory / TABLE)
+
+
+def _tabulated(path: Path) -> tuple[Trace, list[dict[str, Any]]]:
+    """Return the trace in a log, and the log's records."""
+    records, torn = read_log(path)
+    with reading(path, "a trace"):
+        return Trace(tabulate(records), torn), records
+
+
+def invocations(directory: Path) -> list[dict[str, Any]]:
+    """Return the metered records of a run's invocations, from its trace log or the file that replaced it."""
+    return _read_records(directory, "invocation", INVOCATIONS)
+
+
+def instances(directory: Path) -> list[dict[str, Any]]:
+    """Return the metered records of a run's instances, likewise."""
+    return _read_records(directory, "instance", INSTANCES)
+
+
+def _read_records(directory: Path, kind: str, name: str) -> list[dict[str, Any]]:
+    if (directory / LOG).exists():
+        return metered(read_log(directory / LOG)[0], kind)
+    path = directory / name
+    if not path.exists():
+        return []
+    with reading(path, f"the records of {kind}s"):
+        records = [json.loads(line) for line in path.read_text().splitlines()]
+        for record in records:
+            check_metered(record, kind)
+    return records
+
+
+def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
+    """Write a metered record on each line; of invocations with their REPORT lines, in order of their ends."""
+    with writing(path) as file:
+        file.writelines(json.dumps(record).encode() + b"\n" for record in records)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that replaces `path` once it is complete and on disk; an exception leaves `path` as it was.
+
+    A device or a pipe is no file to replace: it is written to.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as file:
+            yield file
+        return
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        with suppress(OSError):  # it could not be made
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """Open a file of a run, which is replaced at once or not at all; HostError if it cannot be written."""
+    try:
+        with replacing(path) as file:
+            yield file
+    except OSError as error:
+        raise HostError(
+            f"{path} cannot be written: {error.strerror or error}.", "make room for runs; the trace so far is kept."
+        ) from error
+
+
+def metered(records: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
+    """Return the metered records of ended invocations or instances among a log's."""
+    return [{k: v for k, v in r.items() if k != "record"} for r in records if r["record"] == kind]

@@ -1,0 +1,210 @@
+"""The metered records of invocations and instances, and the check of every record of a trace log."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, get_type_hints
+
+from slslab.run.bill import ARCHITECTURES
+from slslab_workers.architecture import Fleet
+from slslab_workers.trace.event import AMOUNTS, RANGES, REQUIRED, wrong_field
+
+
+@dataclass(frozen=True)
+class _Record:
+    def as_document(self) -> dict[str, Any]:
+        """Return the record as a JSON-safe mapping."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
+class InvocationRecord(_Record):
+    """The metered record of one invocation; durations in milliseconds, memory in MB as Lambda counts (MiB).
+
+    `template` names the modules of the template that the environment was forked from, empty for one started afresh. A
+    fork shares memory with its template, so that peaks and limits of such an invocation are not Lambda's.
+
+    `cpu_share` is the vCPUs of an invocation, `init_cpu_share` those of a first init; both are enforced by periods of
+    `quota_period_ms`. `cpu_ms` is the CPU time of init and invocation together, `init_cpu_ms` that of init alone (None
+    where the environment was warm). `requests` are those that Lambda bills. `host_delay_ms` is not in the durations.
+    `uncertain_ms` is how much of them may be the host's, too: waits for a file or a service while the host was short of
+    processors, memory or disks (None where the kernel does not tell).
+    """
+
+    request_id: str
+    function: str
+    version: str
+    environment: str
+    memory_mb: int
+    cpu_share: float
+    init_cpu_share: float
+    quota_period_ms: int
+    architecture: str
+    ephemeral_mb: int
+    invocation_type: str
+    cold_start: bool
+    template: str
+    init_ms: float | None
+    duration_ms: float
+    billed_ms: int
+    max_memory_mb: int
+    cgroup_peak_mb: int | None
+    cpu_ms: float
+    host_delay_ms: float
+    uncertain_ms: float | None
+    status: str
+    error_type: str | None
+    started_at: str
+    start_ns: int
+    end_ns: int
+    report: str
+    requests: int = 1
+    init_cpu_ms: float | None = None
+
+
+# documented: Lambda's pricing page: an asynchronous invocation is one request for the first 256 KB of its payload, and
+# one more for each further 64 KB that begin. assumed: each attempt is.
+FIRST_EVENT_BYTES, FURTHER_EVENT_BYTES = 262_144, 65_536
+
+
+def billed_requests(invocation_type: str, payload_bytes: int) -> int:
+    """Return the requests that Lambda bills for one attempt of an invocation."""
+    if invocation_type != "Event":
+        return 1
+    return 1 + -(-max(0, payload_bytes - FIRST_EVENT_BYTES) // FURTHER_EVENT_BYTES)
+
+
+def billed_ms(duration_ms: float, init_ms: float | None) -> int:
+    """Return the billed duration in ms: the sum of init and duration, rounded up once.
+
+    Init is billed for every package kind since 2025-08-01 (AWS Compute blog, "AWS Lambda standardizes billing for
+    INIT phase"); a REPORT line of 2026 with 31000.00 + 3439.00 ms billed 34440 (documented by observation).
+    """
+    # The printed durations have two decimals; rounding first keeps the line's own arithmetic consistent.
+    return math.ceil(round(duration_ms + (init_ms or 0.0), 2))
+
+
+BILLED_MINIMUM_S = 60  # documented: AWS What's New, 2 October 2017, "Per-second billing for Amazon EC2"
+
+
+@dataclass(frozen=True)
+class InstanceRecord(_Record):
+    """The metered record of one instance; times in ns of CLOCK_MONOTONIC, memory in MiB.
+
+    `billed_seconds` are EC2's: whole seconds, at least 60. `device` is `cpu`, or a GPU by torch's number and its name.
+    `host_delay_ms` is how long its threads waited for a processor of this host; nothing is corrected by it. `status` is
+    success, error (it failed), or ended (another one failed, or the run was interrupted).
+    """
+
+    id: str
+    function: str
+    type: str
+    worker: int
+    device: str
+    started_at: str
+    start_ns: int
+    end_ns: int
+    billed_seconds: int
+    peak_memory_mb: int
+    cpu_seconds: float
+    host_delay_ms: float
+    status: str
+    exit_code: int
+
+
+def billed_seconds(nanoseconds: int) -> int:
+    """Return the seconds that EC2 bills for a launch: begun seconds count whole, and at least 60 are billed."""
+    return max(BILLED_MINIMUM_S, -(-nanoseconds // 1_000_000_000))
+
+
+def seconds_used(record: Mapping[str, Any]) -> Decimal:
+    """Return the seconds from an instance's launch to its end, priced by a book; a begun millisecond counts whole."""
+    return Decimal(-((record["start_ns"] - record["end_ns"]) // 1_000_000)) / 1000
+
+
+def notes(instances: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what a reader of these records' times and prices must know, one sentence for each device but a CPU that
+    stands for a CPU."""
+    sentences = []
+    for device, count in Counter(record["device"] for record in instances).items():
+        kind = next(record["type"] for record in instances if record["device"] == device)
+        if device == "cpu":
+            if Fleet(kind).has_gpu:
+                sentences.append(f"computed on CPU: times are no GPU's, and seconds are billed as if of {kind}")
+        else:
+            shared = f", which {count} instances shared" if count > 1 else ""
+            sentences.append(f"computed on {device}{shared}: times are that GPU's, and seconds are billed as of {kind}")
+    return sentences
+
+
+def launch_record(
+    of: str, id_: str, instance_type: str, start_ns: int, worker: int = -1, device: str = ""
+) -> dict[str, Any]:
+    """Return a trace record: an instance, or a host of a database or queue (`of`), is billed by its time from now."""
+    kind = {"record": "begin", "of": of, "id": id_, "type": instance_type}
+    return {**kind, "worker": worker, "device": device, "start_ns": start_ns}
+
+
+# Fields without which a record can be read.
+UNREAD = {
+    "version", "invocation_type", "template", "cgroup_peak_mb", "uncertain_ms", "report", "cpu_seconds", "exit_code",
+    "requests", "init_cpu_share", "quota_period_ms", "init_cpu_ms",
+}  # fmt: skip
+# JSON writes a whole number without a point.
+_AS_WRITTEN = {float: int | float, float | None: int | float | None}
+
+
+def _fields(record: type[_Record]) -> dict[str, Any]:
+    return {name: _AS_WRITTEN.get(kind, kind) for name, kind in get_type_hints(record).items()}
+
+
+# What a record must have to be read; more keys are allowed.
+EVENT_FIELDS = {**REQUIRED, "function": str, "environment": str}
+RECORD_FIELDS: Mapping[str, Mapping[str, Any]] = {
+    "header": {"schema": int, "run": str, "clock": str},
+    "event": EVENT_FIELDS,
+    "clock": {"environment": str, "wall_ns": int, "host_delay_ns": int},
+    "begin": {"of": str, "id": str, "start_ns": int},
+    "invocation": _fields(InvocationRecord),
+    "instance": _fields(InstanceRecord),
+}
+# What may be negative: no worker, and a process that a signal has ended.
+BELOW_ZERO = ("worker", "exit_code")
+
+
+def check_record(record: Any) -> None:
+    """Raise ValueError if the record is not of the schema."""
+    kind = record.get("record") if isinstance(record, dict) else None
+    if not isinstance(kind, str) or kind not in RECORD_FIELDS:
+        raise ValueError("it is not a header, event, clock, begin, invocation or instance")
+    if kind != "event":
+        check_metered(record, kind)
+    elif wrong := wrong_field(record, EVENT_FIELDS):
+        raise ValueError(f"event has no valid {wrong!r}")
+    elif record["end_ns"] < record["start_ns"]:
+        raise ValueError("the event ends before it starts")
+
+
+def check_metered(record: Any, kind: str) -> None:
+    """Raise ValueError if the record lacks a field of its kind, or has another type or an impossible number there."""
+    if not isinstance(record, dict):
+        raise ValueError(f"it is no {kind}")
+    for name, type_ in RECORD_FIELDS[kind].items():
+        value = record.get(name, record)
+        if value is record and name in UNREAD:
+            continue
+        if not isinstance(value, type_) or (isinstance(value, int | float) and not _possible(name, value)):
+            raise ValueError(f"{kind} has no valid {name!r}")
+    if kind == "invocation" and record["architecture"] not in ARCHITECTURES:
+        raise ValueError("invocation has no valid 'architecture'")
+    if "started_at" in RECORD_FIELDS[kind]:
+        datetime.fromisoformat(record["started_at"])
+
+
+def _possible(name: str, number: float) -> bool:
+    """Return whether a figure of a record can have this value, which JSON lets be NaN."""
+    greatest = RANGES.get(name, AMOUNTS).stop
+    return math.isfinite(number) and abs(number) < greatest and (number >= 0 or name in BELOW_ZERO)

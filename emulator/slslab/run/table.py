@@ -1,0 +1,74 @@
+"""The events that a trace's log is compacted into: their fields, and what only the whole log tells."""
+
+from bisect import bisect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slslab.run.causes import find_causes
+from slslab.run.metrics import Rows, grouped
+from slslab_workers.trace.event import FIELDS
+
+SCHEMA = 2
+# The keys of an event, in this order.
+NAMES = ("event", *(name for name in FIELDS if name not in ("reads", "loss")), "causes")
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace: its events in order of their starts, with NAMES for keys, and whether its log broke off in the middle
+    of a line."""
+
+    events: Rows
+    torn: bool
+
+
+def tabulate(records: Sequence[Mapping[str, Any]]) -> Rows:
+    """Return the events of a log's records, of which the header is the first, with NAMES for keys."""
+    header = records[0]
+    events = [record for record in records if record["record"] == "event"]
+    # Events that start at once are ordered by their ends, then by arrival, so that the numbering is reproducible.
+    events.sort(key=lambda event: (event["start_ns"], event["end_ns"]))
+    delays = _host_delays(events, [record for record in records if record["record"] == "clock"])
+    found: Rows = []
+    for number, (event, delay, causes) in enumerate(zip(events, delays, find_causes(events), strict=True)):
+        added = {
+            "event": number,
+            "run": header["run"],
+            "clock": header["clock"],
+            "host_delay_ns": delay,
+            # Only workers' events have it.
+            "cpu_before_ns": event.get("cpu_before_ns", 0),
+            "causes": causes,
+        }
+        found.append({name: added[name] if name in added else event[name] for name in NAMES})
+    return found
+
+
+def _host_delays(events: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Return the host delay within each event, nanoseconds: its environment's cumulative delay, interpolated.
+
+    Interpolation is linear between samples. Before an environment's first sample and after its last one there is no
+    delay, and none without samples.
+    """
+    sampled = grouped((sample["environment"], (sample["wall_ns"], sample["host_delay_ns"])) for sample in samples)
+    members = grouped((e["environment"], number) for number, e in enumerate(events) if e["environment"] in sampled)
+    delays = [0] * len(events)
+    for environment, numbers in members.items():
+        walls, totals = zip(*sorted(sampled[environment]), strict=True)
+        for number in numbers:
+            start_ns, end_ns = events[number]["start_ns"], events[number]["end_ns"]
+            # Rounded before the difference, so that delays of adjoining events add up to that of the whole.
+            delay_ns = _interpolated(end_ns, walls, totals) - _interpolated(start_ns, walls, totals)
+            delays[number] = max(0, min(delay_ns, end_ns - start_ns))
+    return delays
+
+
+def _interpolated(wall_ns: int, walls: Sequence[int], totals: Sequence[int]) -> int:
+    """Return the total at a time, between two samples in proportion; in integers, because nanoseconds since the host's
+    boot are not exact as floats."""
+    after = bisect(walls, wall_ns)
+    if after in (0, len(walls)):
+        return totals[max(0, after - 1)]
+    span, before = walls[after] - walls[after - 1], totals[after - 1]
+    return before + ((totals[after] - before) * (wall_ns - walls[after - 1]) + span // 2) // span

@@ -1,0 +1,332 @@
+"""Run long-running instances, each as a process of its own, metered from launch to end as EC2 bills it.
+
+An instance is not confined: Lambda's limits do not apply to it, and neither the vCPUs nor the memory of its EC2 type
+are imposed on it. Its time is wall time on this host's processors and GPUs. A host's boot, which EC2 bills as well, is
+not modelled.
+"""
+
+import json
+import math
+import os
+import platform
+import re
+import selectors
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from slslab.aws.credentials import without_foreign
+from slslab.aws.limits import MB
+from slslab.host.cgroup_accounts import GroupAccounts
+from slslab.host.delay import host_delay_ns
+from slslab.host.output import CHUNK_BYTES, TraceFrames
+from slslab.host.priority import weigh_session
+from slslab.host.processes import tied_to_this_process
+from slslab.host.procfs import Sample, peak_resident_bytes, process_tree, take_sample
+from slslab.host.session import Session
+from slslab.run.records import InstanceRecord, billed_seconds, launch_record
+from slslab.stack.instances.devices import choose_devices
+from slslab.stack.instances.fleet import instance_id
+from slslab_workers.architecture import Fleet, RunFailed
+
+SAMPLE_S = 0.1
+LOG_TAIL_BYTES = 16_384
+TRACEBACK = "Traceback (most recent call last):\n"
+RAISED = re.compile(r"(?:[ \t][^\n]*\n)*(?P<type>[\w.]+)(?:: (?P<message>.*))?", re.DOTALL)
+
+
+class ProcessLauncher:
+    """Launches a fleet's instances as processes of this host, each in a session of its own.
+
+    They find S3 by `variables`, the stack's; each writes a log of its own in `logs`. `on_event` receives trace records,
+    with the module as their function, and `on_record` metered records, both on a thread of the launcher's. `name` says
+    what they really run on.
+    """
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        *,
+        session: Session,
+        variables: Mapping[str, str],
+        logs: Path,
+        on_event: Callable[[dict[str, Any]], None],
+        on_record: Callable[[InstanceRecord], None],
+    ) -> None:
+        self.fleet = fleet
+        self.devices = choose_devices(fleet.device)
+        self.session = session
+        self.variables = dict(variables)
+        self.logs = logs
+        self.on_event = on_event
+        self.on_record = on_record
+        self.name = f"processes of this host, Python {platform.python_version()}"
+
+    @contextmanager
+    def launch(
+        self, module: str, events: Sequence[Mapping[str, Any]], variables: Mapping[str, str]
+    ) -> Iterator["RunningInstances"]:
+        """Launch one instance per event, on the devices in turn; see `InstanceLauncher`."""
+        launched: list[_Instance] = []
+        instances = RunningInstances(self, module, launched)
+        try:
+            for rank, event in enumerate(events):
+                launched.append(self._launch(module, rank, event, variables))
+            instances.thread.start()
+            yield instances
+        finally:
+            instances.end()
+
+    def _launch(self, module: str, rank: int, event: Mapping[str, Any], variables: Mapping[str, str]) -> "_Instance":
+        id_ = instance_id()
+        home = self.session.home / "instances" / id_
+        home.mkdir(parents=True)
+        log = self.logs / f"{id_}.log"
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        number = rank % len(self.devices)
+        environment = without_foreign(os.environ)
+        environment |= {**self.variables, **variables, **self.session.mark, "SLSLAB_TRACE_FD": str(writing)}
+        environment["CUDA_VISIBLE_DEVICES"] = _visible(self.devices[number], number)
+        try:
+            with log.open("wb") as output:
+                start_ns = time.monotonic_ns()
+                process = subprocess.Popen(
+                    [*tied_to_this_process(), sys.executable, "-m", module],
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=output,
+                    cwd=home,
+                    env=environment,
+                    pass_fds=(writing,),
+                    start_new_session=True,
+                )
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        weigh_session(process.pid)
+        assert process.stdin is not None
+        with suppress(BrokenPipeError), process.stdin:  # one that exits before it has read it fails by its exit code
+            process.stdin.write(json.dumps(event).encode())
+        return _Instance(
+            id=id_,
+            rank=rank,
+            device=self.devices[number],
+            start_ns=start_ns,
+            process=process,
+            trace=reading,
+            log=log,
+        )
+
+
+@dataclass(kw_only=True)
+class Meter:
+    """The measurements of one instance while it runs."""
+
+    id: str
+    rank: int
+    device: str
+    start_ns: int = field(default_factory=time.monotonic_ns)
+    started_at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
+    sample: Sample | None = None
+    peak_bytes: int = 0
+    host_delay_ns: int = 0
+
+    def measure(self, pids: list[int], group: GroupAccounts | None = None) -> None:
+        """Take a sample of the accounts of its processes."""
+        sample = take_sample(time.monotonic_ns(), pids, group)
+        if self.sample is not None:
+            self.host_delay_ns += host_delay_ns(self.sample, sample)
+        self.sample = sample
+        self.peak_bytes = max(self.peak_bytes, peak_resident_bytes(pids))
+
+    def record(
+        self, module: str, instance_type: str, end_ns: int, exit_code: int, cpu_seconds: float, *, ended: bool
+    ) -> InstanceRecord:
+        """Return the metered record of an instance that is over; `ended` says whether it was ended on purpose."""
+        return InstanceRecord(
+            id=self.id,
+            function=module,
+            type=instance_type,
+            worker=self.rank,
+            device=self.device,
+            started_at=self.started_at,
+            start_ns=self.start_ns,
+            end_ns=end_ns,
+            billed_seconds=billed_seconds(end_ns - self.start_ns),
+            peak_memory_mb=math.ceil(self.peak_bytes / MB),
+            cpu_seconds=round(cpu_seconds, 6),
+            host_delay_ms=round(self.host_delay_ns / 1e6, 3),
+            status="success" if exit_code == 0 else "ended" if ended else "error",
+            exit_code=exit_code,
+        )
+
+
+@dataclass(kw_only=True)
+class _Instance(Meter):
+    """One process."""
+
+    process: subprocess.Popen[bytes]
+    trace: int
+    log: Path
+
+    def has_ended(self) -> bool:
+        """Return whether the process is over; it stays a zombie, so that its ids are not used again."""
+        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def kill(self) -> None:
+        """Kill it and all that it started in its process group."""
+        os.killpg(self.process.pid, signal.SIGKILL)
+
+    def reap(self) -> tuple[int, float]:
+        """Wait for the process's end; return its exit code (negative for a signal) and the CPU seconds it used."""
+        _, status, used = os.wait4(self.process.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        return self.process.returncode, used.ru_utime + used.ru_stime
+
+
+class RunningInstances:
+    """The instances of one launch; `thread` reads their traces, samples their accounts and meters their ends."""
+
+    def __init__(self, launcher: ProcessLauncher, module: str, launched: list[_Instance]) -> None:
+        self._launcher = launcher
+        self._module = module
+        self._instance_type = launcher.fleet.instance_type
+        self._launched = launched
+        self._running: list[_Instance] = []
+        self._ending = threading.Event()
+        self._over = threading.Event()
+        self._failure: BaseException | None = None
+        self.thread = threading.Thread(target=self._attend, name="slslab-instances", daemon=True)
+
+    def check(self) -> None:
+        """Raise the first failure, as RunFailed with the worker's rank; the other instances have been ended then."""
+        if self._failure is not None:
+            raise self._failure
+
+    def join(self) -> None:
+        """Wait until all instances have succeeded; RunFailed as soon as one of them fails."""
+        # Bounded waits, so that Ctrl-C takes effect.
+        while not self._over.wait(0.5):
+            self.check()
+        self.check()
+
+    def end(self) -> None:
+        """End those that still run, and return when all are metered."""
+        self._ending.set()
+        if not self.thread.ident:
+            self.thread.start()
+        self.thread.join()
+
+    def _attend(self) -> None:
+        self._running = list(self._launched)
+        frames = {instance.trace: TraceFrames(instance.id, self._listener(instance)) for instance in self._launched}
+        try:
+            for instance in self._launched:
+                self._launcher.on_event(
+                    launch_record(
+                        "instance",
+                        instance.id,
+                        self._instance_type,
+                        instance.start_ns,
+                        instance.rank,
+                        instance.device,
+                    )
+                )
+            self._watch(frames)
+        except BaseException as error:
+            # Such as a trace that cannot be written; `check` and `join` raise it.
+            self._failure = self._failure or error
+            self._kill()
+            for instance in self._running:
+                instance.reap()
+        finally:
+            for instance in self._launched:
+                os.close(instance.trace)
+            self._over.set()
+
+    def _watch(self, frames: Mapping[int, TraceFrames]) -> None:
+        with selectors.DefaultSelector() as selector:
+            for trace in frames:
+                selector.register(trace, selectors.EVENT_READ)
+            sampled = 0.0
+            while self._running:
+                # The end of an instance closes its trace and so ends this wait, too.
+                for key, _ in selector.select(SAMPLE_S):
+                    if _read(key.fd, frames[key.fd]) == 0:
+                        selector.unregister(key.fd)
+                if self._ending.is_set():
+                    self._kill()
+                for instance in [instance for instance in self._running if instance.has_ended()]:
+                    self._meter(instance, frames[instance.trace])
+                if time.monotonic() - sampled >= SAMPLE_S:
+                    sampled = time.monotonic()
+                    for instance in self._running:
+                        instance.measure(process_tree(instance.process.pid))
+
+    def _meter(self, instance: _Instance, frames: TraceFrames) -> None:
+        """Read the rest of an ended instance's trace and record it; if it has failed, end the others."""
+        end_ns = time.monotonic_ns()
+        # What it left behind in its group, before its id is free again.
+        instance.kill()
+        while _read(instance.trace, frames):
+            pass
+        exit_code, cpu_seconds = instance.reap()
+        self._running.remove(instance)
+        ended = self._ending.is_set() or self._failure is not None
+        record = instance.record(self._module, self._instance_type, end_ns, exit_code, cpu_seconds, ended=ended)
+        if record.status == "error":
+            self._failure = failure(instance.id, instance.rank, exit_code, instance.log)
+            self._kill()
+        self._launcher.on_record(record)
+
+    def _kill(self) -> None:
+        for instance in self._running:
+            instance.kill()
+
+    def _listener(self, instance: _Instance) -> Callable[[dict[str, Any]], None]:
+        source = {"function": self._module, "environment": instance.id, "invocation": instance.id}
+        return lambda event: self._launcher.on_event({**event, "record": "event", **source})
+
+
+def failure(id_: str, rank: int, exit_code: int, log: Path) -> RunFailed:
+    """Return why an instance failed: the exception in its log that ended it, or the signal or status it ended with."""
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
+        tail = file.read().decode(errors="replace")
+    if exit_code < 0:
+        name = signal.Signals(-exit_code).name
+        return RunFailed("Instance.Killed", f"The instance {id_} was killed by {name}.", rank, log_tail=tail)
+    # The last one, if it was raised while another was handled.
+    _, traceback, rest = tail.rpartition(TRACEBACK)
+    if traceback and (raised := RAISED.match(rest)):
+        return RunFailed(raised["type"].rpartition(".")[2], (raised["message"] or "").strip(), rank, log_tail=tail)
+    return RunFailed("Instance.Exited", f"The instance {id_} ended with exit code {exit_code}.", rank, log_tail=tail)
+
+
+def _read(descriptor: int, frames: TraceFrames) -> int | None:
+    """Read what has arrived of a trace; return how many bytes, 0 at its end, None if there is nothing at the moment."""
+    try:
+        chunk = os.read(descriptor, CHUNK_BYTES)
+    except BlockingIOError:
+        return None
+    frames.feed(chunk)
+    return len(chunk)
+
+
+def _visible(device: str, number: int) -> str:
+    """Return CUDA_VISIBLE_DEVICES for an instance that sees this device alone, of those that this process sees."""
+    if device == "cpu":
+        return ""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return visible.split(",")[number] if visible else str(number)

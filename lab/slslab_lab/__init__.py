@@ -1,0 +1,1 @@
+"""The lab: makes runs, and reads, replays, checks and compares them."""

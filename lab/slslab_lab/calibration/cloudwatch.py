@@ -1,0 +1,296 @@
+"""REPORT lines of CloudWatch's logs, and the profile with which a recorded run takes as long as they say."""
+
+import json
+import re
+import statistics
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import date
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from slslab.errors import RequestError, counted
+from slslab.predict.invocation import Predictor, Request
+from slslab.predict.profiles.profile import Figure, Profile, with_speed
+from slslab.run.records import billed_ms
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.kernel.program import Program
+from slslab_lab.replay.kernel.timeline import Call
+from slslab_lab.replay.speeds import FASTEST, SLOWEST, find_speed
+
+STDIN = Path("-")
+SEARCHED = "tried while a speed was searched"
+# Returns the median duration and init on a profile, ms.
+Medians = Callable[[Profile], tuple[float, float | None]]
+MARK = "REPORT RequestId:"
+PLATFORM_REPORT = "platform.report"
+FIELD = re.compile(r"([A-Z][A-Za-z ]*): ([0-9]+(?:\.[0-9]+)?) (?:ms|MB)\b")
+REQUEST_ID = re.compile(r"REPORT RequestId: ([0-9A-Za-z-]+)")
+STATUS = re.compile(r"\bStatus: (\w+)")
+EXPORT = (
+    "export one function's log: aws logs filter-log-events --log-group-name /aws/lambda/NAME --filter-pattern REPORT"
+)
+
+
+@dataclass(frozen=True)
+class Report:
+    """A REPORT line: durations in ms, memory in MB; `init_ms` of a cold start."""
+
+    request_id: str
+    duration_ms: float
+    billed_ms: float
+    memory_mb: int
+    max_memory_mb: int
+    init_ms: float | None = None
+    status: str = "success"
+
+    @property
+    def billed_as_here(self) -> bool:
+        """Whether it is billed as the emulator bills: duration and init, rounded up once.
+
+        Within one millisecond, which may depend on digits that the line does not print.
+        """
+        return abs(self.billed_ms - billed_ms(self.duration_ms, self.init_ms)) <= 1
+
+
+@dataclass(frozen=True)
+class Reports:
+    """The REPORT lines of a log, and how many could not be read."""
+
+    lines: tuple[Report, ...]
+    unread: int
+
+
+def read_reports(path: Path) -> Reports:
+    """Read the REPORT lines of a file, of standard input for `-`; RequestError if it cannot be read, or has none."""
+    try:
+        text = sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise RequestError(f"{path} cannot be read: {error.strerror}.", EXPORT) from error
+    reports = parse_reports(text)
+    if not reports.lines:
+        reason = f"none of its {reports.unread} REPORT lines can be read" if reports.unread else "it has no REPORT line"
+        raise RequestError(f"{path} cannot be fitted: {reason}.", EXPORT)
+    return reports
+
+
+def parse_reports(text: str) -> Reports:
+    """Parse the REPORT lines in a text: plain, within JSON (documents, lines, messages), or `platform.report`
+    records."""
+    reports = list(_search(text))
+    return Reports(tuple(report for report in reports if report is not None), reports.count(None))
+
+
+def _search(text: str) -> Iterator[Report | None]:
+    """Yield reports in their order; None for one that cannot be read."""
+    decoder, position = json.JSONDecoder(), 0
+    while (brace := text.find("{", position)) >= 0:
+        value, end = None, brace + 1
+        with suppress(ValueError, RecursionError):
+            value, end = decoder.raw_decode(text, brace)
+        yield from _search_plain(text[position:brace])
+        yield from _walk(value)
+        position = end
+    yield from _search_plain(text[position:])
+
+
+def _walk(value: Any) -> Iterator[Report | None]:
+    if isinstance(value, str):
+        if MARK in value or PLATFORM_REPORT in value:
+            yield from _search(value)
+    elif isinstance(value, dict) and value.get("type") == PLATFORM_REPORT:
+        yield _read_record(value.get("record"))
+    elif isinstance(value, list | dict):
+        for inner in value if isinstance(value, list) else value.values():
+            yield from _walk(inner)
+
+
+def _search_plain(text: str) -> Iterator[Report | None]:
+    if MARK in text:
+        for line in text.splitlines():
+            for part in line.split(MARK)[1:]:
+                yield _read_line(f"{MARK}{part}")
+
+
+def _read_line(line: str) -> Report | None:
+    request_id, status = REQUEST_ID.match(line), STATUS.search(line)
+    if request_id is None:
+        return None
+    fields = {name.strip(): float(value) for name, value in FIELD.findall(line, request_id.end())}
+    try:
+        return Report(
+            request_id[1],
+            fields["Duration"],
+            fields["Billed Duration"],
+            int(fields["Memory Size"]),
+            int(fields["Max Memory Used"]),
+            fields.get("Init Duration"),
+            status[1] if status else "success",
+        )
+    except KeyError:
+        return None
+
+
+def _read_record(record: Any) -> Report | None:
+    try:
+        metrics = record["metrics"]
+        init = metrics.get("initDurationMs")
+        return Report(
+            str(record["requestId"]),
+            float(metrics["durationMs"]),
+            float(metrics["billedDurationMs"]),
+            int(metrics["memorySizeMB"]),
+            int(metrics["maxMemoryUsedMB"]),
+            None if init is None else float(init),
+            str(record.get("status", "success")),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+class RecordedFunction(Protocol):
+    """The invocations of one function as they were recorded here."""
+
+    @property
+    def function(self) -> str:
+        """The function's name."""
+
+    def medians(self, memory_mb: int, profile: Profile) -> tuple[float, float | None]:
+        """Return the median duration on a profile, and that of cold starts' init, ms; None without a cold start."""
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A function of a recorded run."""
+
+    program: Program
+    function: str
+
+    def medians(self, memory_mb: int, profile: Profile) -> tuple[float, float | None]:
+        """Return the medians of the run's replay with this memory size of its functions."""
+        tracks = (replace(t, memory_mb=memory_mb) if t.kind == "invocation" else t for t in self.program.tracks)
+        program = replace(self.program, tracks=tuple(tracks))
+        calls: list[Call] = [
+            call
+            for track, call in zip(program.tracks, play(program, profile).calls, strict=True)
+            if track.kind == "invocation" and track.name == self.function
+        ]
+        colds = [call.init_ns / 1e6 for call in calls if call.cold]
+        duration = statistics.median((call.ended - call.began) / 1e6 for call in calls)
+        return duration, statistics.median(colds) if colds else None
+
+
+@dataclass(frozen=True)
+class Metered:
+    """A function of `slslab up`: its metered records that succeeded, each with its requests to S3."""
+
+    function: str
+    records: Sequence[tuple[Mapping[str, Any], Sequence[Request]]]
+    predictor: Predictor
+
+    def medians(self, memory_mb: int, profile: Profile) -> tuple[float, float | None]:
+        """Return the medians of what the invocations take with this memory size."""
+        predictor = replace(self.predictor, profile=profile)
+        found = [predictor.predict({**record, "memory_mb": memory_mb}, made) for record, made in self.records]
+        predictions = [prediction for prediction in found if prediction is not None]
+        colds = [prediction.init_ms.value for prediction in predictions if prediction.init_ms is not None]
+        duration = statistics.median(prediction.duration_ms.value for prediction in predictions)
+        return duration, statistics.median(colds) if colds else None
+
+
+def fit_reports(
+    reports: Reports, recorded: RecordedFunction, base: Profile, source: str, on: date
+) -> tuple[Profile, dict[str, Any]]:
+    """Fit the processors' speed and what init waits for, so that the function takes as long as the lines say.
+
+    Return the profile; and medians of the lines, and of the recorded function at their memory size, before and
+    after the fit: milliseconds, None without a cold start. Of the lines, `fitted` counts those that were fitted to,
+    `cold` those with an init.
+
+    Lines of failed invocations are left out. A median's speed is the median of speeds, since more speed never takes
+    longer. RequestError if the lines are of several memory sizes, or if no speed fits.
+    """
+    done = [line for line in reports.lines if line.status == "success"]
+    if not done:
+        raise RequestError("All REPORT lines are of failed invocations.", "take the log of a run that succeeded.")
+    sizes = sorted({line.memory_mb for line in done})
+    if len(sizes) > 1:
+        raise RequestError(
+            f"The REPORT lines are of several memory sizes: {', '.join(map(str, sizes))} MB.",
+            "take the log of one function between two changes of its memory size.",
+        )
+    medians = partial(recorded.medians, sizes[0])
+    colds = [line.init_ms for line in done if line.init_ms is not None]
+    real = statistics.median(line.duration_ms for line in done), statistics.median(colds) if colds else None
+    before = medians(base)
+    speed = _find_speed(medians, recorded.function, base, real[0])
+    profile = with_speed(
+        base, Figure(value=speed, status="measured", source=f"{source}: median of {counted(len(done), 'line')}")
+    )
+    after = medians(profile)
+    if real[1] is not None and after[1] is not None:
+        # The lines' init takes the place of what the base says of either package.
+        none = Figure(value=0, status="measured", source=source)
+        base_functions = profile.functions.model_copy(update={"init_wait_ms": none, "init_wait_image_ms": None})
+        spent_ms = medians(profile.model_copy(update={"functions": base_functions}))[1] or 0.0
+        figure = Figure(
+            value=round(max(0.0, real[1] - spent_ms), 2),
+            status="measured",
+            source=f"{source}: median of {counted(len(colds), 'cold start')}",
+        )
+        profile = profile.model_copy(update={"functions": base_functions.model_copy(update={"init_wait_ms": figure})})
+        after = medians(profile)
+    profile = profile.model_copy(
+        update={
+            "name": f"{base.name}-calibrated",
+            "date": on,
+            "description": f"{base.description}; processors and init of {source}",
+        }
+    )
+    return profile, {
+        "function": recorded.function,
+        "memory_mb": sizes[0],
+        "lines": {
+            "read": len(reports.lines),
+            "unread": reports.unread,
+            "failed": len(reports.lines) - len(done),
+            "fitted": len(done),
+            "cold": len(colds),
+            "billed_as_here": sum(line.billed_as_here for line in done),
+        },
+        "duration_ms": {"real": real[0], "before": before[0], "after": after[0]},
+        "init_ms": {"real": real[1], "before": before[1], "after": after[1]},
+        "max_memory_mb": statistics.median(line.max_memory_mb for line in done),
+    }
+
+
+def choose_function(names: list[str], function: str | None) -> str:
+    """Return the function that the lines are of: the one named, or the only one; RequestError if that isn't clear."""
+    if function is None and len(names) == 1:
+        return names[0]
+    if function not in names:
+        functions = f"has the functions {', '.join(names)}" if names else "has no function"
+        reported = "one of them" if function is None else repr(function)
+        raise RequestError(
+            f"The run {functions}, and the REPORT lines are of {reported}.",
+            "name the function whose log it is: --function NAME.",
+        )
+    return function
+
+
+def _find_speed(medians: Medians, function: str, base: Profile, duration_ms: float) -> float:
+    def duration(speed: float) -> float:
+        return medians(with_speed(base, Figure(value=speed, status="measured", source=SEARCHED)))[0]
+
+    for speed, short, bound in ((FASTEST, False, "even without its computing"), (SLOWEST, True, "at most")):
+        modelled = duration(speed)
+        if (modelled < duration_ms) == short:
+            raise RequestError(
+                f"No speed of processors fits: replayed, {function} takes {bound} {modelled:,.0f} ms, and the REPORT "
+                f"lines say {duration_ms:,.0f} ms.",
+                "take the log of the same plan as the recorded run's, or another base (--profile).",
+            )
+    return float(f"{find_speed(lambda speed: duration(speed) - duration_ms):.4g}")

@@ -1,0 +1,103 @@
+"""What GradsSharding's clients and aggregators exchange, in any topology (docs/protocols.md, "GradsSharding")."""
+
+from collections.abc import Iterator, Sequence
+
+from slslab_lab.checks.exchange import Name, Parcel, Protocol, Wait
+from slslab_lab.checks.lambdaml import NOWHERE, steps_taken
+from slslab_lab.checks.recorded import Place, Recorded
+from slslab_workers.gradssharding.settings import UPLOADED, gradient_key, output_key, shards_of, tree_of
+from slslab_workers.gradssharding.topology import Aggregator, slices
+
+DRIVER = -1
+
+
+def gradssharding(run: Recorded) -> Protocol:
+    """Return the protocol: level after level takes all that the one before made; the driver deletes a round's objects
+    in the next."""
+    rounds = _Rounds(run)
+    parcels = list(rounds.uploaded_gradients())
+    waits: list[Wait] = []
+    for position, place in enumerate(rounds.places):
+        below = [] if rounds.uploaded else list(rounds.gradients(position))
+        parcels += below
+        for depth in range(len(rounds.tree)):
+            made = list(rounds.outputs(position, depth))
+            parcels += made
+            waits.append(_wait(place, below, [number for parcel in made for number in rounds.puts(parcel)]))
+            below = made
+        used = [number for rank in rounds.clients for number in run.updated.get((rank, *place, "update"), ())]
+        waits.append(_wait(place, below, used))
+    training = () if rounds.uploaded else rounds.clients
+    minibatches = frozenset((rank, *place) for rank in training for place in rounds.places)
+    return Protocol(tuple(parcels), tuple(waits), minibatches)
+
+
+class _Rounds:
+    """The rounds of a run: who makes what in each of them, and who takes it."""
+
+    def __init__(self, run: Recorded) -> None:
+        self.run = run
+        self.plan = run.plan
+        self.tree = tree_of(run.plan)
+        self.clients = range(run.plan.workers)
+        self.uploaded = run.plan.options["gradients"] == UPLOADED
+        steps = run.plan.epochs * run.plan.batches if self.uploaded else steps_taken(run)
+        self.places = [divmod(position, run.plan.batches) for position in range(steps)]
+        parameters = int(run.plan.options["parameters"]) or run.parameters
+        shards = shards_of(run.plan)
+        self._bytes: list[int | None] = [None] * shards
+        if parameters is not None:
+            self._bytes = [4 * (part.stop - part.start) for part in slices(parameters, shards)]
+
+    def uploaded_gradients(self) -> Iterator[Parcel]:
+        """Yield what the driver stores once for all rounds, if it does."""
+        for client, shard, size in self._slices() if self.uploaded else ():
+            often = dict.fromkeys(self._first_level(client, shard), len(self.places))
+            name = Name(gradient_key(self.plan, 0, client, shard), DRIVER, *NOWHERE)
+            yield Parcel("gradient", name, often, size, overhead=True)
+
+    def gradients(self, position: int) -> Iterator[Parcel]:
+        """Yield the slices of all clients' gradients of a round."""
+        place = self.places[position]
+        for client, shard, size in self._slices():
+            name = Name(gradient_key(self.plan, position, client, shard), client, *place)
+            takers = dict.fromkeys(self._first_level(client, shard), 1)
+            yield Parcel("gradient", name, takers, size, place, self._deleted_by(position))
+
+    def outputs(self, position: int, depth: int) -> Iterator[Parcel]:
+        """Yield what the aggregators of a level make in a round."""
+        place = self.places[position]
+        last = depth + 1 == len(self.tree)
+        for one in self.tree[depth]:
+            if last:
+                takers = {} if self.uploaded else dict.fromkeys(self.clients, 1)
+            else:
+                takers = {self._worker(above): 1 for above in self.tree[depth + 1] if one.number in above.inputs}
+            name = Name(output_key(self.plan, position, one.level, one.number), self._worker(one), *place)
+            size = self._bytes[one.shard or 0]
+            yield Parcel("mean" if last else "sum", name, takers, size, place, self._deleted_by(position))
+
+    def puts(self, parcel: Parcel) -> Sequence[int]:
+        """Return the events of an aggregator that put what it made."""
+        name = parcel.name
+        return self.run.puts.get((name.maker, name.epoch, name.step), ())
+
+    def _slices(self) -> Iterator[tuple[int, int, int | None]]:
+        for client in self.clients:
+            for shard, size in enumerate(self._bytes):
+                yield client, shard, size
+
+    def _first_level(self, client: int, shard: int) -> list[int]:
+        level = self.tree[0]
+        return [self._worker(one) for one in level if client in one.inputs and one.shard in (None, shard)]
+
+    def _worker(self, one: Aggregator) -> int:
+        """Return an aggregator's number in the trace: after the clients, level by level."""
+        return self.plan.workers + sum(map(len, self.tree[: one.level - 1])) + one.number
+
+    def _deleted_by(self, position: int) -> int | None:
+        return DRIVER if position + 1 < len(self.places) else None
+
+
+def _wait(place: Place, until: Sequence[Parcel], then: Sequence[int]) -> Wait:
+    return Wait(place, tuple(parcel.name for parcel in until), tuple(then))

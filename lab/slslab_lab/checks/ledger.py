@@ -1,0 +1,131 @@
+"""Ledger to bill: every invocation is metered, the document's figures are the trace's, and the bill is their price."""
+
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+from slslab.report.document import make_bill
+from slslab.run import metrics
+from slslab.run.bill import BookError, load_book
+from slslab_lab.checks.recorded import Recorded
+from slslab_lab.checks.violation import NotChecked, Violation
+
+# Figures of a document that its trace and the metered records decide.
+TOTALS = (
+    "billed_seconds",
+    "gb_seconds",
+    "invocations",
+    "cold_starts",
+    "peak_memory_mb",
+    "phases",
+    "counts",
+    "bytes",
+    "overheads",
+    "per_worker",
+    "orchestration_seconds",
+)
+# Amounts of a bill are exact; what is multiplied and added up here has 28 digits.
+ROUNDING = Decimal("1e-20")
+NO_DOCUMENT = "the run has no document, since its command was killed"
+
+
+def check_metered(run: Recorded) -> Iterator[Violation]:
+    """Every invocation that was accepted is metered, and none other."""
+    accepted = {e["invocation"]: e for e in run.events if e["op"] == "invoke" and e["worker"] < 0}
+    metered = metrics.grouped((record["request_id"], record) for record in run.invocations)
+    if not run.complete:
+        raise NotChecked("the run did not come to its end: invocations that went on then are not metered")
+    for invocation, event in accepted.items():
+        records = metered[invocation]
+        if not records and not event["failed"]:
+            worker = next((e["worker"] for e in run.events if e["invocation"] == invocation and e["worker"] >= 0), -1)
+            sentence = f"Invocation {invocation} of {event['function']} is not metered, and so not billed."
+            yield Violation("metered", sentence, worker, event=event["event"])
+        if len(records) > 1 and all(record.get("invocation_type") != "Event" for record in records):
+            sentence = f"Invocation {invocation} is metered {len(records)} times."
+            yield Violation("metered", sentence, event=event["event"])
+    for record in run.invocations:
+        accepting = accepted.get(record["request_id"])
+        if accepting is None:
+            yield Violation("metered", f"Invocation {record['request_id']} is metered, and not in the trace.")
+        elif record["start_ns"] < accepting["start_ns"] or record["end_ns"] > accepting["end_ns"]:
+            sentence = f"Invocation {record['request_id']} is metered beyond the time in which it was accepted."
+            yield Violation("metered", sentence, event=accepting["event"])
+
+
+def check_totals(run: Recorded) -> Iterator[Violation]:
+    """The figures of the run's document are those of its trace and of what was metered."""
+    if run.document is None:
+        raise NotChecked(NO_DOCUMENT)
+    found = metrics.totals(run.events, run.invocations, run.instances)
+    for name in TOTALS:
+        if run.document[name] != found[name]:
+            stated, sums = _different(run.document[name], found[name])
+            yield Violation("totals", f"The document says {name} {stated}, and its trace adds up to {sums}.")
+
+
+def check_bill(run: Recorded) -> Iterator[Violation]:
+    """The lines of the bill are the trace's usage at the book's prices, and add up to its total."""
+    if run.document is None:
+        raise NotChecked(NO_DOCUMENT)
+    cost = run.document["cost"]
+    yield from _check_sums(cost, "of this host")
+    modelled = run.document["lambda"]
+    if modelled["status"] == "modelled":
+        yield from _check_sums(modelled["cost"], "on Lambda")
+    if run.bill is not None:
+        yield from _check_copy(run.bill, run.document)
+    try:
+        book = load_book(run.plan.prices)
+    except BookError as error:
+        raise NotChecked(error.message) from error
+    if {"name": book.name, "date": book.date.isoformat()} != cost["book"]:
+        raise NotChecked(f"its prices are of {cost['book']['name']}, {cost['book']['date']}, which is not at hand")
+    due = make_bill(run.events, [*map(dict, run.invocations)], [*map(dict, run.instances)], book)
+    stated, expected = (dict(_quantities(each)) for each in (cost, due))
+    for item in sorted(stated.keys() | expected.keys()):
+        if stated.get(item) != expected.get(item):
+            here, there = stated.get(item, "nothing"), expected.get(item, "nothing")
+            sentence = f"The bill has {here} of {item[0]}, and the trace's usage is {there}."
+            yield Violation("bill", sentence)
+
+
+def _check_sums(cost: Mapping[str, Any], which: str) -> Iterator[Violation]:
+    """Check that each amount is quantity times price, and the total their sum."""
+    for line in cost["lines"]:
+        due = Decimal(line["quantity"]) * Decimal(line["price"])
+        if abs(due - Decimal(line["amount"])) > abs(due) * ROUNDING:
+            usage = f"{line['quantity']} at {line['price']}"
+            yield Violation("bill", f"{line['item']} {which} is billed {line['amount']}, and {usage} are {due}.")
+    total = sum(Decimal(line["amount"]) for line in cost["lines"])
+    if abs(total - Decimal(cost["total"])) > total * ROUNDING:
+        yield Violation("bill", f"The bill's lines {which} add up to {total}, and its total is {cost['total']}.")
+
+
+def _check_copy(bill: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[Violation]:
+    """Check that bill.json says what the document says."""
+    modelled = document["lambda"]
+    if bill.get("host") != document["cost"]:
+        yield Violation("bill", "bill.json has another bill of this host than the run's document.")
+    if modelled["status"] == "modelled" and bill.get("lines") != modelled["cost"]["lines"]:
+        yield Violation("bill", "bill.json has another bill on Lambda than the run's document.")
+
+
+def _quantities(cost: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield quantities by item and price: an item has a line for each tier."""
+    for line in cost["lines"]:
+        yield (line["item"], line["price"]), f"{line['quantity']} {line['unit']} at {line['price']}"
+    for line in cost["not_billed"]:
+        yield (line["item"], ""), f"{line['quantity']} {line['unit']}, not billed"
+
+
+def _different(stated: Any, found: Any) -> tuple[Any, Any]:
+    """Return the first parts of two figures in which they differ."""
+    if isinstance(stated, dict) and isinstance(found, dict):
+        for name in sorted(stated.keys() | found.keys()):
+            if stated.get(name) != found.get(name):
+                here, there = _different(stated.get(name), found.get(name))
+                return f"{name} {here}", f"{name} {there}"
+    if isinstance(stated, list) and isinstance(found, list) and len(stated) == len(found):
+        return next(_different(a, b) for a, b in zip(stated, found, strict=True) if a != b)
+    return stated, found

@@ -1,0 +1,141 @@
+"""What MLLess's workers, supervisor and driver exchange, with workers removed or not (docs/protocols.md, "MLLess").
+
+A trace does not hold what a message says: its kind follows from who sent it where.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+from slslab_lab.checks.exchange import Event, Name, Parcel, Protocol, Wait, key_of
+from slslab_lab.checks.recorded import Place, Recorded
+from slslab_workers.mlless.schedule import Schedule
+from slslab_workers.mlless.settings import client_queue, exchange_name, removed_model_key, supervisor_queue, update_key
+
+DRIVER = -1
+WHOLE_UPDATES = ("none", "norm-ratio")
+
+
+def mlless(run: Recorded) -> Protocol:
+    """Return the protocol: who sends an update in a step is the filter's choice; that all take it is not."""
+    plan, supervisor = run.plan, run.plan.workers
+    removals = _removals(run)
+    schedule = Schedule(plan.workers, plan.batches, removals)
+    places = dict(_supervised(run, schedule))
+    parcels: list[Parcel] = []
+    waits: list[Wait] = []
+    minibatches: set[tuple[int, int, int]] = set()
+    sent = _sent(run)
+    decisions = {place: number for number, place in places.items() if _is_decision(run, run.events[number])}
+    for position in range(_steps(run, schedule)):
+        place = schedule.place(position)
+        gone = {rank for at, rank in removals if at < position}
+        present = [rank for rank in range(plan.workers) if rank not in gone]
+        minibatches.update((rank, *place) for rank in present)
+        everyone = dict.fromkeys(present, 1)
+        for rank in present if _sends_all(run) else sorted(rank for rank, *at in sent if tuple(at) == place):
+            key = update_key(plan, rank, position)
+            parcels.append(Parcel("update", Name(key, rank, *place), everyone, _size(run), place))
+            parcels.append(Parcel("announcement of an update", Name(exchange_name(plan), rank, *place), everyone))
+        for rank in (rank for at, rank in removals if at == position):
+            # Who is removed leaves its model to those that remain.
+            remaining = {other: 1 for other in present if other != rank}
+            key = removed_model_key(plan, rank)
+            parcels.append(
+                Parcel("model", Name(key, rank, *place), remaining, run.gradient_bytes, place, overhead=True)
+            )
+        reports = [Parcel("report", Name(supervisor_queue(plan), rank, *place), {supervisor: 1}) for rank in present]
+        decision = Parcel("decision", Name(exchange_name(plan), supervisor, *place), everyone, at=place)
+        told = Parcel("statistics", Name(client_queue(plan), supervisor, *place), {DRIVER: 1})
+        parcels += (*reports, decision, told)
+        waits.append(Wait(place, tuple(r.name for r in reports), tuple(_leaving(run, place, present, decisions))))
+    return Protocol(tuple(parcels), tuple(waits), frozenset(minibatches), places=places)
+
+
+def _removals(run: Recorded) -> list[tuple[int, int]]:
+    """Return the steps of the run after which workers were removed, with their ranks: each says so to the others, with
+    a message that is not part of the training protocol."""
+    plan = run.plan
+    removals: list[tuple[int, int]] = []
+    for event in run.events:
+        told = event["op"] == "queue.publish" and event["resource"] == exchange_name(plan) and not event["failed"]
+        if told and event["overhead"] and 0 <= event["worker"] < plan.workers:
+            schedule = Schedule(plan.workers, plan.batches, removals)
+            removals.append((_position(schedule, (event["epoch"], event["step"])), event["worker"]))
+    return removals
+
+
+def _steps(run: Recorded, schedule: Schedule) -> int:
+    """Return how many steps there were: as many as any worker began, since losses and the clock may end training."""
+    reached = max(((epoch, step) for _, epoch, step in run.computed), default=None)
+    if reached is None:
+        return 0
+    steps = _position(schedule, reached) + 1
+    ends_by_itself = run.plan.gradual or float(run.plan.options["max-time"]) or float(run.plan.options["end-threshold"])
+    return steps if ends_by_itself or not run.complete else max(steps, schedule.start(run.plan.epochs))
+
+
+def _position(schedule: Schedule, place: Place) -> int:
+    """Return the step of the run that is at a place."""
+    return next(position for position in itertools.count() if schedule.place(position) >= place)
+
+
+def _sends_all(run: Recorded) -> bool:
+    """Return whether the filter lets every gradient pass."""
+    options = run.plan.options
+    return options["filter"] == "none" or (options["filter"] == "norm-ratio" and float(options["threshold"]) == 0)
+
+
+def _size(run: Recorded) -> int | None:
+    """Return the bytes of an update: of single coordinates only the filter knows."""
+    return run.gradient_bytes if run.plan.options["filter"] in WHOLE_UPDATES else None
+
+
+def _sent(run: Recorded) -> set[tuple[int, int, int]]:
+    """Return the updates that were stored or announced, by worker, epoch and step."""
+    exchange, prefix = exchange_name(run.plan), f"{run.plan.run}/mlless/"
+    return {
+        (event["worker"], event["epoch"], event["step"])
+        for event in run.events
+        if not event["overhead"]
+        and 0 <= event["worker"] < run.plan.workers
+        and (
+            (event["op"] == "queue.publish" and event["resource"] == exchange)
+            or (event["op"] in ("tensor.set", "object.put") and key_of(event).startswith(prefix))
+        )
+    }
+
+
+def _is_decision(run: Recorded, event: Event) -> bool:
+    return str(event["resource"]) == exchange_name(run.plan)
+
+
+def _supervised(run: Recorded, schedule: Schedule) -> Iterator[tuple[int, Place]]:
+    """Yield the supervisor's messages with the steps that they are of: that in which workers took a decision; of what
+    the driver is told, that of the decision before it."""
+    taken: dict[str, Place] = {}
+    for event in run.events:
+        if event["op"] == "queue.deliver" and event["step"] >= 0 and not event["overhead"]:
+            taken.setdefault(event["etag"], (event["epoch"], event["step"]))
+    position = -1
+    for event in run.events:
+        if event["worker"] != run.plan.workers or event["op"] != "queue.publish" or event["overhead"]:
+            continue
+        if _is_decision(run, event):
+            position += 1
+            place = taken.get(event["etag"], schedule.place(position))
+            while schedule.place(position) < place:
+                position += 1
+            yield event["event"], place
+        else:
+            yield event["event"], schedule.place(max(0, position))
+
+
+def _leaving(run: Recorded, place: Place, present: list[int], decisions: dict[Place, int]) -> Iterator[int]:
+    """Yield the events that all reports of a step precede: its decision, updates, and the next steps' beginnings."""
+    if place in decisions:
+        yield decisions[place]
+    for rank in present:
+        yield from run.updated.get((rank, *place, "update"), ())
+        gone = run.entered(rank, place)
+        if gone is not None:
+            yield gone

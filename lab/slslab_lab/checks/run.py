@@ -1,0 +1,89 @@
+"""All rules, in one table by name, and their check of a run."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slslab_lab.checks import ledger, left, messages, times
+from slslab_lab.checks.exchange import Exchange
+from slslab_lab.checks.recorded import Recorded
+from slslab_lab.checks.violation import NotChecked, Violation
+
+# A rule of a run, or of a run and its exchange, which only architectures with a protocol in `messages` have.
+OfRun = Callable[[Recorded], Iterable[Violation]]
+OfExchange = Callable[[Recorded, Exchange], Iterable[Violation]]
+EXCHANGED: Mapping[str, OfExchange] = {
+    "lost": messages.check_lost,
+    "twice": messages.check_twice,
+    "stray": messages.check_stray,
+    "altered": messages.check_altered,
+    "early": messages.check_early,
+    "barrier": times.check_barrier,
+    "objects": left.check_objects,
+}
+RECORDED: Mapping[str, OfRun] = {
+    "counts": messages.check_counts,
+    "order": times.check_order,
+    "overlap": times.check_overlap,
+    "span": times.check_span,
+    "billed": times.check_billed,
+    "metered": ledger.check_metered,
+    "totals": ledger.check_totals,
+    "bill": ledger.check_bill,
+    "queues": left.check_queues,
+    "environments": left.check_environments,
+}
+RULES = (*EXCHANGED, *RECORDED)
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the rules say of a run: those that were checked, why others were not, and all violations."""
+
+    run: str
+    events: int
+    rules: tuple[str, ...]
+    not_checked: Mapping[str, str]
+    violations: tuple[Violation, ...]
+
+    def as_document(self) -> dict[str, Any]:
+        """Return it safe for JSON."""
+        return {
+            "run": self.run,
+            "holds": not self.violations,
+            "events": self.events,
+            "rules": list(self.rules),
+            "not_checked": dict(self.not_checked),
+            "violations": [violation.as_document() for violation in self.violations],
+        }
+
+
+def check(run: Recorded, rules: Iterable[str] = RULES) -> Checked:
+    """Check a run by these rules."""
+    checked: list[str] = []
+    not_checked: dict[str, str] = {}
+    violations: list[Violation] = []
+    exchange: Exchange | NotChecked
+    try:
+        exchange = messages.exchange_of(run)
+    except NotChecked as reason:
+        exchange = reason
+    for rule in rules:
+        try:
+            violations += _found(rule, run, exchange)
+        except NotChecked as reason:
+            not_checked[rule] = str(reason)
+        else:
+            checked.append(rule)
+    if isinstance(exchange, Exchange) and exchange.protocol.unjudged:
+        not_checked["messages"] = exchange.protocol.unjudged
+    return Checked(run.id, len(run.events), tuple(checked), not_checked, tuple(violations))
+
+
+def _found(rule: str, run: Recorded, exchange: Exchange | NotChecked) -> Iterator[Violation]:
+    if rule in RECORDED:
+        yield from RECORDED[rule](run)
+    elif isinstance(exchange, NotChecked):
+        raise exchange
+    else:
+        yield from EXCHANGED[rule](run, exchange)

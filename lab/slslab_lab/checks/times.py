@@ -1,0 +1,143 @@
+"""Order and time: events in order, spans that add up to what is billed, and barriers that nobody passes early."""
+
+import re
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from typing import Any
+
+from slslab.run.metrics import BESIDE, grouped
+from slslab.run.records import billed_ms, billed_seconds
+from slslab_lab.checks.exchange import Event, Exchange
+from slslab_lab.checks.messages import where, who
+from slslab_lab.checks.recorded import Recorded
+from slslab_lab.checks.violation import NotChecked, Violation
+
+# A REPORT line has two decimals, so that a duration may be off by half a hundredth.
+ROUNDING_MS = 0.01
+# The Lambda clock is read about every 100 ms, and what is killed ends between two readings. An environment that was
+# reset is initialised in its invocation, and between these two phases nothing is metered.
+READING_MS = 100.0
+REPORT = re.compile(
+    r"(?<!Billed )Duration: (?P<duration_ms>[\d.]+) ms|Billed Duration: (?P<billed_ms>\d+) ms"
+    r"|Init Duration: (?P<init_ms>[\d.]+) ms|Memory Size: (?P<memory_mb>\d+) MB"
+)
+# It asks a peer's own database first where the other one is.
+ENCLOSING = ("ping",)
+
+
+def check_order(run: Recorded) -> Iterator[Violation]:
+    """Events are numbered in the order of their starts, and no cause begins after its effect has ended."""
+    before = (0, 0)
+    for number, event in enumerate(run.events):
+        times = event["start_ns"], event["end_ns"]
+        if event["event"] != number or times < before:
+            yield Violation.by(event, "order", "The event does not stand in the order of starts")
+        if times[1] < times[0]:
+            yield Violation.by(event, "order", "The event ends before it starts")
+        before = max(before, times)
+        for cause in event["causes"]:
+            if not 0 <= cause < len(run.events) or run.events[cause]["start_ns"] > event["end_ns"]:
+                yield Violation.by(event, "order", f"Its cause, event {cause}, begins after the event has ended")
+
+
+def check_overlap(run: Recorded) -> Iterator[Violation]:
+    """What a worker does in one invocation, it does one after another."""
+    for events in _by_invocation(run).values():
+        for event, following in pairwise(sorted(events, key=lambda e: (e["start_ns"], -e["end_ns"]))):
+            encloses = event["op"] in ENCLOSING and following["end_ns"] <= event["end_ns"]
+            if following["start_ns"] < event["end_ns"] and not encloses:
+                sentence = f"{event['op']} has not ended when {following['op']}, event {following['event']}, begins"
+                yield Violation.by(event, "overlap", sentence)
+
+
+def check_span(run: Recorded) -> Iterator[Violation]:
+    """A worker's events lie within their invocation or instance, whose time is what was metered."""
+    spans = [(record["request_id"], record) for record in run.invocations]
+    spans += [(record["id"], record) for record in run.instances]
+    metered = grouped(spans)
+    for invocation, events in _by_invocation(run).items():
+        # Retries of an asynchronous invocation share its id.
+        for event in events if invocation in metered else ():
+            if not any(
+                r["start_ns"] <= event["start_ns"] and event["end_ns"] <= r["end_ns"] for r in metered[invocation]
+            ):
+                yield Violation.by(
+                    event, "span", f"{event['op']} is not within the time of its invocation, {invocation}"
+                )
+    owners = _owners(run)
+    for record in run.invocations:
+        wall_ms = (record["end_ns"] - record["start_ns"]) / 1e6
+        least_ms, most_ms = wall_ms - record["host_delay_ms"] - READING_MS, wall_ms + ROUNDING_MS
+        if record["status"] == "timeout":
+            # AWS reports the limit itself, however late a busy host looks at the clock.
+            least_ms = 0.0
+        if not least_ms <= record["duration_ms"] <= most_ms:
+            sentence = (
+                f"Invocation {record['request_id']} has a duration of {record['duration_ms']:,} ms, and took "
+                f"{wall_ms:,.2f} ms, {record['host_delay_ms']:,} ms of which the host held it up at most"
+            )
+            yield Violation("span", f"{sentence}.", *owners.get(record["request_id"], ()))
+
+
+def check_billed(run: Recorded) -> Iterator[Violation]:
+    """What is billed is init and duration, rounded up once; of an instance begun seconds, and a minute at least."""
+    owners = _owners(run)
+    for record in run.invocations:
+        worker = owners.get(record["request_id"], ())
+        due = billed_ms(record["duration_ms"], record["init_ms"])
+        if record["billed_ms"] != due:
+            sentence = f"Invocation {record['request_id']} is billed {record['billed_ms']:,} ms, and took {due:,} ms"
+            yield Violation("billed", f"{sentence}.", *worker)
+        for name, printed in _report(record).items():
+            if abs(printed - (record[name] or 0.0)) > ROUNDING_MS:
+                sentence = (
+                    f"The REPORT line of {record['request_id']} has {printed:,} as {name}, its record {record[name]}"
+                )
+                yield Violation("billed", f"{sentence}.", *worker)
+    for instance in run.instances:
+        due = billed_seconds(instance["end_ns"] - instance["start_ns"])
+        if instance["billed_seconds"] != due:
+            sentence = f"Instance {instance['id']} is billed {instance['billed_seconds']:,} s, and {due:,} s are due"
+            yield Violation("billed", f"{sentence}.", instance["worker"])
+
+
+def check_barrier(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
+    """Nobody uses what all exchange in a step, nor begins the next one, before all have sent theirs."""
+    if not exchange.protocol.waits:
+        raise NotChecked("nobody waits for others (s-asp)" if exchange.protocol.drawn else "no step has a barrier")
+    for wait in exchange.protocol.waits:
+        sent = [exchange.source(name) for name in wait.until if name in exchange.made]
+        if not sent:
+            continue
+        last = max(sent, key=lambda event: event["start_ns"])
+        for number in wait.then:
+            event = run.events[number]
+            if event["start_ns"] < last["start_ns"]:
+                late = who(run, last["worker"], inside=True)
+                sentence = (
+                    f"{who(run, event['worker'])} passed the barrier of {where(wait.place)} before {late} had come to "
+                    f"it, with event {last['event']}"
+                )
+                yield Violation("barrier", f"{sentence}.", event["worker"], *wait.place, number)
+
+
+def _by_invocation(run: Recorded) -> Mapping[str, list[Event]]:
+    """Return the workers' own events by invocation or instance."""
+    own = (e for e in run.events if e["worker"] >= 0 and e["op"] not in BESIDE and e["invocation"])
+    return grouped((event["invocation"], event) for event in own)
+
+
+def _owners(run: Recorded) -> Mapping[str, tuple[int, int, int, int]]:
+    """Return whose an invocation is: worker, the epoch and step of its first event of a step, and the invocation's last
+    event."""
+    owners = {}
+    for invocation, events in _by_invocation(run).items():
+        first = next((event for event in events if event["step"] >= 0), events[-1])
+        owners[invocation] = first["worker"], first["epoch"], first["step"], events[-1]["event"]
+    return owners
+
+
+def _report(record: Mapping[str, Any]) -> dict[str, float]:
+    """Return the figures of a REPORT line, under the names that the record has for them; some may lack."""
+    matches = REPORT.finditer(record.get("report", ""))
+    return {name: float(value) for match in matches for name, value in match.groupdict().items() if value is not None}

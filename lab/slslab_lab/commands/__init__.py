@@ -1,0 +1,1 @@
+"""The commands that make runs, and read, repeat and compare them."""

@@ -1,0 +1,99 @@
+"""`slslab atlas`: which point of the papers' space is fastest, and which is cheapest."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from slslab.cli.terminal import Bar, json_option, print_document
+from slslab.errors import RequestError
+from slslab_lab.commands.options import directory_option, on_option, platform_option
+from slslab_lab.commands.replay_setup import replayable
+from slslab_lab.commands.reproduction import alone_error, prices_option
+
+if TYPE_CHECKING:
+    from slslab_lab.studies.atlas.points import Job
+    from slslab_lab.studies.atlas.recordings import Recordings
+
+
+@click.command()
+@click.option("--epochs", type=click.IntRange(1, 10_000), default=10, show_default=True, help="Epochs of the job.")
+@platform_option
+@prices_option
+@directory_option("--recordings", "The atlas's own recordings (by default the project's).")
+@click.option("--record", is_flag=True, help="First make the runs that --recordings DIR does not have.")
+@click.option("--check", is_flag=True, help="Run three points here instead, and say how far the atlas is off.")
+@on_option
+@directory_option("--out", "Leave the page and the data here, or the runs of --check.")
+@json_option
+def atlas(
+    epochs: int,
+    profile: str,
+    prices: str,
+    recordings: Path | None,
+    record: bool,
+    check: bool,
+    on: str | None,
+    out: Path | None,
+    json_: bool,
+) -> None:
+    """Which system is fastest and which is cheapest, over model sizes and workers?
+
+    \b
+    slslab atlas                              the answers, in a minute
+    slslab atlas --epochs 100 --out atlas     a longer job; its page and its data
+    slslab atlas --on local                   on all cores
+    slslab atlas --check --out checks         three points beside real runs, in some minutes
+    slslab atlas --record --recordings DIR    recordings of this host, resumed where they were interrupted
+
+    A system is an architecture with a channel and an algorithm. Each is played with every model size, number of workers
+    and memory size, from recorded runs of three models: two epochs on the profile, and as many more as the job has.
+    What lies beyond the recordings is marked as extrapolated.
+    """
+    from slslab.predict.profiles.profile import load_profile
+    from slslab.run.bill import load_book
+    from slslab_lab.pages.terminal.atlas import atlas_tables
+    from slslab_lab.studies.atlas.document import build
+    from slslab_lab.studies.atlas.grid import compute
+    from slslab_lab.studies.atlas.points import Job
+    from slslab_lab.studies.atlas.recordings import committed, read_all, record_all
+    from slslab_lab.studies.atlas.saving import save
+
+    _refuse(recordings, out, on, record=record, check=check)
+    job = Job(epochs, load_profile(profile), load_book(prices))
+    with Bar() as bar, replayable("the atlas"):
+        if record and recordings is not None:
+            record_all(recordings, bar, bar.say)
+        recorded = read_all(recordings or committed())
+        if check and out is not None:
+            _check(recorded, out, job, bar, json_)
+            return
+        document = build(recorded, compute(recorded, job, bar.report, on), job)
+    saved = save(document, out) if out is not None else ()
+    print_document(document, lambda: atlas_tables(document), json_)
+    if saved:
+        click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)
+
+
+def _refuse(recordings: Path | None, out: Path | None, on: str | None, *, record: bool, check: bool) -> None:
+    """Raise RequestError for options that need others."""
+    if record and recordings is None:
+        raise RequestError("--record needs a directory of recordings.", "add --recordings DIR.")
+    if record and check:
+        raise RequestError("--record and --check are two things to run.", "give one of them.")
+    if check and out is None:
+        raise RequestError("--check needs a directory for its runs.", "add --out DIR.")
+    if on is not None and (record or check):
+        raise alone_error()
+
+
+def _check(recordings: "Recordings", out: Path, job: "Job", bar: Bar, json_: bool) -> None:
+    """Run the points that are checked, and print them beside the atlas."""
+    from slslab_lab.pages.terminal.atlas import checks
+    from slslab_lab.studies.atlas.checks import compare, run_all
+    from slslab_lab.studies.atlas.saving import save_checks
+
+    document = compare(recordings, run_all(out, bar, bar.say), job)
+    saved = save_checks(document, out)
+    print_document(document, lambda: checks(document), json_)
+    click.echo(f"Saved: {saved}", err=True)

@@ -1,0 +1,38 @@
+"""`slslab report`: the page of a run."""
+
+import webbrowser
+from pathlib import Path
+
+import click
+from rich.text import Text
+
+from slslab.cli.terminal import json_option, print_document, run_argument
+
+
+@click.command()
+@run_argument
+@click.option(
+    "--out", type=click.Path(path_type=Path), metavar="FILE", help="Write it here (by default report.html of the run)."
+)
+@click.option("--open", "open_", is_flag=True, help="Open it in the browser.")
+@json_option
+def report(run: str, out: Path | None, open_: bool, json_: bool) -> None:
+    """Write the page of a run: one HTML file that needs no network.
+
+    \b
+    slslab report                      the last run's, into its directory
+    slslab report last~1 --out a.html --open
+    slslab report up                   what your own functions did since `slslab up`
+    """
+    from slslab.report.document import read_document
+    from slslab.report.html.page import write_page
+    from slslab.run.directory import resolve
+    from slslab_lab.pages.html.files import PAGE, page_of
+
+    document, directory = read_document(run), resolve(run)
+    path = out or directory.path / PAGE
+    write_page(path, page_of(document, directory.path))
+    if open_:
+        webbrowser.open(path.resolve().as_uri())
+    written = {"run": document["run"], "report": str(path), "bytes": path.stat().st_size}
+    print_document(written, lambda: Text(f"The page of {document['run']} is {path}."), json_)

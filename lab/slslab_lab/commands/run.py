@@ -1,0 +1,247 @@
+"""`slslab run ARCH | PLAN.toml`: a command for every registered architecture, and one for plans of earlier runs."""
+
+from collections.abc import Callable
+from dataclasses import MISSING, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from slslab.cli.terminal import Bar, print_document
+from slslab.cli.up import ACCOUNT_HELP
+from slslab.errors import RequestError
+from slslab.installation import require
+from slslab_workers.architecture import architectures
+from slslab_workers.option import Option
+from slslab_workers.plan import CHOICES, Plan
+
+if TYPE_CHECKING:
+    from slslab.run.document import EndedDocument
+
+# Where a field of the plan has a default, it is the option's.
+DEFAULTS = {field.name: None if field.default is MISSING else field.default for field in fields(Plan)}
+
+
+class RunGroup(click.Group):
+    """`slslab run ARCH`: a command for every registered architecture, with its own options beside the common ones."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        require("torch")
+        return list(architectures())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:  # noqa: ARG002
+        require("torch")
+        known = architectures()
+        if cmd_name not in known:
+            raise RequestError(f"There is no architecture {cmd_name!r}.", f"choose one of {', '.join(known)}.")
+        architecture = known[cmd_name]
+        own = [
+            click.Option(
+                [f"--{option.name}/--no-{option.name}" if option.type is bool else f"--{option.name}"],
+                type=click.Choice(option.choices) if option.choices else option.type,
+                default=None,
+                is_flag=option.type is bool,
+                help=_option_help(option),
+            )
+            for option in architecture.options
+        ]
+
+        def run(**values: Any) -> None:
+            from slslab_lab.runs.execution import run_plan
+
+            options = {option.name: values.pop(option.name.replace("-", "_")) for option in architecture.options}
+            chosen = {name: value for name, value in options.items() if value is not None}
+            out, book, json_ = values.pop("out"), values.pop("prices"), values.pop("json_")
+            reuse = values["record"] is None
+            if reuse:
+                # A cluster's nodes and compose's containers aren't this host's processes; faults keep replay away.
+                own = values["environment"] != "ray" and values["stack"] == "embedded" and not values["faults"]
+                values["record"] = "alone" if own else "together"
+            _run(lambda bar: run_plan(cmd_name, values, chosen, out=out, book=book, progress=bar, reuse=reuse), json_)
+
+        return click.Command(
+            cmd_name,
+            callback=run,
+            params=[*_plan_options(architecture.workers_also), *_output_options(Plan.prices), *own],
+            help=architecture.summary,
+            no_args_is_help=False,
+        )
+
+
+class RunOrPlanGroup(RunGroup):
+    """`slslab run ARCH | PLAN.toml`: what ends in .toml or holds a / is a plan, everything else an architecture."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
+        if not (cmd_name.endswith(".toml") or "/" in cmd_name):
+            return super().get_command(ctx, cmd_name)
+
+        def run(others: tuple[str, ...], out: Path | None, prices: str | None, json_: bool) -> None:
+            from slslab_lab.runs.execution import run_again
+
+            if others:
+                raise RequestError(
+                    f"{others[0]} does not apply to a plan, which holds every option of its run.",
+                    "change the plan's file, or leave that out: only --out, --prices and --json can be given.",
+                )
+            _run(lambda bar: run_again(Path(cmd_name), out=out, book=prices, progress=bar), json_)
+
+        return click.Command(
+            cmd_name,
+            callback=run,
+            params=[*_output_options(None), click.Argument(["others"], nargs=-1, type=click.UNPROCESSED, metavar="")],
+            context_settings={"ignore_unknown_options": True},
+            help="Run this plan again, as a run of its own.",
+        )
+
+
+def _option_help(option: Option) -> str:
+    released = "" if option.released is None else f"; with --as-released {option.released}"
+    return f"{option.help} (by default {option.default}{released})"
+
+
+def _option(
+    name: str, kind: Any = None, default: Any = None, *, help: str, also: tuple[str, ...] = (), **more: Any
+) -> click.Option:
+    """Return an option whose default is that of the plan's field, unless it is given."""
+    default = DEFAULTS.get(name.partition("/")[0].removeprefix("--").replace("-", "_")) if default is None else default
+    return click.Option([name, *also], type=kind, default=default, help=help, show_default=default is not None, **more)
+
+
+def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
+    """Return what a plan is made of, beside the options of its architecture (`slslab_lab.runs.planning.make_plan`)."""
+    option = _option
+    return [
+        option(
+            "--model",
+            help="lenet, mobilenet, resnet18, resnet34, resnet50 or torchvision:NAME for images, lr or svm for rows "
+            "(by default lenet on digits and mnist5k, mobilenet on other images, lr on rows).",
+        ),
+        option(
+            "--dataset",
+            default="digits",
+            help="digits, mnist5k, cifar10, synthetic, or folder:PATH of class folders; "
+            "rows of features: breast-cancer, higgs-shaped, rcv1-shaped, or libsvm:FILE.",
+        ),
+        option("--workers", int, help="Workers, n.", also=workers_also),
+        option("--batch-size", int, help="Images per minibatch and worker (by default 512, digits and mnist5k 64)."),
+        option("--batches", int, help="Minibatches per worker and epoch (by default 24, digits 5, mnist5k 15)."),
+        option("--epochs", int, help="Epochs."),
+        option("--seed", int, help="Seed of the model, the partition and the augmentation."),
+        option("--lr", float, help="Learning rate of SGD."),
+        option("--momentum", float, help="Momentum of SGD."),
+        option("--weight-decay", float, help="Weight decay of SGD."),
+        option(
+            "--memory-format",
+            click.Choice(CHOICES["memory_format"]),
+            help="How models and minibatches lie in memory: default is PyTorch's, as in the papers' code; "
+            "channels-last has the channels of a pixel beside each other, which convolutions on CPUs are faster with "
+            "(docs/architectures.md).",
+        ),
+        option(
+            "--evaluation/--no-evaluation",
+            help="Test accuracy after each epoch, by the driver, outside of time and bill.",
+        ),
+        click.Option(
+            ["--record"],
+            type=click.Choice(CHOICES["record"]),
+            help="Whose CPU seconds replay takes: those of a solo profile (alone), in which one worker does a few "
+            "steps before the run, or the run's own (together), whose workers slow each other down (docs/replay.md). "
+            "By default a solo profile that is kept for the next run of the same work; `--record alone` measures anew.",
+        ),
+        option("--until-accuracy", float, help="Stop after the epoch whose test accuracy reaches this, 0..1."),
+        option(
+            "--early-stopping",
+            is_flag=True,
+            help="Stop when the validation loss has not improved "
+            "for 10 epochs (a tenth of the training images is held out).",
+        ),
+        option("--memory", help="Memory size in MB (by default enough for the model); `paper` takes the paper's."),
+        option("--timeout", int, help="Time-out of a function, s."),
+        option(
+            "--mode",
+            click.Choice(CHOICES["mode"]),
+            help="One invocation per worker that re-invokes itself before its time-out, or one per minibatch.",
+        ),
+        option(
+            "--stack",
+            click.Choice(CHOICES["stack"]),
+            help="embedded starts what the plan needs and ends it; compose runs on the stack that `slslab up --stack "
+            "compose` or `docker compose up` started (its emulator is $SLSLAB_EMULATOR_URL, by default "
+            "http://127.0.0.1:9001).",
+        ),
+        click.Option(
+            ["--environment"],
+            type=click.Choice(CHOICES["environment"]),
+            help="What functions run in: processes of this host, containers, or processes of the nodes of the Ray "
+            "cluster that this host belongs to (by default process with the embedded stack, docker with compose).",
+        ),
+        option(
+            "--placement",
+            click.Choice(CHOICES["placement"]),
+            help="With --environment ray: environments spread over the nodes (the default), or fill one before the "
+            "next.",
+        ),
+        option("--account", metavar="ACCOUNT", help=ACCOUNT_HELP),
+        option(
+            "--faults",
+            click.Path(path_type=Path),
+            metavar="FILE",
+            help="Fault plan, a TOML file: workers are killed or slowed down, requests refused, at the same moments in "
+            'every run. One of its tables [[fault]] has kind = "kill", worker = 1, epoch = 0; docs/reliability.md has '
+            "all kinds.",
+        ),
+        option("--invoke", click.Choice(CHOICES["invoke"]), help="How the driver invokes the workers."),
+        option(
+            "--as-released",
+            is_flag=True,
+            help="What the authors' released code does, instead of the recommended defaults; see the architecture's "
+            "options.",
+        ),
+    ]
+
+
+def _output_options(prices: str | None) -> list[click.Parameter]:
+    """Return where a run goes and what it is billed by, `prices` by default or else as its plan says."""
+    return [
+        click.Option(
+            ["--out"],
+            type=click.Path(path_type=Path),
+            help="The run's directory itself (by default below $SLSLAB_RUNS or ./runs).",
+        ),
+        click.Option(
+            ["--prices"],
+            default=prices,
+            show_default=prices is not None,
+            metavar="BOOK",
+            help="Price book of the bill: a name or a TOML file.",
+        ),
+        click.Option(["--json", "json_"], is_flag=True, help="Print one JSON document on stdout and nothing else."),
+    ]
+
+
+def _run(start: "Callable[[Bar], EndedDocument]", json_: bool) -> None:
+    from slslab.report.terminal import run as tables
+    from slslab_lab.runs.processor import measure_first
+
+    with Bar() as bar:
+        if not json_ and bar.on_terminal:
+            measure_first(bar)
+        document = start(bar)
+    print_document(document, lambda: tables.summary(document), json_)
+    if trouble := document["report"]["error"]:
+        click.echo(f"The run's page could not be written. {trouble}\nHint: `slslab report` tries again.", err=True)
+    if document["error"] is not None:
+        if document["status"] == "interrupted":
+            raise click.Abort
+        raise click.exceptions.Exit(1)
+
+
+run = RunOrPlanGroup(
+    "run",
+    no_args_is_help=True,
+    subcommand_metavar="ARCH | PLAN.toml [OPTIONS]",
+    help="Run an architecture and print what it did and what it cost.\n\n"
+    "slslab run scatterreduce --model lenet --dataset digits --epochs 5\n\n"
+    "A run leaves its plan.toml, which is run again by its path: slslab run runs/RUN/plan.toml\n\n"
+    "Faults come by a plan of their own (docs/reliability.md): slslab run spirt --faults faults.toml",
+)

@@ -1,0 +1,107 @@
+"""`slslab runs | compare | bill | rm`: what runs recorded, did and cost, and their removal."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.text import Text
+
+from slslab.cli.show import kind_option
+from slslab.cli.terminal import complete_run, find_up, json_option, print_document, run_argument
+from slslab.errors import RequestError, RunError
+from slslab_workers.plan import Plan
+
+
+@click.command()
+@json_option
+def runs(json_: bool) -> None:
+    """List the runs in $SLSLAB_RUNS or ./runs, newest first. Exit code 1 if one of them cannot be read."""
+    from slslab.report.terminal import run as tables
+    from slslab.run.directory import list_runs
+
+    summaries, troubles = [], []
+    for run in list_runs():
+        try:
+            summaries.append(run.summary())
+        except RunError as error:
+            summaries.append({"run": run.id, "status": "unreadable", "error": {"message": error.message}})
+            troubles.append(f"Error: {error.message}\nHint: {error.hint}")
+    print_document({"runs": summaries}, lambda: tables.runs(summaries), json_)
+    if troubles:
+        click.echo("\n".join(troubles), err=True)
+        raise click.exceptions.Exit(RunError.exit_code)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN RUN...", callback=find_up, shell_complete=complete_run)
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write it as a page, too: one HTML file with charts, and intervals of the differences of means.",
+)
+@json_option
+def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
+    """Say which run is fastest, cheapest and most accurate on Lambda, and by how much."""
+    from slslab.report.document import read_document
+    from slslab.run.directory import resolve
+    from slslab_lab.pages.terminal.comparison import comparison
+
+    if len(runs) < 2:
+        raise RequestError("compare needs two runs.", "slslab compare last~1 last")
+    documents = [read_document(run) for run in runs]
+    if page is not None:
+        if any("architecture" not in document for document in documents):
+            raise RequestError("What `slslab up` recorded has no page beside runs.", "leave out --html.")
+        from slslab.report.html.page import write_page
+        from slslab_lab.pages.html.files import read_events
+        from slslab_lab.pages.html.pages import comparison_page
+
+        write_page(page, comparison_page(documents, [read_events(resolve(run).path) for run in runs]))
+    print_document({"runs": documents}, lambda: comparison(documents, page), json_)
+
+
+@click.command()
+@run_argument
+@click.option(
+    "--prices", default=Plan.prices, show_default=True, metavar="BOOK", help="A price book by name, or a TOML file."
+)
+@kind_option
+@json_option
+def bill(run: str, prices: str, kind: str | None, json_: bool) -> None:
+    """Print the bill of a run on Lambda by the prices of a book (aws-us-east-1, paper-2025, or a TOML file).
+
+    It is that of its trace replayed; what the seconds of this host would cost stands behind it. `slslab bill up` is
+    what your own functions since `slslab up` cost on Lambda, with its 80 % range.
+    """
+    from slslab.report.terminal import bills as tables
+    from slslab_lab.runs.on_lambda import bill_of
+
+    document = bill_of(run, prices, kind)
+    print_document(document, lambda: tables.both_bills(document), json_)
+
+
+@click.command()
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", callback=find_up, shell_complete=complete_run)
+@json_option
+def rm(runs: tuple[str, ...], json_: bool) -> None:
+    """Remove runs with all that is in their directories; none of them if one goes on, or is no run.
+
+    \b
+    slslab rm last~1 20261121-07
+    slslab rm runs/202611*           all runs of a month; `du -sh runs/*` prints their sizes
+    slslab rm up                     what `slslab up` recorded, after its end
+    """
+    from slslab.report.formats import size
+    from slslab.run.directory import resolve
+
+    directories = {directory.path.resolve(): directory for directory in map(resolve, runs)}
+    for directory in directories.values():
+        directory.check_removable()
+    removed: list[dict[str, Any]] = [
+        {"run": directory.id, "path": str(directory.path), "bytes": directory.remove()}
+        for directory in directories.values()
+    ]
+    lines = [f"Removed {entry['run']}: {entry['path']}, {size(entry['bytes'])}." for entry in removed]
+    print_document({"removed": removed}, lambda: Text("\n".join(lines)), json_)

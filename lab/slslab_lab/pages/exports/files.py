@@ -1,0 +1,101 @@
+"""Tables as CSV or Parquet files in a directory, with a schema.json that describes their columns."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from slslab.errors import RequestError
+from slslab.run.log import replacing
+from slslab_lab.pages.exports.finished import Finished
+from slslab_lab.pages.exports.tables import TABLES, make_tables
+
+SCHEMA = 2
+DESCRIPTION = "schema.json"
+
+
+def write_files(runs: Sequence[Finished], kind: str, out: Path) -> list[dict[str, Any]]:
+    """Write the runs' tables to `out`, one file each, as `kind` (csv or parquet); return what was written.
+
+    The files of an earlier export are replaced. RequestError for a directory whose files slslab did not export.
+    """
+    _claim(out, kind)
+    _write_description(runs, kind, out)
+    written = []
+    for name, table in make_tables(runs).items():
+        path = out / f"{name}.{kind}"
+        with _replaced(path) as file:
+            if kind == "csv":
+                pyarrow.csv.write_csv(_flat(table), file)
+            else:
+                pyarrow.parquet.write_table(table, file, compression="zstd")
+        written.append({"table": name, "path": str(path), "rows": table.num_rows})
+    return written
+
+
+@contextmanager
+def _replaced(path: Path) -> Iterator[BinaryIO]:
+    """Open a file that replaces another once it is complete; RequestError if it cannot be written."""
+    try:
+        with replacing(path) as file:
+            yield file
+    except OSError as error:
+        raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another --out.") from error
+
+
+def make_directory(out: Path) -> None:
+    """Make a directory for exports; RequestError if it cannot be made."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RequestError(f"{out} cannot be made: {error.strerror}.", "choose another --out.") from error
+
+
+def _claim(out: Path, kind: str) -> None:
+    make_directory(out)
+    for name in (*sorted(f"{table}.{kind}" for table in TABLES), DESCRIPTION):
+        if (out / name).exists() and _made_by(out) != "slslab":
+            raise RequestError(f"{out} has a {name} that slslab did not export.", "choose another --out.")
+
+
+def _made_by(out: Path) -> str | None:
+    try:
+        description = json.loads((out / DESCRIPTION).read_text())
+    except (OSError, ValueError):
+        return None
+    return str(description.get("made_by")) if isinstance(description, Mapping) else None
+
+
+def _write_description(runs: Sequence[Finished], kind: str, out: Path) -> None:
+    document = {
+        "schema": SCHEMA,
+        "made_by": "slslab",
+        "runs": [run.id for run in runs],
+        "tables": {
+            name: {
+                "file": f"{name}.{kind}",
+                "rows_are": table.about,
+                "columns": [
+                    {"name": column, "type": str(type_), "unit": unit, "description": text}
+                    for column, type_, unit, text in table.columns
+                ],
+            }
+            for name, table in TABLES.items()
+        },
+    }
+    with _replaced(out / DESCRIPTION) as file:
+        file.write(json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n")
+
+
+def _flat(table: pa.Table) -> pa.Table:
+    """Return the table with lists as their entries separated by blanks, because CSV has no lists."""
+    for number, field in enumerate(table.schema):
+        if pa.types.is_list(field.type):
+            texts = [" ".join(map(str, entries)) for entries in table.column(number).to_pylist()]
+            table = table.set_column(number, field.name, pa.array(texts, pa.string()))
+    return table

@@ -1,0 +1,107 @@
+"""Runs in an MLflow tracking store."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from slslab.errors import HostError
+from slslab_lab.pages.exports.finished import Finished, curves, figures, parameters, versions
+
+if TYPE_CHECKING:
+    from mlflow.entities import Metric, Param, RunTag
+    from mlflow.tracking import MlflowClient
+
+# The tag by which a run is found again.
+TAG = "slslab.run"
+ARTIFACTS = ("run.json", "plan.toml", "bill.json", "report.html")
+# What a server accepts in one request (MLflow REST API, "Log Batch").
+METRICS, OTHERS = 1000, 100
+# MLflow's words for how a run ended.
+STATUSES = {"done": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
+
+
+def write_tracking(runs: Sequence[Finished], uri: str, experiment: str) -> list[dict[str, Any]]:
+    """Write each run to an experiment of the store at `uri`: a folder as file://, or what MLflow itself takes.
+
+    A run that the experiment has already is left as it is, because finished runs do not change; an incomplete export is
+    replaced. HostError if the store cannot be written.
+    """
+    _prepare(uri)
+    from mlflow.tracking import MlflowClient
+
+    with _refusals(uri):
+        client = MlflowClient(tracking_uri=uri)
+        known = client.get_experiment_by_name(experiment)
+        id_ = known.experiment_id if known is not None else client.create_experiment(experiment)
+        return [_write_once(client, id_, run) for run in runs]
+
+
+def _prepare(uri: str) -> None:
+    """Set what MLflow reads from the environment when it is imported and used."""
+    # Otherwise it fetches a file from its makers' host and reports its use.
+    os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
+    if urlsplit(uri).scheme == "file":
+        # Since 3.7 a folder must be asked for: mlflow-skinny has no data base.
+        os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+    # A missing server is reported in seconds and not in minutes.
+    os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+
+
+@contextmanager
+def _refusals(uri: str) -> Iterator[None]:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        yield
+    except (MlflowException, OSError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise HostError(
+            f"MLflow cannot write to {uri}: {lines[0]}", "choose another --tracking-uri or --out."
+        ) from error
+
+
+def _write_once(client: "MlflowClient", experiment: str, run: Finished) -> dict[str, Any]:
+    for known in client.search_runs([experiment], f"tags.`{TAG}` = '{run.id}'"):
+        if known.info.status != "RUNNING":
+            return {"run": run.id, "mlflow_run": known.info.run_id, "state": "was there"}
+        client.delete_run(known.info.run_id)
+    return {"run": run.id, "mlflow_run": _write(client, experiment, run), "state": "written"}
+
+
+def _write(client: "MlflowClient", experiment: str, run: Finished) -> str:
+    from mlflow.entities import Metric, Param, RunTag
+
+    began, ended = (run.unix_ns(instant) // 1_000_000 for instant in run.span_ns())
+    id_ = str(client.create_run(experiment, began, {TAG: run.id}, run.id).info.run_id)
+    metrics = [Metric(name, value, ended, 0) for name, value in figures(run).items()]
+    metrics += [
+        Metric(name, value, when // 1_000_000, epoch)
+        for name, points in curves(run).items()
+        for epoch, value, when in points
+    ]
+    params = [Param(name, value) for name, value in parameters(run).items()]
+    tags = [RunTag(name, value) for name, value in versions(run).items()]
+    tags += [RunTag(f"slslab.{name}", str(run.document[name])) for name in ("architecture", "status")]
+    _log(client, id_, metrics, params, tags)
+    for name in ARTIFACTS:
+        if (path := run.path / name).exists():
+            client.log_artifact(id_, str(path))
+    client.set_terminated(id_, STATUSES[run.document["status"]], ended)
+    return id_
+
+
+def _log(
+    client: "MlflowClient", run: str, metrics: "list[Metric]", params: "list[Param]", tags: "list[RunTag]"
+) -> None:
+    for first in range(0, len(metrics), METRICS):
+        client.log_batch(run, metrics=metrics[first : first + METRICS])
+    for first in range(0, max(len(params), len(tags)), OTHERS):
+        client.log_batch(run, params=params[first : first + OTHERS], tags=tags[first : first + OTHERS])
+
+
+def folder_uri(folder: Path) -> str:
+    """Return a folder as the URI of a tracking store."""
+    return folder.resolve().as_uri()

@@ -1,0 +1,194 @@
+"""What each worker did when, as bars: a worker has one row, or several if its invocations ran at once."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slslab.run.metrics import BESIDE, PHASES, grouped
+
+# More bars than a screen has pixels for, or a browser draws at once.
+BARS = 4000
+ROWS = 64
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A phase of an invocation, in ns of the trace's clock; `events` lie within it."""
+
+    row: str
+    function: str
+    phase: str
+    start_ns: int
+    end_ns: int
+    events: int
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Bars of rows, from `start_ns` on. `thinned` says how what was recorded became bars, empty if each event is one.
+
+    `left_out` counts rows beyond the first 64."""
+
+    rows: tuple[str, ...]
+    bars: tuple[Bar, ...]
+    start_ns: int
+    end_ns: int
+    events: int
+    thinned: str
+    left_out: int
+
+
+@dataclass(frozen=True)
+class _Span:
+    """An invocation or an instance, with its events."""
+
+    worker: int
+    function: str
+    start_ns: int
+    end_ns: int
+    events: Sequence[Event]
+
+
+def build_timeline(
+    events: Sequence[Event], invocations: Sequence[Event] = (), instances: Sequence[Event] = (), limit: int = BARS
+) -> Timeline | None:
+    """Return the timeline of a trace, in wall time; None if no worker has done anything yet.
+
+    Time of an invocation that no event names is a bar of `other`. If there are more than `limit` bars, neighbours of
+    one phase become one bar where less than a 2,000th of the whole time is between them; if that is not enough, the
+    time is cut into equal intervals, in each of which every phase has one bar as long as its share.
+    """
+    spans = _spans(events, invocations, instances)
+    if not spans:
+        return None
+    rows = _rows(spans)
+    shown = dict(list(rows.items())[:ROWS])
+    start, end = min(span.start_ns for span in spans), max(span.end_ns for span in spans)
+    bars = [bar for name, group in shown.items() for span in group for bar in _bars(name, span)]
+    counted, thinned = sum(bar.events for bar in bars), ""
+    if len(bars) > limit:
+        gap = (end - start) // 2000
+        bars = [bar for group in _by_row(bars).values() for bar in merge(group, gap)]
+        thinned = (
+            f"{counted:,} events are drawn as {len(bars):,} bars: neighbours of one phase with less than "
+            f"{_length(gap)} between them are one bar."
+        )
+    if len(bars) > limit:
+        kinds = len({bar.phase for bar in bars})
+        width = -(-(end - start) * len(shown) * kinds // limit)
+        bars = [bar for group in _by_row(bars).values() for bar in apportion(group, start, width)]
+        thinned = (
+            f"{counted:,} events are drawn as {len(bars):,} bars: the time is cut into intervals of {_length(width)}, "
+            "in which each phase has one bar as long as its share, whatever the order of what happened."
+        )
+    return Timeline(tuple(shown), tuple(bars), start, end, counted, thinned, len(rows) - len(shown))
+
+
+def merge(bars: Sequence[Bar], gap_ns: int) -> Iterator[Bar]:
+    """Yield the bars of a row in order, with neighbours of one phase and function merged if at most `gap_ns` is
+    between.
+
+    What is between them is time of `other`, and so bars of `other` that short are left out there."""
+    kept: list[Bar] = []
+    for bar in bars:
+        if bar.phase == "other" and bar.end_ns - bar.start_ns <= gap_ns:
+            continue
+        last = kept[-1] if kept else None
+        same = last is not None and (last.phase, last.function) == (bar.phase, bar.function)
+        if last is not None and same and bar.start_ns - last.end_ns <= gap_ns:
+            end = max(last.end_ns, bar.end_ns)
+            kept[-1] = Bar(bar.row, bar.function, bar.phase, last.start_ns, end, last.events + bar.events)
+        else:
+            kept.append(bar)
+    yield from kept
+
+
+def apportion(bars: Sequence[Bar], start_ns: int, width_ns: int) -> Iterator[Bar]:
+    """Yield bars of a row for intervals of `width_ns`: each phase's as long as its share, in a row, idle time last."""
+    shares: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    events: dict[tuple[int, str], int] = defaultdict(int)
+    functions: dict[int, set[str]] = defaultdict(set)
+    for bar in bars:
+        first, last = ((at - start_ns) // width_ns for at in (bar.start_ns, max(bar.start_ns, bar.end_ns - 1)))
+        events[first, bar.phase] += bar.events
+        for number in range(first, last + 1):
+            begin = start_ns + number * width_ns
+            shares[number][bar.phase] += min(bar.end_ns, begin + width_ns) - max(bar.start_ns, begin)
+            functions[number].add(bar.function)
+    for number, parts in sorted(shares.items()):
+        at = start_ns + number * width_ns
+        names = functions[number]
+        function = next(iter(names)) if len(names) == 1 else f"{len(names)} functions"
+        for phase in (phase for phase in PHASES if parts.get(phase)):
+            yield Bar(bars[0].row, function, phase, at, at + parts[phase], events[number, phase])
+            at += parts[phase]
+
+
+def _length(ns: int) -> str:
+    return f"{ns / 1e9:,.3g} s" if ns >= 1e9 else f"{ns / 1e6:,.3g} ms"
+
+
+def _spans(events: Sequence[Event], invocations: Sequence[Event], instances: Sequence[Event]) -> list[_Span]:
+    """Return what ran, by its beginning; an invocation without a metered record lasts from its first event to its
+    last."""
+    inside = grouped((e["invocation"], e) for e in events if e["worker"] >= 0 and e["op"] not in BESIDE)
+    starts = {event["invocation"]: event for event in events if event["op"] == "environment.start"}
+    ran = {record["request_id"]: (record["start_ns"], record["end_ns"]) for record in invocations}
+    ran |= {instance["id"]: (instance["start_ns"], instance["end_ns"]) for instance in instances}
+    workers = {instance["id"]: instance["worker"] for instance in instances}
+    functions = {record["request_id"]: record["function"] for record in invocations}
+    spans = []
+    for identifier in dict.fromkeys((*inside, *ran)):
+        members = inside[identifier]
+        members.sort(key=lambda event: (event["start_ns"], event["end_ns"]))
+        worker = members[0]["worker"] if members else workers.get(identifier, -1)
+        function = functions.get(identifier) or (members[0]["function"] if members else "")
+        if identifier in ran:
+            begin, end = ran[identifier]
+        else:
+            begin, end = members[0]["start_ns"], max(event["end_ns"] for event in members)
+        if begun := starts.get(identifier):
+            members.insert(0, begun)
+            begin = min(begin, begun["start_ns"])
+        spans.append(_Span(worker, function, begin, end, members))
+    return sorted(spans, key=lambda span: (span.worker, span.start_ns))
+
+
+def _rows(spans: Sequence[_Span]) -> dict[str, list[_Span]]:
+    """Return the spans of each row; a worker has as many rows as it had invocations at once."""
+    free: dict[int, list[int]] = defaultdict(list)
+    rows: dict[tuple[int, int], list[_Span]] = defaultdict(list)
+    for span in spans:
+        ends = free[span.worker]
+        place = next((number for number, end in enumerate(ends) if end <= span.start_ns), len(ends))
+        ends[place:] = [span.end_ns, *ends[place + 1 :]]
+        rows[span.worker, place].append(span)
+    return {_name(worker, place): members for (worker, place), members in sorted(rows.items())}
+
+
+def _name(worker: int, place: int) -> str:
+    name = "unknown" if worker < 0 else f"worker {worker}"
+    return f"{name} · {place + 1}" if place else name
+
+
+def _bars(row: str, span: _Span) -> Iterator[Bar]:
+    """Yield a span's events as bars, and `other` for the time between them; overlaps count for what began first."""
+    at = span.start_ns
+    for event in span.events:
+        start, end = max(at, event["start_ns"]), event["end_ns"]
+        if start > at:
+            yield Bar(row, span.function, "other", at, start, 0)
+        if end > start:
+            phase = event["phase"] if event["phase"] in PHASES else "other"
+            yield Bar(row, span.function, phase, start, end, 1)
+            at = end
+        else:
+            at = max(at, start)
+    if span.end_ns > at:
+        yield Bar(row, span.function, "other", at, span.end_ns, 0)
+
+
+def _by_row(bars: Iterable[Bar]) -> Mapping[str, list[Bar]]:
+    return grouped((bar.row, bar) for bar in bars)

@@ -1,0 +1,136 @@
+"""The server's pages over HTTP, only for a browser on this host that calls it by its name and has its token."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from slslab.aws.gate import Gate
+from slslab.errors import RequestError, SlslabError
+from slslab.report.html.parts import Live
+from slslab.run.directory import RunDirectory
+from slslab_lab.pages.live.changes import Changes
+from slslab_lab.pages.live.lock import HEADERS, Lock
+from slslab_lab.pages.live.views import RUNNING, Views, static
+
+# Some figures of a running run change with time; writing also detects a browser that has gone away.
+PULSE_S = 15.0
+RETRY_MS = 2000
+NO_SOURCES = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'"
+NO_OTHERS = f"{NO_SOURCES}; form-action 'none'"
+OWN_FILES = f"{NO_SOURCES}; form-action 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:"
+# A run's page and a refusal have a policy of their own with hashes; browsers accept frame-ancestors in a header only.
+OWN_POLICY = "frame-ancestors 'none'"
+LOCKED = "Open the address that slslab serve printed; it has a token."
+LOCKED_HINT = "Every start has a new token: if the address is lost, stop slslab serve and start it again."
+TYPES = {"js": "text/javascript", "css": "text/css"}
+
+
+class Pages:
+    """The application over a folder of runs."""
+
+    def __init__(self, views: Views, changes: Changes) -> None:
+        self._views = views
+        self._changes = changes
+
+    def application(self, token: str, port: int) -> ASGIApp:
+        """Return the application on a port, which answers no page of another web site, and nobody without the token."""
+        routes = [
+            Route("/", self._runs),
+            Route("/list", self._list),
+            Route("/events", self._events),
+            Route("/compare", self._compare),
+            Route("/runs/{id}", self._run),
+            Route("/runs/{id}/content", self._content),
+            Route("/runs/{id}/events", self._run_events),
+            Route("/static/{name}", self._static),
+        ]
+        pages = Starlette(routes=routes, exception_handlers={404: self._not_found})
+        return Gate(Lock(pages, token, port, self._refused(403, LOCKED, LOCKED_HINT)))
+
+    async def _runs(self, _: Request) -> Response:
+        return await self._html(self._views.runs, OWN_FILES)
+
+    async def _list(self, _: Request) -> Response:
+        return await self._html(self._views.table, NO_OTHERS)
+
+    async def _events(self, _: Request) -> Response:
+        return _stream(self._changes_of("", lambda: ""))
+
+    async def _compare(self, request: Request) -> Response:
+        return await self._html(lambda: self._views.comparison(request.query_params.getlist("run")), OWN_POLICY)
+
+    async def _run(self, request: Request) -> Response:
+        run = await self._find(request)
+        path = f"/runs/{quote(request.path_params['id'], safe='')}"
+        live = Live(f"{path}/content", f"{path}/events")
+        return await self._html(lambda: self._views.page(run, live), OWN_POLICY)
+
+    async def _content(self, request: Request) -> Response:
+        run = await self._find(request)
+        return await self._html(lambda: self._views.content(run), NO_OTHERS)
+
+    async def _run_events(self, request: Request) -> Response:
+        run = await self._find(request)
+        return _stream(self._changes_of(run.path.name, run.status))
+
+    async def _static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        if (text := static(name)) is None:
+            raise HTTPException(404)
+        return Response(text, media_type=TYPES[name.rpartition(".")[2]], headers=HEADERS)
+
+    async def _not_found(self, _: Request, error: Exception) -> Response:
+        # Starlette's own errors have the status's phrase.
+        message = str(getattr(error, "detail", "")).replace("Not Found", "There is no such page.")
+        return self._refused(404, message, "The list of runs has links to all pages.")
+
+    async def _find(self, request: Request) -> RunDirectory:
+        """Return the run that the address names; HTTPException if there is none."""
+        id_ = request.path_params["id"]
+        run = await run_in_threadpool(self._views.find, id_)
+        if run is None:
+            raise HTTPException(404, f"There is no run {id_}.")
+        return run
+
+    async def _html(self, make: Callable[[], str], policy: str) -> Response:
+        """Return a page, made in a thread; one sentence if it cannot be made."""
+        try:
+            text = await run_in_threadpool(make)
+        except RequestError as error:
+            return self._refused(400, error.message, error.hint)
+        except SlslabError as error:
+            return self._refused(500, error.message, error.hint)
+        except FileNotFoundError:
+            return self._refused(404, "The run is gone.", "Its files were removed.")
+        return HTMLResponse(text, headers={**HEADERS, "content-security-policy": policy})
+
+    def _refused(self, status: int, message: str, hint: str) -> Response:
+        headers = {**HEADERS, "content-security-policy": OWN_POLICY}
+        return HTMLResponse(self._views.trouble(message, hint), status, headers)
+
+    async def _changes_of(self, name: str, status: Callable[[], str]) -> AsyncIterator[str]:
+        """Yield server-sent events until the run ends: `changed` with its status, at once, after every change, and from
+        time to time."""
+        with self._changes.subscribe(name) as changed:
+            yield f"retry: {RETRY_MS}\n\n"
+            while not self._changes.over:
+                current = await run_in_threadpool(status)
+                yield f"event: changed\ndata: {current}\n\n"
+                if current not in ("", RUNNING):
+                    return
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(changed.wait(), PULSE_S)
+                changed.clear()
+
+
+def _stream(lines: AsyncIterator[str]) -> Response:
+    return StreamingResponse(lines, media_type="text/event-stream", headers=HEADERS)

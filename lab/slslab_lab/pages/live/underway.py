@@ -1,0 +1,227 @@
+"""The document of a running run: the figures of a finished run, as far as its trace log has them.
+
+Whatever is running counts as if it ended now: an invocation with its Lambda time up to the latest sample of its
+environment's clock, an instance or a host with its wall time.
+"""
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from slslab.aws.limits import MB, cpu_share
+from slslab.errors import counted
+from slslab.report import formats
+from slslab.report.document import make_bill
+from slslab.run import metrics
+from slslab.run.bill import Book
+from slslab.run.document import not_modelled
+from slslab.run.events import own_event
+from slslab.run.log import metered
+from slslab.run.records import billed_ms, billed_seconds
+from slslab.run.table import tabulate
+from slslab_lab.pages.live.log import Log, Record
+
+NAMES = ("architecture", "model", "dataset", "workers", "batch_size", "batches", "epochs", "memory_mb", "seed")
+# From this share of a run on its pace is known.
+PACE = 0.02
+# What the emulator reports of the host at a run's end.
+UNREPORTED = {"cores": None, "cpu_share_enforced": None, "own_cpu_seconds": None}
+
+
+@dataclass(frozen=True)
+class Now:
+    """An instant: wall time, and nanoseconds of the trace's clock."""
+
+    time: datetime
+    monotonic_ns: int
+
+
+@dataclass(frozen=True)
+class Underway:
+    """A running run as it is now: its document so far, the rows of its trace, and its invocations' records."""
+
+    document: dict[str, Any]
+    events: metrics.Rows
+    invocations: list[Record]
+
+
+def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) -> Underway:
+    """Return what is known of the run now; before its trace has begun, only its plan."""
+    document: dict[str, Any] = {
+        "run": run,
+        "status": "running",
+        "lambda": not_modelled("The run goes on; it is modelled at its end."),
+        **{name: plan[name] for name in NAMES if name in plan},
+        "plan": dict(plan),
+        "progress": progress(plan, log.records, now),
+    }
+    if not log.records:
+        return Underway(document, [], [])
+    # Of each environment's clock, in their order.
+    samples = metrics.grouped((each["environment"], each) for each in log.records if each["record"] == "clock")
+    open_ = [_invocation(begun, samples[begun["environment"]], now) for begun in log.invocations.values()]
+    events = tabulate(log.records)
+    launched = [*metered(log.records, "instance"), *(_instance(begun, now) for begun in log.instances.values())]
+    events += [_host(begun, now) for begun in log.hosts.values()]
+    records = [*metered(log.records, "invocation"), *open_]
+    totals = metrics.totals(events, records, launched)
+    held_up = totals.pop("host")
+    bill = make_bill(events, records, launched, book)
+    started = datetime.fromisoformat(log.records[0]["started"])
+    document |= {
+        **totals,
+        "loss": losses(log.records),
+        "host": {**UNREPORTED, **held_up},
+        "seconds": {
+            "measured": round((now.time - started).total_seconds(), 3),
+            "span": round(metrics.span_seconds(events, [*launched, *open_]), 3),
+        },
+        "cost": {**bill, "notes": [_so_far(log), *bill["notes"]]},
+        "now": present(log, samples, now),
+    }
+    return Underway(document, events, records)
+
+
+def present(log: Log, samples: Mapping[str, Sequence[Record]], now: Now) -> dict[str, Any]:
+    """Return what happens at the moment: running invocations with their memory, and each worker's latest event."""
+    latest: dict[int, Record] = {}
+    for record in log.records:
+        if record["record"] == "event" and record["worker"] >= 0 and record["op"] not in metrics.BESIDE:
+            known = latest.get(record["worker"])
+            if known is None or record["end_ns"] >= known["end_ns"]:
+                latest[record["worker"]] = record
+    owners = {event["invocation"]: worker for worker, event in latest.items()}
+    return {
+        "invocations": [
+            {
+                "worker": owners.get(id_, -1),
+                "function": begun["function"],
+                "memory_mb": begun["memory_mb"],
+                "peak_memory_mb": _peak_mb(begun, samples[begun["environment"]]),
+                "seconds": _seconds_since(begun["start_ns"], now),
+            }
+            for id_, begun in log.invocations.items()
+        ],
+        "workers": [
+            {
+                "worker": worker,
+                "under_way": event["invocation"] in log.invocations or event["invocation"] in log.instances,
+                "epoch": event["epoch"],
+                "step": event["step"],
+                "op": event["op"],
+                "phase": event["phase"],
+                "seconds_ago": _seconds_since(event["end_ns"], now),
+            }
+            for worker, event in sorted(latest.items())
+        ],
+    }
+
+
+def progress(plan: Mapping[str, Any], records: Iterable[Record], now: Now) -> str:
+    """Return how far a run is, and how long it still takes at the pace of its minibatches so far."""
+    latest: dict[int, int] = {}
+    began_ns = now.monotonic_ns
+    epochs, batches, workers = (int(plan.get(name) or 1) for name in ("epochs", "batches", "workers"))
+    begun = 0
+    for record in records:
+        begun += record["record"] == "begin" and record["of"] != "host"
+        if record["record"] == "event" and 0 <= record["worker"] < workers and record["step"] >= 0:
+            began_ns = min(began_ns, record["start_ns"])
+            place = record["epoch"] * batches + record["step"]
+            latest[record["worker"]] = max(place, latest.get(record["worker"], 0))
+    if not latest:
+        what = "invocation" if plan.get("architecture") not in ("gloo", "gpu") else "instance"
+        started = f"; {counted(begun, what)} begun" if begun else ""
+        return f"Getting ready: data is uploaded, and environments start cold{started}."
+    # Workers of whom nothing is known yet are at the beginning.
+    share = min(1.0, sum(latest.values()) / (workers * epochs * batches))
+    most = "at most " if plan.get("until_accuracy") or plan.get("early_stopping") else ""
+    sentence = f"Epoch {min(epochs, max(latest.values()) // batches + 1)} of {most}{epochs}, {100 * share:.0f} % done"
+    if share < PACE:
+        return f"{sentence}."
+    left = (now.monotonic_ns - began_ns) / 1e9 * (1 - share) / share
+    return f"{sentence}; {most}{formats.seconds(left)} left at this pace."
+
+
+def losses(records: Iterable[Record]) -> list[float]:
+    """Return the mean training loss of each epoch, over the minibatches computed so far."""
+    known: dict[int, dict[tuple[int, int], float]] = defaultdict(dict)
+    for record in records:
+        if record["record"] == "event" and "loss" in record and record["epoch"] >= 0:
+            # A minibatch that was computed again counts once.
+            known[record["epoch"]][record["worker"], record["step"]] = record["loss"]
+    means: list[float] = []
+    while (epoch := len(means)) in known:
+        means.append(statistics.fmean(known[epoch].values()))
+    return means
+
+
+def _own(begun: Record, samples: Sequence[Record]) -> list[Record]:
+    """Return the samples that were taken since then."""
+    return [sample for sample in samples if sample["wall_ns"] >= begun["start_ns"]]
+
+
+def _peak_mb(begun: Record, samples: Sequence[Record]) -> int:
+    return math.ceil(max((sample.get("peak_bytes", 0) for sample in _own(begun, samples)), default=0) / MB)
+
+
+def _invocation(begun: Record, samples: Sequence[Record], now: Now) -> Record:
+    """Return the metered record of an invocation as if it ended with the latest sample of its environment's clock."""
+    taken = _own(begun, samples)
+    wall = delay = 0
+    if taken:
+        wall = taken[-1]["wall_ns"] - taken[0]["wall_ns"]
+        delay = taken[-1]["host_delay_ns"] - taken[0]["host_delay_ns"]
+    duration_ms = round((wall - delay) / 1e6, 2)
+    started = now.time.timestamp() - _seconds_since(begun["start_ns"], now)
+    return {
+        "request_id": begun["id"],
+        **{name: begun[name] for name in ("function", "environment", "memory_mb", "architecture", "ephemeral_mb")},
+        "cpu_share": cpu_share(begun["memory_mb"]),
+        "cold_start": begun["init_ms"] is not None,
+        "init_ms": begun["init_ms"],
+        "duration_ms": duration_ms,
+        "billed_ms": billed_ms(duration_ms, begun["init_ms"]),
+        "max_memory_mb": _peak_mb(begun, samples),
+        "host_delay_ms": round(delay / 1e6, 3),
+        "status": "running",
+        "error_type": None,
+        "started_at": datetime.fromtimestamp(started, UTC).isoformat(timespec="milliseconds"),
+        "start_ns": begun["start_ns"],
+        "end_ns": max(now.monotonic_ns, begun["start_ns"]),
+    }
+
+
+def _instance(begun: Record, now: Now) -> Record:
+    """Return the metered record of an instance as if it ended now; its memory is known at its end."""
+    end_ns = max(now.monotonic_ns, begun["start_ns"])
+    return {
+        **{name: begun[name] for name in ("id", "type", "worker", "device", "start_ns")},
+        "end_ns": end_ns,
+        "billed_seconds": billed_seconds(end_ns - begun["start_ns"]),
+        "peak_memory_mb": 0,
+        "host_delay_ms": 0.0,
+        "status": "running",
+    }
+
+
+def _host(begun: Record, now: Now) -> Record:
+    """Return the event of a database's or queue's host as if it ended now."""
+    event = own_event("host.run", begun["start_ns"], "", resource=begun["type"], function="stack")
+    return {**event, "end_ns": max(now.monotonic_ns, begun["start_ns"]), "host_delay_ns": 0}
+
+
+def _so_far(log: Log) -> str:
+    """Return what a reader must know of the costs of a running run."""
+    begun = (("invocation", log.invocations), ("instance", log.instances), ("host", log.hosts))
+    several = [counted(len(records), name) for name, records in begun if records]
+    running = f": what is running ({', '.join(several)}) counts as if it ended now" if several else ""
+    return f"the price of this host's seconds is the one so far{running}"
+
+
+def _seconds_since(instant_ns: int, now: Now) -> float:
+    return max(0, now.monotonic_ns - instant_ns) / 1e9

@@ -1,0 +1,146 @@
+"""What the server shows: the list of runs, and each run's page, finished or so far."""
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from slslab.errors import RequestError, SlslabError
+from slslab.report import formats
+from slslab.report.document import read_document
+from slslab.report.html.page import inline_hash, page_file, templates
+from slslab.report.html.parts import Live
+from slslab.report.summaries import cost_range, replayed, seconds_range
+from slslab.run.bill import Book
+from slslab.run.directory import PLAN, RunDirectory, list_runs
+from slslab.run.log import invocations
+from slslab_lab.pages.html.files import page_of, read_events, read_parts
+from slslab_lab.pages.html.pages import comparison_page, run_content, run_page
+from slslab_lab.pages.live.log import Log
+from slslab_lab.pages.live.underway import Now, Underway, describe
+
+RUNNING = "running"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the list of runs: its time and its bill on AWS, and this host's time and what its seconds would cost.
+
+    Texts, empty where nothing is known."""
+
+    id: str
+    status: str
+    architecture: str = ""
+    model: str = ""
+    seconds: str = ""
+    bill: str = ""
+    measured: str = ""
+    cost: str = ""
+    trouble: str = ""
+    comparable: bool = False
+
+
+class Views:
+    """Pages of the runs in a folder; what was read of a growing trace is kept until its run ends.
+
+    All methods may be called by several threads.
+    """
+
+    def __init__(self, folder: Path, book: Book) -> None:
+        self._folder = folder
+        self._book = book
+        self._logs: dict[Path, Log] = {}
+        self._lock = threading.Lock()
+
+    def find(self, id_: str) -> RunDirectory | None:
+        """Return the run of this id, which is looked up among all runs and never taken as a path."""
+        return next((run for run in list_runs(self._folder) if run.id == id_), None)
+
+    def runs(self) -> str:
+        """Return the page with the list of runs."""
+        return templates(__package__).get_template("runs.html.j2").render(rows=self._rows(), folder=self._folder)
+
+    def table(self) -> str:
+        """Return only the list of runs."""
+        return templates(__package__).get_template("table.html.j2").render(rows=self._rows())
+
+    def page(self, run: RunDirectory, live: Live) -> str:
+        """Return the page of a run; of a running one, a page that follows it."""
+        if (underway := self._underway(run)) is not None:
+            return run_page(underway.document, underway.events, underway.invocations, live=live)
+        return page_of(read_document(str(run.path)), run.path)
+
+    def content(self, run: RunDirectory) -> str:
+        """Return what of a run's page changes during the run; at its end, everything."""
+        if (underway := self._underway(run)) is not None:
+            return run_content(underway.document, underway.events, underway.invocations)
+        document = read_document(str(run.path))
+        return run_content(document, *read_parts(document, run.path))
+
+    def comparison(self, ids: Sequence[str]) -> str:
+        """Return the page of runs side by side; RequestError if these are not two runs or more that have ended."""
+        found = [run for run in map(self.find, ids) if run is not None and run.status() != RUNNING]
+        if len(found) < max(2, len(ids)):
+            raise RequestError("A comparison needs two runs or more that have ended.", "tick them in the list of runs.")
+        documents = [read_document(str(run.path)) for run in found]
+        if any("architecture" not in document for document in documents):
+            raise RequestError("What `slslab up` recorded has no page beside runs.", "tick runs only.")
+        return comparison_page(documents, [read_events(run.path) for run in found])
+
+    def trouble(self, message: str, hint: str) -> str:
+        """Return a page of one sentence, which needs no other file."""
+        style = page_file("page.css")
+        template = templates(__package__).get_template("trouble.html.j2")
+        return template.render(message=message, hint=hint, style=style, style_hash=inline_hash(style))
+
+    def _underway(self, run: RunDirectory) -> Underway | None:
+        if run.status() != RUNNING:
+            with self._lock:
+                self._logs.pop(run.path, None)
+            return None
+        if run.service() is not None:
+            return Underway(dict(read_document(str(run.path))), read_events(run.path) or [], invocations(run.path))
+        with self._lock:
+            log = self._logs.setdefault(run.path, Log(run.trace_log))
+            log.read()
+            plan = run.plan() if (run.path / PLAN).exists() else {}
+            return describe(run.id, plan, log, self._book, Now(datetime.now(UTC), time.monotonic_ns()))
+
+    def _rows(self) -> Sequence[Row]:
+        return [self._row(run) for run in list_runs(self._folder)]
+
+    def _row(self, run: RunDirectory) -> Row:
+        try:
+            underway = self._underway(run)
+            document: dict[str, Any] = underway.document if underway is not None else run.summary()
+        except SlslabError as error:
+            return Row(run.id, "unreadable", trouble=f"{error.message} {error.hint}")
+        except FileNotFoundError:
+            return Row(run.id, "gone")
+        cost, spent, found = document.get("cost"), document.get("seconds"), replayed(document)
+        return Row(
+            run.id,
+            str(document["status"]),
+            str(document.get("architecture", "")),
+            str(document.get("model", "")),
+            (seconds_range(found) or formats.seconds(found["seconds"])) if found else "",
+            (cost_range(found) or _money(found["cost"])) if found else "",
+            formats.seconds(spent["measured"]) if spent else "",
+            _money(cost) if cost else "",
+            comparable=underway is None and "architecture" in document,
+        )
+
+
+def _money(cost: Mapping[str, Any]) -> str:
+    return f"{formats.money(cost['total'])} {cost['currency']}"
+
+
+def static(name: str) -> str | None:
+    """Return a file that the list's page needs; None for any other name."""
+    if name == "page.css":
+        return page_file(name)
+    return files(__package__).joinpath(name).read_text(encoding="utf-8") if name == "list.js" else None

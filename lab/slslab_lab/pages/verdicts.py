@@ -1,0 +1,151 @@
+"""The sentences that a reader came for: which of several runs is best, and how far a reproduction agrees."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import fmean, median
+
+from slslab.errors import counted
+from slslab.predict.uncertainty import Uncertainty, ratio_range, read_uncertainty
+from slslab.report.formats import listed, significant, span
+from slslab.report.summaries import Document, amount, modelled_figures, region, replayed
+from slslab.run.metrics import grouped
+
+# Verdicts of a recomputation that gives what was printed.
+FOLLOWS = frozenset({"agrees", "rounding"})
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A run's figure, its uncertainty if it is modelled with one, and the figure in words."""
+
+    name: str
+    value: float
+    uncertainty: Uncertainty | None
+    text: str
+
+    def times(self, other: "_Entry") -> tuple[float, float]:
+        """Return the 80 % range of this figure ÷ another one; both ends are alike if an uncertainty isn't known."""
+        if self.uncertainty is None or other.uncertainty is None:
+            return self.value / other.value, self.value / other.value
+        return ratio_range((self.value, other.value), (self.uncertainty, other.uncertainty))
+
+    def like(self, other: "_Entry") -> bool:
+        """Return whether the two figures can't be told apart."""
+        low, high = self.times(other)
+        return low <= 1 <= high if low < high else self.text == other.text
+
+
+def basis_of(documents: Sequence[Document]) -> str:
+    """Return what the verdicts of these runs are based on."""
+    found = [one for one in map(replayed, documents) if one is not None]
+    if not found:
+        return "As this host measured and priced it, because no run is modelled on AWS"
+    unknown = any("uncertainty" not in one for one in found)
+    return f"Modelled on AWS ({region(found[0])}){', without ranges: close runs may not differ' * unknown}"
+
+
+def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each question that the runs have figures for: which is fastest, cheapest, most accurate.
+
+    Time and cost are those on AWS; they are this host's where no run is modelled.
+    """
+    found = [replayed(document) for document in documents]
+    modelled = any(one is not None for one in found)
+    used = found if modelled else list(documents)
+    pairs = [(name, one) for name, one in zip(names, used, strict=True) if one is not None]
+    seconds, costs = [], []
+    for name, one in pairs:
+        taken, bill = (one["seconds"] if modelled else one["seconds"]["measured"]), float(one["cost"]["total"])
+        texts = modelled_figures(one) if modelled else (f"{significant(taken, 3)} s", amount(one["cost"], 3))
+        seconds.append(_Entry(name, taken, _uncertainty(one, "seconds"), texts[0]))
+        costs.append(_Entry(name, bill, _uncertainty(one, "cost"), texts[1]))
+    where = " on AWS" if modelled else " on this host"
+    if seconds:
+        yield _least(seconds, f"fastest{where}", "{} times faster than {}", "takes {} times as long")
+    if costs:
+        yield _least(costs, f"cheapest{where}", "{} times cheaper than {}", "costs {} times as much")
+    learnt = [
+        (name, document["accuracy"][-1])
+        for name, document in zip(names, documents, strict=True)
+        if document.get("accuracy")
+    ]
+    if places := _places(learnt):
+        yield f"Most accurate: {'; '.join(f'{name}, {value:.1%}' for name, value in places)}"
+
+
+def _uncertainty(one: Document, figure: str) -> Uncertainty | None:
+    return read_uncertainty(one["uncertainty"][figure]) if "uncertainty" in one else None
+
+
+def agreement(document: Document) -> Iterator[str]:
+    """Yield a reproduction's own findings, and how far it agrees with what was published: in its orders, its numbers,
+    its rankings and its arithmetic."""
+    yield from document.get("findings", ())
+    for title, orders in grouped((order["order"], order) for order in document.get("orders", ())).items():
+        by_verdict = grouped((order["verdict"], order["of"]) for order in orders)
+        yield f"{title}: {'; '.join(f'{verdict} ({listed(of)})' for verdict, of in by_verdict.items())}."
+    cells = [cell for row in document["rows"] for cell in row["cells"].values()]
+    if compared := [cell for cell in cells if cell.get("verdict")]:
+        within = sorted({cell["tolerance"] for cell in compared if "tolerance" in cell})
+        limits = f" within {' or '.join(f'{100 * each:.0f} %' for each in within)}" if within else ""
+        agree = sum(cell["verdict"] == "agrees" for cell in compared)
+        sentence = f"{agree} of {len(compared)} published numbers agree with ours{limits}"
+        if differences := [abs(cell["difference"]) for cell in compared if cell.get("difference") is not None]:
+            sentence += f"; the median difference is {100 * median(differences):.0f} %"
+        yield f"{sentence}."
+    yield from model_errors(document)
+    for ranking in document.get("rankings", ()):
+        if ranking["verdict"]:
+            yield f"Ranking of {ranking['title']}: {ranking['verdict']}."
+    ways = [{way["verdict"] for way in cell.get("recomputed") or ()} & {*FOLLOWS, "differs"} for cell in cells]
+    if total := sum(map(bool, ways)):
+        follow = sum(not each.isdisjoint(FOLLOWS) for each in ways)
+        yield f"{follow} of {total} printed numbers follow from the paper's own inputs."
+
+
+def model_errors(document: Document) -> Iterator[str]:
+    """Yield how far a reproduction's modelled figures are off, as they have no 80 % range, and what is fitted to them.
+
+    Nothing for rounds that were predicted blind: their intervals are such ranges.
+    """
+    cells = [cell for row in document["rows"] for cell in row["cells"].values() if cell.get("modelled")]
+    if cells and "comparison" not in document:
+        without = "Modelled figures (≈) have no 80 % range"
+        if errors := [abs(cell["difference"]) for cell in cells if cell.get("difference") is not None]:
+            sentence = (
+                f"{without}: their error is known from this table alone. It is {100 * fmean(errors):.0f} % on average "
+                f"and {100 * max(errors):.0f} % at most, over {counted(len(errors), 'figure')}."
+            )
+        else:
+            sentence = f"{without}: nothing was published to compare them with."
+        intervals = any(cell["modelled"].get("low") is not None for cell in cells)
+        yield f"{sentence} Their intervals are those of recordings and leave this error out." if intervals else sentence
+    if fitted := document.get("fitted"):
+        yield fitted
+
+
+def _places(values: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
+    """Return names and shares from the greatest to the least; shares that are shown alike have one place."""
+    ascending = sorted((value, name) for name, value in values)
+    groups = [list(group) for _, group in groupby(ascending, lambda each: f"{each[0]:.1%}")]
+    return [(listed([name for _, name in group]), group[0][0]) for group in reversed(groups)]
+
+
+def _least(entries: Sequence[_Entry], superlative: str, better: str, worse: str) -> str:
+    """Return which run has the least of a figure, or which can't be told apart, and how far the others are behind."""
+    best, *others = sorted(entries, key=lambda entry: (entry.value, entry.name))
+    alike = [entry for entry in others if not best.value or entry.like(best)]
+    behind = [entry for entry in others if entry not in alike]
+    nearest_and_furthest = behind if len(behind) < 3 else (behind[0], behind[-1])
+    compared = [(entry.name, _times(*entry.times(best))) for entry in nearest_and_furthest]
+    if alike:
+        texts = listed([f"{entry.name} ({entry.text})" for entry in alike])
+        answer = f"{best.name} ({best.text}) can't be told apart from {texts} as the {superlative}"
+        return "; ".join((answer, *(f"{name} {worse.format(times)} as {best.name}" for name, times in compared)))
+    answer = f"{best.name} is {superlative}: {best.text}"
+    return ", ".join(filter(None, (answer, " and ".join(better.format(times, name) for name, times in compared))))
+
+
+def _times(low: float, high: float) -> str:
+    return span(low, high) if low < high else significant(low, 2 if low >= 1.1 else 3)

@@ -1,0 +1,319 @@
+"""Published tables and figures as data: each number as printed, with its source, unit and inputs, how it follows from
+others, and what does not add up.
+
+Numbers are decimals with the printed digits, so that the figures that depend on them can be checked against their
+rounding.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
+
+from slslab.errors import RequestError
+from slslab.toml_files import check_schema, read_toml, validate
+from slslab_lab.papers.expressions import Expression
+
+# In a wheel beside this module, in a checkout at the repository's root.
+FOLDERS = (Path(__file__).parents[1] / "published", Path(__file__).resolve().parents[3] / "papers")
+SCHEMA = 1
+Text = Annotated[str, Field(min_length=1)]
+
+
+class PaperError(RequestError):
+    """A paper's file that cannot be found or read, or a table that it does not have."""
+
+
+def _number(value: object) -> object:
+    if not isinstance(value, int | Decimal) or isinstance(value, bool):
+        raise ValueError(f"{value!r} is not a number")
+    return Decimal(value)
+
+
+def _input(value: object) -> object:
+    if not isinstance(value, str | int | Decimal):
+        raise ValueError(f"{value!r} is neither a number nor a text")
+    return value
+
+
+Number = Annotated[Decimal, BeforeValidator(_number)]
+Input = Annotated[str | int | Decimal, BeforeValidator(_input)]
+# Written in several lines, read as one.
+Prose = Annotated[Text, AfterValidator(lambda text: " ".join(text.split()))]
+Formula = Annotated[InstanceOf[Expression], BeforeValidator(Expression.parse)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Reference(_Entry):
+    """A number in a row of another table: one of its published columns, or one of its inputs."""
+
+    table: Text
+    row: Text
+    group: str = ""
+    value: Text
+
+
+class Row(_Entry):
+    """One row, or one point of a figure: what it was measured on, and the published values by column.
+
+    A row without values is one that a figure draws and no text gives in numbers. `group` is the part of the table that
+    it is in, such as a model, and separates rows of one name. `note` is what a reader must know of it, such as how an
+    input was found; `source` is given where it differs from the table's.
+    """
+
+    name: Text
+    group: str = ""
+    inputs: Mapping[str, Input] = {}
+    references: Mapping[str, Reference] = {}
+    published: Mapping[str, Number] = {}
+    source: str = ""
+    note: str = ""
+
+
+class Ranking(_Entry):
+    """An order of a table's rows, within each group: by a column as published, and by the first of `ways` that a row
+    can be recomputed in. The least comes first."""
+
+    title: Text
+    column: Text
+    ways: Annotated[tuple[Text, ...], Field(min_length=1)]
+
+
+class Table(_Entry):
+    """A table or figure: its columns with their units, published or recomputed, and inputs that all rows share.
+
+    `formulas` says by column, and by the name of a way, how a value follows from a row's inputs and printed columns; a
+    way applies to the rows that have all its names. `unexplained` says why a column has none.
+    """
+
+    title: Text
+    source: Text
+    units: Annotated[Mapping[str, Text], Field(min_length=1)]
+    inputs: Mapping[str, Input] = {}
+    references: Mapping[str, Reference] = {}
+    formulas: Mapping[str, Annotated[Mapping[str, Formula], Field(min_length=1)]] = {}
+    unexplained: Mapping[str, Text] = {}
+    rankings: tuple[Ranking, ...] = ()
+    notes: tuple[Text, ...] = ()
+    rows: Annotated[tuple[Row, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _columns(self) -> Self:
+        named = (
+            *((f"row {row.name!r}", column) for row in self.rows for column in row.published),
+            *(("formulas", column) for column in self.formulas),
+            *(("unexplained", column) for column in self.unexplained),
+        )
+        for where, column in named:
+            if column not in self.units:
+                raise ValueError(f"{where} has {column!r}, which is not a column in units")
+        for column in self.unexplained:
+            if column in self.formulas:
+                raise ValueError(f"unexplained has {column!r}, which has formulas")
+        for ranking in self.rankings:
+            for way in ranking.ways:
+                if way not in self.formulas.get(ranking.column, {}):
+                    raise ValueError(f"rankings has {ranking.column}.{way}, which is not a formula")
+        return self
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        rows = Counter((row.name, row.group) for row in self.rows)
+        if repeated := [row for row, count in rows.items() if count > 1]:
+            raise ValueError(f"two rows are {repeated[0][0]!r} of group {repeated[0][1]!r}")
+        for row in self.rows:
+            names = Counter([*row.published, *self.inputs_of(row), *self.references_of(row)])
+            if twice := sorted(name for name, count in names.items() if count > 1):
+                raise ValueError(f"row {row.name!r} has {twice[0]!r} twice, as columns, inputs or references")
+        names_by_row = [self.names(row) for row in self.rows]
+        for column, ways in self.formulas.items():
+            for way, formula in ways.items():
+                if unknown := sorted(set(formula.names).difference(*names_by_row)):
+                    raise ValueError(
+                        f"formulas.{column}.{way} names {unknown[0]!r}, which is neither a column nor an input"
+                    )
+                if not any(names_of_row.issuperset(formula.names) for names_of_row in names_by_row):
+                    raise ValueError(f"formulas.{column}.{way} holds for no row: none has all that it names")
+        return self
+
+    def inputs_of(self, row: Row) -> dict[str, str | int | Decimal]:
+        """Return a row's inputs with those that all rows share."""
+        return {**self.inputs, **row.inputs}
+
+    def references_of(self, row: Row) -> dict[str, Reference]:
+        """Return a row's references with those that all rows share."""
+        return {**self.references, **row.references}
+
+    def names(self, row: Row) -> set[str]:
+        """Return the names that a formula may use in this row."""
+        return {*_numbers(self, row), *self.references_of(row)}
+
+
+class Working(_Entry):
+    """One line of arithmetic: a table's formula, by column and way, or an expression of its own.
+
+    An expression may use `inputs`, and what a row of a table has if `table` and `row` are given. The value is shown
+    with so many `places` after the point, beside what was `printed` (of a formula: in its column).
+    """
+
+    what: Text
+    table: str = ""
+    row: str = ""
+    group: str = ""
+    column: str = ""
+    way: str = ""
+    expression: Formula | None = None
+    inputs: Mapping[str, Number] = {}
+    unit: str = ""
+    places: Annotated[int, Field(ge=0, le=20)]
+    printed: Number | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.expression is None) != bool(self.table and self.row and self.column and self.way):
+            raise ValueError("it needs either an expression, or table, row, column and way")
+        if bool(self.table) != bool(self.row) or (self.expression and (self.column or self.way)):
+            raise ValueError("a row needs its table, and a column and a way stand in the place of an expression")
+        return self
+
+
+class Discrepancy(_Entry):
+    """A statement of a paper that is wrong, contradictory or incomplete: where it is, what is true instead, with the
+    arithmetic, and what follows for a reproduction."""
+
+    title: Text
+    topic: Text
+    where: Prose
+    said: Prose
+    found: Prose
+    workings: tuple[Working, ...] = ()
+    consequence: Prose
+
+
+class Paper(_Entry):
+    """A publication, those of its tables that are known, and what does not add up.
+
+    `ways` has the names of formulas in words.
+    """
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    name: Text
+    title: Text
+    authors: Text
+    published: Text
+    ways: Mapping[str, Text] = {}
+    tables: Mapping[str, Table]
+    discrepancies: tuple[Discrepancy, ...] = ()
+
+    @model_validator(mode="after")
+    def _resolved(self) -> Self:
+        for name, table in self.tables.items():
+            for row in table.rows:
+                for key, reference in table.references_of(row).items():
+                    _check_entry(f"{name}, row {row.name!r}, {key!r}", self._resolve, reference)
+        for number, discrepancy in enumerate(self.discrepancies):
+            for place, working in enumerate(discrepancy.workings):
+                _check_entry(f"discrepancies.{number}.workings.{place}", self._calculate, working)
+        used = {way for table in self.tables.values() for ways in table.formulas.values() for way in ways}
+        if unused := sorted(set(self.ways) - used):
+            raise ValueError(f"ways has {unused[0]!r}, and no formula has that name")
+        return self
+
+    def table(self, name: str) -> Table:
+        """Return one of its tables; PaperError names those that exist."""
+        if name not in self.tables:
+            raise PaperError(f"{self.name} has no table {name!r}.", f"choose one of {', '.join(self.tables)}.")
+        return self.tables[name]
+
+    def row(self, table: str, name: str, group: str = "") -> Row:
+        """Return the row of this name and group; PaperError names those that exist."""
+        rows = {(row.name, row.group): row for row in self.table(table).rows}
+        if (name, group) not in rows:
+            known = "; ".join(f"{row}, {part}" if part else row for row, part in rows)
+            missing = f"{name!r} of group {group!r}" if group else repr(name)
+            raise PaperError(f"{self.name}'s {table} has no row {missing}.", f"choose a name and group: {known}.")
+        return rows[name, group]
+
+    def values(self, table: str, row: Row) -> dict[str, Decimal]:
+        """Return the numbers that a formula may use in this row: printed columns, inputs, and references."""
+        columns = self.table(table)
+        references = columns.references_of(row).items()
+        return {**_numbers(columns, row), **{name: self._resolve(reference) for name, reference in references}}
+
+    def operands(self, working: Working) -> tuple[Expression, dict[str, Decimal]]:
+        """Return what a line of arithmetic calculates, and the numbers of all its names; PaperError for a missing
+        one."""
+        values = dict(working.inputs)
+        expression = working.expression
+        if working.table:
+            row = self.row(working.table, working.row, working.group)
+            values = {**self.values(working.table, row), **values}
+            if expression is None:
+                ways = self.table(working.table).formulas.get(working.column, {})
+                if working.way not in ways:
+                    raise PaperError(
+                        f"{working.table} has no formula {working.column}.{working.way}.", "name one that it has."
+                    )
+                expression = ways[working.way]
+        assert expression is not None
+        if missing := [name for name in expression.names if name not in values]:
+            raise PaperError(f"{expression.text!r} names {missing[0]!r}, which is not there.", "add it as an input.")
+        return expression, {name: values[name] for name in expression.names}
+
+    def _calculate(self, working: Working) -> None:
+        expression, values = self.operands(working)
+        try:
+            expression.evaluate(values)
+        except ZeroDivisionError:
+            raise PaperError(f"{expression.text!r} divides by zero.", "correct its numbers.") from None
+
+    def _resolve(self, reference: Reference) -> Decimal:
+        row = self.row(reference.table, reference.row, reference.group)
+        numbers = _numbers(self.table(reference.table), row)
+        if reference.value not in numbers:
+            raise PaperError(
+                f"{reference.table}'s row {reference.row!r} has no number {reference.value!r}.",
+                f"name one of {', '.join(numbers)}.",
+            )
+        return numbers[reference.value]
+
+
+def _numbers(table: Table, row: Row) -> dict[str, Decimal]:
+    inputs = {name: Decimal(value) for name, value in table.inputs_of(row).items() if not isinstance(value, str)}
+    return {**inputs, **row.published}
+
+
+def _check_entry(where: str, look_up: Callable[[Any], object], entry: Reference | Working) -> None:
+    """Raise ValueError, which validation reports as its own, if what an entry refers to does not exist."""
+    try:
+        look_up(entry)
+    except PaperError as trouble:
+        raise ValueError(f"{where}: {trouble.message.removesuffix('.')}") from trouble
+
+
+def paper_names() -> tuple[str, ...]:
+    """Return the names of the known papers."""
+    return tuple(sorted(path.stem for folder in FOLDERS for path in folder.glob("*.toml")))
+
+
+def load_paper(name: str | Path) -> Paper:
+    """Load the paper of this name, or else the TOML file at this path; PaperError names the entry."""
+    known = next(filter(Path.is_file, (folder / f"{name}.toml" for folder in FOLDERS)), None)
+    return _load(Path(name)) if known is None else _built_in(known)
+
+
+def _load(path: Path) -> Paper:
+    document = read_toml(path, "paper", paper_names(), PaperError, Decimal)
+    check_schema(document, SCHEMA, path, "paper", PaperError)
+    return validate(Paper, document, path, "paper", PaperError)
+
+
+# What is built in stays as it is.
+_built_in = cache(_load)

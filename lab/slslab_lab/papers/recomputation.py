@@ -1,0 +1,203 @@
+"""Published figures recomputed from published inputs, in every way that their paper's data names, and compared with the
+printed digits.
+
+Nothing is measured or modelled here: it is exact arithmetic.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Decimal, localcontext
+from fractions import Fraction
+from itertools import product
+from math import floor
+
+from slslab_lab.papers.expressions import DIGITS, Expression, as_decimal, as_text
+from slslab_lab.papers.paper import Paper, Row, Working
+
+AGREES, ROUNDING, DIFFERS, CANNOT = "agrees", "rounding", "differs", "cannot"
+
+
+@dataclass(frozen=True)
+class Recomputed:
+    """A column of a row in one way, `expression` as written and `filled` with its numbers; both empty if there is none.
+
+    `value` is exact, or has 50 significant digits if it never ends. `verdict` compares it with what is published, and
+    is empty if nothing is:
+
+    - agrees: it rounds to the printed digits, half up or half to even
+    - rounding: it is less than one unit of the last printed digit away; or another way gives the printed digits, and
+      this value is among those that the other way's rounded operands may have stood for
+    - differs: neither
+    - cannot: there is no value, and `reason` says why
+
+    `difference` is published ÷ value − 1.
+    """
+
+    column: str
+    way: str
+    expression: str
+    filled: str
+    value: Decimal | None
+    published: Decimal | None
+    verdict: str
+    reason: str
+    difference: Decimal | None = None
+
+
+@dataclass(frozen=True)
+class Worked:
+    """A line of arithmetic with its numbers filled in; `shown` is its value, rounded for reading."""
+
+    what: str
+    expression: str
+    filled: str
+    value: Decimal
+    shown: str
+    unit: str
+    printed: Decimal | None
+
+
+def recompute(paper: Paper, table: str) -> tuple[tuple[Recomputed, ...], ...]:
+    """Recompute each row of the table, in its order: every column that is published or can be calculated, in every way
+    that applies to the row. PaperError for a table that does not exist."""
+    return tuple(_recompute_row(paper, table, row) for row in paper.table(table).rows)
+
+
+def rank(paper: Paper, table: str, column: str, ways: Sequence[str] = ()) -> dict[str, tuple[tuple[str, Decimal], ...]]:
+    """Return the rows of each group with a column's values, the least first: published ones, or those of the first of
+    `ways` that a row has. Rows without a value are left out; equal ones keep the table's order."""
+    ranked: dict[str, list[tuple[str, Decimal]]] = {}
+    for row, cells in zip(paper.table(table).rows, recompute(paper, table), strict=True):
+        by_way = {cell.way: cell.value for cell in cells if cell.column == column}
+        candidates = [by_way.get(way) for way in ways] if ways else [row.published.get(column)]
+        value = next((candidate for candidate in candidates if candidate is not None), None)
+        if value is not None:
+            ranked.setdefault(row.group, []).append((row.name, value))
+    return {group: tuple(sorted(rows, key=lambda row: row[1])) for group, rows in ranked.items()}
+
+
+def work_out(paper: Paper, working: Working) -> Worked:
+    """Calculate a line of arithmetic of this paper."""
+    expression, operands = paper.operands(working)
+    value = as_decimal(expression.evaluate(operands))
+    printed, unit = working.printed, working.unit
+    if working.column:
+        printed = paper.row(working.table, working.row, working.group).published.get(working.column)
+        unit = unit or paper.table(working.table).units[working.column]
+    return Worked(
+        working.what,
+        expression.text,
+        expression.fill(operands),
+        value,
+        as_text(round_off(value, working.places)),
+        unit,
+        printed,
+    )
+
+
+def round_off(value: Decimal, places: int) -> Decimal:
+    """Return the value with so many digits after the point, half up."""
+    with localcontext() as context:
+        context.prec = max(2 * DIGITS, value.adjusted() + places + 2)
+        return value.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
+
+
+def percent(difference: Decimal) -> str:
+    """Return a share as per cent with its sign: one digit after the point, two below 1 %."""
+    share = 100 * difference
+    places = 1 if abs(share) >= 1 else 2
+    return f"{round_off(share, places):+f} %"
+
+
+def _recompute_row(paper: Paper, table: str, row: Row) -> tuple[Recomputed, ...]:
+    columns = paper.table(table)
+    values = paper.values(table, row)
+    # Printed results of other columns, which may have been rounded before they were calculated with.
+    rounded = {column: _unit(row.published[column]) for column in columns.formulas if column in row.published}
+    cells: list[Recomputed] = []
+    for column in columns.units:
+        ways = columns.formulas.get(column, {})
+        applicable = {way: formula for way, formula in ways.items() if values.keys() >= set(formula.names)}
+        published = row.published.get(column)
+        if applicable:
+            cells += _compare(column, applicable, values, published, rounded)
+        elif published is not None:
+            missing = dict.fromkeys(name for formula in ways.values() for name in formula.names if name not in values)
+            reason = columns.unexplained.get(column, f"{columns.source} gives no way to calculate it")
+            reason = f"the row has no {' and no '.join(missing)}" if missing else reason
+            cells.append(Recomputed(column, "", "", "", None, published, CANNOT, reason))
+    return tuple(cells)
+
+
+def _compare(
+    column: str,
+    ways: Mapping[str, Expression],
+    values: Mapping[str, Decimal],
+    published: Decimal | None,
+    rounded: Mapping[str, Fraction],
+) -> Iterator[Recomputed]:
+    exact: dict[str, Fraction | None] = {way: _evaluate(formula, values) for way, formula in ways.items()}
+    same = [way for way, value in exact.items() if value is not None and _rounds_to(value, published)]
+    for way, formula in ways.items():
+        value = exact[way]
+        difference = as_decimal(Fraction(published) / value - 1) if published is not None and value else None
+        if value is None:
+            verdict, reason = CANNOT, "it divides by zero"
+        elif published is None:
+            verdict, reason = "", ""
+        elif way in same:
+            verdict, reason = AGREES, ""
+        else:
+            by = [other for other in same if _stands_for(ways[other], values, rounded, value)]
+            verdict, reason = _difference(value, published, by, difference)
+        number = None if value is None else as_decimal(value)
+        written = (formula.text, formula.fill(values))
+        yield Recomputed(column, way, *written, number, published, verdict, reason, difference)
+
+
+def _difference(value: Fraction, published: Decimal, by: Sequence[str], difference: Decimal | None) -> tuple[str, str]:
+    """Return verdict and reason for a value that does not round to what was printed."""
+    if abs(value - Fraction(published)) < _unit(published):
+        cut = abs(Fraction(published)) < abs(value)
+        return ROUNDING, "cut off after the last printed digit" if cut else "rounded up to the last printed digit"
+    if by:
+        return ROUNDING, f"{by[0]} gives the printed digits, and rounding on the way explains the difference"
+    if difference is None:
+        return DIFFERS, ""
+    share = percent(difference)
+    return DIFFERS, f"what is printed is {share[1:]} {'less' if share[0] == '-' else 'more'}"
+
+
+def _evaluate(expression: Expression, values: Mapping[str, Decimal]) -> Fraction | None:
+    try:
+        return expression.evaluate(values)
+    except ZeroDivisionError:
+        return None
+
+
+def _unit(published: Decimal) -> Fraction:
+    """Return one unit of the last printed digit."""
+    return Fraction(10) ** int(published.as_tuple().exponent)
+
+
+def _rounds_to(value: Fraction, published: Decimal | None) -> bool:
+    if published is None:
+        return False
+    unit, sign = _unit(published), -1 if value < 0 else 1
+    steps = abs(value) / unit
+    return Fraction(published) / unit in (sign * floor(steps + Fraction(1, 2)), sign * round(steps))
+
+
+def _stands_for(
+    expression: Expression, values: Mapping[str, Decimal], rounded: Mapping[str, Fraction], value: Fraction
+) -> bool:
+    """Return whether the expression may have this value if its printed operands are up to one unit off, in either
+    direction."""
+    exact = {name: Fraction(values[name]) for name in expression.names}
+    names = [name for name in expression.names if name in rounded]
+    ends = product(*((exact[name] - rounded[name], exact[name] + rounded[name]) for name in names))
+    try:
+        reached = [expression.evaluate({**exact, **dict(zip(names, end, strict=True))}) for end in ends]
+    except ZeroDivisionError:
+        return False
+    return min(reached) <= value <= max(reached)

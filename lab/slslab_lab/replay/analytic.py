@@ -1,0 +1,216 @@
+"""What a run takes by formulas, of which nothing is played: LambdaML's analytic model, and the closed form.
+
+The model is LambdaML's (SIGMOD 2021, Section 5.3), for w workers
+
+    FaaS(w) = t_F(w) + s ÷ B_S3 + R·f(w)·[k(w)·(m/w ÷ B + L) + C ÷ w],  k(w) = 3w - 2,
+
+which is ScatterReduce's; AllReduce's k(w) is derived here. The closed form has the model's start and compute, but
+all requests of the architecture's pattern, on the longest way through each step. Every figure is modelled.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from slslab.predict.environment import NS
+from slslab.predict.profiles.profile import Profile
+from slslab_lab.replay.kernel.request_cost import RequestCost
+from slslab_lab.replay.kernel.timeline import Timeline
+from slslab_lab.replay.measured import Measured
+from slslab_lab.replay.programs.step_costs import StepCosts, name_of, unit_of
+from slslab_workers.channels.choice import moved_bytes
+from slslab_workers.patterns import MINIBATCH, Activity, Pattern, Place, Role, Workload, activities, places
+from slslab_workers.trace.operations import MOVES
+from slslab_workers.training.algorithms import exchange_every, message_length
+
+# Architectures of which a model is known.
+MODELLED = ("allreduce", "scatterreduce")
+FETCH = MINIBATCH[0].op
+SYNCHRONISE = "synchronise"
+# The request by which a parameter server gets what it adds up.
+PUSH = "parameter.push"
+# Phases whose computations are C; those of an exchange are not in the model.
+COMPUTED = ("fetch", "compute", "update")
+# What the model leaves out, by what has it: the closed form and the replay, the replay alone, or neither.
+LEFT_OUT = {
+    "closed_form": (
+        "requests that move no message: lists, deletes, the latency of each minibatch's get, stored models and results",
+    ),
+    "replay": (
+        "polls: the pauses until a worker finds what it waits for, and each question's latency",
+        "CPU time of requests, of packing messages and of adding them up (most of all rank 0's), at the memory's share",
+        "stragglers and the spread of cold starts: start and compute are means",
+        "limits of concurrency and of starting environments: all workers are there at once",
+        "servers that workers share, and a bound on a function's network",
+    ),
+    "neither": ("rounds that more workers need for the same loss: f(w) is 1",),
+}
+
+
+@dataclass(frozen=True)
+class Constants:
+    """What the formulas are given: figures of one worker, of the recorded run on a profile.
+
+    `start_s` is t_F, from acceptance to the first request; `data_bytes` is s, all minibatches that it gets; `compute_s`
+    is R·C ÷ w, all that it computes; `rounds` is R, exchanges; `message_bytes` is m. `put` and `get` are the channel's
+    operations that move messages.
+    """
+
+    start_s: float
+    data_bytes: float
+    compute_s: float
+    rounds: int
+    message_bytes: int
+    put: str
+    get: str
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds of a run, and those among them of exchanging messages."""
+
+    seconds: float
+    communication: float
+
+
+def constants(run: Measured, timeline: Timeline) -> Constants:
+    """Return the constants of a run of MODELLED, from its timeline as recorded."""
+    workload = run.costs.workload
+    put, get = _channel(run.costs)
+    size = moved_bytes(workload.options, 4 * message_length(workload.options, workload.parameters))
+    if size is None:
+        # Of sparse vectors, the mean of what was put.
+        size = round(fmean(s.bytes for s in timeline.steps if (s.op, s.phase) == (put, SYNCHRONISE)))
+    first: dict[int, float] = {}
+    data, compute = (defaultdict[int, float](float) for _ in range(2))
+    for track, step, begin, end in zip(timeline.track, timeline.steps, timeline.begin, timeline.end, strict=True):
+        if "." in step.op:
+            first.setdefault(track, (begin - timeline.calls[track].accepted) / NS)
+        if step.phase in COMPUTED:
+            data[track] += step.bytes if step.op == FETCH else 0
+            compute[track] += 0 if "." in step.op else (end - begin) / NS
+    return Constants(
+        start_s=fmean(first.values()),
+        data_bytes=fmean(data.values()),
+        compute_s=fmean(compute.values()),
+        rounds=workload.steps // exchange_every(workload.options, workload.batches),
+        message_bytes=size,
+        put=put,
+        get=get,
+    )
+
+
+def communication(timeline: Timeline) -> float:
+    """Return the seconds that a worker spends on exchanges in a timeline, waits included; the mean of all workers."""
+    spans = zip(timeline.steps, timeline.begin, timeline.end, strict=True)
+    total = sum(end - begin for step, begin, end in spans if step.phase == SYNCHRONISE)
+    return total / NS / timeline.program.workers
+
+
+def transfers(architecture: str, workers: int, put: str) -> tuple[int, int, int]:
+    """Return how many puts and gets of a round follow each other, and into how many parts they cut the message.
+
+    ScatterReduce: w - 1 puts, w - 1 gets, a put and w - 1 gets of m ÷ w each, which are the model's 3w - 2. AllReduce,
+    of messages as a whole: a put by all at once, w gets and a put by rank 0, and a get by all others at once; w + 3 for
+    more than one worker (derived, and not the paper's). With a parameter server: a push and a pull, by all at once
+    (derived).
+    """
+    if put == PUSH:
+        return 1, 1, 1
+    if architecture == "scatterreduce":
+        return workers, 2 * workers - 2, workers
+    return 2, workers + (workers > 1), 1
+
+
+def analytic(architecture: str, workers: int, known: Constants, profile: Profile) -> Estimate:
+    """Return the model's estimate for so many workers, each with as many minibatches as recorded.
+
+    Where the model has one L and one B, a put has those of the profile's put, and a get those of its get.
+    """
+    puts, gets, parts = transfers(architecture, workers, known.put)
+    size = known.message_bytes / parts
+    round_ns = puts * _request_ns(profile, known.put, size) + gets * _request_ns(profile, known.get, size)
+    communication_s = known.rounds * round_ns / NS
+    load_s = known.data_bytes * RequestCost.of(profile, FETCH).per_byte / NS
+    return Estimate(known.start_s + load_s + communication_s + known.compute_s, communication_s)
+
+
+def closed_form(costs: StepCosts, workers: int, known: Constants, profile: Profile) -> Estimate:
+    """Return start, compute and the latencies and transfers of all the pattern's requests, for so many workers.
+
+    In each step it is the longest way through the requests that wait for each other; then all workers begin the next
+    one together.
+    """
+    pattern = _pattern(costs, workers)
+    steps: dict[tuple[int, int], list[tuple[Role, list[Activity]]]] = defaultdict(list)
+    for role in pattern.roles:
+        for at, each in _steps(role, pattern.workload):
+            steps[at].append((role, each))
+    total_ns = exchanged_ns = 0.0
+    for step in steps.values():
+        total_ns += _longest(costs, profile, step)
+        exchange = [(role, [each for each in done if each.phase == SYNCHRONISE]) for role, done in step]
+        exchanged_ns += _longest(costs, profile, exchange)
+    return Estimate(known.start_s + known.compute_s + total_ns / NS, exchanged_ns / NS)
+
+
+def _pattern(costs: StepCosts, workers: int) -> Pattern:
+    pattern = costs.architecture.pattern(replace(costs.workload, workers=workers))
+    assert pattern is not None, "without a pattern there are no costs"
+    return pattern
+
+
+def _channel(costs: StepCosts) -> tuple[str, str]:
+    """Return the operations by which messages go to the channel and come from it, the first of a round each."""
+    # A worker alone may get none.
+    roles, place = _pattern(costs, 2).roles, Place(0, 0, 0, 1)
+    exchanged = [each for role in roles for step in role.steps for each in activities(step, place) if each.protocol]
+    moves = {MOVES.get(activity.op, ""): activity.op for activity in reversed(exchanged)}
+    return moves["in"], moves["out"]
+
+
+def _steps(role: Role, workload: Workload) -> Iterator[tuple[tuple[int, int], list[Activity]]]:
+    """Yield what a worker does in order, by epoch and step; what follows an epoch is a step after its last one."""
+    for number, (place, parts) in enumerate(places(role, workload)):
+        if place.epoch < 0:
+            at = (-1 if number == 0 else workload.epochs, 0)
+        else:
+            at = (place.epoch, workload.batches if place.step < 0 else place.step)
+        yield at, list(activities(parts, place))
+
+
+def _longest(costs: StepCosts, profile: Profile, step: list[tuple[Role, list[Activity]]]) -> float:
+    """Return how long (ns) all requests of a step take, of which each follows its worker's last one and whatever it
+    needs of the same step."""
+    timed = [[(activity, _activity_ns(costs, profile, role, activity)) for activity in each] for role, each in step]
+    ready: dict[str, float] = {}
+    while True:
+        made: dict[str, float] = {}
+        ends = []
+        for worker in timed:
+            now = 0.0
+            for activity, ns in worker:
+                now = max([now, *(ready.get(signal.name, 0.0) for signal in activity.needs if not signal.ahead)]) + ns
+                for signal in activity.makes:
+                    made[signal.name] = max(made.get(signal.name, 0.0), now)
+            ends.append(now)
+        if made == ready:
+            return max(ends)
+        ready = made
+
+
+def _activity_ns(costs: StepCosts, profile: Profile, role: Role, activity: Activity) -> float:
+    if "." not in activity.op:
+        return 0.0
+    size = activity.bytes
+    if size is None:
+        known = costs.of(unit_of(role), name_of(activity), activity.phase, first=False)
+        size = round(known.bytes * activity.times)
+    return _request_ns(profile, name_of(activity), size, activity.times)
+
+
+def _request_ns(profile: Profile, op: str, size: float, times: int = 1) -> float:
+    """Return how long so many requests that move `size` bytes together take one after another."""
+    cost = RequestCost.of(profile, op)
+    return times * cost.latency + size * cost.per_byte

@@ -1,0 +1,230 @@
+"""Where two ways to train cross: AllReduce and ScatterReduce, functions and instances with GPUs.
+
+All of it is modelled; bills are exact arithmetic on modelled usage.
+"""
+
+import math
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from itertools import pairwise
+
+import numpy as np
+
+from slslab.errors import RequestError
+from slslab.predict.environment import NS
+from slslab.predict.profiles.profile import Figure, Profile
+from slslab.run.bill import Book, Hosts, Usage, compute_bill
+from slslab.run.metrics import grouped
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.kernel.program import Program
+from slslab_lab.replay.kernel.timeline import Timeline
+from slslab_lab.replay.outcome import Outcome
+
+TIE = 0.15
+# Latencies of the object store, as multiples of the profile's.
+FACTORS = tuple(10 ** (exponent / 2) for exponent in range(-4, 5))
+MOST_EPOCHS = 1_000_000
+
+
+def step_seconds(timeline: Timeline) -> float:
+    """Return the seconds of one training step: from the first step's begin to the last one's end, over the number of
+    steps.
+
+    RequestError if the timeline has no training step.
+    """
+    within = [entry for entry, step in enumerate(timeline.steps) if step.epoch >= 0 and step.step >= 0]
+    if not within:
+        raise RequestError("The run has no training step.", "replay one of at least one epoch.")
+    begin, end = min(timeline.begin[entry] for entry in within), max(timeline.end[entry] for entry in within)
+    return (end - begin) / NS / (timeline.program.epochs * timeline.program.batches)
+
+
+def with_latency(profile: Profile, factor: float) -> Profile:
+    """Return the profile with the latency of the object store's requests multiplied by `factor`."""
+    store = profile.channels["object"]
+    operations = {
+        name: operation.model_copy(
+            update={
+                "latency_ms": Figure(
+                    value=operation.latency_ms.value * factor, status="assumed", source="a multiple of the profile's"
+                )
+            }
+        )
+        for name, operation in store.operations.items()
+    }
+    slower = store.model_copy(update={"operations": operations})
+    return profile.model_copy(update={"channels": {**profile.channels, "object": slower}})
+
+
+def pipe_share(profile: Profile, size: int) -> float:
+    """Return latency × bandwidth ÷ size of the object store's gets: 1 where a request's latency is as long as its
+    transfer.
+
+    RequestError for a profile whose gets have no bandwidth: then size does not matter.
+    """
+    get = profile.operation("object.get")
+    if get.bandwidth_mb_s is None:
+        raise RequestError(f"The profile {profile.name} gives object.get no bandwidth.", "choose another --network.")
+    return get.latency_ms.value / 1e3 * get.bandwidth_mb_s.value * 1e6 / size
+
+
+@dataclass(frozen=True)
+class Patterns:
+    """Seconds of one training step by pattern, on the profile as it is.
+
+    `share` is latency × bandwidth ÷ size there; `swept` has the seconds at each of the `shares` that other latencies
+    give.
+    """
+
+    seconds: Mapping[str, float]
+    share: float
+    shares: tuple[float, ...]
+    swept: Mapping[str, tuple[float, ...]]
+
+
+def measure_patterns(programs: Mapping[str, tuple[Program, Profile]], size: int) -> Patterns:
+    """Play two patterns, each on its profile, with a gradient of `size` bytes over FACTORS of the store's latency.
+
+    The profiles differ only in the speeds of processors.
+    """
+    share = pipe_share(next(profile for _, profile in programs.values()), size)
+    swept = {
+        name: tuple(step_seconds(play(program, with_latency(profile, factor))) for factor in FACTORS)
+        for name, (program, profile) in programs.items()
+    }
+    seconds = {name: by_factor[FACTORS.index(1)] for name, by_factor in swept.items()}
+    return Patterns(seconds, share, tuple(share * factor for factor in FACTORS), swept)
+
+
+def winner(seconds: Mapping[str, float], tie: float = TIE) -> str:
+    """Return the faster one of two; empty for a tie, which is a difference of less than this share."""
+    fast, slow = sorted(seconds, key=lambda name: seconds[name])
+    return fast if seconds[slow] >= (1 + tie) * seconds[fast] else ""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An interval of latency × bandwidth ÷ size; `winner` is empty for a tie."""
+
+    begin: float
+    end: float
+    winner: str
+
+
+def intervals(
+    shares: Sequence[float], seconds: Mapping[str, Sequence[float]], tie: float = TIE
+) -> tuple[Interval, ...]:
+    """Return where each of two ways wins by more than `tie`, along rising shares; between two points the logarithms are
+    interpolated linearly."""
+    (first, firsts), (second, seconds_of_second) = seconds.items()
+    border = math.log1p(tie)
+    at = [math.log(share) for share in shares]
+    # Above zero the first way is the faster one.
+    leads = [math.log(slow / fast) for fast, slow in zip(firsts, seconds_of_second, strict=True)]
+    cuts = [at[0]]
+    for (left, before), (right, after) in pairwise(zip(at, leads, strict=True)):
+        levels = [level for level in (-border, border) if min(before, after) < level < max(before, after)]
+        cuts += sorted(left + (right - left) * (level - before) / (after - before) for level in levels)
+    cuts.append(at[-1])
+    merged: list[Interval] = []
+    for begin, end in pairwise(cuts):
+        lead = float(np.interp((begin + end) / 2, at, leads))
+        ahead = first if lead > border else second if lead < -border else ""
+        if merged and merged[-1].winner == ahead:
+            begin = math.log(merged.pop().begin)
+        merged.append(Interval(math.exp(begin), math.exp(end), ahead))
+    return tuple(merged)
+
+
+@dataclass(frozen=True)
+class Course:
+    """A way to train, by the number of epochs: `fixed_s` and `epoch_s` are its seconds; `usage` is that of `epochs`."""
+
+    fixed_s: float
+    epoch_s: float
+    epochs: int
+    usage: Usage
+
+    def seconds(self, epochs: int) -> float:
+        """Return how long so many epochs take."""
+        return self.fixed_s + epochs * self.epoch_s
+
+    def cost(self, epochs: int, book: Book) -> Decimal:
+        """Return what so many epochs cost, USD: usage billed by time grows with the time, requests grow with the
+        epochs."""
+        longer, more = self.seconds(epochs) / self.seconds(self.epochs), epochs / self.epochs
+        usage = self.usage
+        return compute_bill(
+            replace(
+                usage,
+                invocations=tuple(
+                    {**one, "billed_ms": math.ceil(one["billed_ms"] * longer)} for one in usage.invocations
+                ),
+                object_requests={op: round(number * more) for op, number in usage.object_requests.items()},
+                transitions=round(usage.transitions * more),
+                hosts=_longer(usage.hosts, longer),
+                service_hosts=_longer(usage.service_hosts, longer),
+            ),
+            book,
+        ).total
+
+
+def _longer(hosts: Hosts, factor: float) -> Hosts:
+    return tuple((kind, Decimal(math.ceil(float(s) * factor * 1000)) / 1000) for kind, s in hosts)
+
+
+def course(timeline: Timeline, played: Outcome, usage: Usage) -> Course:
+    """Return how a timeline would go on for more epochs: each takes the mean of those after the first.
+
+    RequestError for a timeline of one epoch, which does not separate the start from the epochs.
+    """
+    ends = grouped((step.epoch, end) for step, end in zip(timeline.steps, timeline.end, strict=True) if step.epoch >= 0)
+    if len(ends) < 2:
+        raise RequestError(
+            "One epoch does not show what a further one takes.", "replay a run of at least two: --epochs 2."
+        )
+    first, last = min(ends), max(ends)
+    epoch_s = (max(ends[last]) - max(ends[first])) / NS / (last - first)
+    epochs = timeline.program.epochs
+    return Course(played.seconds - epochs * epoch_s, epoch_s, epochs, usage)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two ways at one number of epochs: seconds and USD of each."""
+
+    epochs: int
+    seconds: tuple[float, float]
+    cost: tuple[Decimal, Decimal]
+
+
+def compare(ways: tuple[Course, Course], epochs: int, book: Book) -> Comparison:
+    """Compare both ways at a number of epochs."""
+    first, second = ways
+    return Comparison(
+        epochs, (first.seconds(epochs), second.seconds(epochs)), (first.cost(epochs, book), second.cost(epochs, book))
+    )
+
+
+def crossing(ways: tuple[Course, Course], figure: str, book: Book, factor: float = 1.0) -> int | None:
+    """Return the first number of epochs from which on another way has less of `seconds` or `cost` than with one epoch;
+    None if there is none up to MOST_EPOCHS.
+
+    With a factor, which the first way's figure is multiplied by, another way may have less from one epoch on.
+    """
+
+    def leads(epochs: int, factor: float = factor) -> bool:
+        of_first, of_second = map(float, getattr(compare(ways, epochs, book), figure))
+        return of_first * factor <= of_second
+
+    first = leads(1, 1.0)
+    if leads(1) != first:
+        return 1
+    low, high = 1, 2
+    while leads(high) == first:
+        if high >= MOST_EPOCHS:
+            return None
+        low, high = high, min(2 * high, MOST_EPOCHS)
+    return bisect_left(range(high), True, low + 1, key=lambda epochs: leads(epochs) != first)

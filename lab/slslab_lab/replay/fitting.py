@@ -1,0 +1,222 @@
+"""The profile of the host that recorded a run, fitted to the run's own trace: `this-host`.
+
+An operation's latency is what its requests took on the Lambda clock beyond the client's own CPU time and the CPU time
+of a script in the database; a cold start, a transition and an invocation are what they took beyond what runs inside
+them. A few requests in a period find the CPU share used up and take longer; the kernel models the share itself, so the
+slowest tenth is left out.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from statistics import fmean, median
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from slslab.errors import RequestError
+from slslab.predict.profiles.profile import Channel, Compute, Figure, Functions, Instances, Operation, Profile
+from slslab.run.metrics import lambda_clock_ns
+from slslab_lab.replay.kernel.kernel import TRANSITION
+from slslab_lab.replay.programs.recording import BESIDE, Databases, Event, Recording, find_calls, operation
+from slslab_workers.plan import VCPU_MB
+
+Sample = tuple[int, float, float]
+NAME = "this-host"
+# Of recordings from before 28 November 2026, whose records do not tell it; their init had the memory size's share.
+FORMER_PERIOD_MS = 100
+KEPT = 0.9
+# Candidates of a bandwidth, 10⁶ bytes a second: from a slow disk's to memory's.
+BANDWIDTHS = np.geomspace(10, 20_000, 153)
+# The operations of a channel that move bytes.
+MOVING = ("put", "get", "set")
+
+
+def fit(recordings: Sequence[Recording], epochs: int, on: date, parallel: Figure | None = None) -> Profile:
+    """Return the profile of the host of these recordings, from what happened before epoch `epochs` of each.
+
+    RequestError if there is nothing to fit. `parallel` is the share of a training step that several threads do at once,
+    which one run does not show; without it, all of it is assumed.
+    """
+    source = f"fitted to epochs 0 to {epochs - 1} of {', '.join(recording.plan.run for recording in recordings)}"
+
+    def figure(value: float) -> Figure:
+        return Figure(value=float(f"{max(0.0, value):.6g}"), status="fitted", source=source)
+
+    def assumed(value: float, why: str) -> Figure:
+        return Figure(value=value, status="assumed", source=why)
+
+    def quota(value: float) -> Figure:
+        return Figure(value=value, status="documented", source="the emulator's own CPU quota (docs/design.md)")
+
+    events = [each for recording in recordings for each in _with_server_ns(recording)]
+    records = [record for recording in recordings for record in recording.invocations]
+    init_shares = [record["init_cpu_share"] for record in records if record.get("init_cpu_share")]
+    period_ms = _period_ms(records[0]) if records else FORMER_PERIOD_MS
+    shares = {record["request_id"]: (record["cpu_share"], _period_ms(record)) for record in records}
+    # An operation that the first epochs did not have (an update, while none is significant) is fitted to all epochs.
+    samples = _samples(events, shares) | _samples((each for each in events if each[0]["epoch"] < epochs), shares)
+    if not samples:
+        raise RequestError("There is no request to fit a profile to.", "fit it to a run with at least one epoch.")
+    around = _around(recordings, epochs)
+    channels = _channels(samples, figure)
+    channels["lambda"] = Channel(
+        description="Lambda's API", operations={"invoke": Operation(latency_ms=figure(around["invoke"]))}
+    )
+    return Profile(
+        name=NAME,
+        date=on,
+        description="The host that recorded the run, with the share of its processors that Lambda would give.",
+        compute=Compute(
+            speed=figure(1.0),
+            parallel=parallel or assumed(1.0, "nothing was measured at two memory sizes"),
+            period_ms=quota(period_ms),
+            vcpu_mb=Figure(value=VCPU_MB, status="documented", source="AWS Lambda developer guide, memory"),
+            init_vcpus=quota(min(init_shares)) if init_shares else None,
+        ),
+        functions=Functions(
+            cold_zip_ms=figure(around["cold"]),
+            cold_image_ms=figure(around["cold"]),
+            warm_ms=figure(around["warm"]),
+            concurrency=assumed(1e6, "the emulator's account limit is not reached by runs on one host"),
+            burst=assumed(1e6, "environments start at once"),
+            ramp_per_s=assumed(1e6, "environments start at once"),
+        ),
+        transition_ms=figure(around["transition"]),
+        channels=channels,
+        instances={
+            one["type"]: Instances(boot_s=figure(0), compute_speed=figure(1), host_speed=figure(1))
+            for recording in recordings
+            for one in recording.instances
+        },
+    )
+
+
+@dataclass
+class Samples:
+    """An operation's requests: bytes, wall ms on the Lambda clock, and wall ms of the CPU time.
+
+    `first` are each environment's first requests, `later` the rest.
+    """
+
+    first: list[Sample] = field(default_factory=list)
+    later: list[Sample] = field(default_factory=list)
+
+    @property
+    def usual(self) -> list[Sample]:
+        """The samples that the operation's latency is fitted to."""
+        return self.later or self.first
+
+
+def _with_server_ns(recording: Recording) -> Iterator[tuple[Event, int]]:
+    """Yield each event with the CPU ns that a database spent on its script."""
+    databases = Databases(recording.events)
+    return ((event, databases.server_ns(event)) for event in recording.events)
+
+
+def _samples(events: Iterable[tuple[Event, int]], shares: Mapping[str, tuple[float, int]]) -> dict[str, Samples]:
+    """Return each operation's requests that succeeded."""
+    samples: dict[str, Samples] = defaultdict(Samples)
+    seen = set()
+    for event, server_ns in events:
+        op = operation(event)
+        # A call that waits for the answer lasts as long as what it calls.
+        if event["worker"] >= 0 and "." in op and not event["failed"] and op not in (*BESIDE, "lambda.invoke"):
+            wall_ms = (lambda_clock_ns(event) - server_ns) / 1e6
+            cpu_ms = _busy_ms(event["cpu_ns"], *shares.get(event["invocation"], (1.0, FORMER_PERIOD_MS)))
+            of_environment = (op, event["environment"])
+            requests = samples[op].later if of_environment in seen else samples[op].first
+            requests.append((event["bytes"], wall_ms, cpu_ms))
+            seen.add(of_environment)
+    return samples
+
+
+def _channels(samples: Mapping[str, Samples], figure: Any) -> dict[str, Channel]:
+    channels: dict[str, dict[str, Operation]] = defaultdict(dict)
+    for channel in sorted({op.partition(".")[0] for op in samples}):
+        by_name = {op.partition(".")[2]: requests for op, requests in samples.items() if op.startswith(f"{channel}.")}
+        # Operations of a single size show no bandwidth; they share that of the others.
+        bandwidth = _bandwidth([requests.usual for name, requests in by_name.items() if name in MOVING])
+        for name, requests in by_name.items():
+            per_byte = 1e3 / bandwidth if bandwidth and name in MOVING else 0.0
+            latency = _beyond_cpu(requests.usual, per_byte, _trimmed_mean)
+            channels[channel][name] = Operation(
+                latency_ms=figure(latency),
+                first_ms=figure(_beyond_cpu(requests.first, per_byte, median) - latency),
+                bandwidth_mb_s=figure(bandwidth) if per_byte else None,
+            )
+    return {
+        name: Channel(description=f"{name} on this host", operations=operations, per_worker=name == "tensor")
+        for name, operations in channels.items()
+    }
+
+
+def _beyond_cpu(samples: Sequence[Sample], per_byte: float, typical: Callable[[list[float]], float]) -> float:
+    return typical([wall - max(cpu, size * per_byte / 1e6) for size, wall, cpu in samples])
+
+
+def _period_ms(record: Mapping[str, Any]) -> int:
+    return int(record.get("quota_period_ms") or FORMER_PERIOD_MS)
+
+
+def _busy_ms(cpu_ns: int, share: float, period_ms: int) -> float:
+    """Return the wall ms of CPU time that begins with a period, with this share of one processor."""
+    quota_ns = min(1.0, share) * period_ms * 1e6
+    periods, rest = divmod(cpu_ns, quota_ns)
+    return periods * period_ms + rest / 1e6
+
+
+def _bandwidth(samples: Sequence[Sequence[Sample]]) -> float | None:
+    """Return the bandwidth, MB/s, with which the wall times of all these requests differ least from latency + max(CPU,
+    bytes ÷ bandwidth).
+
+    Each operation has its own latency. None if no operation moved different sizes.
+    """
+    tables = [np.array(requests) for requests in samples]
+    if all(len(np.unique(table[:, 0])) == 1 for table in tables):
+        return None
+    errors = [sum(_spread(table, bandwidth) for table in tables) for bandwidth in BANDWIDTHS]
+    return float(BANDWIDTHS[int(np.argmin(errors))])
+
+
+def _spread(table: npt.NDArray[np.float64], bandwidth: float) -> float:
+    latencies = table[:, 1] - np.maximum(table[:, 2], table[:, 0] / 1e3 / bandwidth)
+    return float(np.abs(latencies - np.median(latencies)).sum())
+
+
+def _trimmed_mean(values: Sequence[float]) -> float:
+    return fmean(sorted(values)[: max(1, round(len(values) * KEPT))])
+
+
+def _around(recordings: Sequence[Recording], epochs: int) -> dict[str, float]:
+    """Return the mean ms around an invocation: of a cold start beside its init, of a warm one, of its call, of its
+    transition."""
+    times: dict[str, list[float]] = {"cold": [], "warm": [], "invoke": [], "transition": []}
+    for recording in recordings:
+        records = {record["request_id"]: record for record in recording.invocations}
+        spans = {e["invocation"]: e for e in recording.events if e["op"] == "invoke" and e["worker"] < 0}
+        starts = {e["invocation"]: e for e in recording.events if e["op"] == "environment.start"}
+        for invocation in spans.keys() & records.keys():
+            record = records[invocation]
+            before_ms = (record["start_ns"] - spans[invocation]["start_ns"]) / 1e6
+            if not record["cold_start"]:
+                times["warm"].append(before_ms)
+            elif invocation in starts:
+                times["cold"].append(before_ms - _wall_ns(starts[invocation]) / 1e6)
+        for number, invocation in find_calls(recording.events).items():
+            event, inside = recording.events[number], spans[invocation]
+            # An asynchronous call ends before what it calls.
+            inside_ns = min(event["end_ns"], inside["end_ns"]) - inside["start_ns"]
+            record = records[event["invocation"]]
+            cpu_ms = _busy_ms(event["cpu_ns"], record["cpu_share"], _period_ms(record))
+            times["invoke"].append((_wall_ns(event) - inside_ns) / 1e6 - cpu_ms)
+        for event in recording.events:
+            if event["op"] == TRANSITION and event["invocation"] in spans and 0 <= event["epoch"] < epochs:
+                times["transition"].append((_wall_ns(event) - _wall_ns(spans[event["invocation"]])) / 1e6)
+    return {name: _trimmed_mean(values) if values else 0.0 for name, values in times.items()}
+
+
+def _wall_ns(event: Event) -> int:
+    return int(event["end_ns"] - event["start_ns"])

@@ -1,0 +1,82 @@
+"""What a request costs on a profile, in whole nanoseconds, and the servers that requests wait for.
+
+A profile's latencies and bandwidths (S3's are in `profiles/aws-us-east-1.toml`) reach the kernel here and nowhere else.
+"""
+
+from dataclasses import dataclass
+from heapq import heapreplace
+from typing import Self
+
+from slslab.predict.profiles.profile import Figure, Profile, to_ns
+from slslab_lab.replay.kernel.program import Step
+from slslab_workers.trace.operations import ALL_REDUCE, MOVES
+
+SENDS = frozenset(op for op, moves in MOVES.items() if moves == "in") | {"queue.publish"}
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCost:
+    """Latency (ns), transfer time and the client's least CPU time (ns per byte) of one operation's requests.
+
+    `sends` says whether the bytes leave the function. `first` is what an environment's first request takes beyond
+    `latency`. `servers` counts how many requests the channel serves at once (0: all of them); each occupies a server
+    for `service` plus its bytes times `service_per_byte`. `per_worker` says whether each worker has such servers of its
+    own.
+    """
+
+    channel: str
+    latency: int
+    first: int
+    per_byte: float
+    cpu_per_byte: float
+    sends: bool
+    servers: int = 0
+    per_worker: bool = False
+    service: int = 0
+    service_per_byte: float = 0.0
+
+    @classmethod
+    def of(cls, profile: Profile, op: str, machine: str = "") -> Self:
+        """Return the cost of an operation such as `object.put`; ProfileError if the profile does not know it.
+
+        Messages between instances cost what the profile says of their type, `machine`.
+        """
+        name = op.partition(".")[0]
+        operation = profile.between(machine) if op == ALL_REDUCE else profile.operation(op)
+        # Milliseconds per 10⁶ bytes are nanoseconds per byte.
+        cpu_per_byte = operation.cpu_ms_per_mb.value if operation.cpu_ms_per_mb else 0.0
+        times = (to_ns(operation.latency_ms), to_ns(operation.first_ms), _per_byte(operation.bandwidth_mb_s))
+        client = (name, *times, cpu_per_byte, op in SENDS)
+        channel = profile.channels.get(name)
+        server = channel.server if channel is not None else None
+        if channel is None or server is None:
+            return cls(*client)
+        service = (to_ns(server.service_ms), _per_byte(server.bandwidth_mb_s))
+        return cls(*client, int(server.servers.value), channel.per_worker, *service)
+
+    @property
+    def half(self) -> int:
+        """How long before its end a request takes effect, ns."""
+        return self.latency // 2
+
+
+class Servers:
+    """The servers that clients share: of each channel's, when they will be free (ns)."""
+
+    def __init__(self) -> None:
+        self._free: dict[tuple[str, int], list[int]] = {}
+
+    def delay(self, cost: RequestCost, owner: int, step: Step, now: int) -> int:
+        """Return how long (ns) a step's requests, which arrive now, wait for the channel's servers, or for those of
+        worker `owner` if each worker has its own."""
+        if not cost.servers:
+            return 0
+        queue = self._free.setdefault((cost.channel, owner if cost.per_worker else -1), [0] * cost.servers)
+        served = max(now, queue[0])
+        busy = cost.service * max(1, step.requests) + round(cost.service_per_byte * step.bytes) + step.server_cpu_ns
+        heapreplace(queue, served + busy)
+        return served - now
+
+
+def _per_byte(bandwidth_mb_s: Figure | None) -> float:
+    return 1e3 / bandwidth_mb_s.value if bandwidth_mb_s else 0.0

@@ -1,0 +1,120 @@
+"""The part of a run's document about the same run on Lambda: its trace played on the profile of AWS, and priced."""
+
+from collections.abc import Iterator, Mapping
+from math import log
+from typing import Any
+
+from slslab.errors import RunError, SlslabError
+from slslab.predict.profiles import DEFAULT_PROFILE
+from slslab.predict.profiles.profile import Profile, load_profile
+from slslab.run import metrics
+from slslab.run.bill import Bill, Book, compute_bill
+from slslab.run.document import not_modelled
+from slslab_lab.replay.kernel.kernel import ReplayError, play
+from slslab_lab.replay.kernel.timeline import Timeline
+from slslab_lab.replay.limits import crossings, longest
+from slslab_lab.replay.outcome import Outcome, WorkerFigures, outcome
+from slslab_lab.replay.path import critical_path
+from slslab_lab.replay.programs.recorded import make_program
+from slslab_lab.replay.programs.recording import Recording, check
+from slslab_lab.replay.questions import SIZES
+from slslab_lab.replay.ranges import figures_of, find_uncertainties, with_processor
+from slslab_lab.replay.whatif import with_memory
+
+# Steps that are played for other memory sizes, which bounds what a large run waits for them: about 3 s.
+STEPS = 400_000
+
+
+def model(recording: Recording, book: Book) -> dict[str, Any]:
+    """Return the modelled part of a document; if the trace cannot be replayed, it says why.
+
+    Seconds are modelled, and with them what the book makes of them; requests that no poll makes are exact.
+    """
+    try:
+        return _model(recording, book)
+    except (SlslabError, ReplayError) as error:
+        return {**not_modelled(str(error))}
+    except Exception as error:
+        # A run that is done keeps its results even if its model fails for an unknown reason.
+        return {**not_modelled(f"Its trace could not be replayed ({type(error).__name__}: {error}).")}
+
+
+def play_on_aws(recording: Recording) -> Timeline:
+    """Return the run as it is played on the profile of AWS; RunError or ReplayError if it cannot be."""
+    check(recording)
+    if gpus := sorted({instance["device"] for instance in recording.instances} - {"cpu"}):
+        raise RunError(
+            f"It computed on {gpus[0]}; a GPU's times are modelled from steps that a processor computed.",
+            "run it with --device cpu.",
+        )
+    return play(make_program(recording), with_processor(load_profile(DEFAULT_PROFILE), recording.processor))
+
+
+def _model(recording: Recording, book: Book) -> dict[str, Any]:
+    timeline = play_on_aws(recording)
+    profile, played = timeline.profile, outcome(timeline, recording.arch)
+    bill = _bill(recording, played, book)
+
+    def play_figures(profile: Profile) -> dict[str, float]:
+        moved = outcome(play(timeline.program, profile), recording.arch)
+        return {**figures_of(moved, _bill(recording, moved, book)), **longest(moved.invocations)}
+
+    plain, calls = figures_of(played, bill), longest(played.invocations)
+    like = dict.fromkeys(calls, "seconds")
+    uncertainties = find_uncertainties(
+        {**plain, **calls}, play_figures, profile, recording.processor, bool(recording.instances), like
+    )
+    return {
+        "status": "modelled",
+        "profile": {"name": profile.name, "date": profile.date.isoformat()},
+        "seconds": round(played.seconds, 6),
+        "billed_seconds": round(played.billed_seconds, 3),
+        "ranges": {name: _range(uncertainties[name].around(value)) for name, value in plain.items()},
+        "uncertainty": {name: uncertainties[name].as_document() for name in plain},
+        "gb_seconds": format(played.gb_seconds, "f"),
+        "cold_starts": played.cold_starts,
+        "waiting_share": round(played.waiting_share, 4),
+        "critical_path": critical_path(timeline).describe(),
+        "per_worker": [_worker(worker) for worker in played.workers],
+        "cost": bill.as_document(),
+        "memory_sizes": list(_memory_sizes(recording, timeline, book)),
+        "limits": list(crossings(calls, uncertainties, recording.invocations, recording.plan.timeout)),
+    }
+
+
+def _range(ends: tuple[float, float]) -> dict[str, float]:
+    low, high = ends
+    return {"low": float(f"{low:.6g}"), "high": float(f"{high:.6g}")}
+
+
+def _bill(recording: Recording, played: Outcome, book: Book) -> Bill:
+    hosts = [kind for kind, _ in metrics.hosts(recording.events)]
+    return compute_bill(played.usage(hosts, metrics.driver_requests(recording.events)), book)
+
+
+def _memory_sizes(recording: Recording, timeline: Timeline, book: Book) -> Iterator[Mapping[str, Any]]:
+    """Yield what the run takes and costs with each memory size of its training functions, its own among them.
+
+    Sizes below their measured peak, and those with which an invocation exceeds the time-out, are left out. A large run
+    is played with the sizes nearest to its own only.
+    """
+    plan, program = recording.plan, timeline.program
+    if not recording.invocations:
+        return
+    others = [size for size in SIZES if size >= recording.peak_memory_mb and size != plan.memory_mb]
+    others.sort(key=lambda size: abs(log(size / plan.memory_mb)))
+    for size in sorted((plan.memory_mb, *others[: STEPS // max(1, len(timeline.steps))])):
+        played = outcome(play(with_memory(program, plan.memory_mb, size), timeline.profile), recording.arch)
+        if not played.over_timeout(plan.timeout):
+            cost = _bill(recording, played, book).as_document()["total"]
+            yield {"memory_mb": size, "seconds": round(played.seconds, 6), "cost": cost}
+
+
+def _worker(figures: WorkerFigures) -> Mapping[str, Any]:
+    """Return one worker's seconds; `init` comes before the duration."""
+    return {
+        "worker": figures.worker,
+        "seconds": round(figures.duration, 6),
+        "billed_seconds": round(figures.billed, 3),
+        "parts": {name: round(getattr(figures, name), 6) for name in ("init", "compute", "transfer", "waiting")},
+    }

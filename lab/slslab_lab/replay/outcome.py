@@ -1,0 +1,263 @@
+"""What a timeline adds up to: durations, billed time, requests, and the usage that a book prices.
+
+Every figure is modelled, by the timeline's profile; counts, rounding and prices are exact.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slslab.predict.environment import NS
+from slslab.run.bill import Usage
+from slslab.run.metrics import grouped
+from slslab.run.records import billed_ms, billed_seconds
+from slslab_lab.replay.kernel.kernel import TRANSITION
+from slslab_lab.replay.kernel.timeline import Timeline
+from slslab_workers.trace.operations import BILLED, billed_requests
+
+MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Invocation:
+    """One invocation as its REPORT line would show it; ms with two decimals, MB as Lambda counts.
+
+    `track` is its number in the program; `init_ms` is None without a cold start.
+    """
+
+    track: int
+    worker: int
+    function: str
+    memory_mb: int
+    ephemeral_mb: int
+    init_ms: float | None
+    duration_ms: float
+    billed_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """One instance, from its launch to its end, its boot included."""
+
+    track: int
+    worker: int
+    type: str
+    boot_ns: int
+    lasted_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerFigures:
+    """Seconds of one worker's invocations and instances; executions are left out, since their time is not billed.
+
+    `duration` is waiting + transfer + compute. `waiting` is time blocked on what others do, polls and their pauses
+    included; `transfer` is requests to stores, databases and queues, waiting for their servers included. `init` is a
+    cold start's billed part, or an instance's boot, and not part of `duration`.
+    """
+
+    worker: int
+    invocations: int
+    duration: float
+    billed: float
+    waiting: float
+    transfer: float
+    compute: float
+    init: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a timeline adds up to.
+
+    `makespan_ns` is from the first acceptance to the last end. `gb_seconds` (1 GB = 1,024 MB) are those of functions.
+    `requests` counts by op what stores, databases and queues were asked, polls that found nothing included, and
+    `billed` how many of these AWS charges for: of DynamoDB, request units.
+    `waiting_gb_seconds` is waiting × memory of the functions, before rounding.
+    """
+
+    makespan_ns: int
+    billed_seconds: float
+    gb_seconds: Decimal
+    waiting_gb_seconds: float
+    cold_starts: int
+    workers: tuple[WorkerFigures, ...]
+    requests: Mapping[str, int]
+    billed: Mapping[str, int]
+    transitions: int
+    architecture: str
+    invocations: tuple[Invocation, ...]
+    instances: tuple[Instance, ...]
+
+    @property
+    def seconds(self) -> float:
+        """The makespan."""
+        return self.makespan_ns / NS
+
+    @property
+    def waiting_seconds(self) -> float:
+        """The seconds that all workers waited."""
+        return sum(worker.waiting for worker in self.workers)
+
+    @property
+    def waiting_share(self) -> float:
+        """The share of the billed time in which workers waited for others; 0 if nothing is billed."""
+        return self.waiting_seconds / self.billed_seconds if self.billed_seconds else 0.0
+
+    def over_timeout(self, timeout_s: float) -> tuple[Invocation, ...]:
+        """Return the invocations that last longer than this, without init: Lambda would have ended them."""
+        return tuple(invocation for invocation in self.invocations if invocation.duration_ms > timeout_s * 1000)
+
+    def usage(self, hosts: Sequence[str] = (), driver: Mapping[str, int] | None = None) -> Usage:
+        """Return what a book prices. `hosts` are the instance types of the databases and queue, each of which runs for
+        the makespan, rounded up to milliseconds. `driver` counts by op the driver's own requests to the object store,
+        which no timeline has."""
+        records = [
+            {
+                "request_id": f"{invocation.function} of worker {invocation.worker}",
+                "memory_mb": invocation.memory_mb,
+                "billed_ms": invocation.billed_ms,
+                "architecture": self.architecture,
+                "ephemeral_mb": invocation.ephemeral_mb,
+            }
+            for invocation in self.invocations
+        ]
+        launched = tuple((instance.type, _up_to_ms(instance.lasted_ns)) for instance in self.instances)
+        span = _up_to_ms(self.makespan_ns)
+        objects = Counter(self.billed)
+        objects.update(driver or {})
+        return Usage(
+            records, objects, self.transitions, hosts=launched, service_hosts=tuple((host, span) for host in hosts)
+        )
+
+
+def outcome(timeline: Timeline, architecture: str = "x86_64") -> Outcome:
+    """Add up a timeline whose functions run on one processor architecture."""
+    invocations, instances = tuple(_invocations(timeline)), _instances(timeline)
+    accepted = min((call.accepted for call in timeline.calls), default=0)
+    spent = _spend(timeline)
+    asked = tuple(_requests(timeline))
+    billed = ((op, billed_requests(op, number, size)) for op, number, size in asked if op in BILLED)
+    return Outcome(
+        makespan_ns=timeline.end_ns - accepted,
+        billed_seconds=sum(call.billed_ms for call in invocations) / 1000
+        + sum(billed_seconds(instance.lasted_ns) for instance in instances),
+        gb_seconds=Decimal(sum(call.memory_mb * call.billed_ms for call in invocations)) / (1024 * 1000),
+        waiting_gb_seconds=sum(spent[0, call.track] * call.memory_mb for call in invocations) / (1024 * NS),
+        cold_starts=sum(call.init_ms is not None for call in invocations),
+        workers=tuple(_workers(spent, invocations, instances, timeline)),
+        requests=_sums((op, number) for op, number, _ in asked),
+        billed=_sums(billed),
+        transitions=sum(max(1, step.requests) for step in timeline.steps if step.op == TRANSITION),
+        architecture=architecture,
+        invocations=invocations,
+        instances=instances,
+    )
+
+
+def waits(timeline: Timeline) -> NDArray[np.int64]:
+    """Return the ns of each entry in which its track waited.
+
+    Of a step of several requests those before the last one were made meanwhile; as each takes as long as the last,
+    their time does not count as waiting.
+    """
+    begin, start, end = (np.array(column, np.int64) for column in (timeline.begin, timeline.start, timeline.end))
+    waited: NDArray[np.int64] = start - begin
+    after = np.array(timeline.after, np.int64)
+    several = np.array([step.requests > 1 and "." in step.op for step in timeline.steps], bool)
+    # An entry that waited comes after another track's; a list that found all at once is a request of its own.
+    several &= (waited > 0) & (after != predecessors(timeline))
+    meanwhile = (end - start) * (np.array([step.requests for step in timeline.steps], np.int64) - 1)
+    return np.where(several, np.maximum(0, waited - meanwhile), waited)
+
+
+def predecessors(timeline: Timeline) -> NDArray[np.int64]:
+    """Return the entry before each one on its track, -1 if it is the first."""
+    track = np.array(timeline.track, np.int64)
+    order = np.argsort(track, kind="stable")
+    before = np.full(len(track), -1, np.int64)
+    same = track[order[1:]] == track[order[:-1]]
+    before[order[1:][same]] = order[:-1][same]
+    return before
+
+
+def _spend(timeline: Timeline) -> NDArray[np.float64]:
+    """Return the nanoseconds of each track in three rows: waiting, transfer, compute. They are whole numbers below 2⁵³,
+    and so exact."""
+    track = np.array(timeline.track, np.int64)
+    waited = waits(timeline)
+    busy = np.array(timeline.end, np.int64) - np.array(timeline.begin, np.int64) - waited
+    moving = np.array(["." in step.op for step in timeline.steps], bool)
+    parts = (waited, np.where(moving, busy, 0), np.where(moving, 0, busy))
+    return np.array([np.bincount(track, part, minlength=len(timeline.calls)) for part in parts])
+
+
+def _workers(
+    spent: NDArray[np.float64],
+    invocations: Sequence[Invocation],
+    instances: Sequence[Instance],
+    timeline: Timeline,
+) -> Iterator[WorkerFigures]:
+    number = Counter(invocation.worker for invocation in invocations)
+    parts = [
+        (invocation.worker, invocation.track, timeline.calls[invocation.track].init_ns, invocation.billed_ms)
+        for invocation in invocations
+    ]
+    parts += [
+        (instance.worker, instance.track, instance.boot_ns, billed_seconds(instance.lasted_ns) * 1000)
+        for instance in instances
+    ]
+    for worker, of_worker in groupby(sorted(parts), key=itemgetter(0)):
+        _, tracks, init_ns, billed = zip(*of_worker, strict=True)
+        columns = spent[:, tracks]
+        waiting, transfer, compute = (float(part) / NS for part in columns.sum(axis=1))
+        yield WorkerFigures(
+            worker=worker,
+            invocations=number[worker],
+            duration=float(columns.sum()) / NS,
+            billed=sum(billed) / 1000,
+            waiting=waiting,
+            transfer=transfer,
+            compute=compute,
+            init=sum(init_ns) / NS,
+        )
+
+
+def _invocations(timeline: Timeline) -> Iterator[Invocation]:
+    for index, (track, call) in enumerate(zip(timeline.program.tracks, timeline.calls, strict=True)):
+        if track.kind == "invocation":
+            duration_ms = round((call.ended - call.began) / MS, 2)
+            init_ms = round(call.init_ns / MS, 2) if call.cold else None
+            function = (track.worker, track.name, track.memory_mb, track.ephemeral_mb)
+            yield Invocation(index, *function, init_ms, duration_ms, billed_ms(duration_ms, init_ms))
+
+
+def _instances(timeline: Timeline) -> tuple[Instance, ...]:
+    return tuple(
+        Instance(index, track.worker, track.name, call.began - call.accepted, call.ended - call.accepted)
+        for index, (track, call) in enumerate(zip(timeline.program.tracks, timeline.calls, strict=True))
+        if track.kind == "instance"
+    )
+
+
+def _requests(timeline: Timeline) -> Iterator[tuple[str, int, int]]:
+    """Yield operation, number and bytes of the requests of each step, and of its polls that found nothing."""
+    for step, polls in zip(timeline.steps, timeline.polls, strict=True):
+        if "." in step.op:
+            yield step.op, step.requests, step.bytes
+        if polls:
+            yield step.polls, polls, 0
+
+
+def _sums(numbers: Iterable[tuple[str, int]]) -> dict[str, int]:
+    return {op: sum(each) for op, each in sorted(grouped(numbers).items())}
+
+
+def _up_to_ms(nanoseconds: int) -> Decimal:
+    """Return seconds, rounded up to whole milliseconds."""
+    return Decimal(-(-nanoseconds // MS)) / 1000

@@ -1,0 +1,150 @@
+"""The critical path of a timeline: the entries that the makespan is made of, each of which the next one waited for.
+
+Shortening one of them shortens the run, until another path is the longest; shortening any other entry does not.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from slslab.predict.environment import NS
+from slslab.predict.profiles.profile import to_ns
+from slslab_lab.replay.kernel.timeline import NEVER, Timeline
+
+NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of the critical path, in ns, with one activity at one worker.
+
+    `entry` is the timeline's, -1 for what lies before a track's first step: `held` (no environment may start yet),
+    `cold start` (up to init), `init`, `accept` (up to the handler), `boot` of an instance, and `other`, an invocation
+    without steps. `poll` is what polling adds between the opening of a gate and the request that finds it.
+    """
+
+    worker: int
+    phase: str
+    op: str
+    start: int
+    end: int
+    entry: int = NEVER
+
+    @property
+    def ns(self) -> int:
+        return self.end - self.start
+
+
+@dataclass(frozen=True)
+class Part:
+    """One operation's part of the critical path: ns in all, and by worker in falling order."""
+
+    phase: str
+    op: str
+    ns: int
+    stretches: int
+    workers: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class CriticalPath:
+    """Stretches from the first acceptance to the last end, without gaps: together they are the makespan."""
+
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def ns(self) -> int:
+        return sum(stretch.ns for stretch in self.stretches)
+
+    def parts(self) -> tuple[Part, ...]:
+        """Return the stretches added up by phase and operation, the longest first."""
+        spent: dict[tuple[str, str], Counter[int]] = defaultdict(Counter)
+        number: Counter[tuple[str, str]] = Counter()
+        for stretch in self.stretches:
+            key = (stretch.phase, stretch.op)
+            spent[key][stretch.worker] += stretch.ns
+            number[key] += 1
+        parts = (
+            Part(*key, sum(workers.values()), number[key], tuple(workers.most_common()))
+            for key, workers in spent.items()
+        )
+        return tuple(sorted(parts, key=lambda part: (-part.ns, part.phase, part.op)))
+
+    def describe(self) -> str:
+        """Describe the longest parts in one sentence, each with its worker if one has more than half of it."""
+        if not self.ns:
+            return "The run takes no time."
+        shares = []
+        for part in self.parts()[:NAMED]:
+            worker, most = part.workers[0]
+            owner = worker_name(worker) if 2 * most > part.ns else f"{len(part.workers)} workers"
+            shares.append(f"{part.ns / self.ns:.0%} {part.op} of {owner}")
+        return f"The run's {self.ns / NS:,.3f} s are {', '.join(shares)}."
+
+
+def critical_path(timeline: Timeline) -> CriticalPath:
+    """Follow back, from the track that ends last to the first acceptance, what each entry waited for longest."""
+    backwards = [stretch for stretch in _follow(timeline) if stretch.ns > 0]
+    return CriticalPath(tuple(reversed(backwards)))
+
+
+def worker_name(worker: int) -> str:
+    """Return a worker's name in words."""
+    return "no worker" if worker < 0 else f"worker {worker}"
+
+
+def _before(timeline: Timeline, index: int, end: int) -> Iterator[Stretch]:
+    """Yield what lies between a track's acceptance and its first step, or its end if it has none, backwards."""
+    yield Stretch(timeline.program.tracks[index].worker, "other", "other", timeline.calls[index].began, end)
+    yield from reversed(head(timeline, index))
+
+
+def _follow(timeline: Timeline) -> Iterator[Stretch]:
+    """Yield the path's stretches from its end to its beginning."""
+    if not timeline.calls:
+        return
+    first = set(np.unique(np.array(timeline.track, np.int64), return_index=True)[1].tolist())
+    last = {index: entry for entry, index in enumerate(timeline.track)}
+    index = max(range(len(timeline.calls)), key=lambda number: timeline.calls[number].ended)
+    entry, end = last.get(index, NEVER), timeline.calls[index].ended
+    if entry == NEVER:
+        yield from _before(timeline, index, end)
+        end = timeline.calls[index].accepted
+    while entry >= 0:
+        index = timeline.track[entry]
+        worker, step, before = timeline.program.tracks[index].worker, timeline.steps[entry], timeline.after[entry]
+        yield Stretch(worker, "other", "other", timeline.end[entry], end)
+        end = min(end, timeline.end[entry])
+        waited = timeline.opened[entry] >= 0
+        came = timeline.opened[entry] if waited else timeline.begin[entry]
+        asked = max(came, timeline.start[entry])
+        yield Stretch(worker, step.phase, step.op, asked, end, entry)
+        yield Stretch(worker, "wait", "poll", came, asked, entry)
+        end = came
+        if not waited and entry in first:
+            yield from _before(timeline, index, end)
+            end = timeline.calls[index].accepted
+        entry = before
+    # A gate that a track without steps opened has no entry: the time before it is named `other`.
+    yield Stretch(NEVER, "other", "other", min(call.accepted for call in timeline.calls), end)
+
+
+def head(timeline: Timeline, index: int) -> tuple[Stretch, ...]:
+    """Return what lies between a track's acceptance and its first step."""
+    track, call = timeline.program.tracks[index], timeline.calls[index]
+    if track.kind == "instance":
+        return (Stretch(track.worker, "init", "boot", call.accepted, call.began),)
+    if track.kind == "execution":
+        return ()
+    functions = timeline.profile.functions
+    handler = call.began - to_ns(functions.warm_ms)
+    init = handler - call.init_ns
+    cold = init - (functions.cold_ns(track.package) if call.cold else 0)
+    return (
+        Stretch(track.worker, "wait", "held", call.accepted, cold),
+        Stretch(track.worker, "init", "cold start", cold, init),
+        Stretch(track.worker, "init", "init", init, handler),
+        Stretch(track.worker, "other", "accept", handler, call.began),
+    )

@@ -1,0 +1,189 @@
+"""CPU seconds of steps that one worker took alone, in place of those of a run whose workers ran beside each other.
+
+A step's CPU seconds depend on its neighbours, with which it shares caches, memory and processors. What costs a worker
+CPU time and is no request (`WORK`), inits and scripts in tensor databases are therefore measured before the run, if the
+plan says so (`slslab_lab.runs.alone`). Of the run replay then takes bytes, requests, order and causes, and the CPU seconds
+of requests and of kinds of steps that were not measured.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from os.path import commonprefix
+from statistics import median, quantiles
+from typing import Any, NamedTuple
+
+from slslab.run.document import AloneKind
+from slslab.run.metrics import grouped
+from slslab_lab.replay.programs.recording import Event, Recording
+from slslab_workers.trace.operations import WORK
+
+# Sizes of one kind of step count as different from this ratio on.
+RATIO = 1.5
+START, SCRIPT = "environment.start", "tensor.script.run"
+ANY = "*"
+
+
+class Kind(NamedTuple):
+    """A kind of step: of which function (`suffix`; a script: its name; `ANY` for all), how gradients are combined in
+    it, and whether it is its environment's first."""
+
+    function: str
+    op: str
+    phase: str
+    resource: str
+    first: bool
+
+
+class Sample(NamedTuple):
+    """A step of a kind: the bytes that it went over, if its CPU time grows with them, and its CPU ns."""
+
+    kind: Kind
+    bytes: int
+    cpu_ns: int
+
+
+def samples(recording: Recording) -> Iterator[Sample]:
+    """Yield what a recording has of each kind: steps, inits and scripts."""
+    for event, kind in _kinds(recording):
+        yield Sample(kind, event["bytes"], event["cpu_ns"])
+    for record in recording.instances:
+        yield Sample(_init_of(record), 0, _init_ns(record, recording.events))
+
+
+def summarise(found: Iterable[Sample]) -> list[AloneKind]:
+    """Return count, quartiles and bytes of each kind, those of different sizes apart."""
+    kinds: list[AloneKind] = []
+    for kind, of_kind in grouped((sample.kind, (sample.bytes, sample.cpu_ns)) for sample in found).items():
+        for group in _by_size(of_kind):
+            seconds = [cpu_ns / 1e9 for _, cpu_ns in group]
+            lower, middle, upper = quantiles(seconds * 2 if len(seconds) == 1 else seconds, method="inclusive")
+            kinds.append(
+                {
+                    **kind._asdict(),  # type: ignore[typeddict-item]
+                    "bytes": round(median(size for size, _ in group)),
+                    "count": len(group),
+                    "cpu_seconds": {"lower": round(lower, 9), "median": round(middle, 9), "upper": round(upper, 9)},
+                }
+            )
+    return kinds
+
+
+def with_alone(recording: Recording) -> Recording:
+    """Return the recording with the CPU time of each step that was measured alone; as it is, if nothing was."""
+    if recording.alone is None:
+        return recording
+    costs = _Costs(recording.alone)
+    changed: dict[int, int] = {}
+    for event, kind in _kinds(recording):
+        cpu_ns = costs.cpu_ns(kind, event["bytes"])
+        if cpu_ns is not None:
+            changed[event["event"]] = cpu_ns
+    events = [{**event, "cpu_ns": changed.get(event["event"], event["cpu_ns"])} for event in recording.events]
+    return replace(
+        recording,
+        events=events,
+        invocations=list(_invocations(recording, changed)),
+        instances=[_instance(record, recording.events, events, costs) for record in recording.instances],
+    )
+
+
+class _Costs:
+    """The measured kinds, by what they are asked for."""
+
+    def __init__(self, kinds: Sequence[AloneKind]) -> None:
+        self._kinds = grouped(((kind["op"], kind["phase"], kind["resource"], kind["function"]), kind) for kind in kinds)
+
+    def cpu_ns(self, kind: Kind, size: int) -> int | None:
+        """Return the CPU ns of a step that goes over so many bytes, in proportion to those of the measured one that is
+        most alike; None if its kind was not measured."""
+        alike = kind.op, kind.phase, kind.resource
+        found = self._kinds[*alike, kind.function] or self._kinds[*alike, ANY]
+        # What goes over nothing, such as the first of several sums, is no measured step of no size.
+        found = [one for one in found if bool(one["bytes"]) is bool(size)]
+        if not found:
+            return None
+        nearest = min(found, key=lambda one: _unlike(one, kind, size))
+        return round(nearest["cpu_seconds"]["median"] * 1e9 * (size / nearest["bytes"] if size else 1))
+
+
+def suffix(function: str, run: str) -> str:
+    """Return what tells a function of a run from the others: the end of its name, empty for that of the workers."""
+    # Long names are cut anywhere.
+    rest = function[len(commonprefix((function, f"slslab-{run}"))) :]  # noqa: RUF071
+    # While it is measured alone the run has a number.
+    return re.sub(r"^-\d+(?=-|$)", "", rest).lstrip("-")
+
+
+def _kinds(recording: Recording) -> Iterator[tuple[Event, Kind]]:
+    """Yield the events that may be measured alone, each with its kind."""
+    seen = set()
+    for event in recording.events:
+        op = event["op"]
+        if op in (START, SCRIPT) or (op in WORK and event["worker"] >= 0):
+            # A script's resource is its name and the key that it writes.
+            function = suffix(event["function"], recording.plan.run)
+            function = event["resource"].partition(" ")[0] if op == SCRIPT else function
+            kind = Kind(function, op, event["phase"], event["resource"] if op in WORK else "", True)
+            of_environment = (event["environment"], kind)
+            yield event, kind._replace(first=of_environment not in seen)
+            seen.add(of_environment)
+
+
+def _by_size(of_kind: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Yield steps of about the same size, bytes and CPU ns."""
+    group: list[tuple[int, int]] = []
+    for size, cpu_ns in sorted(of_kind):
+        if group and _ratio(group[0][0], size) > RATIO:
+            yield group
+            group = []
+        group.append((size, cpu_ns))
+    yield group
+
+
+def _unlike(one: AloneKind, kind: Kind, size: int) -> tuple[bool, bool, float]:
+    """Return how far a measured kind is from a step: by size, by whether it is the first, and by the rest of size."""
+    ratio = _ratio(one["bytes"], size)
+    return ratio > RATIO, one["first"] is not kind.first, ratio
+
+
+def _ratio(one: int, other: int) -> float:
+    """Return how many times larger the larger of two sizes is."""
+    return max(one, other, 1) / max(min(one, other), 1)
+
+
+def _invocations(recording: Recording, changed: Mapping[int, int]) -> Iterator[Mapping[str, Any]]:
+    """Yield the metered records with the CPU time that their changed events have."""
+    more: dict[str, int] = {}
+    for event in recording.events:
+        if event["event"] in changed and event["op"] != SCRIPT:
+            # An init is that of the environment, whichever invocation it was made for.
+            owner = event["environment"] if event["op"] == START else event["invocation"]
+            more[owner] = more.get(owner, 0) + changed[event["event"]] - event["cpu_ns"]
+    for record in recording.invocations:
+        ns = more.get(record["request_id"], 0)
+        ns += more.get(record["environment"], 0) if record["cold_start"] else 0
+        yield {**record, "cpu_ms": record["cpu_ms"] + ns / 1e6}
+
+
+def _instance(
+    record: Mapping[str, Any], recorded: Sequence[Event], events: Sequence[Event], costs: _Costs
+) -> Mapping[str, Any]:
+    """Return an instance's metered record with the CPU time of its changed events, and of its start."""
+    init_ns = costs.cpu_ns(_init_of(record), 0)
+    init_ns = _init_ns(record, recorded) if init_ns is None else init_ns
+    return {**record, "cpu_seconds": (init_ns + _events_ns(record, events)) / 1e9}
+
+
+def _init_of(record: Mapping[str, Any]) -> Kind:
+    """Return the kind of what an instance does before its first event."""
+    return Kind(record["function"], START, "init", "", True)
+
+
+def _init_ns(record: Mapping[str, Any], events: Iterable[Event]) -> int:
+    return max(0, round(float(record["cpu_seconds"]) * 1e9) - _events_ns(record, events))
+
+
+def _events_ns(record: Mapping[str, Any], events: Iterable[Event]) -> int:
+    """Return the CPU time of an instance's events, with what it did before each of them."""
+    return sum(int(e["cpu_ns"] + e["cpu_before_ns"]) for e in events if e["invocation"] == record["id"])

@@ -1,0 +1,77 @@
+"""How far a busy host may have changed a recording's CPU seconds: standard deviations of their logarithm.
+
+They widen the range of every figure, as part of this machine's processor. Three things that a recording knows of its
+host add to it: how much work of a kind differed from one step or environment to the next, how much of the time others
+took the processors, and how much of it the hypervisor gave to other guests.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from slslab.predict.processor import Factor, Processor
+from slslab.run.document import AloneKind
+from slslab_workers.trace.kinds import INIT, KINDS, Kind, kind_of
+
+# Measured: the root mean square of the logarithm by which CPU seconds of sorts, hashes, additions, copies and
+# convolutions differed next to 8 busy loops or 4 processes that copy memory, on two hosts of two processors on
+# 28 November 2026 (8 medians at the highest priority, x 0.77 to 1.03; 14 at the normal one, x 0.82 to 1.30), divided by
+# the 0.8 of the time for which such a load holds up other work.
+NEIGHBOURS = {"high": 0.12, "normal": 0.19}
+# Quartiles of a normal distribution are so many standard deviations apart.
+QUARTILES = 1.349
+# Quartiles of no more values than these are half of their range apart.
+FEW = 3
+
+
+def widen(
+    processor: Processor, alone: Mapping[str, Any] | None, delayed_share: float, stolen_share: float
+) -> Processor:
+    """Return the processor with what its host did during a recording in the deviations of its factors.
+
+    `alone` is the document's solo profile, whose CPU seconds the recording has. Without a measured one it has the run's
+    own: `delayed_share` is for how much of the run's time this host held it up, and `stolen_share` for how much of the
+    processors' work time the hypervisor ran other guests.
+    """
+    spreads: dict[Kind, float] = {}
+    if alone is None or alone["status"] != "measured":
+        common = _neighbours("normal", delayed_share, stolen_share)
+    else:
+        held_up = max(1 - 1 / max(1.0, alone["probe_ratio"]), alone["delayed_share"])
+        common = _neighbours(alone.get("priority", "normal"), held_up, alone.get("stolen_share", 0.0))
+        spreads = _spreads(alone["kinds"])
+    found = {kind: math.hypot(common, spreads.get(kind, 0.0)) for kind in KINDS}
+    return replace(
+        processor,
+        factors={kind: _widened(factor, found[kind]) for kind, factor in processor.factors.items()},
+        unknown=_widened(processor.unknown, max(found.values())),
+    )
+
+
+def _neighbours(priority: str, held_up: float, stolen: float) -> float:
+    """Return what other processes and guests may have changed; half of what was stolen is one standard deviation."""
+    return math.hypot(NEIGHBOURS[priority] * held_up, math.log1p(-min(stolen, 0.99)) / 2)
+
+
+def _spreads(kinds: Sequence[AloneKind]) -> dict[Kind, float]:
+    """Return how much steps of each kind of work differed, by their share of its CPU seconds.
+
+    They count as differing together, which a busy host makes them do. Of few steps it is half of the range.
+    """
+    seconds: dict[Kind, float] = {}
+    spreads: dict[Kind, float] = {}
+    for one in kinds:
+        kind = INIT if one["op"] == "environment.start" else kind_of(one["op"])
+        lower, middle, upper = (one["cpu_seconds"][name] for name in ("lower", "median", "upper"))
+        if lower > 0:
+            total = one["count"] * middle
+            spread = math.log(upper / lower) / (1 if one["count"] <= FEW else QUARTILES)
+            seconds[kind] = seconds.get(kind, 0.0) + total
+            spreads[kind] = spreads.get(kind, 0.0) + total * spread
+    return {kind: spread / seconds[kind] for kind, spread in spreads.items()}
+
+
+def _widened(factor: Factor, deviation: float) -> Factor:
+    deviations = {**factor.deviations, "host": math.hypot(factor.deviations.get("host", 0.0), deviation)}
+    return Factor(factor.value, deviations)

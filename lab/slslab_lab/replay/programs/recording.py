@@ -1,0 +1,185 @@
+"""Read a recorded run for replay: plan, events and metered records, checked."""
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slslab.errors import RunError
+from slslab.predict.processor import Processor
+from slslab.run import log, metrics
+from slslab.run.directory import RunDirectory
+from slslab.run.document import AloneKind
+from slslab.run.metrics import delayed
+from slslab_lab.replay.programs.disturbance import widen
+from slslab_workers.architecture import read_plan
+from slslab_workers.channels.scripts import PREFIX
+from slslab_workers.plan import Plan
+
+Event = Mapping[str, Any]
+# Operations that the profiles know under another name.
+NAMES = {"ping": "tensor.command", "execute": "states.execute", "invoke": "lambda.invoke"}
+# What happens beside a worker, on its behalf.
+BESIDE = metrics.BESIDE
+# What a parameter server does.
+SUMMING = ("parameter.deserialise", "parameter.merge", "parameter.serialise")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What is read of a run directory: its plan, events (rows of the trace's table), and metered records.
+
+    `alone` are the kinds of steps whose CPU time was measured alone, None if it is the run's own (`alone.py`).
+    `processor` is the host's next to Lambda's, None if that is not known.
+    """
+
+    plan: Plan
+    events: Sequence[Event]
+    invocations: Sequence[Mapping[str, Any]]
+    instances: Sequence[Mapping[str, Any]]
+    alone: Sequence[AloneKind] | None = None
+    processor: Processor | None = None
+
+    @property
+    def arch(self) -> str:
+        """The processor architecture of its functions, x86_64 or arm64."""
+        return str(self.invocations[0]["architecture"]) if self.invocations else "x86_64"
+
+    @property
+    def peak_memory_mb(self) -> int:
+        """The most memory that a training function used, those of the plan's size; 0 for a run on instances."""
+        return max((r["max_memory_mb"] for r in self.invocations if r["memory_mb"] == self.plan.memory_mb), default=0)
+
+
+def read_recording(directory: Path) -> Recording:
+    """Read a run directory; RunError, naming the record, if the trace is incomplete or contradicts itself."""
+    run = RunDirectory(directory)
+    if run.service() is not None:
+        raise RunError(f"{run.id} is what `slslab up` recorded, which has no plan.", "replay a run: slslab runs")
+    document = run.document()
+    if document is None or document["status"] != "done":
+        status = "failed" if document is not None and document["status"] == "failed" else "was interrupted"
+        raise RunError(f"{run.id} {status}, so its trace has no end.", "replay a run that is done.")
+    if document.get("faults"):
+        raise RunError(f"Faults were injected into {run.id}.", "replay a run without --faults.")
+    run.verify(document)
+    stored = log.load(directory)
+    if stored.torn:
+        raise RunError(f"The trace of {run.id} breaks off in its last line.", "run the plan again.")
+    records, launched = log.invocations(directory), log.instances(directory)
+    processor = processor_of(document, records, launched)
+    recording = Recording(read_plan(run.plan()), stored.events, records, launched, kinds_alone(document), processor)
+    check(recording)
+    return recording
+
+
+def processor_of(
+    document: Mapping[str, Any], records: Sequence[Mapping[str, Any]], instances: Sequence[Mapping[str, Any]]
+) -> Processor | None:
+    """Return the processor that recorded a run, by the run's document and metered records, with what its host did
+    meanwhile; None if it was not measured."""
+    processor = document.get("processor")
+    if not processor:
+        return None
+    stolen_share = document.get("host", {}).get("stolen_share", 0.0)
+    return widen(Processor.from_dict(processor), document.get("alone"), delayed(records, instances), stolen_share)
+
+
+def kinds_alone(document: Mapping[str, Any]) -> Sequence[AloneKind] | None:
+    """Return the kinds of steps that were measured alone, by a run's document; None if none were."""
+    return (document.get("alone") or {}).get("kinds")
+
+
+def operation(event: Event) -> str:
+    """Return the name of an event's operation in a profile; a script is stored by the same call that runs it."""
+    if event["op"] == "tensor.script" and event["overhead"]:
+        return "tensor.compile"
+    return str(NAMES.get(event["op"], event["op"]))
+
+
+def find_calls(events: Sequence[Event]) -> dict[int, str]:
+    """Return which invocation each worker's `invoke` made, by the event: that of the function accepted meanwhile."""
+    accepted = metrics.grouped(
+        (e["function"], (e["start_ns"], e["invocation"])) for e in events if e["op"] == "invoke" and e["worker"] < 0
+    )
+    calls = {}
+    for event in events:
+        if event["op"] == "invoke" and event["worker"] >= 0:
+            invocations = accepted[event["resource"].rpartition(":")[2]]
+            place = bisect_left(invocations, (event["start_ns"], ""))
+            if place < len(invocations) and invocations[place][0] <= event["end_ns"]:
+                calls[event["event"]] = invocations.pop(place)[1]
+    return calls
+
+
+class Databases:
+    """The tensor databases of a recorded run, or its parameter server: their owners, and the CPU time of what they do
+    for a request.
+
+    Events are asked about in their order: each execution of a script is counted once.
+    """
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        asked = metrics.grouped(
+            (event["resource"].partition("/")[0], event["worker"])
+            for event in events
+            if event["op"].startswith("tensor.") and event["worker"] >= 0 and "/" in event["resource"]
+        )
+        # By a database's address, the worker that asks it most; all workers share an only one, which is the first's.
+        self._owners = {
+            address: 0 if len(asked) == 1 else Counter(workers).most_common(1)[0][0]
+            for address, workers in asked.items()
+        }
+        # By worker and the key that the script writes (of texts: reads), which follows the names in the resource.
+        self._executions = metrics.grouped(
+            ((event["worker"], event["resource"].partition(" ")[2]), event["cpu_ns"])
+            for event in events
+            if event["op"] == "tensor.script.run"
+        )
+        # By worker (-1 for sums that are written for whoever pulls them) and the key of the sum.
+        self._sums = metrics.grouped(
+            ((event["worker"], event["resource"]), event["cpu_ns"]) for event in events if event["op"] in SUMMING
+        )
+
+    def owner(self, event: Event) -> int:
+        """Return the worker whose database this event asked; -1 if it asked none."""
+        return self._owners.get(event["resource"].partition("/")[0], -1)
+
+    def server_ns(self, event: Event) -> int:
+        """Return the CPU time of the script that this event ran, or of what a parameter server did with a pushed vector
+        or for a pull; 0 without any or if it failed.
+
+        For a database that does not report it: what the caller waited, which includes the database's work for other
+        clients.
+        """
+        if event["op"] == "parameter.push":
+            return sum(self._sums.get((event["worker"], event["resource"].rpartition("/")[0]), ()))
+        if event["op"] == "parameter.pull":
+            written = self._sums.get((-1, event["resource"]))
+            return written.pop(0) if written else 0
+        key = event["resource"].partition("/")[2]
+        if event["op"] != "tensor.script" or event["failed"] or key.startswith(PREFIX):
+            return 0
+        executions = self._executions[self.owner(event), key]
+        return executions.pop(0) if executions else max(0, metrics.lambda_clock_ns(event) - int(event["cpu_ns"]))
+
+
+def check(recording: Recording) -> None:
+    """Raise RunError, naming the event, if a recording is incomplete or contradicts itself."""
+    run = recording.plan.run
+    hint = "the trace was changed, or recorded by a defect; run the plan again."
+    known = {record["request_id"] for record in recording.invocations}
+    known |= {instance["id"] for instance in recording.instances}
+    for event in recording.events:
+        name = f"Event {event['event']} ({event['op']}) of {run}"
+        if event["worker"] >= 0 and event["op"] not in BESIDE and event["invocation"] not in known:
+            raise RunError(f"{name} belongs to invocation {event['invocation']!r}, which was never metered.", hint)
+        if event["end_ns"] < event["start_ns"]:
+            raise RunError(f"{name} ends before it starts.", hint)
+        for cause in event["causes"]:
+            if not 0 <= cause < len(recording.events):
+                raise RunError(f"{name} has cause {cause}, which the trace does not hold.", hint)
+        if min(event["cpu_ns"], event["cpu_before_ns"], event["bytes"], event["requests"]) < 0:
+            raise RunError(f"{name} has negative CPU time, bytes or requests.", hint)

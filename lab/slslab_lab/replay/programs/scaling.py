@@ -1,0 +1,224 @@
+"""Runs that were never made: the program of n workers, from an architecture's pattern and the steps of small runs.
+
+Exact are the messages of the training protocol, their number and bytes, and who waits for whom: those are the pattern's
+(`slslab_workers.patterns`), which is tested against the architecture's closed form. Modelled are CPU times
+(`step_costs.py`), and the sizes of what is outside the protocol, which are the recorded ones.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from slslab.errors import RequestError
+from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
+from slslab_lab.replay.programs.step_costs import (
+    Cost,
+    Key,
+    StepCosts,
+    is_first,
+    is_request,
+    measure,
+    name_of,
+    unit_of,
+    workload_of,
+)
+from slslab_workers import patterns
+from slslab_workers.patterns import OWN, Activity, Part, Pattern, Place, Role, Signal
+
+__all__ = ["AFTER", "BEFORE", "Cost", "Key", "StepCosts", "generate", "measure", "workload_of"]
+
+# Operations whose CPU time grows with the samples of a minibatch.
+SAMPLED = ("compute", "prepare")
+# Steps that no event records: an instance's time before its first event, an invocation's after its last one.
+BEFORE, AFTER = ("start", "init"), ("return", "other")
+
+
+def generate(costs: StepCosts, workers: int, batches: int, epochs: int, samples: float = 1.0) -> Program:
+    """Return the program of so many workers, batches per worker and epoch, and epochs; minibatches are `samples` times
+    as large as the recorded ones."""
+    workload = replace(costs.workload, workers=workers, batches=batches, epochs=epochs)
+    pattern = costs.architecture.pattern(workload)
+    assert pattern is not None
+    return _Generator(pattern, costs, samples).program()
+
+
+class _Generator:
+    def __init__(self, pattern: Pattern, costs: StepCosts, samples: float) -> None:
+        self.pattern = pattern
+        self.workload = pattern.workload
+        self.costs = costs
+        self.samples = samples
+        self.gates: list[int] = []
+        self.known: dict[tuple[str, int, int], int] = {}
+        # Steps without their gates and places; by the identity of an activity, which the pattern keeps alive.
+        self.templates: dict[tuple[str, int, bool], Step | None] = {}
+
+    def program(self) -> Program:
+        tracks = tuple(track for role in self.pattern.roles if role.ranks for track in self._tracks(role))
+        for (name, _, _), gate in self.known.items():
+            if not self.gates[gate]:
+                raise RequestError(
+                    f"In the pattern of {self.costs.architecture.name} an activity needs {name!r}, which no activity "
+                    "makes.",
+                    "correct the architecture's pattern.",
+                )
+        return Program(
+            self.costs.architecture.name,
+            self.workload.workers,
+            tracks,
+            tuple(self.gates),
+            self.costs.polls,
+            self.costs.poll_cpu_ns,
+            self.workload.epochs,
+            self.workload.batches,
+            recorded=False,
+        )
+
+    def _tracks(self, role: Role) -> Iterator[Track]:
+        unit = unit_of(role)
+        template = self.costs.functions.get(unit)
+        if template is None:
+            raise RequestError(
+                f"The recording has no invocation of {unit}, so its cost is not known.", "record a whole run."
+            )
+        places = list(patterns.places(role, self.workload))
+        # A track's own place, with those in which it does something.
+        tracks = [(Place(-1, -1, 0, 1), places)] if role.each == "run" else [(each[0], [each]) for each in places]
+        for place, within in tracks:
+            for rank, steps in self._items(role, unit, within):
+                yield self._track(role, template, rank, place, steps)
+
+    def _track(
+        self, role: Role, template: Track, rank: int, place: Place, steps: tuple[Step | Gathering, ...]
+    ) -> Track:
+        name = f"{self.costs.architecture.name}-p{rank}-e{place.epoch}" if role.kind == "execution" else template.name
+        return Track(
+            name,
+            template.kind,
+            rank,
+            steps,
+            template.memory_mb,
+            template.ephemeral_mb,
+            template.init_cpu_ns,
+            template.package,
+            self._gates_of(role.needs, place, rank),
+            self._makes(role.makes, place, rank, 1),
+            place.epoch,
+        )
+
+    def _items(
+        self, role: Role, unit: str, places: Sequence[tuple[Place, tuple[Part, ...]]]
+    ) -> Iterator[tuple[int, tuple[Step | Gathering, ...]]]:
+        """Yield each rank with its steps; those that are the same for all ranks are made once."""
+        entries: list[Step | Gathering | tuple[Place, Part, bool]] = [*self._beside(unit, BEFORE)]
+        for place, parts in places:
+            first = is_first(role, place)
+            for part in parts:
+                if _is_personal(part):
+                    entries.append((place, part, first))
+                elif (item := self._item(unit, part, place, first, OWN, len(role.ranks))) is not None:
+                    entries.append(item)
+        entries += self._beside(unit, AFTER)
+        shared = tuple(entry for entry in entries if not isinstance(entry, tuple))
+        if len(shared) == len(entries):
+            yield from ((rank, shared) for rank in role.ranks)
+            return
+        for rank in role.ranks:
+            items = (
+                self._item(unit, entry[1], entry[0], entry[2], rank, 1) if isinstance(entry, tuple) else entry
+                for entry in entries
+            )
+            yield rank, tuple(item for item in items if item is not None)
+
+    def _beside(self, unit: str, step: tuple[str, str]) -> list[Step]:
+        """Return the step that a recording has before its first event or after its last one, if there is one."""
+        cost = self.costs.costs.get((unit, *step, False))
+        return [Step(*step, round(cost.fixed))] if cost is not None else []
+
+    def _item(
+        self, unit: str, part: Part, place: Place, first: bool, rank: int, tracks: int
+    ) -> Step | Gathering | None:
+        if isinstance(part, Activity):
+            return self._step(unit, part, place, first, rank, tracks)
+        groups = []
+        # Most groups have the same activities after the first one.
+        steps: dict[int, Step | None] = {}
+        for activities in part.groups:
+            group = []
+            for activity in activities:
+                if activity.needs or activity.makes or id(activity) not in steps:
+                    steps[id(activity)] = self._step(unit, activity, place, first, rank, tracks)
+                if (step := steps[id(activity)]) is not None:
+                    group.append(step)
+            if group:
+                groups.append(tuple(group))
+        return Gathering(tuple(groups)) if groups else None
+
+    def _step(self, unit: str, activity: Activity, place: Place, first: bool, rank: int, tracks: int) -> Step | None:
+        """Return the step of an activity that so many tracks share; None if it does not take place."""
+        if not activity.takes_place(place):
+            return None
+        key = (unit, id(activity), first)
+        if key not in self.templates:
+            self.templates[key] = self._template(unit, activity, first)
+        template = self.templates[key]
+        if template is None:
+            return None
+        return replace(
+            template,
+            awaits=self._gates_of(activity.needs, place, rank),
+            opens=self._makes(activity.makes, place, rank, tracks),
+            epoch=place.epoch,
+            step=place.step,
+        )
+
+    def _template(self, unit: str, activity: Activity, first: bool) -> Step | None:
+        op, phase = name_of(activity), activity.phase
+        if activity.optional and (unit, op, phase) in self.costs.left_out:
+            return None
+        cost = self.costs.of(unit, op, phase, first)
+        # A minibatch is fetched, prepared and computed on.
+        samples = self.samples if (phase == "fetch" and activity.bytes is None) or op in SAMPLED else 1.0
+        size = round(cost.bytes * activity.times * samples) if activity.bytes is None else activity.bytes
+        cpu_ns = cost.fixed * activity.times + cost.per_byte * size + cost.per_work * activity.work
+        return Step(
+            op,
+            phase,
+            round(cpu_ns * (samples if op in SAMPLED else 1.0)),
+            cost.parallel,
+            activity.times if is_request(op) else 0,
+            size,
+            polling=activity.polling,
+            at=-1 if activity.at == OWN else activity.at,
+            server_cpu_ns=round(cost.server_fixed * activity.times + cost.server_per_work * activity.work),
+        )
+
+    def _position(self, signal: Signal, place: Place) -> int:
+        """Return which of the run's steps or epochs a signal belongs to; below 0 for one before the first."""
+        # A signal that is made before the first step belongs to it.
+        position = 0 if signal.each == "run" else max(0, place.epoch)
+        if signal.each == "step":
+            position = position * self.workload.batches + max(0, place.step)
+        return position + signal.ahead
+
+    def _gate(self, signal: Signal, position: int, rank: int) -> int:
+        key = (f"{signal.each} {signal.name}", position, rank if signal.of == OWN else signal.of)
+        if key not in self.known:
+            self.known[key] = len(self.gates)
+            self.gates.append(0)
+        return self.known[key]
+
+    def _gates_of(self, signals: tuple[Signal, ...], place: Place, rank: int) -> tuple[int, ...]:
+        positions = ((signal, self._position(signal, place)) for signal in signals)
+        return tuple(self._gate(signal, position, rank) for signal, position in positions if position >= 0)
+
+    def _makes(self, signals: tuple[Signal, ...], place: Place, rank: int, tracks: int) -> tuple[int, ...]:
+        gates = self._gates_of(signals, place, rank)
+        for gate in gates:
+            self.gates[gate] += tracks
+        return gates
+
+
+def _is_personal(part: Part) -> bool:
+    """Return whether the steps of each rank differ, since a signal is that of the rank."""
+    activities = (part,) if isinstance(part, Activity) else (one for group in part.groups for one in group)
+    return any(signal.of == OWN for activity in activities for signal in (*activity.needs, *activity.makes))

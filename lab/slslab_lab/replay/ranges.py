@@ -1,0 +1,148 @@
+"""How uncertain modelled figures are: what each source of error adds to a figure's logarithm.
+
+A figure's sensitivity to a source is found by playing the program again with that source one standard deviation off.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from slslab.predict.accuracy import mean_errors, speed_deviation
+from slslab.predict.processor import SHARED, UNANCHORED, Processor
+from slslab.predict.profiles.profile import Figure, Profile
+from slslab.predict.uncertainty import GPU, HOST, INSTANCE, ON_LAMBDA, PER_MEAN_ERROR, PROFILE, REPLAY, Uncertainty
+from slslab.run.bill import Bill
+from slslab_lab.replay.outcome import Outcome
+from slslab_workers.trace.kinds import KINDS, Kind
+
+# Figures of a profile that make a run longer as they grow, and those that make it shorter.
+LONGER, SHORTER = ("_ms", "_ms_per_mb", "_ms_per_kb"), ("_mb_s", "burst_mb")
+Figures = Mapping[str, float]
+
+
+def figures_of(played: Outcome, bill: Bill) -> dict[str, float]:
+    """Return the figures of a played run that have ranges: seconds, billed seconds and cost."""
+    return {"seconds": played.seconds, "billed_seconds": played.billed_seconds, "cost": float(bill.total)}
+
+
+def with_processor(profile: Profile, processor: Processor | None) -> Profile:
+    """Return the profile with the speeds of Lambda's processors next to those of the host that recorded a run.
+
+    A profile whose speed was measured or fitted keeps it, as every profile does if the host was not measured.
+    """
+    if not _applies(profile, processor):
+        return profile
+    assert processor is not None
+    anchors = ", ".join(f"{name} ({year})" for name, year in processor.anchors.items())
+    source = f"slslab calibrate --processor ({processor.form}) on {processor.name}, {processor.measured}; {anchors}"
+    speeds = {kind: Figure(value=1 / processor.factor(kind).value, status="fitted", source=source) for kind in KINDS}
+    return profile.model_copy(update={"compute": profile.compute.model_copy(update={"kinds": speeds})})
+
+
+def find_uncertainties(
+    plain: Figures,
+    play: Callable[[Profile], Figures],
+    profile: Profile,
+    processor: Processor | None,
+    instances: bool,
+    like: Mapping[str, str] | None = None,
+) -> dict[str, Uncertainty]:
+    """Return the uncertainty of every figure in `plain`, which is what `play` gives on the profile.
+
+    The profile already has the processor's speeds (`with_processor`). `instances` tells whether instances are billed.
+    `like` says which of seconds, billed_seconds and cost has the same mean errors as a figure of another name.
+    """
+    like = {**{name: name for name in plain}, **(like or {})}
+    errors = mean_errors(profile.name, instances=instances)
+    shared: dict[str, dict[str, float]] = {name: {} for name in plain}
+    host: dict[str, list[float]] = {name: [] for name in plain}
+    processor = processor or UNANCHORED
+    for kinds in _errors(profile, processor):
+        factor = processor.factor(kinds[0])
+        moved = play(_slower(profile, kinds, factor.deviation))
+        for name, value in plain.items():
+            sensitivity = _shift(moved[name], value) / factor.deviation
+            common = math.hypot(*(factor.deviations[source] for source in SHARED))
+            shared[name] |= {f"{kind}{ON_LAMBDA}": sensitivity * common for kind in kinds}
+            host[name].append(sensitivity * factor.deviations["host"])
+    if errors.profile is not None:
+        deviation = max(errors.profile.values()) * PER_MEAN_ERROR
+        moved = play(_slower_platform(profile, math.exp(deviation)))
+        for name, value in plain.items():
+            sensitivity = _shift(moved[name], value) / deviation
+            shared[name][PROFILE] = sensitivity * errors.profile[like[name]] * PER_MEAN_ERROR
+    for gpus, source in ((True, GPU), (False, INSTANCE)) if instances else ():
+        moved = play(_slower_instances(profile, gpus, speed_deviation("gpu" if gpus else "instance")))
+        for name, value in plain.items():
+            shared[name][source] = _shift(moved[name], value)
+    return {
+        name: Uncertainty(
+            shared[name],
+            {HOST: math.hypot(*host[name]), REPLAY: errors.replay[like[name]] * PER_MEAN_ERROR},
+        )
+        for name in plain
+    }
+
+
+def _errors(profile: Profile, processor: Processor) -> list[Sequence[Kind]]:
+    """Return the kinds of work whose speeds are off independently; those of a host that was never measured are off
+    together."""
+    if not profile.compute.kinds and profile.compute.speed.status != "assumed":
+        return []
+    return [(kind,) for kind in KINDS] if processor.anchored else [KINDS]
+
+
+def _applies(profile: Profile, processor: Processor | None) -> bool:
+    return processor is not None and processor.anchored and profile.compute.speed.status == "assumed"
+
+
+def _slower(profile: Profile, kinds: Sequence[Kind], deviation: float) -> Profile:
+    compute = profile.compute
+    speeds = {kind: compute.kinds.get(kind, compute.speed) for kind in kinds}
+    moved = {
+        kind: speed.model_copy(update={"value": speed.value * math.exp(-deviation)}) for kind, speed in speeds.items()
+    }
+    return profile.model_copy(update={"compute": compute.model_copy(update={"kinds": {**compute.kinds, **moved}})})
+
+
+def _slower_instances(profile: Profile, gpus: bool, deviation: float) -> Profile:
+    """Return the profile with slower GPUs, or with slower processors of instances, as far as their speed is assumed.
+
+    An instance that computes faster than its host has a GPU.
+    """
+
+    def slower(name: str, speed: Figure, has_gpu: bool) -> Figure:
+        on_gpu = has_gpu and name == "compute_speed"
+        if speed.status != "assumed" or on_gpu != gpus:
+            return speed
+        return speed.model_copy(update={"value": speed.value * math.exp(-deviation)})
+
+    moved = {}
+    for kind, instance in profile.instances.items():
+        has_gpu = instance.compute_speed.value > instance.host_speed.value
+        speeds = {name: slower(name, getattr(instance, name), has_gpu) for name in ("compute_speed", "host_speed")}
+        moved[kind] = instance.model_copy(update=speeds)
+    return profile.model_copy(update={"instances": moved})
+
+
+def _slower_platform(profile: Profile, factor: float) -> Profile:
+    """Return the profile with everything but processors and instances slower by a factor."""
+    parts = {name: value for name, value in profile if name not in ("compute", "instances")}
+    return profile.model_copy(update={name: _scaled(name, value, factor) for name, value in parts.items()})
+
+
+def _scaled(name: str, value: Any, factor: float) -> Any:
+    if isinstance(value, Figure):
+        power = name.endswith(LONGER) - name.endswith(SHORTER)
+        return value.model_copy(update={"value": value.value * factor**power}) if power else value
+    if isinstance(value, BaseModel):
+        return value.model_copy(update={inner: _scaled(inner, each, factor) for inner, each in value})
+    if isinstance(value, Mapping):
+        return {inner: _scaled(inner, each, factor) for inner, each in value.items()}
+    return value
+
+
+def _shift(moved: float, plain: float) -> float:
+    return math.log(moved / plain) if plain > 0 else 0.0

@@ -1,0 +1,172 @@
+"""One round of AllReduce or ScatterReduce by itself: how long until every worker has the sum of all gradients.
+
+Nothing is measured for it: programs are the patterns of the architectures, with the CPU time of a recorded run or with
+none, and the kernel plays them. Everything here is modelled.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from slslab.predict.environment import NS
+from slslab.predict.profiles.profile import Profile
+from slslab_lab.replay.crossings import Interval, pipe_share
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
+from slslab_lab.replay.programs.scaling import Cost, StepCosts, generate
+from slslab_workers.architecture import Architecture
+from slslab_workers.channels.polling import policy
+from slslab_workers.patterns import Workload
+from slslab_workers.training.released_log import LOG_TRAFFIC
+from slslab_workers.training.released_log import PHASE as LOG
+
+PHASE = "synchronise"
+DELETE = "object.delete"
+# Requests that workers make beside the exchange or after it: no worker waits for them.
+CLEANING = (DELETE, "object.list")
+# The largest ratio of two neighbouring values of a sweep between which the winner changes.
+NARROW = 1.001
+FREE = Cost(0.0, 0.0, 0.0, 0.0, 0.0, False, 0.0)
+
+
+@dataclass(frozen=True)
+class _Free(StepCosts):
+    def of(self, function: str, op: str, phase: str, first: bool) -> Cost:  # noqa: ARG002
+        return FREE
+
+
+def without_compute(architecture: Architecture) -> StepCosts:
+    """Return the costs of an architecture whose workers need no CPU time."""
+    template = Track(architecture.name, "invocation", 0, (), 1769)
+    return _Free(architecture, Workload(2, 1, 1, 1), {}, {"invocation": template}, frozenset(), (0.0, 1.0, 0.0), {})
+
+
+@dataclass(frozen=True)
+class Round:
+    """A round of `workers` that exchange gradients of `size` bytes.
+
+    `polling` is how they find that something is there: `released` as LambdaML's code polls, `adaptive` as the
+    emulator's workers do by default, or `none`: they block until then. With `deletes_at_once` the merging worker
+    deletes what it has read with one request, as LambdaML's code does, and not one by one. With `log_bytes` there is
+    the log traffic of Barrak et al.'s code, and each worker's log has so many bytes when the round begins; None for no
+    such traffic.
+    """
+
+    costs: StepCosts
+    workers: int
+    size: int
+    polling: str = "released"
+    deletes_at_once: bool = False
+    log_bytes: int | None = None
+
+    def program(self) -> Program:
+        """Return the second of two steps: what only a run's first step does is not part of a round."""
+        options = {**self.costs.workload.options, LOG_TRAFFIC.name: self.log_bytes is not None}
+        workload = replace(self.costs.workload, parameters=max(1, round(self.size / 4)), options=options)
+        made = generate(replace(self.costs, workload=workload), self.workers, 2, 1)
+        tracks = tuple(replace(track, steps=tuple(self._steps(track))) for track in made.tracks)
+        # A list finds all objects, or none while other workers are behind: only the pauses between gets matter.
+        pauses = policy("adaptive" if self.polling == "none" else self.polling).gets
+        return replace(made, tracks=tracks, batches=1, polls=(pauses.first, pauses.factor, pauses.limit))
+
+    def _steps(self, track: Track) -> Iterator[Step | Gathering]:
+        written: int | None = None
+        for item in track.steps:
+            if isinstance(item, Step) and (item.phase, item.step) == (LOG, 1):
+                # The log that the round begins with does not hold the first step's lines.
+                written = item.bytes if written is None else written
+                yield replace(item, bytes=item.bytes - written + (self.log_bytes or 0))
+            elif isinstance(item, Step):
+                yield from self._exchanged((item,))
+            elif groups := tuple(filter(None, map(self._exchanged, item.groups))):
+                if self.deletes_at_once:
+                    groups = tuple(tuple(step for step in group if step.op != DELETE) for group in groups)
+                yield Gathering(groups)
+                if self.deletes_at_once:
+                    yield Step(DELETE, PHASE, requests=1)
+
+    def _exchanged(self, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+        kept = (step for step in steps if step.phase == PHASE and step.step == 1)
+        return tuple(replace(step, polling="") if self.polling == "none" else step for step in kept)
+
+    def seconds(self, profile: Profile) -> float:
+        """Return the time from the first request to when the last worker has the sum; deletes and logs after that do
+        not count."""
+        timeline = play(self.program(), profile)
+        ends = (end for step, end in zip(timeline.steps, timeline.end, strict=True) if is_exchange(step.phase, step.op))
+        return (max(ends) - min(timeline.begin)) / NS
+
+
+def is_exchange(phase: str, op: str) -> bool:
+    """Return whether it is one of the steps with which gradients are put, read and added up."""
+    return phase == PHASE and op not in CLEANING
+
+
+@dataclass(frozen=True)
+class Chain:
+    """The puts and gets of a round's longest chain, each of `moved` bytes."""
+
+    puts: int
+    gets: int
+    moved: float
+
+    def seconds(self, profile: Profile) -> float:
+        """Return what they take one after another, with nothing between them."""
+        return sum(
+            number * (latency + self.moved / 1e6 / bandwidth) for number, latency, bandwidth in self._terms(profile)
+        )
+
+    def arithmetic(self, profile: Profile) -> str:
+        """Return the same as a text: times in seconds, sizes in MB."""
+        return " + ".join(
+            f"{number} * ({latency:.6g} + {self.moved / 1e6:.6f} / {bandwidth:.6g})"
+            if math.isfinite(bandwidth)
+            else f"{number} * {latency:.6g}"
+            for number, latency, bandwidth in self._terms(profile)
+        )
+
+    def _terms(self, profile: Profile) -> Iterator[tuple[int, float, float]]:
+        for number, op in ((self.puts, "object.put"), (self.gets, "object.get")):
+            operation = profile.operation(op)
+            bandwidth = operation.bandwidth_mb_s.value if operation.bandwidth_mb_s else math.inf
+            yield number, operation.latency_ms.value / 1e3, bandwidth
+
+
+def chain(pattern: str, workers: int, size: int) -> Chain:
+    """Return the longest chain of a round, without lists, deletes, polls and logs.
+
+    AllReduce: a put, the merging worker's `workers` gets and its put, a get. ScatterReduce: every worker's `workers`
+    puts and 2 (`workers` - 1) gets of a chunk each, which are LambdaML's 3w - 2 (SIGMOD 2021, Section 5.3).
+    """
+    if pattern == "allreduce":
+        return Chain(2, workers + 1, size)
+    return Chain(workers, 2 * (workers - 1), size / workers)
+
+
+def size_at(profile: Profile, share: float) -> int:
+    """Return the bytes of a gradient at which latency × bandwidth ÷ size of the object store's gets is this share."""
+    return max(4, round(pipe_share(profile, 1) / share))
+
+
+def sweep(winner_at: Callable[[float], str], begin: float, end: float, points: int) -> tuple[Interval, ...]:
+    """Return who wins from `begin` to `end`, tried at so many points evenly spaced by ratio; where two neighbours
+    differ, their distance is halved until the border is known to NARROW."""
+    places = [begin * (end / begin) ** (number / (points - 1)) for number in range(points)]
+    tried = [(place, winner_at(place)) for place in places]
+    borders = [tried[0], *(border for pair in pairwise(tried) for border in _halve(winner_at, *pair))]
+    ends = [place for place, _ in borders[1:]] + [end]
+    return tuple(Interval(place, until, name) for (place, name), until in zip(borders, ends, strict=True))
+
+
+def _halve(
+    winner_at: Callable[[float], str], left: tuple[float, str], right: tuple[float, str]
+) -> list[tuple[float, str]]:
+    """Return where the winner changes between two places, and who wins from there on."""
+    if left[1] == right[1]:
+        return []
+    if right[0] < NARROW * left[0]:
+        return [right]
+    place = math.sqrt(left[0] * right[0])
+    middle = (place, winner_at(place))
+    return _halve(winner_at, left, middle) + _halve(winner_at, middle, right)

@@ -1,0 +1,320 @@
+"""What if: a recorded run with another memory size, processor, network, number of workers, concurrency or price book.
+
+Nothing is run again: program and profile are changed and played. Each figure says what it is: measured by the run,
+exact (prices, rounding, and counts that the protocol fixes), or modelled (whatever depends on a played time).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any, Literal
+
+from slslab.aws.limits import lambda_limits
+from slslab.errors import RequestError
+from slslab.predict.profiles.profile import Figure, Profile
+from slslab.predict.uncertainty import Uncertainty
+from slslab.run.bill import METERS, OBJECT_OPERATIONS, Bill, Book, Usage, compute_bill
+from slslab_lab.replay.kernel.kernel import ReplayError, play
+from slslab_lab.replay.kernel.program import Program, Track
+from slslab_lab.replay.kernel.timeline import Timeline
+from slslab_lab.replay.measured import Measured
+from slslab_lab.replay.outcome import Outcome, outcome
+from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.replay.ranges import figures_of, find_uncertainties
+from slslab_workers.plan import thread_count
+
+Basis = Literal["measured", "exact", "modelled"]
+LARGEST_FLEET = 4096
+
+
+class ConcurrencyError(RequestError):
+    """A variant whose workers wait for each other although not all of them may run at once."""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What differs from the recording; None is as recorded.
+
+    `memory_mb` is that of the training functions, and with it their threads; `arch` x86_64 or arm64; `network` a
+    profile whose channels and transitions replace those of the platform; `concurrency` how many environments of the
+    account may be busy at once.
+    """
+
+    memory_mb: int | None = None
+    arch: str | None = None
+    workers: int | None = None
+    network: Profile | None = None
+    concurrency: int | None = None
+
+    @property
+    def label(self) -> str:
+        """The variant in words; empty for what was recorded."""
+        words = {
+            "memory_mb": f"{self.memory_mb} MB",
+            "arch": self.arch,
+            "workers": "1 worker" if self.workers == 1 else f"{self.workers} workers",
+            "network": f"network of {self.network.name}" if self.network else "",
+            "concurrency": f"concurrency {self.concurrency}",
+        }
+        return ", ".join(str(text) for name, text in words.items() if getattr(self, name) is not None)
+
+
+@dataclass(frozen=True)
+class Valued:
+    """A number and what it is based on; from `low` to `high` is its 80 % range, if it has one."""
+
+    value: float | Decimal
+    basis: Basis
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a run was, or would be; `late` has the invocations over the time-out: function, worker, seconds.
+
+    `uncertainties` are those of seconds, billed_seconds, gb_seconds and cost, empty for what was measured.
+
+    A row that cannot be has no figures, and `trouble` says why.
+    """
+
+    label: str
+    figures: Mapping[str, Valued]
+    bill: Bill | None = None
+    bases: Mapping[str, Basis] | None = None
+    late: tuple[tuple[str, int, float], ...] = ()
+    trouble: str = ""
+    variant: Variant | None = None
+    uncertainties: Mapping[str, Uncertainty] = field(default_factory=dict)
+
+    def number(self, figure: str) -> float:
+        """Return a figure as a float, for comparison and plots."""
+        return float(self.figures[figure].value)
+
+
+@dataclass(frozen=True)
+class Platform:
+    """A profile to play on and a book to price by; `timeout_s` is the functions' time-out."""
+
+    profile: Profile
+    book: Book
+    timeout_s: float
+
+
+def check_memory(memory_mb: int) -> int:
+    """Return the memory size; RequestError for one that Lambda does not have."""
+    limit = lambda_limits().memory_mb
+    if not limit.minimum <= memory_mb <= limit.maximum:
+        raise RequestError(
+            f"A memory size of {memory_mb} MB does not exist on AWS Lambda.",
+            f"choose {limit.minimum} to {limit.maximum} MB.",
+        )
+    return memory_mb
+
+
+def with_memory(program: Program, recorded_mb: int, memory_mb: int | None) -> Program:
+    """Return the program with another memory size of the training functions: those that have the plan's size.
+
+    Functions that the plan gives a size of their own (a supervisor, SPIRT's light ones) keep it, and all do for None.
+    """
+    if memory_mb is None:
+        return program
+
+    def changed(track: Track) -> Track:
+        # A supervisor's number is larger than those of the workers.
+        training = track.kind == "invocation" and 0 <= track.worker < program.workers
+        return replace(track, memory_mb=memory_mb) if training and track.memory_mb == recorded_mb else track
+
+    return replace(program, tracks=tuple(changed(track) for track in program.tracks))
+
+
+def with_network(profile: Profile, network: Profile) -> Profile:
+    """Return the profile with the channels and state transitions of another one."""
+    return profile.model_copy(
+        update={
+            "name": f"{profile.name} with the network of {network.name}",
+            "channels": network.channels,
+            **{name: getattr(network, name) for name in ("transition_ms", "task_ms", "task_ms_per_kb")},
+        }
+    )
+
+
+def with_arch(profile: Profile, recorded: str, arch: str) -> Profile:
+    """Return the profile with functions on processors of another architecture than the recorded one.
+
+    RequestError if the profile does not know how fast arm64 is beside x86-64.
+    """
+    if arch == recorded:
+        return profile
+    arm = profile.compute.arm_speed
+    if arm is None:
+        raise RequestError(
+            f"The profile {profile.name} does not say how fast arm64 is.", "add [compute.arm_speed] to it."
+        )
+    factor, compute = arm.value if arch == "arm64" else 1 / arm.value, profile.compute
+
+    def on_arch(speed: Figure) -> Figure:
+        return Figure(value=speed.value * factor, status=arm.status, source=f"speed, on {arch}: {arm.source}")
+
+    kinds = {kind: on_arch(speed) for kind, speed in compute.kinds.items()}
+    changed = compute.model_copy(update={"speed": on_arch(compute.speed), "kinds": kinds})
+    return profile.model_copy(update={"compute": changed})
+
+
+def with_concurrency(profile: Profile, concurrency: int) -> Profile:
+    """Return the profile with an account of which so many environments may be busy at once."""
+    figure = Figure(value=concurrency, status="assumed", source="as asked for")
+    return profile.model_copy(update={"functions": profile.functions.model_copy(update={"concurrency": figure})})
+
+
+def vary_program(run: Measured, variant: Variant) -> Program:
+    """Return a variant's program; RequestError for one that cannot be made."""
+    program = run.program
+    if variant.workers is not None and variant.workers != program.workers:
+        program = generate(run.costs, variant.workers, program.batches, program.epochs)
+    if variant.memory_mb is not None:
+        program = with_memory(program, run.plan.memory_mb, check_memory(variant.memory_mb))
+    return program
+
+
+def vary_profile(run: Measured, variant: Variant, profile: Profile) -> Profile:
+    """Return a variant's platform; RequestError if the profile lacks a figure for it."""
+    if variant.network is not None:
+        profile = with_network(profile, variant.network)
+    if variant.concurrency is not None:
+        profile = with_concurrency(profile, variant.concurrency)
+    return with_arch(profile, run.recording.arch, variant.arch or run.recording.arch)
+
+
+def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timeline, Outcome]:
+    """Return a variant's timeline and outcome.
+
+    ConcurrencyError if it never ends since environments may not start, ReplayError if it never ends in any case.
+    """
+    program, changed = vary_program(run, variant), vary_profile(run, variant, profile)
+    try:
+        timeline = play(program, changed)
+    except ReplayError as error:
+        invocations = sum(track.kind == "invocation" for track in program.tracks)
+        allowed = int(changed.functions.concurrency.value)
+        if invocations <= allowed:
+            raise
+        raise ConcurrencyError(
+            f"It never ends: with a concurrency of {allowed:,}, workers wait for others that may not start.",
+            f"give a --concurrency of more, up to {invocations} (AWS raises an account's quota on request).",
+        ) from error
+    return timeline, outcome(timeline, variant.arch or run.recording.arch)
+
+
+def modelled_usage(run: Measured, timeline: Timeline, played: Outcome) -> Usage:
+    """Return what a book prices of a played run: its workers, its hosts for as long as it lasts, its driver."""
+    program = timeline.program
+    return played.usage(run.hosts(program.workers), run.driver_requests(program.workers, program.epochs))
+
+
+def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
+    """Return the row of a variant; `Variant()` is the run as recorded, on the platform."""
+    label = variant.label or f"as recorded, {Variant(workers=run.plan.workers).label}"
+    peak_mb = run.recording.peak_memory_mb
+    if variant.memory_mb is not None and variant.memory_mb < peak_mb:
+        peak = f"Refused: the run's functions used {peak_mb} MB at their peak."
+        return Row(label, {}, trouble=peak, variant=variant)
+    try:
+        timeline, played = simulate(run, variant, platform.profile)
+    except ConcurrencyError as error:
+        return Row(label, {}, trouble=f"{error.message} To change that, {error.hint}", variant=variant)
+    bill = compute_bill(modelled_usage(run, timeline, played), platform.book)
+    late = played.over_timeout(platform.timeout_s)
+
+    def play_figures(profile: Profile) -> dict[str, float]:
+        moved_timeline, moved = simulate(run, variant, profile)
+        return figures_of(moved, compute_bill(modelled_usage(run, moved_timeline, moved), platform.book))
+
+    plain = figures_of(played, bill)
+    instances = bool(run.recording.instances)
+    uncertainties = find_uncertainties(plain, play_figures, platform.profile, run.recording.processor, instances)
+    figures: dict[str, Valued] = {
+        "seconds": Valued(played.seconds, "modelled", *uncertainties["seconds"].around(plain["seconds"])),
+        "billed_seconds": Valued(
+            played.billed_seconds, "modelled", *uncertainties["billed_seconds"].around(plain["billed_seconds"])
+        ),
+        "gb_seconds": Valued(
+            played.gb_seconds, "modelled", *uncertainties["billed_seconds"].around(float(played.gb_seconds))
+        ),
+        "cost": Valued(bill.total, "modelled", *uncertainties["cost"].around(plain["cost"])),
+        "waiting_share": Valued(played.waiting_share, "modelled"),
+        # A worker over its time-out would invoke itself again; the recorded one did not.
+        "invocations": Valued(len(played.invocations), "modelled" if late else "exact"),
+        "cold_starts": Valued(played.cold_starts, "modelled"),
+        "over_timeout": Valued(len(late), "modelled"),
+    }
+    return Row(
+        label,
+        figures,
+        bill,
+        _line_bases(bill, timeline, "modelled" if late else "exact"),
+        tuple((one.function, one.worker, one.duration_ms / 1000) for one in late),
+        variant=variant,
+        uncertainties={**uncertainties, "gb_seconds": uncertainties["billed_seconds"]},
+    )
+
+
+def measured_row(run: Measured, book: Book, timeout_s: float) -> Row:
+    """Return the run as it was measured on its host, priced by a book."""
+    document = run.document
+    bill = compute_bill(run.usage(), book)
+    late = [record for record in run.recording.invocations if record["duration_ms"] > timeout_s * 1000]
+    figures: dict[str, Valued] = {
+        "seconds": Valued(run.span_s, "measured"),
+        "billed_seconds": Valued(document["billed_seconds"], "measured"),
+        "gb_seconds": Valued(Decimal(document["gb_seconds"]), "measured"),
+        # Exact arithmetic on what was measured.
+        "cost": Valued(bill.total, "exact"),
+        "waiting_share": Valued(run.waiting_share, "measured"),
+        "invocations": Valued(document["invocations"], "measured"),
+        "cold_starts": Valued(document["cold_starts"], "measured"),
+        "over_timeout": Valued(len(late), "measured"),
+    }
+    workers = {event["invocation"]: event["worker"] for event in run.recording.events if event["worker"] >= 0}
+    late_calls = tuple(
+        (record["function"], workers.get(record["request_id"], -1), record["duration_ms"] / 1000) for record in late
+    )
+    return Row("measured", figures, bill, {line.item: "exact" for line in bill.lines}, late_calls)
+
+
+def _line_bases(bill: Bill, timeline: Timeline, invocations: Basis) -> dict[str, Basis]:
+    """Return, by item of a bill, whether its quantity is exact: requests are, unless workers poll with them.
+
+    With other workers than recorded the driver's requests are not, and they are among the object store's.
+    """
+    polled = {step.polls for step in timeline.steps if step.polling}
+    meters = set(OBJECT_OPERATIONS) - polled if timeline.program.recorded else set()
+    bases: dict[str, Basis] = {METERS[meter][0]: "exact" for meter in meters}
+    bases[METERS["states.transitions"][0]] = "exact"
+    bases[METERS["lambda.requests"][0]] = invocations
+    return {line.item: bases.get(line.item, "modelled") for line in bill.lines}
+
+
+def as_document(row: Row) -> dict[str, Any]:
+    """Return a row for JSON: money and GB-seconds as strings of decimals, everything else as numbers."""
+    variant = row.variant
+    changes = {} if variant is None else {name: value for name, value in vars(variant).items() if value is not None}
+    if variant is not None and variant.network is not None:
+        changes["network"] = variant.network.name
+    if variant is not None and variant.memory_mb is not None:
+        changes["threads"] = thread_count(variant.memory_mb)
+    document: dict[str, Any] = {"label": row.label, "variant": changes, "trouble": row.trouble or None}
+    document |= {
+        name: {"value": format(one.value, "f") if isinstance(one.value, Decimal) else one.value, "basis": one.basis}
+        | ({} if one.low is None or one.high is None else {"low": one.low, "high": one.high})
+        for name, one in row.figures.items()
+    }
+    if row.uncertainties:
+        document["uncertainty"] = {name: each.as_document() for name, each in row.uncertainties.items()}
+    if row.bill is not None:
+        bill = row.bill.as_document()
+        for line in bill["lines"]:
+            line["basis"] = (row.bases or {})[line["item"]]
+        document["bill"] = bill
+        document["late"] = [{"function": name, "worker": worker, "seconds": s} for name, worker, s in row.late]
+    return document

@@ -1,0 +1,136 @@
+"""Directories of accuracy curves: what was learnt epoch by epoch, how it was made, and where it goes on.
+
+`curve.json` holds everything, `curve.csv` its epochs; `checkpoint.bin` is for this host alone.
+"""
+
+import csv
+import fcntl
+import io
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from slslab.errors import RequestError, RunError
+from slslab.run.log import replacing
+
+DOCUMENT, TABLE, CHECKPOINT = "curve.json", "curve.csv", "checkpoint.bin"
+# Names of what `replacing` writes first.
+TEMPORARY = ".*.tmp"
+SCHEMA = 1
+# Bytes of the length before each part of a checkpoint.
+LENGTH = 8
+
+
+@dataclass(frozen=True)
+class CurveDirectory:
+    """One curve's directory."""
+
+    path: Path
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make the directory and lock it against other commands; remove it in the end if it is empty.
+
+        RequestError if another command has it, or it cannot be made.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise RequestError(f"{self.path} cannot be made: {error.strerror}.", "choose another --out.") from error
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RequestError(
+                    f"Another command is making the curve in {self.path}.", "wait for its end, or choose another --out."
+                ) from None
+            # What a killed process was writing when it ended.
+            for left in self.path.glob(TEMPORARY):
+                left.unlink()
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    self.path.rmdir()
+        finally:
+            os.close(descriptor)
+
+    def check_empty(self) -> None:
+        """Raise RequestError if the directory is not empty."""
+        if any(self.path.iterdir()):
+            raise RequestError(
+                f"{self.path} is not empty, and a curve never overwrites another.",
+                "give --resume to go on with the curve in it, or choose another --out.",
+            )
+
+    def write(self, document: Mapping[str, Any]) -> None:
+        """Write the curve in its two forms, each completely or not at all."""
+        rows = document["epochs"]
+        with self._replacing(DOCUMENT) as file:
+            file.write((json.dumps(document, indent=2) + "\n").encode())
+        text = io.StringIO()
+        table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+        table.writeheader()
+        table.writerows(rows)
+        with self._replacing(TABLE) as file:
+            file.write(text.getvalue().encode())
+
+    def write_checkpoint(self, header: Mapping[str, Any], bodies: Iterable[bytearray]) -> None:
+        """Write what training goes on with, completely or not at all: a JSON header, and a body per worker."""
+        with self._replacing(CHECKPOINT) as file:
+            _write_part(file, json.dumps({"schema": SCHEMA, **header}).encode())
+            for body in bodies:
+                _write_part(file, body)
+
+    @contextmanager
+    def checkpoint(self) -> Iterator[tuple[dict[str, Any], Iterator[bytearray]]]:
+        """Yield the header, and the bodies one by one; RequestError without a checkpoint, RunError if it is not
+        complete."""
+        path = self.path / CHECKPOINT
+        try:
+            file = path.open("rb")
+        except OSError as error:
+            raise RequestError(
+                f"{self.path} has no checkpoint to go on with: {error.strerror}.", "leave out --resume."
+            ) from error
+        with file:
+            parts = _read_parts(file)
+            try:
+                header = json.loads(next(parts))
+                if header["schema"] != SCHEMA:
+                    raise ValueError(f"its schema is {header['schema']!r}")
+                yield header, parts
+            except (StopIteration, TypeError, ValueError, KeyError) as error:
+                raise RunError(
+                    f"{path} cannot be read: {error or 'it is empty'}.",
+                    "remove the directory, and run the command again.",
+                ) from error
+
+    @contextmanager
+    def _replacing(self, name: str) -> Iterator[BinaryIO]:
+        try:
+            with replacing(self.path / name) as file:
+                yield file
+        except OSError as error:
+            raise RunError(
+                f"{self.path / name} cannot be written: {error.strerror}.",
+                "free some space there, then go on with --resume.",
+            ) from error
+
+
+def _write_part(file: BinaryIO, part: bytes | bytearray) -> None:
+    file.write(len(part).to_bytes(LENGTH, "little"))
+    file.write(part)
+
+
+def _read_parts(file: io.BufferedReader) -> Iterator[bytearray]:
+    while size := file.read(LENGTH):
+        part = bytearray(int.from_bytes(size, "little"))
+        if file.readinto(part) != len(part):
+            raise ValueError("it is cut off")
+        yield part

@@ -1,0 +1,85 @@
+"""Several curves of one architecture, which differ in their seed or threshold, each in a directory of its own."""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slslab.errors import RequestError
+from slslab_lab.runs.accuracy.curve import curve_name, make_curve
+from slslab_lab.runs.accuracy.directory import CHECKPOINT, CurveDirectory
+from slslab_lab.runs.planning import architectures, make_plan, refused_plans
+from slslab_lab.runs.sweeps.sweep import sweep
+
+# The options that differ, with their values.
+Varied = tuple[tuple[str, Any], ...]
+
+
+class Unwatched:
+    """Receives the progress of a curve in a process without a terminal."""
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Receive how far a curve is."""
+
+    def say(self, line: str) -> None:
+        """Receive what has been reached."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """What the curves have in common: architecture, values and options as `make_curve` takes them, the folder of their
+    directories, and whether they go on where they stopped."""
+
+    name: str
+    values: Mapping[str, Any]
+    options: Mapping[str, Any]
+    device: str
+    folder: Path
+    resume: bool
+    command: str
+
+    def make(self, varied: Sequence[Varied], on: str | None, report: Callable[[int, int], None]) -> list[Any]:
+        """Make all curves where `on` says (`slslab_lab.runs.sweeps.sweep`), and return their documents.
+
+        RequestError or HostError as of `make_curve`; KeyboardInterrupt if one is interrupted, and then the directories
+        have the epochs that are complete.
+        """
+        places = [self.directory(each) for each in varied]
+        try:
+            return sweep(self.learn, varied, on, report)
+        finally:
+            # Of a curve whose process was ended in its first epoch the empty directory is left.
+            for place in filter(Path.is_dir, places):
+                with suppress(RequestError), CurveDirectory(place).held():
+                    pass
+            with suppress(OSError):
+                self.folder.rmdir()
+
+    def learn(self, varied: Varied) -> dict[str, Any]:
+        """Make one curve, in whatever process."""
+        values, options, place = *self.chosen(varied), self.directory(varied)
+        document = make_curve(
+            self.name,
+            values,
+            options,
+            device=self.device,
+            out=place,
+            resume=self.resume and (place / CHECKPOINT).exists(),
+            command=self.command,
+            watcher=Unwatched(),
+        )
+        if document["status"] == "interrupted":
+            raise KeyboardInterrupt
+        return document
+
+    def directory(self, varied: Varied) -> Path:
+        """Return where a curve is; RequestError for a plan that cannot be."""
+        with refused_plans():
+            plan = make_plan(architectures()[self.name], *self.chosen(varied))
+        return self.folder / "-".join([curve_name(plan), *(f"{name}-{value}" for name, value in varied)])
+
+    def chosen(self, varied: Varied) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return all values and options of one curve."""
+        values = {name: value for name, value in varied if name in self.values}
+        return {**self.values, **values}, {**self.options, **{k: v for k, v in varied if k not in values}}

@@ -1,0 +1,165 @@
+"""Measure CPU seconds alone: before the run one worker does a few of its steps while nothing else of ours runs,
+in several environments one after another.
+
+It is a run of its own, of what the architecture makes of the plan for a single worker (`Architecture.alone`), on a
+stack of its own, with functions or an instance as the run has them. Its trace stays in the folder `alone` of the run's
+directory. How gradients are combined, of which one worker has only its own, is measured in a function beside it.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from slslab.errors import HostError
+from slslab.host.pressure import Pressure, read_times
+from slslab.host.priority import high_priority
+from slslab.host.probe import Probe, probe, slowdown
+from slslab.predict.kept import make_key
+from slslab.run.document import Alone, NotAlone
+from slslab.run.log import LOG, TraceWriter, instances, invocations, load
+from slslab.run.metrics import delayed
+from slslab_lab.replay.programs.alone import ANY, Sample, samples, suffix, summarise
+from slslab_lab.replay.programs.recording import Recording
+from slslab_lab.runs.processor import ProcessorWatch
+from slslab_lab.runs.recorder import Recorder
+from slslab_lab.runs.sweeps.results import Results
+from slslab_lab.runs.system import System
+from slslab_workers.architecture import Architecture, Progress, RunFailed
+from slslab_workers.driver.sums import combine_alone, sums_function
+from slslab_workers.plan import Plan
+
+FOLDER = "alone"
+# What one worker's few steps don't depend on.
+ELSE = ("run", "seed", "epochs", "until_accuracy", "early_stopping", "evaluation", "faults", "prices", "timeout")
+# One environment differs from another by more than its steps do from each other.
+ENVIRONMENTS = 2
+# Above these a measurement is not quiet (docs/replay.md says how they were found).
+SLOWDOWN, STALLED, DELAYED = 1.1, 0.1, 0.05
+
+
+SoloProfile = tuple[Alone | NotAlone, dict[str, Any] | None]
+
+
+def find(
+    plan: Plan,
+    architecture: Architecture,
+    find_system: Callable[[Plan, Architecture], System],
+    directory: Path,
+    progress: Progress,
+    *,
+    reuse: bool,
+) -> SoloProfile:
+    """Return what steps of each kind take alone, and the processor that they took it on.
+
+    With `reuse`, that is what an earlier run of the same work measured on this processor. Only quiet measurements are
+    kept. HostError or RequestError if the stack does not start.
+    """
+    packages = {"slslab_workers", type(architecture).__module__.partition(".")[0]}
+    results = Results(find, (_work(plan), make_key()), sorted(packages - {"slslab_workers"}))
+    kept: SoloProfile | None = results.read([FOLDER]).get(0) if reuse else None
+    if kept is not None:
+        return kept
+    watch = ProcessorWatch(plan, progress)
+    measured = measure(plan, architecture, find_system, directory, progress), watch.end()
+    if measured[0]["status"] == "measured" and measured[0]["quiet"]:
+        with suppress(HostError):  # the next run measures it again
+            results.keep(FOLDER, ({**measured[0], "kept": True}, measured[1]), measured[0]["seconds"])
+    return measured
+
+
+def _work(plan: Plan) -> str:
+    """Return what a plan's solo profile depends on."""
+    document = plan.to_document()
+    return repr(sorted((name, repr(value)) for name, value in document.items() if name not in ELSE))
+
+
+def measure(
+    plan: Plan,
+    architecture: Architecture,
+    find_system: Callable[[Plan, Architecture], System],
+    directory: Path,
+    progress: Progress,
+) -> Alone | NotAlone:
+    """Return what steps of each kind take alone, or why they could not be measured: the worker failed.
+
+    HostError or RequestError if its stack does not start.
+    """
+    began = time.monotonic_ns()
+    alone, place = replace(architecture.alone(plan), faults=None), directory / FOLDER
+    (place / "logs").mkdir(parents=True)
+    imports = threading.Thread(target=_import_torch, name="slslab-imports")
+    with closing(Pressure()) as pressure:
+        before, disks, times = probe(), pressure.stalls().disk_ns, read_times()
+        try:
+            with TraceWriter(place / LOG, plan.run) as writer, high_priority() as raised:
+                imports.start()  # while servers start, which wait more than they compute
+                recorder = Recorder(writer, alone, _Steps(progress))
+                with find_system(alone, architecture).running(recorder, place / "logs") as running:
+                    imports.join()
+                    with running.watched():
+                        for number in range(ENVIRONMENTS):
+                            # No name is used twice.
+                            again = replace(alone, run=f"{plan.run}-{number}")
+                            parameters = architecture.drive(again, running.cloud, _Steps(progress)).parameters
+                        architecture.run_scripts_alone(plan, running.cloud, parameters)
+                        combine_alone(plan, running.cloud, parameters)
+                    running.finish()
+        except RunFailed as error:
+            return {"status": "not measured", "reason": f"{error.type}: {error.message}"}
+        stolen_share = read_times().stolen_share(times)
+        probes = before, probe()
+        stalled = (pressure.stalls().disk_ns - disks) / (time.monotonic_ns() - began) if pressure.known else None
+    events = load(place).events
+    recording = Recording(alone, events, invocations(place), instances(place))
+    found = _of_many(samples(recording), suffix(sums_function(plan), plan.run))
+    ratio, stalled_share = slowdown(probes), _stalled_share(probes, stalled)
+    delayed_share = delayed(recording.invocations, recording.instances)
+    return {
+        "status": "measured",
+        "seconds": round((time.monotonic_ns() - began) / 1e9, 3),
+        # The engine starts containers, which don't inherit it.
+        "priority": "high" if raised and plan.environment == "process" else "normal",
+        "quiet": ratio <= SLOWDOWN and (stalled_share or 0.0) <= STALLED and delayed_share <= DELAYED,
+        "probe_ratio": round(ratio, 3),
+        "stalled_share": stalled_share,
+        "delayed_share": round(delayed_share, 3),
+        "stolen_share": round(stolen_share, 3),
+        "kinds": summarise(found),
+    }
+
+
+def _import_torch() -> None:
+    """Import what the driver needs, which takes seconds."""
+    if find_spec("torch") is not None:
+        import torch  # noqa: F401
+
+
+def _of_many(found: Iterable[Sample], combining: str) -> Iterator[Sample]:
+    """Yield the samples, of gradients combined those of the function that does it as many workers do."""
+    for sample in found:
+        if (sample.kind.function == combining) is (sample.kind.op == "reduce"):
+            yield sample._replace(kind=sample.kind._replace(function=ANY)) if sample.kind.op == "reduce" else sample
+
+
+class _Steps:
+    """Reports the steps of the one worker as those of this measurement."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Report that `done` of `total` steps are done; no other stage."""
+        if stage == "train":
+            self._progress.report("alone", done, total)
+
+
+def _stalled_share(probes: tuple[Probe, Probe], stalled: float | None) -> float | None:
+    """Return the largest share of the time in which anything waited: for processors while only a probe ran (a function
+    that its own quota holds back counts as waiting, too), or for memory and disks in all the time."""
+    shares = [one.stalled_share for one in probes if one.stalled_share is not None]
+    return None if stalled is None else round(max(stalled, *shares), 3)

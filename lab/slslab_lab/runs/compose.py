@@ -1,0 +1,322 @@
+"""Run a plan on a compose stack that is up."""
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import botocore.exceptions
+import redis
+
+from slslab.aws.accounts import DEFAULT
+from slslab.aws.clients import aws_client
+from slslab.aws.keys import Pair
+from slslab.compose.client import OWNER, WORK_S, RemoteEmulator, RemoteRecording, emulator_url
+from slslab.compose.instances import RemoteLauncher
+from slslab.compose.services import server_information
+from slslab.errors import HostError, RequestError, counted
+from slslab.installation import __version__
+from slslab.run.events import clock_domain
+from slslab.run.records import InstanceRecord, InvocationRecord
+from slslab.stack import Stack
+from slslab.statemachines.execution_history import read_transitions
+from slslab.statemachines.history import Transition, labels, transition_event
+from slslab_lab.runs.recorder import Recorder
+from slslab_lab.runs.system import Running, host_meter
+from slslab_lab.runs.watch import Watch
+from slslab_workers.architecture import Cloud, Requirements, RunFailed
+from slslab_workers.plan import Plan
+
+# The operations by which something is made, and the parameter that names it.
+MAKING = {
+    "lambda": ("CreateFunction", "FunctionName", "function"),
+    "s3": ("CreateBucket", "Bucket", "bucket"),
+    "sfn": ("CreateStateMachine", "name", "machine"),
+    "dynamodb": ("CreateTable", "TableName", "table"),
+}
+
+# A history's times are exact to the millisecond.
+TOLERANCE_NS = 2_000_000
+# The commands that start a channel's server, where it has a password with that of the stack.
+START_CHANNEL = {
+    "memcached": "docker compose up -d memcached",
+    "redis": 'eval "$(slslab env)" && docker compose up -d redis',
+    "dynamodb": "docker compose up -d dynamodb",
+    "parameter-server": 'eval "$(slslab env)" && docker compose up -d parameter-server',
+}
+
+
+class ComposeSystem:
+    """A running compose stack, if a plan can run on it; HostError or RequestError with the reason if not."""
+
+    def __init__(self, plan: Plan, requirements: Requirements) -> None:
+        self._emulator = RemoteEmulator(emulator_url())
+        self._plan = plan
+        self._requirements = requirements
+        self._about = self._emulator.about()
+        self._services = {service["part"]: service for service in self._about["services"]}
+        self.budgets_mb = [int(self._about["memory_budget_mb"])]
+        # On which devices instances compute is known when they have been launched; their records tell.
+        self.automatic: Mapping[str, str] = {"queue": self._queue_kind()}
+        if requirements.channel_host:
+            self.automatic = {**self.automatic, "channel-host": requirements.channel_host}
+        self._check()
+
+    @contextmanager
+    def running(self, recorder: Recorder, logs: Path) -> Iterator[Running]:
+        """Record what the stack does for the run within the block."""
+        requirements, about = self._requirements, self._about
+        began = time.process_time()
+        asked = (self._plan.run, requirements.tensor_databases, requirements.channel)
+        with Watch(logs) as watch, self._emulator.record(*asked) as recording:
+            recorder.broken = watch.fail
+            _check_replicas(requirements.tensor_databases, len(recording.tensors))
+            launcher: RemoteLauncher | None = None
+            if requirements.instances is not None:
+                ask = partial(self._emulator.ask, limit_s=WORK_S)
+                launcher = RemoteLauncher(requirements.instances, ask, recording.path)
+            received = _Received(recorder, launcher)
+            recording.listen(received.record, launcher.broken if launcher is not None else lambda: None)
+            clients = _Clients(self._services, self._emulator.pair, recording)
+            record_hosts = host_meter(requirements, recorder.event)
+
+            def finish() -> dict[str, Any]:
+                clients.read_executions()
+                end = recording.finish()
+                record_hosts()
+                for execution in clients.executions:
+                    for event in received.transitions(*execution):
+                        recorder.event(event)
+                received.fetch_logs(self._emulator, logs)
+                seconds = {"emulator": end["cpu_seconds"], "driver": round(time.process_time() - began, 3)}
+                return {"package": end["package"], "own_cpu_seconds": seconds}
+
+            tensors = _host_addresses(recording.tensors, self._services["tensors"], requirements.tensor_databases)
+            queue = self._services["queue"]["host"] if requirements.queue else None
+            stack = Stack(self._services["s3"]["host"], {}, tensors, queue)
+            host = {name: about[name] for name in ("cores", "cpu_share_enforced", "confinement")}
+            host["stack"] = {
+                "channel" if part == requirements.channel else part: self._services[part]["name"]
+                for part in self._parts()
+            }
+            if launcher is not None:
+                host["stack"]["instances"] = f"containers of {self._about['image']}"
+            cloud = Cloud(clients.client, recorder.driver_event, stack.worker_environment(), launcher)
+            yield Running(cloud, host, finish, partial(watch.watched, {}))
+
+    def _parts(self) -> list[str]:
+        """Return the services that the plan needs."""
+        required = self._requirements
+        needed = {"tensors": required.tensor_databases, "queue": required.queue, "states": required.state_machines}
+        channel = [required.channel] if required.channel else []
+        return ["lambda", "s3", *(part for part, need in needed.items() if need), *channel]
+
+    def _check(self) -> None:
+        about, required = self._about, self._requirements
+        if required.instances is not None and about["environment"] != "docker":
+            raise HostError(
+                f"The emulator at {self._emulator.url} runs no containers, and so launches no instances.",
+                "--stack embedded launches them as processes of this host.",
+            )
+        if about["environment"] != self._plan.environment:
+            raise RequestError(
+                f"The emulator at {self._emulator.url} runs functions as {about['environment']}, and the plan wants "
+                f"{self._plan.environment}.",
+                f"--environment {about['environment']}",
+            )
+        if self._plan.account != DEFAULT:
+            raise RequestError(
+                f"The emulator at {self._emulator.url} has the limits that it was started with.",
+                "leave out --account, or choose --stack embedded.",
+            )
+        if about["version"] != __version__:
+            raise RequestError(
+                f"The emulator at {self._emulator.url} is slslab {about['version']}, and this is {__version__}.",
+                "build the stack's images anew, or use that version.",
+            )
+        if about["clock"] != clock_domain():
+            raise HostError(
+                f"The emulator at {self._emulator.url} runs on another host, whose clock is not this one's.",
+                "run the command on that host.",
+            )
+        if required.tensor_databases:
+            # Also where there is none: a service that is scaled to nothing is not an unhealthy one.
+            _check_replicas(required.tensor_databases, len(self._services["tensors"]["inside"].split()))
+        if required.channel and required.channel not in self._services:
+            raise HostError(f"The stack's {required.channel} does not run.", START_CHANNEL[required.channel])
+        for part in self._parts():
+            if not self._services[part]["healthy"]:
+                raise HostError(
+                    f"The stack's {part} at {self._services[part]['inside']} does not answer: "
+                    f"{self._services[part]['trouble']}.",
+                    "`docker compose ps` and `logs`.",
+                )
+        if required.queue not in ("", "auto", self._queue_kind()):
+            raise RequestError(
+                f"The stack's queue is {self._services['queue']['name']}, and the plan wants {required.queue}.",
+                "--queue auto takes the stack's.",
+            )
+
+    def _queue_kind(self) -> str:
+        return "rabbitmq" if self._services["queue"]["inside"].startswith("amqp") else "embedded"
+
+
+class _Clients:
+    """The driver's boto3 clients, observed: the recording is given the name of what they make before it is made, and
+    the histories of state machines' executions are read before they are deleted."""
+
+    def __init__(self, services: Mapping[str, Any], pair: Pair, recording: RemoteRecording) -> None:
+        self._services = services
+        self._pair = pair
+        self._recording = recording
+        self._machines: dict[str, Any] = {}
+        # Name, input and transitions.
+        self.executions: list[tuple[str, Any, list[Transition]]] = []
+
+    def client(self, service: str) -> Any:
+        """Return a client of `lambda`, `s3`, `stepfunctions` or `dynamodb`."""
+        part = "states" if service == "stepfunctions" else service
+        client = aws_client(service, self._services[part]["host"], self._pair)
+        if service == "stepfunctions":
+            client.meta.events.register("provide-client-params.sfn.DeleteStateMachine", partial(self._deleting, client))
+            client.meta.events.register("after-call.sfn.CreateStateMachine", partial(self._created, client))
+        identifier = client.meta.service_model.service_id.hyphenize()
+        operation, parameter, kind = MAKING[identifier]
+
+        def name(params: Mapping[str, Any], **_: Any) -> None:
+            self._recording.name(kind, params[parameter])
+
+        client.meta.events.register(f"provide-client-params.{identifier}.{operation}", name)
+        return client
+
+    def read_executions(self) -> None:
+        """Read the executions of the machines that were not deleted."""
+        try:
+            for arn, client in list(self._machines.items()):
+                self._read(client, arn)
+        except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
+            raise HostError(
+                f"Step Functions at {self._services['states']['host']} cannot be read: {error}.",
+                "`docker compose ps` and `logs` tell more.",
+            ) from error
+
+    def _created(self, client: Any, parsed: Mapping[str, Any], **_: Any) -> None:
+        if "stateMachineArn" in parsed:
+            self._machines[parsed["stateMachineArn"]] = client
+
+    def _deleting(self, client: Any, params: Mapping[str, Any], **_: Any) -> None:
+        if params["stateMachineArn"] in self._machines:
+            self._read(client, params["stateMachineArn"])
+
+    def _read(self, client: Any, machine: str) -> None:
+        del self._machines[machine]
+        pages = client.get_paginator("list_executions").paginate(stateMachineArn=machine)
+        for execution in [execution for page in pages for execution in page["executions"]]:
+            arn = execution["executionArn"]
+            input_ = json.loads(client.describe_execution(executionArn=arn)["input"])
+            history = client.get_paginator("get_execution_history").paginate(executionArn=arn)
+            transitions = read_transitions((event for page in history for event in page["events"]), _monotonic_ns)
+            self.executions.append((execution["name"], input_, transitions))
+
+
+class _Received:
+    """Hands records to the run's recorder, and keeps those by which a transition's invocation is found."""
+
+    def __init__(self, recorder: Recorder, launcher: RemoteLauncher | None) -> None:
+        self._recorder = recorder
+        self._launcher = launcher
+        self._environments: dict[str, None] = {}
+        self._workers: dict[str, int] = {}
+        self._invocations: list[dict[str, Any]] = []
+
+    def record(self, record: dict[str, Any]) -> None:
+        """Hand on a record of the recording."""
+        if record["record"] == "invocation":
+            self._environments[record["environment"]] = None
+            self._recorder.invocation(InvocationRecord(**{k: v for k, v in record.items() if k != "record"}))
+            return
+        if record["record"] == "instance":
+            assert self._launcher is not None
+            instance = InstanceRecord(**{k: v for k, v in record.items() if k != "record"})
+            self._environments[instance.id] = None
+            self._recorder.instance(instance)
+            self._launcher.ended(instance)
+            return
+        if record["record"] == "failed":
+            self._recorder.broken(RunFailed("StackFailed", record["message"]))
+            return
+        self._recorder.event(record)
+        if record["record"] != "event":
+            return
+        if record["op"] == "environment.start":
+            self._environments[record["environment"]] = None
+        if record["worker"] >= 0:
+            self._workers.setdefault(record["invocation"], record["worker"])
+        elif record["op"] == "invoke":
+            self._invocations.append(record)
+
+    def transitions(self, name: str, input_: Any, transitions: list[Transition]) -> Iterator[dict[str, Any]]:
+        """Yield the trace's events of an execution.
+
+        A history does not name invocations. A Task's is the one of its function and worker that lies within it, and of
+        those the first that is left: branches run one function for one worker at once, and which of them had which
+        invocation is not known. The execution's own time, for which they are added up, does not depend on it.
+        """
+        worker, _ = labels(input_)
+        left = [event for event in self._invocations if self._workers.get(event["invocation"]) == worker]
+        left.sort(key=lambda event: event["start_ns"])
+        for entry in sorted(transitions, key=lambda entry: entry.end_ns):
+            first, last = entry.start_ns - TOLERANCE_NS, entry.end_ns + TOLERANCE_NS
+            for invoked in left:
+                if invoked["function"] == entry.function and first <= invoked["start_ns"] <= invoked["end_ns"] <= last:
+                    entry.invocation = invoked["invocation"]
+                    left.remove(invoked)
+                    break
+            yield {**transition_event(name, input_, entry), **OWNER}
+
+    def fetch_logs(self, emulator: RemoteEmulator, logs: Path) -> None:
+        """Keep the logs of all environments of the run."""
+        logs.mkdir(parents=True, exist_ok=True)
+        for environment in self._environments:
+            status, body = emulator.ask("GET", f"/slslab/logs/{quote(environment)}")
+            if status == 200:
+                (logs / f"{environment}.log").write_bytes(body)
+
+
+def _check_replicas(needed: int, there: int) -> None:
+    """Raise HostError if there are fewer tensor databases than the plan needs."""
+    if there < needed:
+        raise HostError(
+            f"The plan needs {counted(needed, 'tensor database')}, and the stack has {there}.",
+            f"docker compose up -d --scale tensors={needed}",
+        )
+
+
+def _host_addresses(tensors: Mapping[str, str], service: Mapping[str, Any], needed: int) -> tuple[str, ...]:
+    """Return the first databases' addresses on the host, in the order of those inside the network.
+
+    The engine publishes replicas at the host's ports in any order; a server's id tells at which port it is.
+    """
+    if not needed:
+        return ()
+    addresses: dict[str, str] = {}
+    for address in service["host"].split():
+        with suppress(redis.RedisError):  # nothing is there, or something else
+            addresses[server_information(address)["run_id"]] = address
+    reached = [addresses[run] for run in tensors.values() if run in addresses]
+    if len(reached) < len(tensors):
+        raise HostError(
+            f"Only {len(reached)} of the stack's {len(tensors)} tensor databases are at the host's ports "
+            f"{service['host']}.",
+            "publish enough ports: SLSLAB_TENSORS_PORTS=6379-6410.",
+        )
+    return tuple(reached[:needed])
+
+
+def _monotonic_ns(stamp: datetime) -> int:
+    return round(stamp.timestamp() * 1e9) - time.time_ns() + time.monotonic_ns()

@@ -1,0 +1,173 @@
+"""Executes a plan: stack and emulator up, the architecture's driver, then the run's document from its trace.
+
+Data flows one way: plan → invocations and events → trace → bill and metrics → document.
+"""
+
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, cast
+
+from slslab.errors import HostError
+from slslab.host.pressure import read_times
+from slslab.report.document import METRICS, bill_document, make_document
+from slslab.run.bill import Book, load_book
+from slslab.run.directory import BILL, RunDirectory, root
+from slslab.run.document import EndedDocument
+from slslab.run.log import TraceWriter, instances, load
+from slslab.stack.instances.fleet import check_fleet
+from slslab_lab.pages.html.files import PAGE, leave_page
+from slslab_lab.runs import alone
+from slslab_lab.runs.admission import admit, admit_concurrency
+from slslab_lab.runs.embedded import EmbeddedSystem
+from slslab_lab.runs.on_lambda import play
+from slslab_lab.runs.planning import architectures, find_book, load_plan, make_plan, refused_plans, settle
+from slslab_lab.runs.processor import ProcessorWatch
+from slslab_lab.runs.recorder import Recorder
+from slslab_lab.runs.system import System
+from slslab_workers.architecture import Architecture, Fleet, Outcome, Progress, Requirements, RunFailed
+from slslab_workers.plan import Plan, PlanError
+from slslab_workers.trace.operations import SERVERS
+from slslab_workers.training import datasets
+
+# What the document says of its host beside what the run finds out.
+THIS_HOST: Mapping[str, str] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Order:
+    """A run to make: the directory here that it belongs to, its architecture, and the values of its plan."""
+
+    path: Path
+    architecture: str
+    values: Mapping[str, Any]
+
+
+def run_plan(
+    name: str,
+    values: Mapping[str, Any],
+    options: Mapping[str, Any],
+    *,
+    out: Path | None,
+    book: str,
+    progress: Progress,
+    named: Mapping[str, str] = THIS_HOST,
+    reuse: bool = False,
+) -> EndedDocument:
+    """Run an architecture, as `slslab run ARCH` does, and return the run's document, of status `failed` if it failed.
+
+    `named` has the name and processor of a host that is not the command's own; with `reuse`, a solo profile of the same
+    work is used again. RequestError or HostError if it cannot
+    begin.
+    """
+    with refused_plans():
+        return _start(
+            make_plan(architectures()[name], {**values, "prices": book}, options), out, progress, named, reuse
+        )
+
+
+def run_again(path: Path, *, out: Path | None, book: str | None, progress: Progress) -> EndedDocument:
+    """Run the plan in a file again, billed by another price book if one is given; see `run_plan`."""
+    with refused_plans():
+        plan = load_plan(path)
+        return _start(plan if book is None else replace(plan, prices=find_book(book)), out, progress)
+
+
+def _start(
+    plan: Plan, out: Path | None, progress: Progress, named: Mapping[str, str] = THIS_HOST, reuse: bool = False
+) -> EndedDocument:
+    architecture, prices = architectures()[plan.architecture], load_book(plan.prices)
+    check_hosts(architecture.requirements(plan), prices)
+    admit_concurrency(plan, architecture)
+    datasets.check(plan.dataset)
+    system = find_system(plan, architecture)
+    admit(plan, architecture, system.budgets_mb)
+    directory = RunDirectory.create(out if out is not None else root() / plan.run)
+    return execute(settle(plan, system.automatic), architecture, directory, progress, prices, system, named, reuse)
+
+
+def check_hosts(requirements: Requirements, book: Book) -> None:
+    """Raise RequestError for an instance type that the book cannot bill.
+
+    A book may lack the hosts that are assumed by default: its bill names them as not billed.
+    """
+    if requirements.instances is not None:
+        check_fleet(requirements.instances, book)
+    for instance_type in set(requirements.hosts) - {server.instance_type for server in SERVERS.values()}:
+        check_fleet(Fleet(instance_type), book)
+
+
+def find_system(plan: Plan, architecture: Architecture) -> System:
+    """Return what the plan runs on; HostError or RequestError if it cannot."""
+    requirements = architecture.requirements(plan)
+    if plan.stack == "embedded":
+        return EmbeddedSystem(plan, requirements)
+    from slslab_lab.runs.compose import ComposeSystem
+
+    return ComposeSystem(plan, requirements)
+
+
+def execute(
+    plan: Plan,
+    architecture: Architecture,
+    directory: RunDirectory,
+    progress: Progress,
+    book: Book,
+    system: System,
+    named: Mapping[str, str] = THIS_HOST,
+    reuse: bool = False,
+) -> EndedDocument:
+    """Run the plan to its end and return the run's document (status `done`, `failed` or `interrupted`)."""
+    lock = directory.lock()
+    began = False
+    try:
+        directory.write_plan(plan.to_document())
+        before, watch = None, None
+        if plan.record == "alone":
+            before, processor = alone.find(plan, architecture, find_system, directory.path, progress, reuse=reuse)
+        else:
+            watch = ProcessorWatch(plan, progress)
+        started, times = time.monotonic(), read_times()
+        outcome: Outcome | None = None
+        failure: RunFailed | None = None
+        with TraceWriter(directory.trace_log, plan.run) as writer:
+            recorder = Recorder(writer, plan, progress)
+            with system.running(recorder, directory.logs) as running:
+                admit(plan, architecture, system.budgets_mb)
+                began, host = True, {**running.host, **named}
+                try:
+                    with running.watched():
+                        outcome = architecture.drive(plan, running.cloud, progress)
+                except RunFailed as error:
+                    failure = error
+                except KeyboardInterrupt:
+                    failure = RunFailed("Interrupted", "The run was interrupted; its trace up to then is kept.")
+                host |= running.finish()
+                if plan.environment != "ray":  # its nodes are other hosts
+                    host["stolen_share"] = round(read_times().stolen_share(times), 3)
+        seconds = time.monotonic() - started
+        if watch is not None:
+            processor = watch.end()
+        records = [record.as_document() for record in recorder.records]
+        directory.write_invocations(records)
+        trace, launched = load(directory.path), instances(directory.path)
+        measured = {"alone": before, "processor": processor, "host": host}
+        on_lambda = play(plan, trace, records, launched, measured, book, complete=failure is None)
+        made = make_document(
+            plan, trace, records, launched, host, outcome, failure, seconds, book, before, processor, on_lambda
+        )
+        directory.write(BILL, bill_document(made["lambda"], made["cost"]))
+        figures: Mapping[str, Any] = made
+        directory.write("metrics.json", {key: figures[key] for key in METRICS})
+        page = leave_page(directory.path / PAGE, made, trace.events, records)
+        return cast(EndedDocument, directory.finish({**made, "report": page}))
+    except (PlanError, HostError, KeyboardInterrupt) as error:
+        # A plan that turned out wrong, or a system that did not start, leaves no run behind.
+        if isinstance(error, PlanError) or not began:
+            shutil.rmtree(directory.path, ignore_errors=True)
+        raise
+    finally:
+        directory.unlock(lock)

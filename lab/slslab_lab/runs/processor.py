@@ -1,0 +1,63 @@
+"""The processor that records a run: as it was measured on this host, and as fast as it was around the run."""
+
+from contextlib import suppress
+from dataclasses import replace
+from math import hypot, log
+from typing import Any
+
+from slslab.errors import HostError
+from slslab.predict.kept import load_processor, measure_processor, probe
+from slslab.predict.processor import Factor
+from slslab_workers.architecture import Progress
+from slslab_workers.plan import Plan
+
+
+def measure_first(progress: Progress) -> None:
+    """Measure this host's processor in short forms (at most 20 s) if it never was, and keep the result.
+
+    A host that can't be measured stays unanchored, and the run's document says so.
+    """
+    if not load_processor().anchored:
+        with suppress(HostError):
+            measure_processor(short=True, progress=lambda _, done, total: progress.report("processor", done, total))
+
+
+class ProcessorWatch:
+    """Probes this host's processor for about a second before and after what is recorded.
+
+    A host can drift by a third within minutes. Nothing is probed if the processor was never measured, or if the run's
+    workers compute on other hosts.
+    """
+
+    def __init__(self, plan: Plan, progress: Progress) -> None:
+        self._processor = None if plan.environment == "ray" else load_processor()
+        self._progress = progress
+        self._before = self._probe(1)
+
+    def end(self) -> dict[str, Any] | None:
+        """Return the processor's document, by its speed before and after; None if its workers compute elsewhere.
+
+        Its speed then takes the place of the measured one. Work differs from the probe's in how much another guest
+        slows it down, so half of that correction is one standard deviation, too.
+        """
+        if self._processor is None:
+            return None
+        drifted = self._processor.drifted(self._before, self._probe(2))
+        factors = {
+            kind: _corrected(factor, log(self._processor.factors[kind].value / factor.value))
+            for kind, factor in drifted.factors.items()
+        }
+        return replace(drifted, factors=factors).to_dict()
+
+    def _probe(self, number: int) -> dict[str, float]:
+        if self._processor is None or not self._processor.anchored:
+            return {}
+        self._progress.report("probe", number - 1, 2)
+        found = probe()
+        self._progress.report("probe", number, 2)
+        return found
+
+
+def _corrected(factor: Factor, correction: float) -> Factor:
+    deviations = {**factor.deviations, "host": hypot(factor.deviations["host"], correction / 2)}
+    return Factor(factor.value, deviations)

@@ -1,0 +1,61 @@
+"""Write what a run reports to its trace and its progress."""
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slslab.errors import HostError
+from slslab.run.log import TraceWriter
+from slslab.run.records import InstanceRecord, InvocationRecord
+from slslab_workers.architecture import Progress, RunFailed
+from slslab_workers.plan import Plan
+
+
+@dataclass
+class Recorder:
+    """Receives what happens while a run goes on, for the trace and the progress, and keeps the invocations.
+
+    `broken` is told when the trace cannot be written any more; it then ends with the last record that could be.
+    """
+
+    writer: TraceWriter
+    plan: Plan
+    progress: Progress
+    records: list[InvocationRecord] = field(default_factory=list)
+    computed: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    broken: Callable[[RunFailed], None] = field(init=False)
+    _breaks: bool = False
+
+    def event(self, record: dict[str, Any]) -> None:
+        """Write a trace record at once, so that a killed run keeps it."""
+        self._write(record)
+        if record.get("op") == "compute":
+            with self.lock:
+                self.computed += 1
+            total = self.plan.workers * self.plan.batches * self.plan.epochs
+            # Where workers leave, the others may take a few minibatches twice.
+            self.progress.report("train", min(self.computed, total), total)
+
+    def driver_event(self, record: dict[str, Any]) -> None:
+        """Write a trace event of the driver, which runs in no environment."""
+        self._write({"record": "event", **record, "function": "driver", "environment": "driver"})
+
+    def invocation(self, record: InvocationRecord) -> None:
+        """Keep and write a metered invocation."""
+        self.records.append(record)
+        self._write({"record": "invocation", **record.as_document()})
+
+    def instance(self, record: InstanceRecord) -> None:
+        """Write a metered instance."""
+        self._write({"record": "instance", **record.as_document()})
+
+    def _write(self, record: Mapping[str, Any]) -> None:
+        if self._breaks:
+            return
+        try:
+            self.writer.write(record)
+        except HostError as error:
+            self._breaks = True
+            self.broken(RunFailed("TraceBroken", error.message))

@@ -1,0 +1,156 @@
+"""What `slslab export sam` writes: templates, code, image, driver, and a README that begins with the cost."""
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from importlib.metadata import entry_points, version
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from slslab.errors import RequestError
+from slslab.report.document import read_document
+from slslab.report.summaries import headline, range_note, replayed
+from slslab.run.bill import load_book
+from slslab.run.directory import DOCUMENT, PLAN, resolve
+from slslab_lab.replay.modelled import model
+from slslab_lab.replay.programs.recording import read_recording
+from slslab_lab.runs.planning import architectures, read_plan_file, refused_plans
+from slslab_lab.runs.sam.readme import Cost, make_readme
+from slslab_lab.runs.sam.template import CODE, PYTHON, deployment_of, make_template
+from slslab_workers.architecture import read_plan
+from slslab_workers.driver.deployment import Deployment, package
+from slslab_workers.plan import Plan
+from slslab_workers.training.datasets import DIGITS
+
+# What functions import beside their own code; the runtime brings awslambdaric.
+PACKAGES = ("boto3", "cryptography", "numpy", "pika", "redis", "torch")
+DOCKERFILE = f"""\
+FROM amazon/aws-lambda-python:{PYTHON}
+# An index with PyTorch's build for CPUs, which its own page names: --build-arg PIP_EXTRA_INDEX_URL=URL. By default it
+# brings CUDA, and the image is several GB larger.
+ARG PIP_EXTRA_INDEX_URL
+COPY requirements.txt .
+RUN pip install --no-cache-dir -r requirements.txt
+COPY {CODE} ${{LAMBDA_TASK_ROOT}}/
+RUN chmod -R a+rX ${{LAMBDA_TASK_ROOT}}
+"""
+DRIVER = '''\
+"""Run plan.json on the functions that template.yaml or emulator.yaml has made; README.md says how."""
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE / "code"))
+
+from slslab_workers.driver.deployed import main  # noqa: E402
+
+main(HERE / "plan.json")
+'''
+
+
+def read_source(source: str) -> tuple[Plan, Cost]:
+    """Return the plan of a run or of a plan's file, and what it costs.
+
+    RequestError if there is neither, or the plan cannot be read.
+    """
+    path = Path(source)
+    if path.name == PLAN and (path.parent / DOCUMENT).exists():
+        source = str(path.parent)
+    elif path.is_file() or path.suffix == ".toml":
+        return read_plan_file(path), _unknown(path)
+    directory = resolve(source)
+    if directory.service() is not None:
+        raise RequestError(f"{directory.id} is what `slslab up` recorded, which has no plan.", "export a run.")
+    plan = read_plan(directory.plan())
+    return plan, cost_of(directory.path, plan)
+
+
+def _unknown(plan: Path) -> Cost:
+    measured = f"`slslab run {plan}` measures it; then export that run."
+    return Cost("On AWS: not known, because the plan has not run here.", measured, None)
+
+
+def cost_of(directory: Path, plan: Plan) -> Cost:
+    """Return what a recorded run costs on AWS, by its replay; that is not known if its plan was changed since."""
+    document: Mapping[str, Any] = read_document(str(directory))
+    if read_plan(document["plan"]) != plan:
+        return _unknown(directory / PLAN)
+    if replayed(document) is None and document["status"] == "done":
+        # Earlier versions kept no model.
+        document = {**document, "lambda": model(read_recording(directory), load_book(plan.prices))}
+    found = replayed(document)
+    if found is None:
+        return Cost(headline(document), "Run the plan again, and export that run.", None)
+    profile, book = found["profile"], found["cost"]["book"]
+    source = (
+        f"Modelled: the trace of {plan.run}, which was measured here, replayed on the profile {profile['name']} of "
+        f"{profile['date']}, and priced by the book {book['name']} of {book['date']}. {range_note(found)}"
+    )
+    return Cost(headline(document), source, found["cost"])
+
+
+def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
+    """Write everything into a folder that is new or empty, and return the files' names; equal plans, costs and
+    installations give equal bytes.
+
+    RequestError if the folder holds anything, or the architecture cannot be exported.
+    """
+    known = architectures()
+    if plan.architecture not in known:
+        raise RequestError(
+            f"The architecture {plan.architecture!r} is not installed.", f"install it; there are {', '.join(known)}."
+        )
+    if plan.faults is not None:
+        raise RequestError("The plan has faults, which are injected here alone.", "export a run without --faults.")
+    architecture = known[plan.architecture]
+    with refused_plans():
+        deployment, requirements = deployment_of(plan, architecture), architecture.requirements(plan)
+    if deployment is None:
+        raise RequestError(
+            f"{plan.architecture} has no functions, of which a SAM template could be made.",
+            "export a run of another architecture.",
+        )
+    if requirements.channel:
+        raise RequestError(
+            f"Of the channel {requirements.channel} no template is made: its server is in a network of yours.",
+            "export a run with --channel s3.",
+        )
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RequestError(f"{out} is there already.", "choose another --out, or remove it.")
+    files = _code(deployment) | {
+        name: yaml.safe_dump(make_template(deployment, requirements, image=image), sort_keys=False, width=120).encode()
+        for name, image in (("template.yaml", True), ("emulator.yaml", False))
+    }
+    packages = [*PACKAGES, *(["torchvision"] if plan.model.startswith("torchvision:") else [])]
+    (registered,) = entry_points(group="slslab.architectures", name=plan.architecture)
+    exported = {
+        "architecture": registered.value,
+        "function": deployment.functions()[0].name,
+        "plan": plan.to_document(),
+    }
+    texts = {
+        "Dockerfile": DOCKERFILE,
+        "requirements.txt": "".join(f"{name}=={version(name).partition('+')[0]}\n" for name in packages),
+        "plan.json": json.dumps(exported, indent=2) + "\n",
+        "driver.py": DRIVER,
+        "README.md": make_readme(plan, cost, requirements),
+    }
+    files |= {name: text.encode() for name, text in texts.items()}
+    for name, content in files.items():
+        path = out / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return [CODE, *(name for name in files if not name.startswith(CODE))]
+
+
+def _code(deployment: Deployment) -> dict[str, bytes]:
+    """Return the files of the functions' package, with the digits, which the driver reads."""
+    files: dict[str, bytes] = {}
+    for handler in sorted({spec.handler.partition(".")[0]: spec.handler for spec in deployment.functions()}.values()):
+        with zipfile.ZipFile(io.BytesIO(package(handler))) as archive:
+            files |= {f"{CODE}{name}": archive.read(name) for name in archive.namelist()}
+    return files | {f"{CODE}slslab_workers/training/{DIGITS.name}": DIGITS.read_bytes()}

@@ -1,0 +1,85 @@
+"""The README of an exported folder, which begins with what the run will cost."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from slslab.report.summaries import quantity
+from slslab_lab.runs.sam.template import PYTHON
+from slslab_workers.architecture import Requirements
+from slslab_workers.driver.deployment import worker_function
+from slslab_workers.plan import Plan
+
+TEXT = """\
+# {run}
+
+{sentence}
+{source}
+{bill}
+Not in it: logs (CloudWatch), the image's storage (ECR), tax, and hosts of databases and a broker without a run.
+
+`template.yaml` is for AWS, where functions are of one container image: PyTorch is larger than an archive may be.
+`emulator.yaml` has the same functions as archives of `code/`, which is all that slslab needs. `driver.py` needs Python
+{python} with the packages of requirements.txt; it prints the outcome as JSON, and empties the bucket at its end.
+
+On the emulator:
+
+```
+slslab up --detach{databases} && eval "$(slslab env)"
+slslab deploy emulator.yaml --stack-name {stack}
+python driver.py
+```
+
+On AWS, with your own credentials{needs}:
+
+```
+IMAGE=ACCOUNT.dkr.ecr.REGION.amazonaws.com/slslab:latest
+docker build --provenance=false -t $IMAGE . && docker push $IMAGE
+aws cloudformation deploy --stack-name {stack} --template-file template.yaml \\
+    --capabilities CAPABILITY_IAM --parameter-overrides ImageUri=$IMAGE{overrides}
+python driver.py
+aws cloudformation delete-stack --stack-name {stack}
+```
+"""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run will cost on AWS: a sentence, how it is known, and the replayed bill (None if nothing is known)."""
+
+    sentence: str
+    source: str
+    bill: Mapping[str, Any] | None
+
+
+def make_readme(plan: Plan, cost: Cost, requirements: Requirements) -> str:
+    """Return what the folder says of itself."""
+    needs, overrides, databases = "", "", ""
+    if requirements.queue:
+        needs += ", a RabbitMQ broker (amqps://USER:PASSWORD@HOST:5671/%2F)"
+        overrides += ' QueueUrl="$QUEUE"'
+    if number := requirements.tensor_databases:
+        needs += f", {number} RedisAI (redis://:PASSWORD@HOST:6379, with spaces between)"
+        overrides += ' TensorUrls="$TENSORS"'
+        databases = f" --tensor-databases {number}"
+    return TEXT.format(
+        run=plan.run,
+        sentence=cost.sentence,
+        source=cost.source,
+        bill="" if cost.bill is None else "\n".join(_rows(cost.bill)),
+        python=PYTHON,
+        databases=databases,
+        needs=needs,
+        overrides=overrides,
+        stack=worker_function(plan),
+    )
+
+
+def _rows(bill: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the lines of the bill as a table, with an empty line before and after it."""
+    yield from ("", f"| item | quantity | unit | {bill['currency']} |", "|---|---:|---|---:|")
+    for line in bill["lines"]:
+        item = f"{line['item']} (assumed)" if line.get("assumed") else line["item"]
+        yield f"| {item} | {quantity(line['quantity'])} | {line['unit']} | {Decimal(line['amount']):.8f} |"
+    yield from (f"| total | | | {Decimal(bill['total']):.8f} |", "")

@@ -1,0 +1,59 @@
+"""Refuse invocations of a run as its fault plan says, with the answer that Lambda gives when there are too many."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from slslab.aws.errors import throttled
+from slslab.lambda_.events import Request
+from slslab.run.events import own_event
+from slslab_workers.faults.plan import FaultPlan
+
+# What architectures call a worker's number in their events; KubeML's workers are functions.
+RANKS = ("rank", "function")
+
+
+class Throttling:
+    """The throttled invocations of a plan: the first attempts at each.
+
+    Invocations are told apart by their function and the numbers in their events: rank, epoch, step. `record` receives
+    the event of every fault that happens.
+    """
+
+    def __init__(self, plan: FaultPlan, run: str, retry_after_s: int, record: Callable[[dict[str, Any]], None]) -> None:
+        self._seed = plan.seed
+        self._faults = plan.of_kinds("throttle")
+        self._run = run
+        self._retry_after_s = retry_after_s
+        self._record = record
+        self._met: Counter[object] = Counter()
+
+    def check(self, request: Request) -> None:
+        """Raise TooManyRequestsException if the plan says so."""
+        function, numbers = request.target.function.name, _numbers(request.payload)
+        worker = next((numbers[name] for name in RANKS if name in numbers), -1)
+        place = (function.replace(self._run, ""), sorted(numbers.items()))
+        for fault in self._faults:
+            if fault.worker not in (None, worker) or not fault.is_drawn(self._seed, *place):
+                continue
+            self._met[fault.number, str(place)] += 1
+            if self._met[fault.number, str(place)] <= fault.count:
+                event = own_event(
+                    "fault", time.monotonic_ns(), "", resource=f"{fault.number} throttle", function=function
+                )
+                self._record({**event, "worker": worker})
+                raise throttled("ConcurrentInvocationLimitExceeded", self._retry_after_s)
+
+
+def _numbers(payload: bytes) -> dict[str, int]:
+    """Return the whole numbers of an architecture's event, and of its `input`."""
+    found: dict[str, int] = {}
+    with suppress(ValueError):
+        event = json.loads(payload)
+        for part in (event, event.get("input")) if isinstance(event, Mapping) else ():
+            if isinstance(part, Mapping):
+                found |= {name: value for name, value in part.items() if type(value) is int}
+    return found

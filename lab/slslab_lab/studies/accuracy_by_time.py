@@ -1,0 +1,200 @@
+"""Accuracy by time and by cost for each row of Table 3: what was learnt by epoch × what an epoch takes."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slslab.predict.profiles.profile import Profile
+from slslab.run.bill import Book
+from slslab_lab.papers.paper import Paper, Row
+from slslab_lab.replay.measured import Measured
+from slslab_lab.studies.curves import PROOFS, Curve, Point, curve_of, rule_of, sent_shares
+from slslab_lab.studies.epochs import EpochTime, Recordings, epoch_times, prepare
+from slslab_lab.studies.experiments import Experiment, experiments
+from slslab_lab.studies.minibatches import Estimate
+from slslab_lab.studies.rankings import Standing
+
+TABLE = "table3"
+CANONICAL, RELEASED = "canonical", "as released"
+
+
+@dataclass(frozen=True)
+class Progression:
+    """A row in one variant, with its curve, or that of another architecture with the same rule, and its epoch."""
+
+    experiment: Experiment
+    row: Row
+    curve: Curve | None
+    epoch: EpochTime
+
+    @property
+    def variant(self) -> str:
+        """Return canonical or as released."""
+        return self.experiment.variant
+
+    @property
+    def label(self) -> str:
+        """Return row and variant in words."""
+        return f"{self.row.name} ({self.variant})"
+
+    def minutes(self, epochs: int) -> float | None:
+        """Return modelled minutes of so many epochs."""
+        return None if self.epoch.seconds is None else epochs * self.epoch.seconds / 60
+
+    def cost(self, epochs: int) -> float | None:
+        """Return modelled USD of so many epochs."""
+        return None if self.epoch.cost is None else epochs * self.epoch.cost
+
+    def reach(self, accuracy: float) -> tuple[Point | None, str]:
+        """Return the first epoch with this accuracy; or None, and why there is none."""
+        if self.curve is None:
+            return None, self.unknown
+        point = self.curve.reach(accuracy)
+        return point, "" if point else f"{accuracy:.0%} not reached in {self.curve.last.epoch} epochs"
+
+    @property
+    def unknown(self) -> str:
+        """Return why nothing is known of what is learnt."""
+        return f"there is no curve of {self.experiment.architecture}, {self.variant}"
+
+    def standing(self, accuracy: float) -> Standing:
+        """Return when it reaches this accuracy, in minutes, or after how many it has not."""
+        point, missing = self.reach(accuracy)
+        if self.epoch.seconds is None:
+            return Standing(None, missing=self.epoch.reason)
+        if point is not None:
+            return Standing(self.minutes(point.epoch))
+        return Standing(None, self.minutes(self.curve.last.epoch) if self.curve else None, missing)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return what a row's document has of it."""
+        return {
+            "curve": self.curve.as_document(self.experiment.architecture) if self.curve else None,
+            "epoch": {
+                "seconds": self.epoch.seconds,
+                "cost": self.epoch.cost,
+                "share": self.epoch.share,
+                "reason": self.epoch.reason,
+            },
+        }
+
+
+def pair_up(
+    paper: Paper, model: str, curves: Sequence[Curve], epochs: Mapping[Experiment, EpochTime]
+) -> tuple[Progression, ...]:
+    """Return the rows of the table in its order, canonical, and as released where that has a curve."""
+    rows = []
+    for row in paper.table(TABLE).rows:
+        architecture = paper.table(TABLE).inputs_of(row)["architecture"]
+        for experiment in experiments([model]):
+            if experiment.architecture == architecture:
+                curve = curve_of(curves, rule_of(experiment), experiment.architecture)
+                if curve is not None or not experiment.released:
+                    rows.append(Progression(experiment, row, curve, epochs[experiment]))
+    return tuple(rows)
+
+
+def play_epochs(
+    paper: Paper,
+    model: str,
+    curves: Sequence[Curve],
+    recorded: Mapping[Experiment, Measured],
+    profile: Profile,
+    book: Book,
+    report: Callable[[str, int, int], None],
+) -> tuple[Recordings, tuple[Progression, ...]]:
+    """Return Table 2's recordings on the profile, and the rows of a model's curves with the epochs played from them."""
+    recordings, rows = prepare(paper, recorded, profile, book), experiments([model])
+    times = epoch_times(recordings, rows, report, sent_shares(curves, rows))
+    return recordings, pair_up(paper, model, curves, times)
+
+
+def variants(progressions: Sequence[Progression]) -> dict[str, dict[str, Progression]]:
+    """Return the rows of each variant by name, with those whose architecture has only one variant; as released only if
+    any row is."""
+    released = any(progression.experiment.released for progression in progressions)
+    names = [progression.row.name for progression in progressions]
+    return {
+        variant: {
+            progression.row.name: progression
+            for progression in progressions
+            if progression.variant == variant or names.count(progression.row.name) == 1
+        }
+        for variant in (CANONICAL, *([RELEASED] if released else []))
+    }
+
+
+def by_epoch(progressions: Sequence[Progression]) -> Iterator[dict[str, Any]]:
+    """Yield accuracy by epoch, a picture for each variant: a line for each curve, also if rows share it."""
+    for variant, rows in variants(progressions).items():
+        lines = [
+            _line(
+                ", ".join(progression.row.name for progression in sharing),
+                curve,
+                [float(point.epoch) for point in curve.points],
+            )
+            for curve, sharing in equal_ones(rows.values())
+        ]
+        yield _picture("Accuracy by epoch", variant, {"name": "epochs", "title": "epochs", "unit": ""}, lines)
+
+
+def by_time(progressions: Sequence[Progression]) -> Iterator[dict[str, Any]]:
+    """Yield accuracy by modelled minutes, a picture for each variant: a line for each row that has both."""
+    for variant, rows in variants(progressions).items():
+        lines = [
+            _line(name, row.curve, [point.epoch * row.epoch.seconds / 60 for point in row.curve.points])
+            for name, row in rows.items()
+            if row.curve is not None and row.epoch.seconds is not None
+        ]
+        x = {"name": "minutes", "title": "modelled time", "unit": "min"}
+        yield _picture("Accuracy by time", variant, x, lines)
+
+
+def _line(name: str, curve: Curve, x: list[float]) -> dict[str, Any]:
+    return {"name": name, "x": x, "y": [100 * point.accuracy for point in curve.points]}
+
+
+def _picture(title: str, variant: str, x: dict[str, str], lines: list[dict[str, Any]]) -> dict[str, Any]:
+    y = {"name": "accuracy", "title": "test accuracy", "unit": "%"}
+    return {"title": f"{title}, {variant}", "variant": variant, "x": x, "y": y, "lines": lines}
+
+
+def equal_ones(progressions: Iterable[Progression]) -> list[tuple[Curve, list[Progression]]]:
+    """Return each curve with the rows that have it."""
+    groups: dict[str, tuple[Curve, list[Progression]]] = {}
+    for progression in progressions:
+        if progression.curve is not None:
+            groups.setdefault(progression.curve.name, (progression.curve, []))[1].append(progression)
+    return list(groups.values())
+
+
+def shared_curves(progressions: Iterable[Progression]) -> list[dict[str, Any]]:
+    """Return, for JSON, the curves that several rows share because their parameters are equal in every bit, and the
+    proofs."""
+    return [
+        {
+            "curve": curve.name,
+            "rows": [[progression.row.name, progression.variant] for progression in sharing],
+            "proofs": list(PROOFS),
+        }
+        for curve, sharing in equal_ones(progressions)
+        if len(sharing) > 1
+    ]
+
+
+def describe(progressions: Iterable[Progression]) -> Iterator[str]:
+    """Yield what a reader must know of curves and epochs."""
+    for curve, sharing in equal_ones(progressions):
+        names = ", ".join(progression.label for progression in sharing)
+        plan = curve.plan
+        odd = "".join(f", {name} {value}" for name, value in curve.unusual.items())
+        also = f" These are equal in every bit ({PROOFS[1]})." if len(sharing) > 1 else ""
+        yield (
+            f"Curve {curve.name}, of {names}: {curve.end()}; seed {plan.seed}{odd}, on {curve.made['device']}, "
+            f"{curve.made['started'][:10]}.{also}"
+        )
+
+
+def whole(value: float | None) -> Estimate | None:
+    """Return a figure without an interval."""
+    return None if value is None else Estimate(value, None, None, 1)

@@ -1,0 +1,243 @@
+"""Rounds of GradsSharding, λ-FL and LIFL on a profile, and the fit of a profile's network to rounds measured on AWS.
+
+Four figures are fitted, named before anything was fitted: how fast one connection is, how fast a function's network
+refills, how much it may move at once, and how much functions of a round differ. Latencies are the base profile's,
+CPU time per byte is measured on this host and scaled (`slslab calibrate`).
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from statistics import NormalDist, fmean
+
+from scipy.optimize import minimize
+
+from slslab.predict.environment import NS
+from slslab.predict.profiles.profile import Figure, Network, Profile
+from slslab.run.metrics import grouped
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.kernel.program import Program, Step, Track
+from slslab_lab.replay.outcome import outcome
+from slslab_workers.gradssharding.topology import Aggregator, levels, slices
+
+# What the papers' rounds have in common: clients, and the concurrency of the account.
+CLIENTS, CONCURRENCY = 20, 10
+# The first guess of the fit: 10⁶ bytes a second of a connection and of the refill, and 10⁶ bytes.
+GUESS = (100.0, 60.0, 100.0)
+POINTS = 2_000
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What a round aggregates, and in what: gradients of `parameters` float32 numbers, functions of `memory_mb`."""
+
+    model: str
+    parameters: int
+    topology: str
+    shards: int
+    memory_mb: int
+    clients: int = CLIENTS
+
+
+@dataclass(frozen=True)
+class Cost:
+    """CPU seconds of a function on one processor of the platform: its init, and adding a gigabyte (10⁹ bytes)."""
+
+    init_s: float
+    add_s_per_gb: float
+
+
+@dataclass(frozen=True)
+class Round:
+    """One round: seconds from its first acceptance to its last end, of its slowest function, and of all together."""
+
+    wall_s: float
+    slowest_s: float
+    total_s: float
+    gets: int
+    puts: int
+
+    def usd(self, memory_mb: int, seconds: float) -> float:
+        """Return the released cost if functions take so many seconds: without requests of Lambda, or init."""
+        return memory_mb / 1024 * seconds * 1.66667e-5 + self.gets * 4e-7 + self.puts * 5e-6
+
+
+def make_program(setting: Setting, cost: Cost, cold: bool) -> Program:
+    """Return one round as a program; unless it is cold, its environments were made by an invocation before."""
+    gates: list[int] = []
+    tracks: list[Track] = []
+
+    def gate(arrivals: int) -> int:
+        gates.append(arrivals)
+        return len(gates) - 1
+
+    tree = levels(setting.topology, setting.clients, setting.shards)
+    begins: tuple[int, ...] = ()
+    if not cold:
+        begins = (gate(sum(map(len, tree))),)
+        tracks += [replace(_track(one, setting, cost), steps=(), opens=begins, epoch=-1) for one in chain(*tree)]
+    for level in tree:
+        ends = (gate(len(level)),)
+        tracks += [replace(_track(one, setting, cost), awaits=begins, opens=ends) for one in level]
+        begins = ends
+    return Program("gradssharding", setting.clients, tuple(tracks), tuple(gates), recorded=False)
+
+
+def _track(one: Aggregator, setting: Setting, cost: Cost) -> Track:
+    """Return an invocation of one function; each has a name of its own, which begins with its level."""
+    return Track(
+        f"{one.level}-{one.number}",
+        "invocation",
+        one.number,
+        tuple(_steps(one, setting, cost)),
+        setting.memory_mb,
+        init_cpu_ns=round(cost.init_s * NS),
+        epoch=0,
+    )
+
+
+def _steps(one: Aggregator, setting: Setting, cost: Cost) -> Iterator[Step]:
+    size = 4 * setting.parameters
+    if one.shard is not None:
+        part = slices(setting.parameters, setting.shards)[one.shard]
+        size = 4 * (part.stop - part.start)
+    # Read, added, and so on, one after another.
+    for _ in one.inputs:
+        yield Step("object.get", "synchronise", requests=1, bytes=size)
+        yield Step("reduce", "synchronise", round(cost.add_s_per_gb * size))
+    yield Step("object.put", "synchronise", requests=1, bytes=size)
+
+
+def play_round(setting: Setting, cost: Cost, profile: Profile, spread: float = 0.0, *, cold: bool = False) -> Round:
+    """Return one round on a profile, with the account's concurrency.
+
+    `spread` is the standard deviation of the logarithm of what functions that do the same take; a level of the tree
+    takes what the slowest of its functions is expected to.
+    """
+    limit = profile.functions.concurrency.model_copy(update={"value": CONCURRENCY})
+    functions = profile.functions.model_copy(update={"concurrency": limit})
+    timeline = play(make_program(setting, cost, cold), profile.model_copy(update={"functions": functions}))
+    tracks = zip(timeline.program.tracks, timeline.calls, strict=True)
+    of_levels = grouped((track.name.partition("-")[0], call) for track, call in tracks if track.epoch == 0)
+    wall = slowest = total = 0.0
+    for calls in of_levels.values():
+        lasted = [(call.ended - call.began) / NS for call in calls]
+        slower = math.exp(spread * slowest_of(len(calls)))
+        wall += slower * (max(call.ended for call in calls) - min(call.accepted for call in calls)) / NS
+        slowest = max(slowest, slower * max(lasted))
+        total += math.exp(spread**2 / 2) * sum(lasted)
+    requests = outcome(timeline).requests
+    return Round(wall, slowest, total, requests["object.get"], requests["object.put"])
+
+
+def slowest_of(number: int) -> float:
+    """Return the expected greatest of so many standard normal numbers."""
+    normal = NormalDist()
+    return fmean(normal.inv_cdf(((point + 0.5) / POINTS) ** (1 / number)) for point in range(POINTS))
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A round measured on AWS: rates of one function's gets and puts (10⁶ bytes a second; medians over functions), and
+    seconds: of the round and their standard deviation over runs, of its slowest function, of the first, cold round."""
+
+    setting: Setting
+    get_mb_s: float
+    put_mb_s: float
+    add_s_per_gb: float
+    wall_s: float
+    deviation_s: float
+    slowest_s: float
+    first_s: float
+    usd: float
+
+    @property
+    def function_s(self) -> float:
+        """Return what one function took by the medians of its parts."""
+        read, written = self.moved
+        return read / self.get_mb_s + written / self.put_mb_s + self.add_s_per_gb * read / 1e3
+
+    @property
+    def moved(self) -> tuple[float, float]:
+        """Return what one function reads and writes, 10⁶ bytes."""
+        written = 4 * self.setting.parameters / self.setting.shards / 1e6
+        return self.setting.clients * written, written
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """The four fitted figures: 10⁶ bytes a second of one connection, and of the refill of a function's network; 10⁶
+    bytes that it may move at once; and the spread of functions."""
+
+    connection_mb_s: float
+    refill_mb_s: float
+    burst_mb: float
+    spread: float
+
+    def applied(self, base: Profile, source: str) -> Profile:
+        """Return the base profile with this network, and this connection to its object store."""
+
+        def figure(value: float) -> Figure:
+            return Figure(value=float(f"{value:.4g}"), status="fitted", source=source)
+
+        network = Network(rate_mb_s=figure(self.refill_mb_s), burst_mb=figure(self.burst_mb))
+        objects = base.channels["object"]
+        operations = {
+            name: operation.model_copy(update={"bandwidth_mb_s": figure(self.connection_mb_s)})
+            if operation.bandwidth_mb_s
+            else operation
+            for name, operation in objects.operations.items()
+        }
+        return base.model_copy(
+            update={
+                "functions": base.functions.model_copy(update={"network": network}),
+                "channels": {**base.channels, "object": objects.model_copy(update={"operations": operations})},
+            }
+        )
+
+
+def fit_network(observed: Sequence[Observed], base: Profile) -> Fitted:
+    """Fit the four figures to measured rounds, whose functions have one connection and are never short of processors.
+
+    The network's three minimise the squares of the logarithms of modelled ÷ measured time of all gets, and of the put,
+    of a function of each round; the spread those of the slowest function's time over the time of one by its medians.
+    """
+
+    def errors(guess: Sequence[float]) -> float:
+        profile = _fitted(guess, 0.0).applied(base, "a step of the fit")
+        return sum(
+            math.log(modelled / measured) ** 2
+            for one in observed
+            for modelled, measured in zip(
+                transfers(one.setting, profile, one.add_s_per_gb),
+                (read / rate for read, rate in zip(one.moved, (one.get_mb_s, one.put_mb_s), strict=True)),
+                strict=True,
+            )
+        )
+
+    found = minimize(
+        errors, [math.log(value) for value in GUESS], method="Nelder-Mead", options={"xatol": 1e-4, "fatol": 1e-8}
+    )
+    numbers = [slowest_of(one.setting.shards) for one in observed]
+    slower = [math.log(one.slowest_s / one.function_s) for one in observed]
+    spread = sum(number * log for number, log in zip(numbers, slower, strict=True)) / sum(n**2 for n in numbers)
+    return _fitted(found.x, spread)
+
+
+def _fitted(logarithms: Sequence[float], spread: float) -> Fitted:
+    connection, refill, burst = map(math.exp, logarithms)
+    return Fitted(connection, refill, burst, spread)
+
+
+def transfers(setting: Setting, profile: Profile, add_s_per_gb: float) -> tuple[float, float]:
+    """Return what the gets of one function of a round take, and its put, seconds."""
+    one = replace(setting, shards=1, topology="shards", parameters=setting.parameters // setting.shards)
+    timeline = play(make_program(one, Cost(0.0, add_s_per_gb), cold=True), profile)
+    took = [(end - begin) / NS for begin, end in zip(timeline.begin, timeline.end, strict=True)]
+    operations = [step.op for step in timeline.steps]
+    reading, writing = (
+        sum(seconds for op, seconds in zip(operations, took, strict=True) if op == wanted)
+        for wanted in ("object.get", "object.put")
+    )
+    return reading, writing

@@ -1,0 +1,153 @@
+"""Points of the atlas beside real runs of them, which it was not made of.
+
+Each is a small run here. How long its workers took and what they were billed stand beside what the atlas's costs say of
+the same plan on the profile of this host, whose latencies are fitted to the run itself; and the replay of the run's own
+trace on AWS beside the atlas's.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from slslab.errors import RunError
+from slslab.run.bill import DEFAULT_BOOK, compute_bill
+from slslab.run.directory import RunDirectory
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.measured import Measured, read_measured
+from slslab_lab.replay.outcome import Outcome, outcome
+from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.replay.whatif import with_memory
+from slslab_lab.runs.execution import run_plan
+from slslab_lab.runs.planning import architectures
+from slslab_lab.studies.atlas.costs import measure
+from slslab_lab.studies.atlas.points import Job
+from slslab_lab.studies.atlas.recordings import Recordings
+from slslab_lab.studies.atlas.systems import System
+from slslab_lab.studies.experiments import BATCH_SIZE
+from slslab_workers.architecture import Progress
+
+# What a figure of a run is: of this host, or of the run's trace as it is replayed.
+MEASURED, REPLAYED = "measured here", "replayed on AWS"
+
+
+@dataclass(frozen=True)
+class Check:
+    """A point that was not recorded, as a small run."""
+
+    system: System
+    model: str
+    dataset: str
+    workers: int
+    memory_mb: int
+    batches: int
+    epochs: int
+
+    @property
+    def name(self) -> str:
+        """Return the name of its folder."""
+        return "-".join(
+            filter(None, (self.model, self.system.architecture, self.system.channel, self.system.algorithm))
+        )
+
+    @property
+    def label(self) -> str:
+        """Return the point in words."""
+        return f"{self.model}, {self.system.name}, {self.workers} workers of {self.memory_mb:,} MB"
+
+    def values(self) -> dict[str, Any]:
+        """Return what `slslab run` would be given."""
+        names = ("model", "dataset", "workers", "batches", "epochs")
+        values = {name: getattr(self, name) for name in names}
+        more = {"batch_size": BATCH_SIZE, "memory": str(self.memory_mb), "evaluation": False, "record": "alone"}
+        return {**values, **more}
+
+
+# No system of them was recorded with that model.
+CHECKS = (
+    Check(System("scatterreduce", "memcached", "ga"), "lenet", "digits", 2, 1024, 1, 6),
+    Check(System("scatterreduce", "redis", "ga"), "mobilenet", "synthetic", 2, 3008, 2, 2),
+    Check(System("allreduce", "s3", "ma"), "mobilenet", "synthetic", 3, 3008, 2, 2),
+)
+
+
+def run_all(directory: Path, progress: Progress, tell: Callable[[str], None]) -> list[Measured]:
+    """Make the runs that the directory does not have, and return all; RunError if one fails."""
+    runs = []
+    for check in CHECKS:
+        place = directory / check.name
+        if not (place.is_dir() and RunDirectory(place).status() == "done"):
+            if place.is_dir():
+                shutil.rmtree(place)
+            document = run_plan(
+                check.system.architecture,
+                check.values(),
+                check.system.chosen,
+                out=place,
+                book=DEFAULT_BOOK,
+                progress=progress,
+            )
+            if document["status"] == "interrupted":
+                raise KeyboardInterrupt
+            if (trouble := document["error"]) is not None:
+                raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
+            tell(f"{check.label}: {document['seconds']['measured']:.0f} s.")
+        runs.append(read_measured(place, architectures()))
+    return runs
+
+
+def compare(recordings: Recordings, runs: Sequence[Measured], job: Job) -> dict[str, Any]:
+    """Return the document of all checks."""
+    rows = [
+        {
+            "point": check.label,
+            "figure": figure,
+            "run": real,
+            "atlas": modelled,
+            "error": modelled / real - 1,
+        }
+        for check, run in zip(CHECKS, runs, strict=True)
+        for figure, real, modelled in _figures(check, run, recordings, job)
+    ]
+    return {"rows": rows, "notes": list(_notes(rows, runs))}
+
+
+def _figures(check: Check, run: Measured, recordings: Recordings, job: Job) -> Iterator[tuple[str, float, float]]:
+    """Yield name, the run's and the atlas's value of each figure of a check."""
+    costs = measure(check.system, recordings, BATCH_SIZE)
+    parameters = int(run.document["parameters"])
+    program = generate(costs.at(parameters), check.workers, check.batches, check.epochs)
+    program = with_memory(program, costs.nearest(parameters).run.plan.memory_mb, check.memory_mb)
+    here = outcome(play(program, run.host_profile()), run.recording.arch)
+    yield f"{MEASURED}: seconds of a worker", _worker_seconds(run), _modelled_seconds(here, check.workers)
+    yield f"{MEASURED}: billed seconds", float(run.document["billed_seconds"]), here.billed_seconds
+    real, modelled = (outcome(play(each, job.profile)) for each in (run.program, program))
+    yield f"{REPLAYED}: seconds", real.seconds, modelled.seconds
+    hosts = run.hosts(check.workers)
+    bills = (float(compute_bill(each.usage(hosts), job.book).total) for each in (real, modelled))
+    yield f"{REPLAYED}: USD", next(bills), next(bills)
+
+
+def _worker_seconds(run: Measured) -> float:
+    """Return the mean duration of the workers' invocations on the Lambda clock."""
+    return fmean(float(record["duration_ms"]) for record in run.recording.invocations) / 1000
+
+
+def _modelled_seconds(played: Outcome, workers: int) -> float:
+    return fmean(worker.duration for worker in played.workers if 0 <= worker.worker < workers)
+
+
+def _notes(rows: Sequence[Mapping[str, Any]], runs: Sequence[Measured]) -> Iterator[str]:
+    for basis, what in (
+        (REPLAYED, "the replay of each run's own trace on AWS"),
+        (MEASURED, "what was measured here, on latencies that were fitted to each run"),
+    ):
+        errors = [abs(row["error"]) for row in rows if row["figure"].startswith(basis)]
+        yield f"From {what}, the atlas is off by {fmean(errors):.1%} on average, by {max(errors):.1%} at worst."
+    if busy := sum(bool(run.document["host"]["oversubscribed"]) for run in runs):
+        yield (
+            f"{busy} of {len(runs)} runs had a host that was short of processors: what it held up is measured, and in "
+            "no model."
+        )

@@ -1,0 +1,177 @@
+"""The document of the atlas: the answers first, then winners, crossings, the papers' own, and every point."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from slslab.predict.uncertainty import NONE, Uncertainty, ratio_range
+from slslab.run.metrics import grouped
+from slslab_lab.studies.atlas.grid import (
+    GROUPS,
+    OBJECTIVES,
+    PARAMETERS,
+    WORKERS,
+    Grid,
+    best,
+    crossings,
+    members,
+    runner_up,
+)
+from slslab_lab.studies.atlas.points import MEMORY_MB, MINIBATCHES, Job, Point, megabytes, significant
+from slslab_lab.studies.atlas.published import ELSEWHERE, beside
+from slslab_lab.studies.atlas.recordings import Recordings
+from slslab_lab.studies.atlas.systems import MODELS, SYSTEMS
+from slslab_lab.studies.experiments import BATCH_SIZE
+from slslab_workers.training.models import SPECS
+
+NAME = "atlas"
+TITLES = {
+    "equal": "systems that learn the same: all workers' gradients, after each minibatch",
+    "all": "all systems, of which some exchange less often and may learn less from an epoch",
+}
+
+
+def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
+    """Return the document."""
+    return {
+        "atlas": NAME,
+        "job": {
+            "epochs": job.epochs,
+            "minibatches": MINIBATCHES,
+            "batch_size": BATCH_SIZE,
+            "images": MINIBATCHES * BATCH_SIZE,
+        },
+        "profile": {"name": job.profile.name, "date": job.profile.date.isoformat()},
+        "prices": {"name": job.book.name, "date": job.book.date.isoformat()},
+        "uncertainty": _widest(grid),
+        "groups": TITLES,
+        "answers": list(_answers(grid)),
+        "winners": list(_winners(grid)),
+        "crossings": [
+            crossing.as_document()
+            for group in GROUPS
+            for objective in OBJECTIVES
+            for crossing in crossings(grid, group, objective)
+        ],
+        "published": [each.as_document() for each in beside(grid)],
+        "elsewhere": [{"crossing": crossing, "why": why} for crossing, why in ELSEWHERE],
+        "axes": {
+            "systems": [{"name": system.name, "equal": system.equal} for system in SYSTEMS],
+            "megabytes": [significant(megabytes(size)) for size in PARAMETERS],
+            "workers": list(WORKERS),
+            "memory_mb": list(MEMORY_MB),
+        },
+        "recorded": {
+            "megabytes": {name: _size(name) for name in MODELS},
+            "workers": max(run.plan.workers for runs in recordings.architectures.values() for run in runs),
+            "not_quiet": list(recordings.noisy),
+        },
+        "notes": list(_notes(recordings, grid)),
+        "points": [point.as_document() for point in grid.points],
+        "refused": [refusal.as_document() for refusal in grid.refusals],
+    }
+
+
+def _size(model: str) -> float:
+    parameters = SPECS[model].parameters
+    assert parameters is not None, "the recorded models are known"
+    return significant(megabytes(parameters))
+
+
+def _winners(grid: Grid) -> Iterator[dict[str, Any]]:
+    """Yield the best point of each place, by group and objective."""
+    for group in GROUPS:
+        places = grouped(((point.parameters, point.workers), point) for point in members(grid.points, group))
+        for objective in OBJECTIVES:
+            for those in places.values():
+                yield {"group": group, "objective": objective, **_best(those, objective)}
+
+
+def _best(those: Sequence[Point], objective: str) -> dict[str, Any]:
+    """Return the best of these points, and by how much it leads another system's best one."""
+    won = best(those, objective)
+    following = runner_up(those, won, objective)
+    if following is None:
+        return {**won.as_document(), "next": None, "next_ratio": None, "next_range": None}
+    values = getattr(following, objective), getattr(won, objective)
+    low, high = ratio_range(values, (_uncertainty(following, objective), _uncertainty(won, objective)))
+    return {
+        **won.as_document(),
+        "next": following.system.name,
+        "next_ratio": significant(values[0] / values[1]),
+        "next_range": {"low": significant(low), "high": significant(high)},
+    }
+
+
+def _uncertainty(point: Point, objective: str) -> Uncertainty:
+    """Return the uncertainty of a point for ratios: the recordings are taken to be of one machine."""
+    return point.uncertainties.get(objective, NONE).of_one_recording()
+
+
+def _widest(grid: Grid) -> dict[str, Any]:
+    """Return what the range of the point with the most uncertain seconds is made of."""
+    errors = [point.uncertainties.get("seconds", NONE) for point in grid.points]
+    return max(errors, key=lambda error: error.deviation, default=NONE).as_document()
+
+
+def _answers(grid: Grid) -> Iterator[dict[str, Any]]:
+    """Yield the fastest and the cheapest point of each recorded model, with any number of workers."""
+    for group in GROUPS:
+        for model in MODELS:
+            mine = [point for point in members(grid.points, group) if point.parameters == SPECS[model].parameters]
+            fastest, cheapest = (_best(mine, objective) for objective in OBJECTIVES)
+            yield {
+                "group": group,
+                "model": model,
+                "megabytes": _size(model),
+                "fastest": fastest,
+                "cheapest": cheapest,
+            }
+
+
+def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
+    """Yield what the figures rest on, and what they leave out."""
+    beyond = [point for point in grid.points if point.reasons]
+    yield (
+        f"Extrapolated are {len(beyond):,} of {len(grid.points):,} points: {_counted(beyond)}. Each says so in the "
+        "data, with the reason. With more workers messages, bytes and who waits for whom are the protocol's; the "
+        "CPU time of a step is taken to be the recorded one."
+    )
+    yield (
+        "Every point is a replay of two epochs, of which the first has the cold starts; a job's further epochs take as "
+        "long as the second. A run over Lambda's time-out of 900 s continues in another invocation, whose cold start "
+        "is left out, and so are the requests of the driver, which puts the minibatches."
+    )
+    yield (
+        "The best system is the one with the least middle of a range. Two systems are told apart by the 80 % range of "
+        "their ratio; the recordings are taken to be of one machine, so the error of its processor cancels there. The "
+        "speeds of GPUs and instances are assumed, and the ranges allow for it."
+    )
+    yield (
+        "Forward and backward of a model take as long in all systems: as one worker of AllReduce took for them, "
+        "measured alone. A model of a size between two recorded ones computes as a power of its parameters through "
+        "both. A real model may need more or less: a network's work does not follow from its size."
+    )
+    yield (
+        "A node of ElastiCache or of a parameter server is started for the job: its start is in seconds and bill. "
+        "Hosts of queues and tensor databases have no start in the profile, and none here. A GPU's speed is the "
+        "profile's, and assumed. DynamoDB throttles nobody there."
+    )
+    yield (
+        "A processor of c5.large is assumed to be as fast as one of Lambda's, and messages between two of them to take "
+        "what the LambdaML paper says; where gloo wins by less than that may be off, it need not win on AWS."
+    )
+    shares = ", ".join(
+        f"{run.costs.workload.share:.0%} with {run.plan.model}" for run in recordings.architectures["mlless"]
+    )
+    yield f"MLLess sends as large a share of its updates as in the recording of the nearest model: {shares}."
+    if refused := {refusal.system.name for refusal in grid.refusals}:
+        yield f"Some sizes are refused: {'; '.join(sorted(refused))}, whose items hold 400 KB."
+    if recordings.noisy:
+        yield f"PROVISIONAL: measured while others loaded the host: {', '.join(recordings.noisy)}."
+
+
+def _counted(points: Sequence[Point]) -> str:
+    """Return how many points have each reason."""
+    counts = Counter(reason for point in points for reason in point.reasons)
+    return "; ".join(f"{number:,} {reason}" for reason, number in counts.items())

@@ -1,0 +1,216 @@
+"""All points of the atlas, which of them is best by each figure, and where another system becomes the best one."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise, product
+from typing import Any
+
+from slslab.run.metrics import grouped
+from slslab_lab.runs.sweeps.results import Results
+from slslab_lab.runs.sweeps.sweep import sweep
+from slslab_lab.studies.atlas.costs import SystemCosts, measure
+from slslab_lab.studies.atlas.points import Job, Point, megabytes, points, refusal, significant
+from slslab_lab.studies.atlas.recordings import Recordings
+from slslab_lab.studies.atlas.systems import SYSTEMS, System
+from slslab_lab.studies.experiments import BATCH_SIZE
+
+# Parameters of the models: LeNet's, MobileNet's, ResNet-18's and ResNet-50's, and sizes between and beyond them.
+PARAMETERS = (15_000, 61_706, 250_000, 1_000_000, 3_217_226, 6_000_000, 11_173_962, 23_520_842)
+WORKERS = (2, 4, 8, 16, 48, 96)
+# What is best: the fastest, and the cheapest.
+OBJECTIVES = ("seconds", "usd")
+# Which systems are compared: those that learn the same, and all.
+EQUAL, ALL = "equal", "all"
+GROUPS = (EQUAL, ALL)
+
+Place = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A system that cannot train a model of this size with so many workers, and why; of `largest` parameters it can."""
+
+    system: System
+    parameters: int
+    workers: int
+    reason: str
+    largest: int
+
+    def as_document(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            "system": self.system.name,
+            "parameters": self.parameters,
+            "megabytes": significant(megabytes(self.parameters)),
+            "workers": self.workers,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The points of all systems, sizes and numbers of workers, and those that cannot be."""
+
+    points: Sequence[Point]
+    refusals: Sequence[Refusal]
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """Where the best system changes with the size of the model, with so many workers: `first` is the best one below
+    `megabytes`, `second` above. Interpolated between two sizes of the grid, which may be `extrapolated`."""
+
+    group: str
+    objective: str
+    workers: int
+    megabytes: float
+    first: str
+    second: str
+    extrapolated: bool
+
+    def as_document(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {**vars(self), "megabytes": significant(self.megabytes)}
+
+
+def compute(recordings: Recordings, job: Job, report: Callable[[str, int, int], None], on: str | None = None) -> Grid:
+    """Play every point, and find the ranges of those that lead somewhere; `report` receives the progress.
+
+    A few thousand take a minute in this process, where `on` is None; else it is where they are computed
+    (`slslab_lab.runs.sweeps.sweep`).
+    """
+    places = list(product(SYSTEMS, PARAMETERS, WORKERS))
+    playing = _Playing(recordings, job)
+
+    def results(function: Callable[[Any], Any]) -> Results | None:
+        return None if on is None else Results(function, [*recordings.digests(), repr(job)])
+
+    found: list[Point] = []
+    refused: list[Refusal] = []
+    for each in sweep(playing.play, places, on, partial(report, "playing points"), results(playing.play)):
+        if isinstance(each, Refusal):
+            refused.append(each)
+        else:
+            found += each
+    led = grouped(((point.system, point.parameters, point.workers), point.memory_mb) for point in leaders(found))
+    ranging = [(place, tuple(sizes)) for place, sizes in led.items()]
+    ranges = sweep(playing.play_ranges, ranging, on, partial(report, "finding ranges"), results(playing.play_ranges))
+    ranged = {_key(point): point for those in ranges for point in those}
+    return Grid([ranged.get(_key(point), point) for point in found], refused)
+
+
+def _key(point: Point) -> tuple[System, int, int, int]:
+    return point.system, point.parameters, point.workers, point.memory_mb
+
+
+def leaders(every: Sequence[Point]) -> list[Point]:
+    """Return the best point of each place and the next system's best one, of all groups and by all objectives."""
+    led = []
+    for group in GROUPS:
+        places = grouped(((point.parameters, point.workers), point) for point in members(every, group))
+        for objective, those in product(OBJECTIVES, places.values()):
+            won = best(those, objective)
+            led += [won, runner_up(those, won, objective)]
+    return list(dict.fromkeys(point for point in led if point is not None))
+
+
+class _Playing:
+    """Plays the places of a grid, system by system: it keeps the costs of one."""
+
+    def __init__(self, recordings: Recordings, job: Job) -> None:
+        self.recordings, self.job = recordings, job
+        self.costs: SystemCosts | None = None
+
+    def play(self, place: tuple[System, int, int]) -> Refusal | tuple[Point, ...]:
+        """Return the points of a system with so many parameters and workers, or why there are none."""
+        system, parameters, workers = place
+        costs = self._measure(system)
+        if reason := refusal(costs, parameters, workers):
+            return Refusal(system, parameters, workers, reason, _largest(costs, parameters, workers))
+        return tuple(points(costs, parameters, workers, self.job))
+
+    def play_ranges(self, led: tuple[tuple[System, int, int], tuple[int, ...]]) -> tuple[Point, ...]:
+        """Return the points of a place with these memory sizes, MB, with their uncertainties."""
+        (system, parameters, workers), sizes = led
+        return tuple(points(self._measure(system), parameters, workers, self.job, sizes))
+
+    def _measure(self, system: System) -> SystemCosts:
+        if self.costs is None or self.costs.system != system:
+            self.costs = measure(system, self.recordings, BATCH_SIZE)
+        return self.costs
+
+
+def _largest(costs: SystemCosts, refused: int, workers: int) -> int:
+    """Return the most parameters, below those that are refused, of a model that the system trains."""
+    return bisect_left(range(refused), True, key=lambda parameters: bool(refusal(costs, parameters, workers))) - 1
+
+
+def members(every: Iterable[Point], group: str) -> Iterator[Point]:
+    """Yield the points of a group's systems."""
+    return (point for point in every if group == ALL or point.system.equal)
+
+
+def best(every: Iterable[Point], objective: str) -> Point:
+    """Return the point with the least of a figure; of equals the better one by the other figure."""
+    other = next(name for name in OBJECTIVES if name != objective)
+    return min(every, key=lambda point: (getattr(point, objective), getattr(point, other)))
+
+
+def runner_up(every: Iterable[Point], won: Point, objective: str) -> Point | None:
+    """Return the best point of the other systems, if there are any."""
+    others = [point for point in every if point.system != won.system]
+    return best(others, objective) if others else None
+
+
+def winners(grid: Grid, group: str, objective: str) -> dict[Place, Point]:
+    """Return the best point for each model size and number of workers, over systems and memory sizes."""
+    places = grouped(((point.parameters, point.workers), point) for point in members(grid.points, group))
+    return {place: best(those, objective) for place, those in places.items()}
+
+
+def crossings(grid: Grid, group: str, objective: str) -> Iterator[Crossing]:
+    """Yield where the best system changes, by number of workers and rising size."""
+    won = winners(grid, group, objective)
+    own = least(members(grid.points, group), objective)
+    limits = {(each.system.name, each.workers): each.largest for each in grid.refusals}
+    for workers in WORKERS:
+        at = [size for size in PARAMETERS if (size, workers) in won]
+        for low, high in pairwise(at):
+            ends = won[low, workers], won[high, workers]
+            first, second = (point.system.name for point in ends)
+            if first != second:
+                figures = [own.get((name, size, workers)) for size in (low, high) for name in (first, second)]
+                known = [value for value in figures if value is not None]
+                parameters = _between(low, high, known) if len(known) == len(figures) else limits[first, workers]
+                extrapolated = any(point.reasons for point in ends)
+                yield Crossing(group, objective, workers, megabytes(parameters), first, second, extrapolated)
+
+
+def least(every: Iterable[Point], figure: str) -> dict[tuple[str, int, int], float]:
+    """Return the least of a figure over memory sizes, by system, parameters and workers."""
+    of_system = grouped(((point.system.name, point.parameters, point.workers), point) for point in every)
+    return {key: min(getattr(point, figure) for point in those) for key, those in of_system.items()}
+
+
+def pair_crossings(figures: Mapping[tuple[str, int, int], float], first: str, second: str, workers: int) -> list[float]:
+    """Return at which MB another one of two systems becomes the better one, interpolated as `Crossing`."""
+    at = [size for size in PARAMETERS if all((name, size, workers) in figures for name in (first, second))]
+    found = []
+    for low, high in pairwise(at):
+        values = [figures[name, size, workers] for size in (low, high) for name in (first, second)]
+        if (values[0] < values[1]) != (values[2] < values[3]):
+            found.append(megabytes(_between(low, high, values)))
+    return found
+
+
+def _between(low: int, high: int, figures: Sequence[float]) -> float:
+    """Return at which parameters two systems are equal: where the logarithm of their ratio, linear in that of the
+    parameters, is 0.
+
+    `figures` are those of both systems at `low`, where one is better, and then at `high`, where the other one is.
+    """
+    before, after = (math.log(first / second) for first, second in (figures[:2], figures[2:]))
+    return float(low * (high / low) ** (before / (before - after)))

@@ -1,0 +1,191 @@
+"""A point of the atlas: a system with a model size, a number of workers and a memory size, played and priced."""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from typing import Any
+
+from slslab.predict.profiles.profile import Profile
+from slslab.predict.uncertainty import Uncertainty
+from slslab.run.bill import Book
+from slslab_lab.replay.crossings import Course, course
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.kernel.program import Program
+from slslab_lab.replay.outcome import outcome
+from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.replay.ranges import find_uncertainties, with_processor
+from slslab_lab.replay.whatif import with_memory
+from slslab_lab.studies.atlas.costs import SystemCosts
+from slslab_lab.studies.atlas.systems import System
+from slslab_lab.studies.experiments import BATCHES, WORKERS
+from slslab_workers.channels.choice import TRACED
+from slslab_workers.driver.channels import channel_requirements
+from slslab_workers.plan import Plan, PlanError
+
+# An epoch as in Table 2 of Barrak et al., whose minibatches all workers share.
+MINIBATCHES = WORKERS * BATCHES
+# Memory sizes of the training functions, MB: a share of a vCPU, one, nearly two, two, three and six of them.
+MEMORY_MB = (512, 1769, 3008, 3538, 5307, 10_240)
+# One epoch does not show what a further one takes.
+PLAYED_EPOCHS = 2
+NAMES = ("architecture", "channel", "algorithm")
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained: so many epochs on a platform, by its prices."""
+
+    epochs: int
+    profile: Profile
+    book: Book
+
+
+@dataclass(frozen=True)
+class Point:
+    """Seconds and USD of a job at a point, all modelled; `boot_s` is what the channel's node takes to start, which is
+    in `seconds` and billed.
+
+    `epoch_seconds` and `epoch_usd` are those of a further epoch. `reasons` say why it is extrapolated.
+    `uncertainties` are those of seconds and USD, of points that lead somewhere (`slslab_lab.studies.atlas.grid`).
+    """
+
+    system: System
+    parameters: int
+    workers: int
+    memory_mb: int
+    seconds: float
+    usd: float
+    epoch_seconds: float
+    epoch_usd: float
+    boot_s: float
+    reasons: tuple[str, ...]
+    uncertainties: Mapping[str, Uncertainty] = field(default_factory=dict, hash=False)
+
+    @property
+    def megabytes(self) -> float:
+        """Return the size of the model's gradients as float32, MB."""
+        return megabytes(self.parameters)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the point for JSON."""
+        return {
+            "system": self.system.name,
+            **{name: getattr(self.system, name) for name in NAMES},
+            "equal": self.system.equal,
+            "parameters": self.parameters,
+            "megabytes": round(self.megabytes, 6),
+            "workers": self.workers,
+            "memory_mb": None if self.system.instances else self.memory_mb,
+            "seconds": significant(self.seconds),
+            "usd": significant(self.usd),
+            **self._ranges(),
+            "epoch_seconds": significant(self.epoch_seconds),
+            "epoch_usd": significant(self.epoch_usd),
+            "boot_seconds": self.boot_s,
+            "basis": "modelled",
+            "extrapolated": bool(self.reasons),
+            "reasons": list(self.reasons),
+        }
+
+    def _ranges(self) -> dict[str, float | None]:
+        """Return the ends of the 80 % ranges of seconds and USD; None where the uncertainties aren't known."""
+        ends: dict[str, float | None] = {}
+        for name in ("seconds", "usd"):
+            error = self.uncertainties.get(name)
+            values = (None, None) if error is None else map(significant, error.around(getattr(self, name)))
+            ends |= {f"{name}_{end}": value for end, value in zip(("low", "high"), values, strict=True)}
+        return ends
+
+
+def megabytes(parameters: float) -> float:
+    """Return the size of a model's gradients as float32, MB."""
+    return 4 * parameters / 1e6
+
+
+def significant(value: float) -> float:
+    """Return a number with six significant digits."""
+    return float(f"{value:.6g}")
+
+
+def refusal(costs: SystemCosts, parameters: int, workers: int) -> str:
+    """Return why the system cannot train a model of so many parameters; empty if it can."""
+    system = costs.system
+    if not system.channel:
+        return ""
+    chunks = workers if system.architecture == "scatterreduce" else 1
+    try:
+        channel_requirements(_plan(costs, workers), 4 * math.ceil(parameters / chunks))
+    except PlanError:
+        return f"messages of {megabytes(math.ceil(parameters / chunks)):,.3g} MB are more than {system.channel} holds"
+    return ""
+
+
+def points(
+    costs: SystemCosts, parameters: int, workers: int, job: Job, ranged_mb: Collection[int] = ()
+) -> Iterator[Point]:
+    """Yield the points of a system with each memory size that holds its functions.
+
+    With `ranged_mb`, yield only those with these memory sizes, with their uncertainties. These take six times as long.
+    """
+    system, batches = costs.system, math.ceil(MINIBATCHES / workers)
+    program = generate(costs.at(parameters), workers, batches, PLAYED_EPOCHS)
+    run, peak_mb = costs.nearest(parameters).run, costs.peak_memory_mb(parameters)
+    recorded_mb, processor = run.plan.memory_mb, run.recording.processor
+    profile = with_processor(job.profile, processor)
+    hosts = costs.architecture.requirements(_plan(costs, workers)).hosts
+    node = job.profile.channels[TRACED.get(system.own_channel, system.own_channel)] if system.own_channel else None
+    boot_s = node.boot_s.value if node is not None and node.boot_s is not None else 0.0
+    reasons = tuple(costs.reasons(parameters, workers))
+    for memory_mb in (recorded_mb,) if system.instances else MEMORY_MB:
+        if memory_mb < peak_mb or (ranged_mb and memory_mb not in ranged_mb):
+            continue
+        sized = with_memory(program, recorded_mb, memory_mb)
+        way = _course(sized, hosts, profile)
+        values = _figures(way, boot_s, job)
+
+        def play_figures(moved: Profile, sized: Program = sized) -> dict[str, float]:
+            return _figures(_course(sized, hosts, moved), boot_s, job)
+
+        uncertainties: dict[str, Uncertainty] = {}
+        if ranged_mb:
+            instances = system.instances
+            uncertainties = find_uncertainties(values, play_figures, profile, processor, instances, {"usd": "cost"})
+        yield Point(
+            system,
+            parameters,
+            workers,
+            memory_mb,
+            **values,
+            epoch_seconds=way.epoch_s,
+            epoch_usd=float(way.cost(job.epochs + 1, job.book) - way.cost(job.epochs, job.book)),
+            boot_s=boot_s,
+            reasons=reasons,
+            uncertainties=uncertainties,
+        )
+
+
+def _course(program: Program, hosts: Sequence[str], profile: Profile) -> Course:
+    timeline = play(program, profile)
+    result = outcome(timeline)
+    return course(timeline, result, result.usage(hosts))
+
+
+def _figures(way: Course, boot_s: float, job: Job) -> dict[str, float]:
+    usd = float(_booted(way, boot_s, job.epochs).cost(job.epochs, job.book))
+    return {"seconds": way.seconds(job.epochs) + boot_s, "usd": usd}
+
+
+def _booted(way: Course, boot_s: float, epochs: int) -> Course:
+    """Return the course whose nodes are billed while they start, too; functions begin once they serve."""
+    # A course bills hosts in proportion to its seconds.
+    share = way.seconds(way.epochs) / way.seconds(epochs)
+    started = Decimal(str(boot_s * share))
+    hosts = tuple((kind, seconds + started) for kind, seconds in way.usage.service_hosts)
+    return replace(way, usage=replace(way.usage, service_hosts=hosts))
+
+
+def _plan(costs: SystemCosts, workers: int) -> Plan:
+    """Return a plan of the system: what its stack consists of depends on no model."""
+    plan = costs.models[0].run.plan
+    return replace(plan, workers=workers, options=costs.options)

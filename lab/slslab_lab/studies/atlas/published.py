@@ -1,0 +1,182 @@
+"""The papers' own crossings beside the atlas's: between which model sizes another system becomes better, as published.
+
+A crossing is read off published figures: the sizes nearest to each other at which another system is the better one.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slslab_lab.papers.paper import Row, load_paper
+from slslab_lab.studies.atlas.grid import ALL, WORKERS, Grid, least, members, pair_crossings
+from slslab_lab.studies.atlas.points import significant
+from slslab_workers.plan import Value
+from slslab_workers.training.algorithms import message_length
+from slslab_workers.training.models import spec
+
+MODELS = {"MobileNet": "mobilenet", "ResNet-18": "resnet18", "ResNet-50": "resnet50"}
+FUNCTIONS, GPU = "functions", "gpu"
+# Barrak et al. compare instances with these.
+SERVERLESS = ("spirt", "scatterreduce/s3/ga", "allreduce/s3/ga", "mlless")
+S3, MEMCACHED = "allreduce/s3/ga", "allreduce/memcached/ga"
+SERVER, TABLE = "allreduce/parameter-server/ga", "allreduce/dynamodb/ga"
+SCATTERED = "scatterreduce/s3/ga"
+# Crossings that are published, or follow from figures, on axes that the atlas does not have.
+ELSEWHERE = (
+    (
+        "Jiang et al., SIGMOD 2021, Section 5.3 and Figure 11: functions against instances",
+        "by formulas whose constants are not printed, and by drawings of which only orders can be read",
+    ),
+    (
+        "Petrescu et al. 2023: KubeML against TensorFlow, slower from minibatches of 128 (LeNet) or 256 (ResNet-34) on",
+        "by the size of a minibatch, on GPUs",
+    ),
+    (
+        "Barrak 2026: GradsSharding against the trees λ-FL and LIFL, which do not fit at 3,008 MB from GPT-2 Large on",
+        "by the memory of functions that average and do not train",
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published crossing: `first` is better up to `low` MB, `second` from `high` MB on, by a figure of points.
+
+    Without `high` no crossing was seen up to `low`, without `low` none from `high` on.
+    """
+
+    source: str
+    figure: str
+    workers: int
+    first: str
+    second: str
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True)
+class Beside:
+    """A published crossing, and the atlas's own ones of the same two systems with the nearest number of workers.
+
+    `ends` are the better systems at the smallest and at the largest model of which the atlas has both.
+    """
+
+    published: Published
+    at_workers: int
+    modelled: Sequence[float]
+    ends: tuple[str, str]
+
+    @property
+    def verdict(self) -> str:
+        """Return whether the atlas has it: `agrees`, or `differs`."""
+        low, high = self.published.low, self.published.high
+        within = all((low or 0.0) <= each <= (high or math.inf) for each in self.modelled)
+        expected = (self.published.first, self.published.second)
+        if low is not None and high is not None:
+            return "agrees" if within and len(self.modelled) == 1 and self.ends == expected else "differs"
+        end = 0 if high is None else 1
+        return "agrees" if within and self.ends[end] == expected[end] else "differs"
+
+    def as_document(self) -> dict[str, Any]:
+        """Return it for JSON; `better` is what is better at all sizes."""
+        return {
+            **vars(self.published),
+            "at_workers": self.at_workers,
+            "modelled_megabytes": [significant(each) for each in self.modelled],
+            "better": None if self.modelled else self.ends[0],
+            "verdict": self.verdict,
+        }
+
+
+def published() -> Iterator[Published]:
+    """Yield the published crossings of the papers' files."""
+    yield from _barrak_gpu()
+    yield from _barrak_patterns()
+    yield from _lambdaml()
+
+
+def _barrak_gpu() -> Iterator[Published]:
+    """Yield where instances become better than the best of the four architectures of functions."""
+    table = load_paper("barrak-2025").table("table2")
+    for column, figure in (("total_cost", "epoch_usd"), ("epoch_seconds", "epoch_seconds")):
+        found = []
+        for group in dict.fromkeys(row.group for row in table.rows):
+            figures = {row.name: float(row.published[column]) for row in table.rows if row.group == group}
+            found.append((_megabytes(spec(MODELS[group]).parameters), figures.pop("GPU") < min(figures.values())))
+        yield _crossing(f"Barrak et al. 2025, {table.source}", figure, 4, FUNCTIONS, GPU, found)
+
+
+def _barrak_patterns() -> Iterator[Published]:
+    """Yield where ScatterReduce becomes faster than AllReduce, of the rows of which seconds are printed."""
+    table = load_paper("barrak-2025").table("fig2")
+    rows = [row for row in table.rows if "allreduce" in row.published]
+    for workers in dict.fromkeys(int(table.inputs_of(row)["workers"]) for row in rows):
+        found = [
+            (
+                int(table.inputs_of(row)["bytes"]) / 1e6,
+                row.published["scatterreduce"] < row.published["allreduce"],
+            )
+            for row in rows
+            if table.inputs_of(row)["workers"] == workers
+        ]
+        yield _crossing(f"Barrak et al. 2025, {table.source}", "epoch_seconds", workers, S3, SCATTERED, found)
+
+
+def _lambdaml() -> Iterator[Published]:
+    """Yield where another channel becomes faster than S3, by number of workers."""
+    table = load_paper("lambdaml-2021").table("table1")
+
+    def size(row: Row) -> float:
+        inputs = table.inputs_of(row)
+        clusters = int(inputs.get("clusters", 0))
+        names = {"LR": "lr-28", "KMeans": f"kmeans-{clusters}x28", "MobileNet": "mobilenet"}
+        parameters = spec(names[str(inputs["model"])]).parameters
+        assert parameters is not None, "all models of the table are known"
+        options: Mapping[str, Value] = {"algorithm": "em", "clusters": clusters} if clusters else {}
+        return _megabytes(message_length(options, parameters))
+
+    columns = {"memcached_slowdown": MEMCACHED, "dynamodb_slowdown": TABLE, "vm_ps_slowdown": SERVER}
+    for workers in dict.fromkeys(int(table.inputs_of(row)["workers"]) for row in table.rows):
+        rows = [row for row in table.rows if table.inputs_of(row)["workers"] == workers]
+        for column, system in columns.items():
+            found = [(size(row), row.published[column] < 1) for row in rows if column in row.published]
+            # With the start of the channel's node, and without.
+            for figure in ("seconds", "epoch_seconds"):
+                yield _crossing(f"Jiang et al., SIGMOD 2021, {table.source}", figure, workers, S3, system, found)
+
+
+def _crossing(
+    source: str, figure: str, workers: int, first: str, second: str, found: Sequence[tuple[float, bool]]
+) -> Published:
+    """Return the crossing of rows by size, MB, and whether the second system is better there."""
+    low = max((size for size, is_second in found if not is_second), default=None)
+    high = min((size for size, is_second in found if is_second), default=None)
+    return Published(source, figure, workers, first, second, low, high)
+
+
+def _megabytes(parameters: int | None) -> float:
+    assert parameters is not None, "the published models are known"
+    return 4 * parameters / 1e6
+
+
+def beside(grid: Grid) -> Iterator[Beside]:
+    """Yield each published crossing beside the atlas's."""
+    for each in published():
+        figures = dict(least(members(grid.points, ALL), each.figure))
+        for (name, size, workers), value in tuple(figures.items()):
+            if name in SERVERLESS:
+                key = (FUNCTIONS, size, workers)
+                figures[key] = min(value, figures.get(key, value))
+        workers = min(WORKERS, key=lambda number: abs(number - each.workers))
+        modelled = pair_crossings(figures, each.first, each.second, workers)
+        yield Beside(each, workers, modelled, _ends(figures, each, workers))
+
+
+def _ends(figures: Mapping[tuple[str, int, int], float], each: Published, workers: int) -> tuple[str, str]:
+    """Return which of both is better with the smallest and with the largest model."""
+    names = (each.first, each.second)
+    sizes = [size for name, size, number in figures if name == each.second and number == workers]
+    known = [size for size in sizes if (each.first, size, workers) in figures]
+    smallest, largest = (min(names, key=lambda name: figures[name, size, workers]) for size in (min(known), max(known)))
+    return smallest, largest

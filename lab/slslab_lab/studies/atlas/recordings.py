@@ -1,0 +1,117 @@
+"""The recorded runs of which the atlas is made: each architecture with each network, and other channels' requests.
+
+Those that Table 2 of Barrak et al. and Table 1 of LambdaML have are theirs; `JOBS` are the atlas's own.
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slslab.errors import RequestError, RunError, counted
+from slslab.run.bill import DEFAULT_BOOK
+from slslab.run.directory import RunDirectory
+from slslab_lab.replay.measured import Measured, read_measured
+from slslab_lab.runs.execution import run_plan
+from slslab_lab.runs.planning import architectures
+from slslab_lab.studies import find_committed
+from slslab_lab.studies.atlas.jobs import CHANNELS_OF, JOBS
+from slslab_lab.studies.atlas.systems import MODELS, SYSTEMS
+from slslab_workers.architecture import Progress
+
+FOLDER, TABLE1, TABLE2 = "atlas", "lambdaml-table1", "table2"
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """Recorded runs: of architectures by name, and of AllReduce by another channel by its name; each from the smallest
+    model to the largest."""
+
+    architectures: Mapping[str, Sequence[Measured]]
+    channels: Mapping[str, Sequence[Measured]]
+
+    @property
+    def noisy(self) -> Sequence[str]:
+        """Return which of the atlas's own were measured alone while others loaded the host."""
+        everyone = (run for runs in (*self.architectures.values(), *self.channels.values()) for run in runs)
+        return tuple(
+            run.plan.run for run in everyone if not (run.document.get("alone") or {"quiet": True}).get("quiet")
+        )
+
+    def digests(self) -> Iterator[str]:
+        """Yield that of each run."""
+        for runs in (*self.architectures.values(), *self.channels.values()):
+            yield from (run.directory.digest() for run in runs)
+
+
+def committed() -> Path:
+    """Return where the atlas's own recordings are; RunError if there are none."""
+    return find_committed(FOLDER, "recordings of the atlas", "record them: slslab atlas --record --recordings DIR.")
+
+
+def read_all(directory: Path) -> Recordings:
+    """Return all recordings, the atlas's own from `directory`; RunError for one that is not there or not done."""
+    hint = "record them with --fidelity sampled."
+    table1 = find_committed(TABLE1, "recordings of LambdaML's Table 1", hint)
+    table2 = find_committed(TABLE2, "recordings of Table 2", hint)
+    known = architectures()
+    own = {job.name: job for job in JOBS}
+
+    def read(name: str, otherwise: Path) -> Measured | None:
+        place = directory / name if name in own else otherwise
+        if name in own and not place.is_dir():
+            raise RunError(
+                f"{directory} has no recording {name}.", f"record it: slslab atlas --record --recordings {directory}"
+            )
+        return read_measured(place, known) if place.is_dir() else None
+
+    def several(names: Mapping[str, Path]) -> tuple[Measured, ...]:
+        found = (read(name, place) for name, place in names.items())
+        return tuple(sorted(filter(None, found), key=lambda run: int(run.document["parameters"])))
+
+    of_architectures = {
+        name: several({f"{model}-{name}": table2 / f"{model}-{name}" for model in MODELS})
+        for name in dict.fromkeys(system.architecture for system in SYSTEMS)
+    }
+    channels = dict.fromkeys(system.own_channel for system in SYSTEMS if system.own_channel)
+    of_channels = {
+        channel: several({f"{model}-{CHANNELS_OF}-{channel}": table1 / f"{model}-{channel}" for model in MODELS})
+        for channel in channels
+    }
+    return Recordings(of_architectures, of_channels)
+
+
+def record_all(directory: Path, progress: Progress, tell: Callable[[str], None]) -> None:
+    """Make the atlas's own recordings that the directory does not have, or has from a host that was not quiet.
+
+    The others are kept, so that the command goes on where it was interrupted. RunError if a run fails, RequestError if
+    another command makes it.
+    """
+    todo = [job for job in JOBS if not _is_kept(RunDirectory(directory / job.name))]
+    tell(f"{counted(len(todo), 'run')} to make, {len(JOBS) - len(todo)} of {len(JOBS)} are kept.")
+    for number, job in enumerate(todo, 1):
+        place = directory / job.name
+        if place.is_dir():
+            shutil.rmtree(place)
+        document = run_plan(
+            job.architecture, job.values(), job.options, out=place, book=DEFAULT_BOOK, progress=progress
+        )
+        if document["status"] == "interrupted":
+            raise KeyboardInterrupt
+        if (trouble := document["error"]) is not None:
+            raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
+        quiet = "quiet" if _is_quiet(document) else "NOT QUIET: others loaded the host, and it is made again next time"
+        tell(f"{job.name}: {document['seconds']['measured']:.0f} s, {quiet}; {number} of {len(todo)}.")
+
+
+def _is_kept(run: RunDirectory) -> bool:
+    if not run.path.is_dir():
+        return False
+    if run.status() == "running":
+        raise RequestError(f"{run.path} is being made by another command.", "wait until it ends.")
+    return run.status() == "done" and _is_quiet(run.document() or {})
+
+
+def _is_quiet(document: Mapping[str, Any]) -> bool:
+    return bool((document.get("alone") or {}).get("quiet"))

@@ -1,0 +1,45 @@
+"""The files of the atlas: its page, its document without the points, and the points as a table."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slslab_lab.studies.saving import write_texts
+
+ATLAS, CHECKS = "atlas.json", "checks.json"
+
+
+def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
+    """Write atlas.html, atlas.json and points.csv, replacing earlier ones; RequestError if they cannot be written."""
+    from slslab_lab.pages.html.pages import atlas_page
+
+    return write_texts(
+        directory,
+        {
+            "atlas.html": atlas_page(document),
+            ATLAS: _text({name: value for name, value in document.items() if name != "points"}),
+            "points.csv": _table(document),
+        },
+    )
+
+
+def save_checks(document: Mapping[str, Any], directory: Path) -> Path:
+    """Write checks.json, replacing an earlier one; RequestError if it cannot be written."""
+    (path,) = write_texts(directory, {CHECKS: _text(document)})
+    return path
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return json.dumps({"schema": 1, **document}, indent=1) + "\n"
+
+
+def _table(document: Mapping[str, Any]) -> str:
+    text = io.StringIO()
+    points = document["points"]
+    writer = csv.DictWriter(text, tuple(points[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({**point, "reasons": "; ".join(point["reasons"])} for point in points)
+    return text.getvalue()

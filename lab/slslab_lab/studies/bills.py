@@ -1,0 +1,107 @@
+"""The whole modelled bill of an epoch of Table 2, line by line, with what the paper counts marked.
+
+The paper counts seconds of minibatches × memory × rate, and instances for an epoch. A bill has more: init, the first
+minibatch's and the model's time, other functions, requests, transitions, and the hosts of databases and queues. All
+lines are by AWS's own arithmetic (1 GB = 1,024 MB), so the first one is 2.3 % below the paper's."""
+
+from collections import Counter
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from slslab.predict.environment import NS
+from slslab.predict.profiles.profile import Profile
+from slslab.run.bill import Book, compute_bill
+from slslab.run.metrics import grouped
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.kernel.timeline import Timeline
+from slslab_lab.replay.measured import Measured
+from slslab_lab.replay.outcome import Outcome, outcome
+from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.replay.whatif import modelled_usage, with_memory
+
+COUNTED = "Minibatches"
+
+
+@dataclass(frozen=True)
+class BillLine:
+    """A line of a bill; `in_paper` marks what the paper counts."""
+
+    item: str
+    quantity: Decimal
+    unit: str
+    amount: Decimal
+    in_paper: bool = False
+
+    def as_document(self) -> dict[str, Any]:
+        """Return the line for JSON, decimals as strings."""
+        return {
+            "item": self.item,
+            "quantity": format(self.quantity, "f"),
+            "unit": self.unit,
+            "amount": format(self.amount, "f"),
+            "in_paper": self.in_paper,
+        }
+
+
+def bill(measured: Measured, profile: Profile, memory_mb: int | None, batches: int, book: Book) -> tuple[BillLine, ...]:
+    """Return the lines of an epoch of so many minibatches in functions of this memory size, or on instances (None).
+
+    RequestError if the run cannot be scaled, PlanError for options that its pattern does not cover."""
+    program = generate(measured.costs, measured.plan.workers, batches, 1)
+    timeline = play(with_memory(program, measured.plan.memory_mb, memory_mb), profile)
+    result = outcome(timeline, measured.recording.arch)
+    counted = _minibatch_seconds(timeline)
+    parts: list[BillLine] = []
+    for line in compute_bill(modelled_usage(measured, timeline, result), book).lines:
+        if line.unit == "GB-second" and memory_mb is not None and line.item.startswith("Lambda duration"):
+            parts += _functions(measured, result, memory_mb, counted, line.price)
+        elif memory_mb is None and line.item == f"Host {result.instances[0].type}":
+            parts.append(BillLine(COUNTED, counted, line.unit, counted * line.price, in_paper=True))
+            rest = line.quantity - counted
+            parts.append(BillLine("Instances beside minibatches, boot included", rest, line.unit, rest * line.price))
+        else:
+            parts.append(BillLine(line.item, line.quantity, line.unit, line.amount))
+    return tuple(parts)
+
+
+def _minibatch_seconds(timeline: Timeline) -> Decimal:
+    """Return seconds of all workers' minibatches; of functions of one minibatch, those of the whole invocation."""
+    program = timeline.program
+    entries = grouped(
+        ((track, step.epoch, step.step), entry)
+        for entry, (track, step) in enumerate(zip(timeline.track, timeline.steps, strict=True))
+        if step.step >= 0 and 0 <= program.tracks[track].worker < program.workers
+    )
+    minibatches = Counter(track for track, _, _ in entries)
+    total = 0
+    for (track, _, _), of_step in entries.items():
+        call, span = timeline.calls[track], timeline.end[of_step[-1]] - timeline.begin[of_step[0]]
+        total += call.ended - call.began if minibatches[track] == 1 else span
+    return Decimal(total) / NS
+
+
+def _functions(measured: Measured, result: Outcome, memory_mb: int, counted: Decimal, price: Decimal) -> list[BillLine]:
+    """Return GB-seconds of functions: minibatches, their functions' init and rest, and other functions."""
+    workers, gb = measured.plan.workers, Decimal(memory_mb) / 1024
+    init_ms = total_ms = others = Decimal(0)
+    for invocation in result.invocations:
+        if invocation.memory_mb == memory_mb and 0 <= invocation.worker < workers:
+            init_ms += Decimal(repr(invocation.init_ms or 0.0))
+            total_ms += invocation.billed_ms
+        else:
+            others += Decimal(invocation.billed_ms * invocation.memory_mb) / (1024 * 1000)
+    init = init_ms / 1000 * gb
+    minibatches = counted * gb
+    rest = total_ms / 1000 * gb - init - minibatches
+    amounts = {
+        COUNTED: minibatches,
+        "Init of functions of this size": init,
+        "Functions of this size beside minibatches": rest,
+        "Other functions": others,
+    }
+    return [
+        BillLine(item, quantity, "GB-second", quantity * price, in_paper=item == COUNTED)
+        for item, quantity in amounts.items()
+        if quantity
+    ]

@@ -1,0 +1,339 @@
+"""Accuracy by attack, rule and number of attackers, and what a rule costs: LeNet on digits, 5 workers.
+
+All workers are in one process, with the bits of a run. The SPIRT paper's abstract says that robust rules keep its
+accuracy under Byzantine attacks; its figures are not reproduced here.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from statistics import fmean, median
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from slslab.errors import RequestError, counted
+from slslab.report.formats import listed
+from slslab.run.bill import Book
+from slslab.run.metrics import grouped
+from slslab_lab.papers.paper import Paper
+from slslab_lab.runs.planning import architectures, make_plan
+from slslab_lab.studies import find_committed
+from slslab_lab.studies.documents import Cell, ReproducedRow, head, host, read_entries
+from slslab_lab.studies.minibatches import Estimate
+from slslab_lab.studies.orders import middle
+from slslab_lab.studies.saving import write_texts
+from slslab_lab.studies.trainings import train, versions
+from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.training import robust
+from slslab_workers.training.attacks import ALIE, IPM, NAMES
+from slslab_workers.training.samples import Samples
+
+NAME, PAPER, TABLE = "byzantine", "spirt-2023", "byzantine"
+ARCHITECTURE, FILE, SCHEMA = "allreduce", "accuracies.json", 1
+HINT = "compute them with --fidelity sampled."
+RULES, NO_ATTACK, MEAN = ("mean", *robust.RULES), "none", "mean"
+WORKERS, ATTACKERS = 5, (1, 2)
+TRAINING = {"model": "lenet", "dataset": "digits", "batch_size": 32, "batches": 8, "lr": 0.02, "epochs": 20}
+# Seeds.
+EFFORT = {"sampled": 1, "full": 3}
+# A rule stays beside the mean without attack up to so many points, and falls from so many on.
+BESIDE, FALLEN = 3.0, 10.0
+CHANCE = 10.0
+LAST = 3
+SIGN_FLIP = "sign-flip"
+# What rules are timed on.
+MODELS, TIMES, IMAGES = ("lenet", "mobilenet", "resnet18"), 5, 32
+UPDATES = 1000
+COLUMNS = (
+    ("accuracy", "Accuracy, median of the last three epochs", "%", 1),
+    ("seconds", "Seconds of a rule, 5 gradients", "s", 5),
+    ("cost", "Cost of a rule in 1,000 updates", "USD", 6),
+)
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Series(_Entry):
+    """The test accuracies (0..1) after each epoch, by seed, of a rule that is told of so many attackers."""
+
+    rule: str
+    attack: str
+    attackers: Annotated[int, Field(ge=0)]
+    accuracies: Annotated[Mapping[int, Annotated[tuple[float, ...], Field(min_length=1)]], Field(min_length=1)]
+
+    @property
+    def last(self) -> list[float]:
+        """Return the accuracy from each seed, %: the median of those after the last three epochs, which differ."""
+        return [100 * median(each[-LAST:]) for each in self.accuracies.values()]
+
+
+class Cost(_Entry):
+    """Seconds of a rule on the gradients of a model, in a process with the threads of the model's memory size."""
+
+    rule: str
+    model: str
+    parameters: int
+    memory_mb: int
+    seconds: Annotated[tuple[float, ...], Field(min_length=1)]
+
+
+class Accuracies(_Entry):
+    """All series and costs, on which host, with what."""
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    measured: date
+    host: Mapping[str, str | int]
+    versions: Mapping[str, str]
+    series: Annotated[tuple[Series, ...], Field(min_length=1)]
+    costs: tuple[Cost, ...]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One training: the rule is told of the attackers, who have the highest ranks."""
+
+    rule: str
+    attack: str
+    attackers: int
+    seed: int
+
+    def plan(self) -> Plan:
+        """Return the complete plan; PlanError if the rule does not withstand so many."""
+        options: dict[str, Any] = {"combine": self.rule}
+        if self.rule in robust.KNOWN and robust.KNOWN[self.rule].informed:
+            options["byzantine"] = max(1, self.attackers)
+        if self.attackers:
+            ranks = range(WORKERS - self.attackers, WORKERS)
+            options["attack"] = f"{self.attack}:{','.join(map(str, ranks))}"
+        plan = make_plan(architectures()[ARCHITECTURE], {**TRAINING, "workers": WORKERS, "seed": self.seed}, options)
+        robust.check(plan)
+        return plan
+
+
+def settings_of(seeds: int) -> list[Setting]:
+    """Return all trainings that no precondition rules out."""
+    wanted = [(rule, NO_ATTACK, 0) for rule in RULES]
+    wanted += [(rule, attack, attackers) for attackers in ATTACKERS for attack in NAMES for rule in RULES]
+    return [Setting(*each, seed) for each in wanted if is_possible(each[0], each[2]) for seed in range(seeds)]
+
+
+def is_possible(rule: str, attackers: int) -> bool:
+    """Return whether a rule may be told of so many attackers among the workers."""
+    try:
+        Setting(rule, SIGN_FLIP, attackers, 0).plan()
+    except PlanError:
+        return False
+    return True
+
+
+def learn(setting: Setting) -> tuple[float, ...]:
+    """Return the test accuracy after each epoch, all workers in one process."""
+    kind = architectures()[ARCHITECTURE].replicas()
+    assert kind is not None
+    plan = setting.plan()
+    replicas = kind(plan, Samples(plan))
+    accuracies = []
+    for _ in range(plan.epochs):
+        replicas.train_epoch()
+        accuracies.append(float(replicas.judge().accuracy))
+    return tuple(accuracies)
+
+
+def time_rule(rule: str, model: str) -> Cost:
+    """Return what a rule takes of this process, over `WORKERS` gradients of a model's size."""
+    import torch
+
+    from slslab_workers.plan import thread_count
+    from slslab_workers.training import models
+
+    known = models.spec(model)
+    torch.set_num_threads(thread_count(known.memory_mb))
+    built = models.build(model, 0)
+    parameters = sum(parameter.numel() for parameter in built.parameters())
+    generator = torch.Generator().manual_seed(0)
+    vectors = [torch.randn(parameters, generator=generator) for _ in range(WORKERS)]
+    options: dict[str, Value] = {"combine": rule, "byzantine": 1}
+    plan = replace(Setting(MEAN, NO_ATTACK, 0, 0).plan(), options=options)
+    channels = 1 if model == "lenet" else 3
+    trusted = torch.randn(IMAGES, channels, 32, 32, generator=generator), torch.zeros(IMAGES, dtype=torch.int64)
+    seconds = []
+    for _ in range(1 + TIMES):
+        began = time.perf_counter()
+        if rule == MEAN:
+            aggregation_mean(vectors)
+        else:
+            robust.applied(plan, vectors, built, trusted)
+        seconds.append(time.perf_counter() - began)
+    # The first one finds cold caches.
+    return Cost(rule=rule, model=model, parameters=parameters, memory_mb=known.memory_mb, seconds=tuple(seconds[1:]))
+
+
+def aggregation_mean(vectors: Sequence[Any]) -> Any:
+    """Return the mean as the workers make it: the sum in rank order, divided."""
+    from slslab_workers.training import aggregation
+
+    return aggregation.mean(aggregation.sum_in_rank_order(vectors), len(vectors), len(vectors))
+
+
+def measure(settings: Sequence[Setting], report: Callable[[str, int, int], None], on: str | None = None) -> Accuracies:
+    """Train all settings, one after another or where `on` says, and time all rules, now and here; `report` receives how
+    many of how many are done."""
+    found: dict[tuple[str, str, int], dict[int, tuple[float, ...]]] = {}
+    for setting, learnt in zip(settings, train(learn, settings, on, report), strict=True):
+        found.setdefault((setting.rule, setting.attack, setting.attackers), {})[setting.seed] = learnt
+    timed = [(rule, model) for model in MODELS for rule in RULES]
+    costs = []
+    for number, each in enumerate(timed, 1):
+        costs.append(time_rule(*each))
+        report("timing rules", number, len(timed))
+    return Accuracies(
+        measured=datetime.now(UTC).date(),
+        host=host(),
+        versions=versions(),
+        series=tuple(
+            Series(rule=rule, attack=attack, attackers=attackers, accuracies=accuracies)
+            for (rule, attack, attackers), accuracies in found.items()
+        ),
+        costs=tuple(costs),
+    )
+
+
+def write(accuracies: Accuracies, directory: Path) -> Path:
+    """Write `accuracies.json`; RequestError if it cannot be written."""
+    (path,) = write_texts(directory, {FILE: accuracies.model_dump_json(by_alias=True) + "\n"})
+    return path
+
+
+def read(directory: Path) -> Accuracies:
+    """Return the accuracies in this directory; RequestError if there are none, or for the first wrong entry."""
+    return read_entries(directory / FILE, Accuracies, SCHEMA, "file of accuracies", RequestError, HINT)
+
+
+def committed() -> Path:
+    """Return where the project's own accuracies are; RunError if there are none."""
+    return find_committed(f"{NAME}/{FILE}", f"accuracies of {NAME}", HINT).parent
+
+
+def build(paper: Paper, accuracies: Accuracies, book: Book, fidelity: str) -> dict[str, Any]:
+    """Return the document."""
+    return {
+        **head(NAME, fidelity, paper, paper.table(TABLE)),
+        "measurements": accuracies.model_dump(mode="json", by_alias=True, exclude={"series", "costs"}),
+        "findings": list(_findings(accuracies)),
+        "matrices": [*_accuracy_matrices(accuracies), _cost_matrix(accuracies, book)],
+        "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=True)) for column in COLUMNS],
+        "rows": [row.as_document() for row in _rows(accuracies, book)],
+        "rankings": [],
+        "bills": [],
+        "curves": [],
+        "notes": list(_notes(accuracies, book)),
+    }
+
+
+def _rows(accuracies: Accuracies, book: Book) -> Iterator[ReproducedRow]:
+    for series in accuracies.series:
+        attackers = counted(series.attackers, "attacker")
+        cells = {"accuracy": Cell(measured=middle(series.last))}
+        yield ReproducedRow(series.rule, series.attack, attackers, cells)
+    for cost in accuracies.costs:
+        usd = Estimate(_usd(cost, book), None, None, 1)
+        cells = {"seconds": Cell(measured=middle(cost.seconds)), "cost": Cell(modelled=usd)}
+        yield ReproducedRow(cost.rule, cost.model, f"{cost.memory_mb:,} MB", cells)
+
+
+def _usd(cost: Cost, book: Book) -> float:
+    """Return the GB-seconds of a rule in `UPDATES` updates by one function of the model's memory size."""
+    price = float(book.prices["lambda.duration.x86_64"].price)
+    return UPDATES * median(cost.seconds) * cost.memory_mb / book.gb_mb * price
+
+
+def _accuracy_matrices(accuracies: Accuracies) -> Iterator[dict[str, Any]]:
+    """Yield, by number of attackers, the mean accuracy of each rule under each attack."""
+    means = {(each.rule, each.attack, each.attackers): fmean(each.last) for each in accuracies.series}
+    for attackers in ATTACKERS:
+        rows = []
+        for rule in RULES:
+            cells = [means.get((rule, NO_ATTACK, 0)), *(means.get((rule, attack, attackers)) for attack in NAMES)]
+            words = ["refused" if cell is None else f"{cell:.1f}" for cell in cells]
+            rows.append([rule, *words])
+        yield {
+            "title": f"Accuracy under {attackers} of {WORKERS} workers attacking (%)",
+            "headings": ["rule", "no attack", *NAMES],
+            "rows": rows,
+        }
+
+
+def _cost_matrix(accuracies: Accuracies, book: Book) -> dict[str, Any]:
+    """Return by rule and model the milliseconds of a rule, how many times those of the mean, and USD."""
+    by_rule = grouped((cost.rule, cost) for cost in accuracies.costs)
+    means = {cost.model: median(cost.seconds) for cost in by_rule[MEAN]}
+    rows = [
+        [
+            rule,
+            *(
+                text
+                for cost in costs
+                for text in (
+                    f"{1000 * median(cost.seconds):.2f}",
+                    f"{median(cost.seconds) / means[cost.model]:.1f}",
+                    f"≈{_usd(cost, book):.6f}",
+                )
+            ),
+        ]
+        for rule, costs in by_rule.items()
+    ]
+    headings = [f"{model}, {what}" for model in means for what in ("ms", "× mean", f"USD per {UPDATES:,}")]
+    return {"title": f"What a rule costs, {WORKERS} gradients", "headings": ["rule", *headings], "rows": rows}
+
+
+def _findings(accuracies: Accuracies) -> Iterator[str]:
+    means = {(each.rule, each.attack, each.attackers): fmean(each.last) for each in accuracies.series}
+    usual = means[(MEAN, NO_ATTACK, 0)]
+    flipped = means[(MEAN, SIGN_FLIP, 1)]
+    beside = [rule for rule in robust.RULES if means[(rule, SIGN_FLIP, 1)] >= usual - BESIDE]
+    learns = "fails to learn" if flipped < 2 * CHANCE else "still learns"
+    yield (
+        f"Under one sign-flipping worker of {WORKERS} the mean {learns}: {flipped:.1f} %, against {usual:.1f} % "
+        f"without attack, and {CHANCE:.0f} % by guessing. Within {BESIDE:.0f} points of these stay {len(beside)} of "
+        f"{len(robust.RULES)} rules: {listed(beside) if beside else 'none'}."
+    )
+    for attack, attackers in ((ALIE, 1), (IPM, 1), (ALIE, 2), (IPM, 2)):
+        found = {rule: means[key] for rule in RULES if (key := (rule, attack, attackers)) in means}
+        fallen = [f"{rule} ({each:.1f} %)" for rule, each in found.items() if each < usual - FALLEN]
+        kept = [rule for rule, each in found.items() if each >= usual - BESIDE]
+        yield (
+            f"Under {attack.upper()} by {attackers} of {WORKERS}, {FALLEN:.0f} points or more fall "
+            f"{listed(fallen) if fallen else 'none'}; within {BESIDE:.0f} points stay "
+            f"{listed(kept) if kept else 'none'}."
+        )
+
+
+def _notes(accuracies: Accuracies, book: Book) -> Iterator[str]:
+    seeds = len(accuracies.series[0].accuracies)
+    versions = ", ".join(f"{name} {text}" for name, text in accuracies.versions.items())
+    yield (
+        f"Measured: LeNet-5 on digits, {WORKERS} workers, 8 minibatches of 32 each, {TRAINING['epochs']} epochs, "
+        f"learning rate {TRAINING['lr']}, means of {counted(seeds, 'seed')}, all workers in one process with the bits "
+        f"of a run; an accuracy is the median of those after the last {LAST} epochs. "
+        f"{accuracies.measured}, {accuracies.host['cores']} processors, {versions}."
+    )
+    usual = next(each for each in accuracies.series if (each.rule, each.attack) == (MEAN, NO_ATTACK))
+    yield (
+        f"Without attack the mean ends between {min(usual.last):.1f} and {max(usual.last):.1f} %, by seed. Learning "
+        "rate and epochs were chosen for that spread, by trainings without attack alone."
+    )
+    yield (
+        "A rule that takes f is told the number of attackers, and 1 without attack; refused is where n is too small. "
+        "ALIE and IPM know the honest workers' gradients, as in their papers; Zeno judges by rank 0's minibatch, "
+        "which is honest here."
+    )
+    yield (
+        f"Seconds are medians of {TIMES} in one process, of this host's speed, with the threads of the model's memory "
+        f"size; USD are their GB-seconds at that size by {book.name} of {book.date}, for one function that merges. "
+        "That the function holds all gradients at once is not in it."
+    )

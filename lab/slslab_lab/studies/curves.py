@@ -1,0 +1,308 @@
+"""Accuracy curves made by `slslab accuracy`, read from their directories, and the architectures they stand for.
+
+Some architectures compute the same parameters, bit by bit, so one curve stands for all that learn by the same rule."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any
+
+from pydantic import BaseModel, Field
+
+from slslab.errors import RequestError, RunError, counted
+from slslab_lab.runs.accuracy.directory import DOCUMENT, SCHEMA
+from slslab_lab.runs.planning import architectures
+from slslab_lab.studies import find_committed
+from slslab_lab.studies.documents import read_entries
+from slslab_lab.studies.experiments import BATCH_SIZE, BATCHES, WORKERS, Experiment
+from slslab_workers.architecture import read_plan
+from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.training import algorithms
+from slslab_workers.training.algorithms import ALGORITHM
+from slslab_workers.training.attacks import ATTACK
+from slslab_workers.training.robust import BYZANTINE
+
+# Options that say where and when something is done, without an effect on what is learnt.
+PLACES = frozenset(
+    {"polling", "log-traffic", "store", "queue", "averaging", "device", "instance-type", "supervisor-memory"}
+    | {"max-time", "barrier-timeout", "light-memory", "tensor-host", "queue-host"}
+    | {"channel", "channel-host", "serialisation", "job-memory"}
+)
+# Options of all architectures that change what is learnt by any rule.
+COMMON = ("replicas", "partition")
+# The mean of all gradients in every step, by whatever architecture.
+MEAN = "mean"
+PROOFS = (
+    "tests/lab/studies/test_curves.py::test_architectures_with_one_rule_learn_the_same_bits",
+    "tests/workers/architectures/test_conformance.py::test_trajectory_is_bit_equal_to_one_process",
+)
+# The options with which an architecture updates with the mean of all gradients.
+_MEANS: Mapping[str, Mapping[str, Value]] = {
+    **{name: {"combine": "mean", "optimiser": "sgd"} for name in ("allreduce", "scatterreduce", "gpu")},
+    "mlless": {
+        "combine": "mean",
+        "filter": "none",
+        "optimiser": "sgd",
+        "end-threshold": 0.0,
+        "remove-threshold": "off",
+        "remove-interval": "off",
+    },
+}
+MAKE_CURVES = "make them with slslab accuracy ARCH, such as allreduce."
+# Values that a curve should have in common with the paper's profile.
+USUAL = ("lr", "momentum", "weight_decay", "seed", "memory_format")
+# The smallest accuracy to compare at, %: twice that of guessing among ten classes. Models that diverge end anywhere
+# below it, with losses above that of guessing.
+LOWEST_TARGET = 20
+
+
+class CurveError(RequestError):
+    """A curve's file that cannot be read."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What decides what is learnt from the same minibatches: a name, with the options that matter."""
+
+    name: str
+    options: tuple[tuple[str, Value], ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """The end of an epoch, from 1: test accuracy 0..1, updates of the model so far, significant updates in it; the mean
+    losses of the test and of the epoch's minibatches, None if they are not finite."""
+
+    epoch: int
+    accuracy: float
+    updates: int
+    sent: int | None
+    loss: float | None = None
+    training_loss: float | None = None
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What was learnt epoch by epoch; `ended` is why: epochs, accuracy, patience, loss; None if interrupted."""
+
+    name: str
+    plan: Plan
+    points: tuple[Point, ...]
+    ended: str | None
+    made: Mapping[str, Any]
+
+    @property
+    def rule(self) -> Rule:
+        """Return the rule by which it was learnt."""
+        return rule(self.plan.architecture, self.plan.options)
+
+    @property
+    def dataset(self) -> str:
+        """Return the data set's name, of a folder its last part."""
+        return self.plan.dataset.removeprefix("folder:").rstrip("/").rpartition("/")[2]
+
+    @property
+    def last(self) -> Point:
+        """Return the last epoch."""
+        return self.points[-1]
+
+    @property
+    def best(self) -> Point:
+        """Return the first of the most accurate epochs."""
+        return max(self.points, key=lambda point: point.accuracy)
+
+    def reach(self, accuracy: float) -> Point | None:
+        """Return the first epoch at whose end the test accuracy was at least this; None if there is none."""
+        return next((point for point in self.points if point.accuracy >= accuracy), None)
+
+    def share(self, until: Point) -> float | None:
+        """Return the share of the gradients that a filter let pass until then; None where there is no filter."""
+        sent = [point.sent for point in self.points if point.epoch <= until.epoch]
+        known = [number for number in sent if number is not None]
+        if len(known) < len(sent):
+            return None
+        return sum(known) / (len(known) * self.plan.workers * self.plan.batches)
+
+    @property
+    def unusual(self) -> dict[str, Value]:
+        """Return the values that differ from the paper's profile."""
+        usual = {entry.name: entry.default for entry in fields(Plan)}
+        return {name: value for name in USUAL if (value := getattr(self.plan, name)) != usual[name]}
+
+    def end(self) -> str:
+        """Return in words how far the curve goes and why no further."""
+        reasons = {
+            "epochs": "all that were asked for",
+            "accuracy": "the accuracy asked for was reached",
+            "patience": "the validation loss was not beaten for 10 epochs",
+            "loss": "the loss was at or below the end threshold",
+        }
+        epochs = counted(self.last.epoch, "epoch")
+        return f"{epochs}, {reasons.get(self.ended or '', 'where it was interrupted')}"
+
+    def as_document(self, architecture: str) -> dict[str, Any]:
+        """Return the curve for JSON; `shared` says that another architecture with the same rule made it."""
+        return {
+            "name": self.name,
+            "architecture": self.plan.architecture,
+            "shared": self.plan.architecture != architecture,
+            "rule": {"name": self.rule.name, "options": dict(self.rule.options)},
+            "dataset": self.dataset,
+            "epochs": self.last.epoch,
+            "ended": self.ended,
+            "seed": self.plan.seed,
+            **self.made,
+        }
+
+
+class _Epoch(BaseModel):
+    epoch: Annotated[int, Field(ge=1)]
+    updates: Annotated[int, Field(ge=0)]
+    test_accuracy: Annotated[float, Field(ge=0, le=1)]
+    significant_updates: Annotated[int, Field(ge=0)] | None = None
+    test_loss: float | None = None
+    training_loss: float | None = None
+
+
+class _File(BaseModel):
+    ended: str | None
+    plan: dict[str, Any]
+    device: dict[str, str]
+    started: str
+    epochs: Annotated[list[_Epoch], Field(min_length=1)]
+
+
+def rule(architecture: str, options: Mapping[str, Value]) -> Rule:
+    """Return the rule of an architecture with these options, all others having their defaults."""
+    known = architectures().get(architecture)
+    defaults = {option.name: option.default for option in known.options} if known else {}
+    values = {name: value for name, value in {**defaults, **options}.items() if name not in PLACES}
+    if values.get("filter") == "none":
+        # All workers send everything, so the mean over the senders is that over all.
+        for name in ("threshold", "mean-over"):
+            values.pop(name, None)
+    if values.get(ALGORITHM.name) == ALGORITHM.default:
+        for option in algorithms.OPTIONS:
+            values.pop(option.name, None)
+    for option in (BYZANTINE, ATTACK):
+        if values.get(option.name) == option.default:
+            values.pop(option.name)
+    common = {name: value for name, value in values.items() if name in COMMON}
+    if {name: value for name, value in values.items() if name not in COMMON} == _MEANS.get(architecture):
+        return Rule(MEAN, tuple(sorted(common.items())))
+    return Rule(architecture, tuple(sorted(values.items())))
+
+
+def rule_of(experiment: Experiment, options: Mapping[str, Value] = MappingProxyType({})) -> Rule:
+    """Return the rule of a row of the paper, canonical or as released, with these options instead."""
+    known = architectures()[experiment.architecture].options
+    released = {option.name: option.released for option in known if experiment.released and option.released is not None}
+    return rule(experiment.architecture, {**released, **options})
+
+
+def committed() -> Path:
+    """Return where the project's own curves are; RunError if there are none."""
+    return find_committed("accuracy", "accuracy curves", MAKE_CURVES)
+
+
+def read_curves(directory: Path) -> tuple[Curve, ...]:
+    """Return all curves in the subdirectories, by name; RunError if there are none, CurveError for a wrong one."""
+    curves = tuple(read_curve(path) for path in sorted(directory.glob(f"*/{DOCUMENT}")))
+    if not curves:
+        raise RunError(f"{directory} has no accuracy curves.", MAKE_CURVES)
+    return curves
+
+
+def read_curve(path: Path) -> Curve:
+    """Return one curve; CurveError if it cannot be read, or has another version."""
+    hint = "make it again with slslab accuracy."
+    file = read_entries(path, _File, SCHEMA, "curve", CurveError, hint)
+    numbers = [epoch.epoch for epoch in file.epochs]
+    if numbers != list(range(1, len(numbers) + 1)):
+        raise CurveError(f"The curve {path} does not have every epoch from 1.", hint)
+    try:
+        plan = read_plan(file.plan)
+    except PlanError as trouble:
+        raise CurveError(f"The curve {path} is wrong at plan: {trouble.message}", trouble.hint) from trouble
+    points = tuple(
+        Point(
+            epoch.epoch,
+            epoch.test_accuracy,
+            epoch.updates,
+            epoch.significant_updates,
+            epoch.test_loss,
+            epoch.training_loss,
+        )
+        for epoch in file.epochs
+    )
+    made = {"started": file.started, "device": file.device.get("name", "")}
+    return Curve(path.parent.name, plan, points, file.ended, made)
+
+
+def select(curves: Sequence[Curve], model: str, dataset: str) -> tuple[Curve, ...]:
+    """Return the curves of Table 2's minibatches, of this model and data set; RunError lists the others if there is
+    none."""
+    selected = tuple(
+        curve
+        for curve in curves
+        if curve.plan.model == model
+        and _is(curve.dataset, dataset)
+        and (curve.plan.workers, curve.plan.batches, curve.plan.batch_size) == (WORKERS, BATCHES, BATCH_SIZE)
+    )
+    if not selected:
+        there = ", ".join(f"{curve.name} ({curve.plan.model} on {curve.dataset})" for curve in curves)
+        raise RunError(
+            f"No curve is of {model} on {dataset} with {WORKERS} workers × {BATCHES} minibatches of {BATCH_SIZE}; "
+            f"there are {there}.",
+            f"slslab accuracy ARCH --model {model} --dataset {dataset}",
+        )
+    return selected
+
+
+def curve_of(curves: Iterable[Curve], rule: Rule, architecture: str) -> Curve | None:
+    """Return the curve of a rule: the paper's learning rate and seed first, then the architecture's own, then the
+    longest."""
+    return min(
+        (curve for curve in curves if curve.rule == rule),
+        key=lambda curve: (len(curve.unusual), curve.plan.architecture != architecture, -curve.last.epoch, curve.name),
+        default=None,
+    )
+
+
+def sent_shares(curves: Sequence[Curve], rows: Iterable[Experiment]) -> dict[Experiment, float]:
+    """Return, for rows whose curve has a filter, the share of the gradients that it let pass over the whole curve."""
+    shares = {}
+    for experiment in rows:
+        curve = curve_of(curves, rule_of(experiment), experiment.architecture)
+        if curve is not None and (share := curve.share(curve.last)) is not None:
+            shares[experiment] = share
+    return shares
+
+
+def common_target(curves: Iterable[Curve]) -> float | None:
+    """Return the largest multiple of 5 % that the most curves reach; None if none reaches the lowest to compare at."""
+    best = [curve.best.accuracy for curve in curves]
+    reached = {
+        percent / 100: sum(accuracy >= percent / 100 for accuracy in best) for percent in range(LOWEST_TARGET, 101, 5)
+    }
+    most = max(reached.values())
+    return max(target for target, number in reached.items() if number == most) if most else None
+
+
+def target_note(target: float | None, chosen: bool) -> Iterator[str]:
+    """Yield where the accuracy of the comparison comes from, unless it was chosen."""
+    if target is None:
+        yield f"No curve reaches {LOWEST_TARGET} %, so there is no accuracy at which they could be compared."
+    elif not chosen:
+        yield (
+            f"{target:.0%} is the largest multiple of 5 %, {LOWEST_TARGET} or more, that the most curves reach; "
+            "--target chooses another."
+        )
+
+
+def _is(available: str, target: str) -> bool:
+    """Return whether a data set's name is the wanted one, or begins with it: cifar-10-images is cifar10, cifar100 is
+    not."""
+    plain, prefix = ("".join(letter for letter in name.lower() if letter.isalnum()) for name in (available, target))
+    return plain.startswith(prefix) and not plain[len(prefix) :][:1].isdigit()

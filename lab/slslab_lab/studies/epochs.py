@@ -1,0 +1,102 @@
+"""What a whole epoch of an architecture takes on a platform, on the wall clock, whatever is learnt in it.
+
+In the paper's Table 2 an epoch is 24 functions one after another. Here it lasts from its begin to the next one's, for
+all architectures alike: SPIRT's functions of an epoch run at the same time, and waits for others are included."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from slslab.errors import RequestError, RunError
+from slslab.predict.profiles.profile import Profile
+from slslab.run.bill import Book, compute_bill
+from slslab_lab.papers.paper import Paper
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.measured import Measured
+from slslab_lab.replay.outcome import outcome
+from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.replay.whatif import modelled_usage, with_memory
+from slslab_lab.studies.experiments import BATCHES, GPU, Experiment
+from slslab_lab.studies.replayed_rows import Calibration, Played, fit_speed
+from slslab_lab.studies.table2 import row_of
+from slslab_workers.plan import PlanError
+
+# Epochs between these two are steady: environments are warm by the first, and the turns of MLLess's workers repeat
+# every 48 minibatches.
+FIRST, LAST = 2, 4
+
+
+@dataclass(frozen=True)
+class EpochTime:
+    """Modelled wall seconds of a steady epoch, and the USD of its whole bill; both None for a `reason`.
+
+    `share` is the part of the gradients that a filter lets pass in it."""
+
+    seconds: float | None
+    cost: float | None
+    share: float = 1.0
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Recordings:
+    """Table 2's recordings on the platform with the one speed of processors that is fitted to all of them."""
+
+    played: Mapping[Experiment, Played]
+    platform: Profile
+    calibration: Calibration
+    book: Book
+
+    def epoch(self, experiment: Experiment, share: float | None = None) -> EpochTime:
+        """Return an epoch of this row, optionally with another share of the gradients sent than was recorded."""
+        if experiment not in self.played:
+            return EpochTime(None, None, reason=f"there is no recording {experiment.name}")
+        try:
+            return steady_epoch(self.played[experiment], self.platform, self.book, share)
+        except (RequestError, PlanError) as error:
+            return EpochTime(None, None, reason=error.message.rstrip("."))
+
+
+def prepare(paper: Paper, recorded: Mapping[Experiment, Measured], profile: Profile, book: Book) -> Recordings:
+    """Fit the speed; RunError if no functions were recorded to which it could be."""
+    played = {run: Played(run, measured, row_of(paper, run)) for run, measured in recorded.items()}
+    if all(run.architecture == GPU for run in played):
+        raise RunError(
+            "No functions were recorded to which the speed of processors can be fitted.",
+            "record those of slslab reproduce table2.",
+        )
+    calibration = fit_speed(list(played.values()), profile)
+    return Recordings(played, calibration.apply(profile), calibration, book)
+
+
+def steady_epoch(run: Played, platform: Profile, book: Book, share: float | None = None) -> EpochTime:
+    """Return the mean of the epochs after the second one, in a run of 24 minibatches an epoch.
+
+    RequestError if the run cannot be scaled, PlanError for options that its pattern does not cover."""
+    measured, costs = run.measured, run.measured.costs
+    if share is not None:
+        costs = replace(costs, workload=replace(costs.workload, share=share))
+    played = []
+    for epochs in (FIRST, LAST):
+        program = generate(costs, measured.plan.workers, BATCHES, epochs)
+        timeline = play(with_memory(program, measured.plan.memory_mb, run.memory_mb), platform)
+        result = outcome(timeline, measured.recording.arch)
+        played.append((result.seconds, compute_bill(modelled_usage(measured, timeline, result), book).total))
+    (first_s, first_total), (last_s, last_total) = played
+    number = LAST - FIRST
+    return EpochTime((last_s - first_s) / number, float(last_total - first_total) / number, costs.workload.share)
+
+
+def epoch_times(
+    recordings: Recordings,
+    rows: tuple[Experiment, ...],
+    report: Callable[[str, int, int], None],
+    shares: Mapping[Experiment, float] = MappingProxyType({}),
+) -> dict[Experiment, EpochTime]:
+    """Return an epoch of each row, with this share of its gradients sent, or else with that of the recording; `report`
+    receives how many are done."""
+    times = {}
+    for number, experiment in enumerate(rows, 1):
+        times[experiment] = recordings.epoch(experiment, shares.get(experiment))
+        report("playing epochs", number, len(rows))
+    return times

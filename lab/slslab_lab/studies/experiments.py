@@ -1,0 +1,281 @@
+"""The runs from which Table 2 is reproduced: made now (`sampled`, `full`), or read from recordings (`replayed`)."""
+
+import itertools
+import shutil
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from slslab.errors import RequestError, RunError, counted
+from slslab.installation import RECORDINGS, plugin
+from slslab.run.bill import DEFAULT_BOOK
+from slslab.run.directory import RunDirectory
+from slslab_lab.replay.measured import Measured, read_measured
+from slslab_lab.runs.alone import ENVIRONMENTS
+from slslab_lab.runs.execution import Order, run_plan
+from slslab_lab.runs.planning import architectures, make_plan
+from slslab_lab.runs.sweeps.sweep import RAY
+from slslab_lab.studies import find_committed
+from slslab_workers.architecture import ALONE_BATCHES, Progress, read_plan
+
+WORKERS, BATCH_SIZE, BATCHES = 4, 512, 24
+GPU = "gpu"
+ARCHITECTURES = ("spirt", "scatterreduce", "allreduce", "mlless", GPU)
+# Memory size of the recorded functions, MB: more than Table 2's, at which today's PyTorch is killed, and two threads as
+# with nearly all of Table 2's sizes. The model replays with Table 2's own sizes.
+RECORDED_MB = {"mobilenet": 3008, "resnet18": 3538}
+# Failures that are results: only what Lambda's limits end is a row's result.
+ENDED = {
+    "Runtime.OutOfMemory": "its functions were killed at their memory limit of {memory:,} MB",
+    "Sandbox.Timedout": "its functions were ended at their time-out",
+}
+# Minibatches that one worker computes before each run.
+ALONE = ALONE_BATCHES * ENVIRONMENTS
+# SPIRT's functions all start cold in the first epoch, whose time is therefore not the usual one.
+EPOCHS = {"spirt": 2}
+# MLLess's filter keeps the first updates back: in as few minibatches as others need it would send none.
+FILTERED, FILTERED_TIMES = "mlless", 3
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One run: an architecture with a model, as released or canonical."""
+
+    architecture: str
+    model: str
+    released: bool
+
+    @property
+    def name(self) -> str:
+        """Return the name of its folder."""
+        return f"{self.model}-{self.architecture}{'-as-released' * self.released}"
+
+    @property
+    def variant(self) -> str:
+        """Return the variant in words."""
+        return "as released" if self.released else "canonical"
+
+    def batches(self, sample: "Sample") -> int:
+        """Return minibatches of each worker and epoch."""
+        filtered = self.architecture == FILTERED and not self.released
+        return min(BATCHES, sample.batches * FILTERED_TIMES) if filtered else sample.batches
+
+    def values(self, sample: "Sample") -> dict[str, Any]:
+        """Return what `slslab run` would be given."""
+        return {
+            "model": self.model,
+            "dataset": sample.dataset,
+            "workers": WORKERS,
+            "batch_size": BATCH_SIZE,
+            "batches": self.batches(sample),
+            "epochs": EPOCHS.get(self.architecture, 1),
+            "memory": str(RECORDED_MB[self.model]),
+            "as_released": self.released,
+            "memory_format": sample.memory_format,
+            # Four workers on a host with fewer processors slow each other down.
+            "record": "alone",
+            # Table 2's time, memory and cost contain no evaluation.
+            "evaluation": False,
+        }
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What of Table 2's epoch is run: the number of its minibatches (MLLess: more), the images, the memory format."""
+
+    batches: int
+    dataset: str
+    memory_format: str = "default"
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs that are `done`, why others `failed` at a limit of Lambda, and further sets of recordings of those that are
+    done: each by one host, which need not be the same. `lacking` has the rows of sets that are not whole, by name."""
+
+    done: Mapping[Experiment, Measured]
+    failed: Mapping[Experiment, str]
+    again: Sequence[Mapping[Experiment, Measured]] = ()
+    lacking: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
+    """Return all of Table 2: each architecture canonical, and as released if that differs."""
+    known = architectures()
+    return tuple(
+        Experiment(architecture, model, released)
+        for model in models
+        for architecture in ARCHITECTURES
+        for released in (False, True)
+        if not released or any(option.released is not None for option in known[architecture].options)
+    )
+
+
+def committed() -> Path:
+    """Return where the project's own recordings of Table 2 are; RunError if there are none."""
+    return find_committed("table2", "recordings of Table 2", "record them with --fidelity sampled.")
+
+
+def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
+    """Return the recorded runs in a directory, without those that it does not have; and, of those that are done,
+    further sets of recordings beside it: DIRECTORY-2, DIRECTORY-3 and so on, if they are whole. RunError if none is
+    done."""
+    known = architectures()
+    done: dict[Experiment, Measured] = {}
+    failed: dict[Experiment, str] = {}
+    for experiment in rows:
+        place = directory / experiment.name
+        if (why := _ended(place)) is not None:
+            failed[experiment] = why
+        elif place.is_dir():
+            done[experiment] = read_measured(place, known)
+    if not done:
+        raise RunError(f"{directory} has no recordings of Table 2.", "record them with --fidelity sampled.")
+    again: list[Mapping[Experiment, Measured]] = []
+    lacking: dict[str, Sequence[str]] = {}
+    beside = (directory.with_name(f"{directory.name}-{number}") for number in itertools.count(2))
+    for one in itertools.takewhile(Path.is_dir, beside):
+        places = {experiment: one / experiment.name for experiment in done}
+        if absent := [place.name for place in places.values() if not place.is_dir() or _ended(place) is not None]:
+            lacking[one.name] = absent
+        else:
+            again.append({experiment: read_measured(place, known) for experiment, place in places.items()})
+    return Runs(done, failed, again, lacking)
+
+
+def record_all(
+    directory: Path,
+    rows: Iterable[Experiment],
+    sample: Sample,
+    progress: Progress,
+    tell: Callable[[str], None],
+    on: str | None = None,
+) -> Runs:
+    """Make the runs that the directory does not have, here one after another, or `on` a Ray cluster (`make_runs`); runs
+    of the same plan are kept.
+
+    A run that was interrupted, or failed, is made again. If a limit of Lambda ends a run, the others are made all the
+    same. RequestError if a run of another plan is there; RunError if a run fails for another reason, or none is done;
+    KeyboardInterrupt if one is interrupted."""
+    rows = tuple(rows)
+    missing = [experiment for experiment in rows if not _is_there(directory, experiment, sample)]
+    estimate_s = estimate_seconds(missing, sample)
+    if missing:
+        kept = f", {len(rows) - len(missing)} of {len(rows)} exist" if len(missing) < len(rows) else ""
+        where = "on this host" if on is None else "if one host like this made them all"
+        tell(f"{counted(len(missing), 'run')} to make{kept}; about {max(1, round(estimate_s / 60))} min {where}.")
+    began = time.monotonic()
+    made: list[Experiment] = []
+    try:
+        with closing(_make(directory, missing, sample, progress, tell, on)) as making:
+            for experiment, document in making:
+                made.append(experiment)
+                outcome = _outcome(directory / experiment.name, document)
+                spent = time.monotonic() - began
+                done = _work(made, sample) / _work(missing, sample)
+                tell(
+                    f"{experiment.name}: {outcome}; {len(made)} of {len(missing)} runs, "
+                    f"about {max(0.0, spent / done - spent) / 60:.0f} min to go."
+                )
+    except KeyboardInterrupt:
+        there = len(rows) - len(missing) + len(made)
+        tell(f"Interrupted: {there} of {len(rows)} runs exist; the same command makes the others.")
+        raise
+    return read_all(directory, rows)
+
+
+def _make(
+    directory: Path,
+    missing: Iterable[Experiment],
+    sample: Sample,
+    progress: Progress,
+    tell: Callable[[str], None],
+    on: str | None,
+) -> Generator[tuple[Experiment, Mapping[str, Any]], None, None]:
+    """Yield each run with its document when it is made; KeyboardInterrupt if it is interrupted."""
+    places = {directory / experiment.name: experiment for experiment in missing}
+    if on is not None:
+        orders = [Order(place, each.architecture, each.values(sample)) for place, each in places.items()]
+        with closing(plugin(RECORDINGS, RAY)(on, orders, tell)) as made:
+            yield from ((places[place], document) for place, document in made)
+        return
+    for place, experiment in places.items():
+        if place.exists():
+            shutil.rmtree(place)
+        document = run_plan(
+            experiment.architecture, experiment.values(sample), {}, out=place, book=DEFAULT_BOOK, progress=progress
+        )
+        if document["status"] == "interrupted":
+            # The run has handled the interrupt as its own end.
+            raise KeyboardInterrupt
+        yield experiment, document
+
+
+def _outcome(place: Path, document: Mapping[str, Any]) -> str:
+    """Return what became of a run, and on which node; RunError if it failed, unless a limit of Lambda ended it."""
+    why = _ended(place)
+    if document["status"] != "done" and why is None:
+        trouble = document["error"]
+        raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
+    node = document.get("host", {}).get("name")
+    outcome = f"failed, {why}" if why else f"{document['seconds']['measured']:.0f} s"
+    return f"{outcome} on {node}" if node else outcome
+
+
+def _ended(place: Path) -> str | None:
+    """Return which of its limits ended this run; None if none did."""
+    run = RunDirectory(place)
+    document = run.document() if place.is_dir() and run.status() == "failed" else None
+    kind = (document["error"] or {}).get("type") if document else None
+    return ENDED[kind].format(memory=int(run.plan()["memory_mb"])) if kind in ENDED else None
+
+
+def _is_there(directory: Path, experiment: Experiment, sample: Sample) -> bool:
+    run = RunDirectory(directory / experiment.name)
+    if not run.path.is_dir() or run.status() in ("interrupted", "failed"):
+        return False
+    if run.status() == "running":
+        raise RequestError(f"{run.path} is being made by another command.", "wait until it ends.")
+    plan = make_plan(architectures()[experiment.architecture], experiment.values(sample), {}).to_document()
+    recorded = read_plan(run.plan()).to_document()
+    # What `auto` became in the recorded run may be anything.
+    recorded["options"] |= {name: value for name, value in plan["options"].items() if value == "auto"}
+    differs = [name for name, value in recorded.items() if name != "run" and plan.get(name) != value]
+    if differs:
+        raise RequestError(
+            f"{run.path} holds a run with another {differs[0]}.", "choose another --out, or remove that folder."
+        )
+    return True
+
+
+def _work(runs: Iterable[Experiment], sample: Sample) -> float:
+    """Return the minibatches to compute, in units of MobileNet's, with a constant for what each run takes beside
+    them."""
+    weight: Mapping[str, float] = {"mobilenet": 1.0, "resnet18": 3.0}
+    return sum(
+        (EPOCHS.get(experiment.architecture, 1) * experiment.batches(sample) * WORKERS + ALONE)
+        * weight[experiment.model]
+        + 16
+        for experiment in runs
+    )
+
+
+def estimate_seconds(runs: list[Experiment], sample: Sample) -> float:
+    """Return the seconds of all runs on this host, estimated from an eighth of a minibatch of MobileNet, computed
+    now."""
+    if not runs:
+        return 0.0
+    import torch
+
+    from slslab_workers.training.models import build
+    from slslab_workers.training.step import compute_gradient
+
+    model = build("mobilenet", 0)
+    inputs, targets = torch.zeros(BATCH_SIZE // 8, 3, 32, 32), torch.zeros(BATCH_SIZE // 8, dtype=torch.long)
+    compute_gradient(model, inputs, targets)
+    began = time.monotonic()
+    compute_gradient(model, inputs, targets)
+    return _work(runs, sample) * 8 * (time.monotonic() - began)

@@ -1,0 +1,288 @@
+"""MLLess's significance filter: seconds until an accuracy with it and without, and what the difference consists of.
+
+The paper has seconds until training has converged, 113,379 without and 8,667 with the filter. Here both arms reach the
+same accuracy: epochs are those of their curves, an epoch's seconds are modelled with the share of the updates that the
+curve sent until then (without the filter all), and messages and bytes are exact, by the closed form for that share.
+"""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from slslab_lab.papers.paper import Paper
+from slslab_lab.papers.recomputation import recompute
+from slslab_lab.studies.accuracy_by_time import whole
+from slslab_lab.studies.curves import (
+    LOWEST_TARGET,
+    PROOFS,
+    Curve,
+    Point,
+    common_target,
+    curve_of,
+    rule_of,
+    target_note,
+)
+from slslab_lab.studies.documents import Cell, ReproducedRow, head
+from slslab_lab.studies.epochs import EpochTime, Recordings
+from slslab_lab.studies.experiments import BATCHES, WORKERS, Experiment
+from slslab_lab.studies.table2 import NAMES, find_row
+from slslab_lab.studies.table3 import platform
+from slslab_workers.mlless.counts import counts
+from slslab_workers.training.models import spec
+
+TABLE, ARCHITECTURE = "optimizations", "mlless"
+NAME = "mlless-filter"
+ARMS = ("without", "with")
+WORDS = {"without": "without the filter", "with": "with the filter"}
+
+
+@dataclass(frozen=True)
+class Arm:
+    """Training with the filter or without: its curve, where that reaches the target, and an epoch until then."""
+
+    name: str
+    curve: Curve | None
+    point: Point | None
+    share: float | None
+    epoch: EpochTime
+    missing: str
+
+    @property
+    def seconds(self) -> float | None:
+        """Return modelled seconds until the target."""
+        return None if self.point is None or self.epoch.seconds is None else self.point.epoch * self.epoch.seconds
+
+    @property
+    def least_seconds(self) -> float | None:
+        """Return a lower bound of the time to the target: the whole curve's if that does not reach it."""
+        if self.point is not None or self.curve is None or self.epoch.seconds is None:
+            return self.seconds
+        return self.curve.last.epoch * self.epoch.seconds
+
+    @property
+    def why(self) -> str:
+        """Return why there are no seconds."""
+        return self.missing or self.epoch.reason
+
+
+def build(
+    paper: Paper, curves: Sequence[Curve], recordings: Recordings, model: str, target: float | None
+) -> dict[str, Any]:
+    """Return the document of the comparison; `target` (0..1) is the accuracy of both, by default the common one."""
+    pairs = _pairs(curves, model)
+    accuracy = target if target is not None else common_target(curve for pair in pairs for curve in pair[1:] if curve)
+    rows: list[ReproducedRow] = []
+    notes: list[str] = []
+    for experiment, without, with_ in pairs:
+        arms = {
+            name: _arm(name, curve, recordings, experiment, accuracy)
+            for name, curve in zip(ARMS, (without, with_), strict=True)
+        }
+        rows += _rows(paper, experiment, arms, accuracy)
+        notes += _notes(arms, experiment)
+    table = paper.table(TABLE)
+    return {
+        **head(NAME, "replayed", paper, table),
+        **platform(recordings),
+        "target": {"common": accuracy, "chosen": target is not None},
+        "columns": [{"name": name, "title": title, "unit": unit} for name, title, unit in _columns(accuracy)],
+        "rows": [row.as_document() for row in rows],
+        "rankings": [],
+        "bills": [],
+        "curves": [_picture(pairs)],
+        "notes": [
+            *dict.fromkeys(notes),
+            *target_note(accuracy, target is not None),
+            f"Modelled on {recordings.platform.name} from one recording for both arms: the canonical one has the CPU "
+            "time of filtering, the one as released has none. Messages and bytes are exact, those of the training "
+            "protocol; shares are counted in the curves.",
+        ],
+    }
+
+
+def _pairs(curves: Sequence[Curve], model: str) -> list[tuple[Experiment, Curve | None, Curve | None]]:
+    """Return curves without and with the filter: canonical; and as released, if that has a curve, where the only
+    difference is the filter that the released code has and does not use."""
+    pairs = []
+    for experiment in (Experiment(ARCHITECTURE, model, False), Experiment(ARCHITECTURE, model, True)):
+        without, with_ = (
+            curve_of(curves, rule_of(experiment, {"filter": filter_}), ARCHITECTURE)
+            for filter_ in ("none", "norm-ratio")
+        )
+        if without or with_ or not experiment.released:
+            pairs.append((experiment, without, with_))
+    return pairs
+
+
+def _arm(name: str, curve: Curve | None, recordings: Recordings, experiment: Experiment, accuracy: float | None) -> Arm:
+    """Return an arm; for a curve without significant updates (another architecture's with the same rule) all are
+    sent."""
+    point = curve.reach(accuracy) if curve is not None and accuracy is not None else None
+    if curve is None:
+        missing = f"there is no curve {WORDS[name]}"
+    elif accuracy is None:
+        missing = f"no curve reaches {LOWEST_TARGET} %"
+    else:
+        missing = "" if point else f"{WORDS[name]}, {accuracy:.0%} not reached in {curve.last.epoch} epochs"
+    share = 1.0 if name == "without" else None
+    if curve is not None and name == "with":
+        share = curve.share(point or curve.last)
+    return Arm(name, curve, point, share, recordings.epoch(experiment, share), missing)
+
+
+def _columns(accuracy: float | None) -> list[tuple[str, str, str]]:
+    until = "" if accuracy is None else f" to {accuracy:.0%}"
+    return [
+        ("seconds", f"Time{until} (published: until it converges)", "s"),
+        ("ratio", "Time without the filter ÷ with it", "×"),
+        ("change", "Change of the time by the filter", "%"),
+        ("epochs", f"Epochs{until}", "epochs"),
+        ("updates", f"Updates of the model{until}", "updates"),
+        ("steps", f"Steps{until}", "steps"),
+        ("epoch_seconds", "Wall time of an epoch", "s"),
+        ("share", "Gradients that are sent", "%"),
+        ("messages", "Messages of an epoch", "messages"),
+        ("bytes", "Bytes of an epoch", "B"),
+    ]
+
+
+def _rows(
+    paper: Paper, experiment: Experiment, arms: Mapping[str, Arm], accuracy: float | None
+) -> Iterator[ReproducedRow]:
+    """Yield a row for each arm, and one for both."""
+    row, group = find_row(paper, TABLE, architecture=ARCHITECTURE), NAMES[experiment.model]
+    again = recompute(paper, TABLE)[paper.table(TABLE).rows.index(row)]
+    reason = _reason(arms, accuracy)
+
+    def compare(column: str, value: float | None, reason: str, missing: str) -> Cell:
+        ways = tuple(way for way in again if way.column == column)
+        return Cell(row.published.get(column), ways, modelled=whole(value), reason=reason, missing=missing)
+
+    for name, arm in arms.items():
+        point, share = arm.point, arm.share
+        made_of = f"Modelled are {point.epoch} epochs of {arm.epoch.seconds:.1f} s." if point and arm.seconds else ""
+        measured = {
+            "epochs": None if point is None else point.epoch,
+            "updates": None if point is None else point.updates,
+            "steps": None if point is None else point.epoch * BATCHES,
+            "share": None if share is None else 100 * share,
+            **_traffic(arm, experiment.model),
+        }
+        ways = tuple(way for way in again if way.column == "steps") if name == "without" else ()
+        cells = {
+            "seconds": compare(name, arm.seconds, made_of, arm.why),
+            **{
+                column: Cell(recomputed=ways if column == "steps" else (), measured=whole(value))
+                for column, value in measured.items()
+            },
+            "epoch_seconds": Cell(modelled=whole(arm.epoch.seconds), missing=arm.epoch.reason),
+        }
+        more = {
+            "curve": arm.curve.as_document(ARCHITECTURE) if arm.curve else None,
+            "modelled_share": arm.epoch.share if arm.epoch.seconds is not None else None,
+        }
+        yield ReproducedRow(WORDS[name], group, experiment.variant, cells, "", more)
+    without, with_ = (arms[name].seconds for name in ARMS)
+    why = "; ".join(dict.fromkeys(arm.why for arm in arms.values() if arm.why))
+    ratio = change = None
+    least, most = _bounds(arms)
+    if without and with_:
+        ratio, change = without / with_, 100 * (with_ / without - 1)
+    cells = {
+        "ratio": replace(compare("ratio", ratio, reason, why + _in_words(least, most)), least=least, most=most),
+        "change": compare("change", change, reason, ""),
+    }
+    yield ReproducedRow("without ÷ with", group, experiment.variant, cells, row.note)
+
+
+def _bounds(arms: Mapping[str, Arm]) -> tuple[float, float]:
+    """Return the bounds of the ratio, known if only one of both curves reaches the target."""
+    without, with_ = (arms[name] for name in ARMS)
+    if not without.least_seconds or not with_.least_seconds or bool(without.point) == bool(with_.point):
+        return -math.inf, math.inf
+    bound = without.least_seconds / with_.least_seconds
+    return (-math.inf, bound) if without.point else (bound, math.inf)
+
+
+def _in_words(least: float, most: float) -> str:
+    sides = (("above", least), ("below", most))
+    return "".join(f", so the ratio is {side} {bound:.2f}" for side, bound in sides if math.isfinite(bound))
+
+
+def _traffic(arm: Arm, model: str) -> dict[str, float | None]:
+    """Return messages and bytes of the training protocol in a mean epoch until the target: exact for the updates
+    sent."""
+    parameters = spec(model).parameters
+    if arm.share is None or parameters is None:
+        return {"messages": None, "bytes": None}
+    epochs = (arm.point.epoch if arm.point else arm.curve.last.epoch) if arm.curve else 1
+    sent = round(arm.share * WORKERS * BATCHES * epochs)
+    # The closed form is linear in the updates of a step, whichever step that is.
+    updates = [0] * (BATCHES * epochs - 1) + [sent]
+    protocol = counts(WORKERS, BATCHES, epochs, parameters, updates=updates)
+    return {
+        "messages": sum(protocol.operations.values()) / epochs,
+        "bytes": (protocol.bytes_in + protocol.bytes_out) / epochs,
+    }
+
+
+def _reason(arms: Mapping[str, Arm], accuracy: float | None) -> str:
+    """Return how much of the ratio is epochs and how much an epoch's time."""
+    without, with_ = (arms[name] for name in ARMS)
+    if not (without.point and with_.point and without.epoch.seconds and with_.epoch.seconds) or accuracy is None:
+        return ""
+    epochs = without.point.epoch / with_.point.epoch
+    time = without.epoch.seconds / with_.epoch.seconds
+    return (
+        f"To {accuracy:.0%} modelled are {without.point.epoch} epochs of {without.epoch.seconds:.1f} s without the "
+        f"filter and {with_.point.epoch} of {with_.epoch.seconds:.1f} s with it: {epochs:.2f} times the epochs × "
+        f"{time:.2f} times the time of an epoch. The published seconds are until training has converged; the "
+        "paper gives neither their accuracy nor their threshold."
+    )
+
+
+def _notes(arms: Mapping[str, Arm], experiment: Experiment) -> Iterator[str]:
+    for arm in arms.values():
+        if arm.curve is None:
+            continue
+        share = "" if arm.share is None else f"; {arm.share:.1%} of the gradients sent until the target or its end"
+        rounded = ""
+        if arm.share is not None and arm.epoch.seconds is not None and arm.share < 1:
+            rounded = ", in the model spread evenly over workers and steps, rounded to sixteenths or simpler"
+        yield (
+            f"{WORDS[arm.name].capitalize()}, {experiment.variant}: {arm.curve.name}, {arm.curve.end()}{share}"
+            f"{rounded}."
+        )
+        if arm.name == "without" and arm.curve.plan.architecture != ARCHITECTURE:
+            yield (
+                f"{arm.curve.name} stands for MLLess without a filter, whose parameters are equal in every bit "
+                f"({PROOFS[0]})."
+            )
+    if experiment.released:
+        yield (
+            "As released no filter is applied. The arm with it uses the filter that the released code defines and does "
+            "not call; all else is as released: Adam, updates in S3, the mean over the senders."
+        )
+
+
+def _picture(pairs: Sequence[tuple[Experiment, Curve | None, Curve | None]]) -> dict[str, Any]:
+    named = {
+        f"{WORDS[arm]}, {experiment.variant}": curve
+        for experiment, *both in pairs
+        for arm, curve in zip(ARMS, both, strict=True)
+        if curve
+    }
+    return {
+        "title": "Accuracy by epoch",
+        "x": {"title": "epochs", "unit": ""},
+        "y": {"title": "test accuracy", "unit": "%"},
+        "lines": [
+            {
+                "name": name,
+                "x": [point.epoch for point in curve.points],
+                "y": [100 * point.accuracy for point in curve.points],
+            }
+            for name, curve in named.items()
+        ],
+    }

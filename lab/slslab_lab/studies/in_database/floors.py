@@ -1,0 +1,135 @@
+"""Floors of the in-database comparison: lower bounds of its arithmetic and its moving on this host."""
+
+import multiprocessing
+import signal
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from slslab_lab.studies.in_database.arms import RATE, Moving, Vector, body
+
+FORK = multiprocessing.get_context("fork")
+# Elements: a sum of 512 KB stays in one core's second-level cache while the gradients pass by.
+BLOCK = 131_072
+LOOPBACK = "loopback"
+
+
+class Memory:
+    """The floor of the arithmetic: `threads` threads over the same arrays, into memory that has been written before."""
+
+    exact = True
+
+    def __init__(self, name: str, parameters: Vector, gradients: Sequence[Vector], threads: int) -> None:
+        self.name = name
+        self.moving = Moving()
+        self._out = np.zeros_like(parameters)
+        vectors = [torch.from_numpy(vector) for vector in (self._out, parameters, *gradients)]
+        # For each block: the output, the parameters and every gradient.
+        self._blocks = list(zip(*(torch.split(vector, BLOCK) for vector in vectors), strict=True))
+        self._threads = threads
+        self._pool = ThreadPoolExecutor(threads)
+
+    def close(self) -> None:
+        """End the threads."""
+        self._pool.shutdown()
+
+    def average(self) -> None:
+        """Read every byte of the gradients once."""
+        self._run(_mean_block)
+
+    def update(self) -> None:
+        """Read parameters and gradient once."""
+        self._run(_step_block)
+
+    def result(self) -> Vector:
+        """Return what was computed last."""
+        return self._out
+
+    def _run(self, work: Callable[[Sequence[torch.Tensor]], object]) -> None:
+        def share(number: int) -> None:
+            for block in self._blocks[number :: self._threads]:
+                work(block)
+
+        list(self._pool.map(share, range(self._threads)))
+
+
+def _mean_block(block: Sequence[torch.Tensor]) -> None:
+    total, _, first, second, *rest = block
+    torch.add(first, second, out=total)
+    for part in rest:
+        total.add_(part)
+    total.div_(2 + len(rest))
+
+
+def _step_block(block: Sequence[torch.Tensor]) -> None:
+    out, parameters, gradient, *_ = block
+    torch.sub(parameters, gradient, alpha=RATE, out=out)
+
+
+class Loopback:
+    """The floor of moving: vectors over a socket from and to a process forked off, which does nothing else.
+
+    It forks, so it is made before there are threads."""
+
+    name = LOOPBACK
+    exact = False
+
+    def __init__(self, gradients: Sequence[Vector]) -> None:
+        self.moving = Moving()
+        self._count = len(gradients)
+        self._buffer = memoryview(bytearray(gradients[0].nbytes))
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self._process = FORK.Process(target=_serve, args=(listener, gradients), daemon=True)
+            self._process.start()
+            self._socket = socket.create_connection(listener.getsockname())
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def close(self) -> None:
+        """End the connection, and with it the other process."""
+        self._socket.close()
+        self._process.join()
+
+    def average(self) -> None:
+        """Receive as many vectors as there are gradients, and send one."""
+        self._move(self._count)
+
+    def update(self) -> None:
+        """Receive two vectors, and send one."""
+        self._move(2)
+
+    def result(self) -> None:
+        """Return nothing: nothing is computed."""
+
+    def _move(self, count: int) -> None:
+        self._socket.sendall(struct.pack("!I", count))
+        for _ in range(count):
+            _receive(self._socket, self._buffer)
+        self._socket.sendall(self._buffer)
+        if self._socket.recv(1) != b"+":
+            raise EOFError("the other end of the loopback connection has gone")
+
+
+def _serve(listener: socket.socket, vectors: Sequence[Vector]) -> None:
+    """Send as many vectors as one is asked for, receive one, say so; until the other end closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # handled by the other end
+    buffer = memoryview(bytearray(vectors[0].nbytes))
+    connection, _ = listener.accept()
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    while asked := connection.recv(4, socket.MSG_WAITALL):
+        for vector in vectors[: struct.unpack("!I", asked)[0]]:
+            connection.sendall(body(vector))
+        _receive(connection, buffer)
+        connection.sendall(b"+")
+
+
+def _receive(connection: socket.socket, buffer: memoryview) -> None:
+    position = 0
+    while position < len(buffer):
+        received = connection.recv_into(buffer[position:])
+        if not received:
+            raise EOFError("the other end of the loopback connection has gone")
+        position += received

@@ -1,0 +1,247 @@
+"""Measurements of SPIRT's operations, naive and in the database, and their file."""
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from datetime import UTC, date, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from slslab.errors import RequestError, RunError
+from slslab.host.session import Session
+from slslab.stack.tensors import EmbeddedTensorDatabases
+from slslab_lab.studies import find_committed
+from slslab_lab.studies.documents import host, read_entries
+from slslab_lab.studies.in_database.arms import (
+    NAIVE,
+    OPERATIONS,
+    Arm,
+    InDatabase,
+    Report,
+    Taken,
+    Vectors,
+    gradient_keys,
+    naive_arms,
+    take_turns,
+    thin,
+)
+from slslab_lab.studies.in_database.redis import installed_version, is_installed, plain_redis, time_json
+from slslab_lab.studies.minibatches import Estimate
+from slslab_lab.studies.saving import write_texts
+from slslab_workers.training import models
+
+SCHEMA = 1
+FILE = "measurements.json"
+IN_DATABASE = "in the database"
+ARMS = (*NAIVE, IN_DATABASE)
+REPEATS = {"sampled": 5, "full": 15}
+# As JSON a model's gradients take gigabytes; each number takes the same time.
+JSON_NUMBERS = 100_000
+
+Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Samples(_Entry):
+    """One operation of one arm, turn by turn: seconds, and CPU seconds of the client in gets, in arithmetic and in
+    puts, or of the database's script."""
+
+    seconds: Annotated[tuple[Seconds, ...], Field(min_length=1)]
+    get_cpu_s: tuple[Seconds, ...] = ()
+    arithmetic_cpu_s: tuple[Seconds, ...] = ()
+    put_cpu_s: tuple[Seconds, ...] = ()
+    script_cpu_s: tuple[Seconds, ...] = ()
+
+
+class Model(_Entry):
+    """A model's parameters, float32, and its samples by operation and arm."""
+
+    parameters: Annotated[int, Field(gt=0)]
+    operations: Mapping[str, Mapping[str, Samples]]
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        for operation in OPERATIONS:
+            samples = self.operations.get(operation, {})
+            if missing := [arm for arm in ARMS if arm not in samples]:
+                raise ValueError(f"there is no {operation} of {missing[0]}")
+            parts = [samples[IN_DATABASE].script_cpu_s, *(samples[arm].seconds for arm in ARMS)]
+            for naive in map(samples.__getitem__, NAIVE):
+                parts += [naive.get_cpu_s, naive.arithmetic_cpu_s, naive.put_cpu_s]
+            if len(set(map(len, parts))) > 1:
+                raise ValueError(f"the arms of {operation} differ in their numbers of turns")
+        return self
+
+
+class Released(_Entry):
+    """SPIRT's average as released, over JSON texts of `numbers` each: their bytes and the mean's, CPU seconds of the
+    Redis server for each run of the Lua script, and those of a client that decodes all texts and averages them."""
+
+    redis: str
+    numbers: Annotated[int, Field(gt=0)]
+    json_bytes: Annotated[tuple[int, ...], Field(min_length=1)]
+    mean_bytes: Annotated[int, Field(gt=0)]
+    lua_cpu_s: Annotated[tuple[Seconds, ...], Field(min_length=1)]
+    decode_cpu_s: Annotated[tuple[Seconds, ...], Field(min_length=1)]
+
+    @property
+    def text_bytes(self) -> float:
+        """Return bytes of JSON for a number of a gradient."""
+        return sum(self.json_bytes) / len(self.json_bytes) / self.numbers
+
+    @property
+    def mean_text_bytes(self) -> float:
+        """Return bytes of JSON for a number of the mean."""
+        return self.mean_bytes / self.numbers
+
+    @property
+    def lua_s(self) -> float:
+        """Return CPU seconds of Lua for each number that is read."""
+        return median(self.lua_cpu_s) / (self.numbers * len(self.json_bytes))
+
+    @property
+    def decode_s(self) -> float:
+        """Return CPU seconds of a client for each number that is read."""
+        return median(self.decode_cpu_s) / (self.numbers * len(self.json_bytes))
+
+
+class Measurements(_Entry):
+    """What one command measured, on which host, with what; `load` are the load averages before and after.
+
+    `released` is None where no redis-server is installed."""
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    measured: date
+    command: str
+    host: Mapping[str, str | int]
+    versions: Mapping[str, str]
+    load: Mapping[str, tuple[float, float, float]]
+    gradients: Annotated[int, Field(gt=1)]
+    models: Annotated[Mapping[str, Model], Field(min_length=1)]
+    released: Released | None
+
+
+def middle(samples: Sequence[float]) -> Estimate:
+    """Return the median, with the minimum and the maximum of several."""
+    if len(samples) == 1:
+        return Estimate(samples[0], None, None, 1)
+    return Estimate(median(samples), min(samples), max(samples), len(samples))
+
+
+def measure(names: Sequence[str], count: int, repeat: int, report: Report) -> Measurements:
+    """Measure these models' operations with `count` gradients, each arm `repeat` times.
+
+    HostError if the embedded database does not start, RunError for a wrong result."""
+    before = os.getloadavg()
+    with Session() as session:
+        by_model = {name: _model(name, count, repeat, session.mark, report) for name in names}
+        released = None
+        if is_installed():
+            with plain_redis(session) as server:
+                times = time_json(server, JSON_NUMBERS, count, repeat)
+            released = Released(redis=installed_version(), numbers=JSON_NUMBERS, **asdict(times))
+    return Measurements(
+        measured=datetime.now(UTC).date(),
+        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        host=host(),
+        versions=versions(),
+        load={"before": before, "after": os.getloadavg()},
+        gradients=count,
+        models=by_model,
+        released=released,
+    )
+
+
+def _model(name: str, count: int, repeat: int, mark: Mapping[str, str], report: Report) -> Model:
+    size = models.spec(name).parameters
+    assert size is not None
+    vectors = Vectors.random(size, count)
+    keys, expected = gradient_keys(count), vectors.expected
+    events: list[dict[str, Any]] = []
+    with ExitStack() as stack:
+        database = stack.enter_context(EmbeddedTensorDatabases(1, environment=mark, on_event=events.append))
+        url = database.endpoints[0]
+        client = stack.enter_context(thin(url))
+        inside = InDatabase(IN_DATABASE, url, keys, client)
+        vectors.store(inside.put)
+        # The database has them now; a naive arm needs the memory.
+        del vectors
+        arms: list[Arm] = [*naive_arms(url, keys, stack), inside]
+
+        def report_operation(operation: str, done: int, total: int) -> None:
+            report(f"{name}, {operation}", done, total)
+
+        turns = {
+            operation: take_turns(operation, arms, expected[operation], repeat, report_operation)
+            for operation in OPERATIONS
+        }
+    if len(events) != len(OPERATIONS) * (repeat + 1):
+        raise RunError("The database has not reported every script.", "run it again.")
+    scripts = {
+        operation: [event["cpu_ns"] / 1e9 for event in events[begin + 1 : begin + repeat + 1]]
+        for operation, begin in zip(OPERATIONS, range(0, len(events), repeat + 1), strict=True)
+    }
+    return Model(
+        parameters=size,
+        operations={
+            operation: {arm: _samples([turn[arm] for turn in taken], arm, scripts[operation]) for arm in ARMS}
+            for operation, taken in turns.items()
+        },
+    )
+
+
+def _samples(taken: Sequence[Taken], arm: str, scripts: Sequence[float]) -> Samples:
+    seconds = tuple(turn.seconds for turn in taken)
+    if arm == IN_DATABASE:
+        return Samples(seconds=seconds, script_cpu_s=tuple(scripts))
+    moved = [turn.moving for turn in taken]
+    return Samples(
+        seconds=seconds,
+        get_cpu_s=tuple(turn.get_cpu_s for turn in moved),
+        arithmetic_cpu_s=tuple(max(0.0, turn.cpu_s - turn.moving.get_cpu_s - turn.moving.put_cpu_s) for turn in taken),
+        put_cpu_s=tuple(turn.put_cpu_s for turn in moved),
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions on which figures depend; hiredis makes redis-py faster if it is installed."""
+    installed = {name: version(name) for name in ("torch", "numpy", "redis")}
+    try:
+        installed["hiredis"] = version("hiredis")
+    except PackageNotFoundError:
+        installed["hiredis"] = "none"
+    return installed
+
+
+def write(measurements: Measurements, directory: Path) -> Path:
+    """Write `measurements.json`; RequestError if it cannot be written."""
+    (path,) = write_texts(directory, {FILE: measurements.model_dump_json(by_alias=True, indent=1) + "\n"})
+    return path
+
+
+def read(directory: Path) -> Measurements:
+    """Return the measurements in this directory; RequestError if there are none, or for the first wrong entry."""
+    return read_entries(
+        directory / FILE,
+        Measurements,
+        SCHEMA,
+        "file of measurements",
+        RequestError,
+        "take the measurements with --fidelity sampled.",
+    )
+
+
+def committed() -> Path:
+    """Return where the project's own measurements are; RunError if there are none."""
+    hint = "take them with --fidelity sampled."
+    return find_committed(f"in-database/{FILE}", "measurements of in-database operations", hint).parent

@@ -1,0 +1,134 @@
+"""SPIRT's in-database operations made again (Section 4.2 of Barrak et al.): averaging and update, without and with.
+
+Measured are both on the embedded tensor database of this host; modelled are the requests and bytes of each on a
+platform's profile, with the CPU seconds that were measured. No figure is fitted to a row."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+from slslab.predict.profiles.profile import Profile
+from slslab_lab.papers.paper import Paper
+from slslab_lab.papers.recomputation import Recomputed, percent, recompute
+from slslab_lab.studies.documents import Cell, ReproducedRow, head
+from slslab_lab.studies.in_database.arms import AVERAGE, OPERATIONS, UPDATE
+from slslab_lab.studies.in_database.comparisons import (
+    FLOAT_BYTES,
+    RATIO,
+    RELEASED,
+    WITH,
+    WITHOUT,
+    Comparison,
+    compare,
+)
+from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements
+from slslab_lab.studies.minibatches import Estimate
+from slslab_lab.studies.table2 import NAMES
+
+NAME, TABLE = "in-database", "optimizations"
+ROWS = {
+    AVERAGE: "SPIRT, averaging of gradients: in the database",
+    UPDATE: "SPIRT, update of the model: in the database",
+}
+TITLES = {AVERAGE: "averaging of gradients", UPDATE: "update of the model"}
+CHANGE = "change"
+COLUMNS = (
+    (WITHOUT, "Without: fetched, computed in the function, put back", "s", 2),
+    (WITH, "With: computed in the database", "s", 3),
+    (RATIO, "Without ÷ with", "ratio", 2),
+)
+
+
+@dataclass(frozen=True)
+class RatioCell(Cell):
+    """A ratio that is not printed: compared with that of the printed figures."""
+
+    @property
+    def difference(self) -> float | None:
+        """Return our ratio over the recomputed one, less 1."""
+        printed = next((way.value for way in self.recomputed if way.value), None)
+        ours = self.modelled or self.measured
+        return None if printed is None or ours is None else ours.value / float(printed) - 1
+
+
+def build(
+    paper: Paper, measurements: Measurements, models: Sequence[str], profile: Profile, fidelity: str
+) -> dict[str, Any]:
+    """Return the document of these models' rows, without those that were not measured."""
+    table = paper.table(TABLE)
+    again = dict(zip((row.name for row in table.rows), recompute(paper, TABLE), strict=True))
+    rows = []
+    for operation in OPERATIONS:
+        printed = paper.row(TABLE, ROWS[operation])
+        for model in models:
+            if model not in measurements.models:
+                continue
+            memory_mb = int(paper.row("table2", "SPIRT", NAMES[model]).published["memory_mb"])
+            mine = NAMES[model] == table.inputs_of(printed).get("model")
+            published, cells = (printed.published, again[printed.name]) if mine else ({}, ())
+            for comparison in compare(measurements, model, operation, memory_mb, profile):
+                rows.append(_row(comparison, NAMES[model], published, cells))
+    return {
+        **head(NAME, fidelity, paper, table),
+        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
+        "measurements": measurements.model_dump(mode="json", by_alias=True, exclude={"models"}),
+        "columns": [dict(zip(("name", "title", "unit", "digits"), comparison, strict=True)) for comparison in COLUMNS],
+        "rows": [row.as_document() for row in rows],
+        "rankings": [],
+        "bills": [],
+        "curves": [],
+        "notes": _notes(measurements, models, profile),
+    }
+
+
+def _row(
+    compared: Comparison, model: str, published: Mapping[str, Decimal], again: Sequence[Recomputed]
+) -> ReproducedRow:
+    reasons = compared.reasons(published)
+    cells = {
+        name: (RatioCell if name == RATIO else Cell)(
+            published.get(name),
+            tuple(way for way in again if way.column == name),
+            compared.measured.get(name),
+            Estimate(compared.modelled[name], None, None, 1),
+            reason=reasons.get(name, ""),
+        )
+        for name, *_ in COLUMNS
+    }
+    change = next((way.value for way in again if way.column == CHANGE), None)
+    note = "" if change is None else f"with ÷ without, the published seconds are {percent(change / 100)}"
+    more = {"parts": dict(compared.parts), "memory_mb": compared.exchange.memory_mb}
+    return ReproducedRow(TITLES[compared.exchange.operation], model, compared.variant, cells, note, more)
+
+
+def _notes(measurements: Measurements, models: Sequence[str], profile: Profile) -> list[str]:
+    turns = len(next(iter(measurements.models.values())).operations[AVERAGE][IN_DATABASE].seconds)
+    versions = ", ".join(f"{name} {version}" for name, version in measurements.versions.items() if version != "none")
+    notes = [
+        f"Measured: {measurements.gradients} gradients in the embedded tensor database, a process of its own on one "
+        f"thread, over loopback; medians of {turns} turns with the least and the greatest; a ratio is one of a turn. "
+        f"{measurements.measured}, {measurements.host['cores']} processors, load {measurements.load['before'][0]:.1f} "
+        f"before and {measurements.load['after'][0]:.1f} after, Python {measurements.host['python']}, {versions}.",
+        "redis-py is the client of the released code, here with numpy's mean of a list; own client is that of slslab's "
+        "workers, which receives into arrays and adds as it goes. Both against TorchScript in the database, all on "
+        "float32 tensors, as the paper implies.",
+        f"Modelled: requests and bytes on {profile.name} of {profile.date}, with the medians of CPU seconds as they "
+        "were measured, for functions of the memory size that Table 2 prints for SPIRT and for the database's host "
+        "alike; no speed is fitted, and there is no wait for other workers.",
+        "The paper does not say how many gradients and workers its seconds are for; the ratio is valid if both are for "
+        "the same number.",
+    ]
+    if measurements.released is not None:
+        released = measurements.released
+        notes.append(
+            f"{RELEASED[0].upper()}{RELEASED[1:]}: gradients are JSON texts, Lua adds them up in Redis, and the mean "
+            f"goes out as JSON and back as a tensor; without, a client decodes all texts. Bytes and CPU seconds by the "
+            f"number are those of {len(released.json_bytes)} gradients of {released.numbers:,} numbers in Redis "
+            f"{released.redis}: {released.text_bytes:.1f} bytes of JSON instead of {FLOAT_BYTES}, "
+            f"{1e9 * released.lua_s:.0f} ns of Lua, {1e9 * released.decode_s:.0f} ns of Python. The released update "
+            "calls what RedisAI does not have."
+        )
+    if missing := [NAMES[model] for model in models if model not in measurements.models]:
+        notes.append(f"There are no measurements of {' and '.join(missing)}.")
+    return notes

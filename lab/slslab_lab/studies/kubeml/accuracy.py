@@ -1,0 +1,249 @@
+"""KubeML's accuracy by global batch, on what two processors can train: LeNet on 3,584 of MNIST's images.
+
+All functions are in one process, with the bits of a run. The paper's figure is of ResNet34 on CIFAR-10 and stands
+beside; what is compared is whether accuracy falls as the global batch grows.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from pathlib import Path
+from statistics import fmean
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from slslab.errors import RequestError, counted
+from slslab.run.metrics import grouped
+from slslab_lab.papers.paper import Paper
+from slslab_lab.runs.planning import architectures, make_plan
+from slslab_lab.studies import find_committed
+from slslab_lab.studies.documents import Cell, ReproducedRow, head, host, read_entries
+from slslab_lab.studies.orders import Order, judge, middle
+from slslab_lab.studies.saving import write_texts
+from slslab_lab.studies.trainings import train, versions
+from slslab_workers.plan import Plan
+from slslab_workers.training.samples import Samples
+
+NAME, PAPER, TABLE = "kubeml-accuracy", "kubeml-2023", "accuracy"
+ARCHITECTURE, FILE, SCHEMA = "kubeml", "accuracies.json", 1
+HINT = "compute them with --fidelity sampled."
+FUNCTIONS, BATCH_SIZES = (1, 2, 4), (16, 32, 64, 128)
+# Of mnist5k's 4,000: 56 documents, which all functions and minibatches divide.
+SAMPLES = 3_584
+# Seeds, and epochs: the paper's are 30.
+EFFORT = {"sampled": (1, 10), "full": (3, 30)}
+# The paper's for LeNet; K = ∞ was its best.
+TRAINING = {"model": "lenet", "dataset": "mnist5k", "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4}
+OURS, PUBLISHED = "LeNet on mnist5k", "ResNet34 on CIFAR-10"
+COLUMNS = (("accuracy", "Accuracy after the last epoch", "%", 2),)
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Series(_Entry):
+    """The test accuracies (0..1) after each epoch, by seed, of so many functions and samples a minibatch."""
+
+    functions: Annotated[int, Field(ge=1)]
+    batch_size: Annotated[int, Field(ge=1)]
+    accuracies: Annotated[Mapping[int, Annotated[tuple[float, ...], Field(min_length=1)]], Field(min_length=1)]
+
+    @property
+    def global_batch(self) -> int:
+        """Return the samples of all functions' minibatches."""
+        return self.functions * self.batch_size
+
+    @property
+    def last(self) -> list[float]:
+        """Return the accuracy after the last epoch from each seed, %."""
+        return [100 * each[-1] for each in self.accuracies.values()]
+
+
+class Accuracies(_Entry):
+    """All series, on which host, with what."""
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    measured: date
+    host: Mapping[str, str | int]
+    versions: Mapping[str, str]
+    series: Annotated[tuple[Series, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One training."""
+
+    functions: int
+    batch_size: int
+    seed: int
+    epochs: int
+
+    def plan(self) -> Plan:
+        """Return the complete plan."""
+        sizes = {"workers": self.functions, "batch_size": self.batch_size, "seed": self.seed, "epochs": self.epochs}
+        batches = SAMPLES // (self.functions * self.batch_size)
+        return make_plan(architectures()[ARCHITECTURE], {**TRAINING, **sizes, "batches": batches}, {})
+
+
+def settings_of(seeds: int, epochs: int) -> list[Setting]:
+    """Return all trainings."""
+    return [
+        Setting(functions, batch_size, seed, epochs)
+        for functions in FUNCTIONS
+        for batch_size in BATCH_SIZES
+        for seed in range(seeds)
+    ]
+
+
+def learn(setting: Setting) -> tuple[float, ...]:
+    """Return the test accuracy after each epoch, all functions in one process."""
+    kind = architectures()[ARCHITECTURE].replicas()
+    assert kind is not None
+    plan = setting.plan()
+    replicas = kind(plan, Samples(plan))
+    accuracies = []
+    for _ in range(plan.epochs):
+        replicas.train_epoch()
+        accuracies.append(float(replicas.judge().accuracy))
+    return tuple(accuracies)
+
+
+def measure(settings: Sequence[Setting], report: Callable[[str, int, int], None], on: str | None = None) -> Accuracies:
+    """Train all settings, one after another or where `on` says; `report` receives how many of how many are done."""
+    found: dict[tuple[int, int], dict[int, tuple[float, ...]]] = {}
+    for setting, learnt in zip(settings, train(learn, settings, on, report), strict=True):
+        found.setdefault((setting.functions, setting.batch_size), {})[setting.seed] = learnt
+    return Accuracies(
+        measured=datetime.now(UTC).date(),
+        host=host(),
+        versions=versions(),
+        series=tuple(
+            Series(functions=functions, batch_size=batch_size, accuracies=accuracies)
+            for (functions, batch_size), accuracies in found.items()
+        ),
+    )
+
+
+def write(accuracies: Accuracies, directory: Path) -> Path:
+    """Write `accuracies.json`; RequestError if it cannot be written."""
+    (path,) = write_texts(directory, {FILE: accuracies.model_dump_json(by_alias=True) + "\n"})
+    return path
+
+
+def read(directory: Path) -> Accuracies:
+    """Return the accuracies in this directory; RequestError if there are none, or for the first wrong entry."""
+    return read_entries(directory / FILE, Accuracies, SCHEMA, "file of accuracies", RequestError, HINT)
+
+
+def committed() -> Path:
+    """Return where the project's own accuracies are; RunError if there are none."""
+    return find_committed(f"{NAME}/{FILE}", f"accuracies of {NAME}", HINT).parent
+
+
+def build(paper: Paper, accuracies: Accuracies, fidelity: str) -> dict[str, Any]:
+    """Return the document."""
+    table = paper.table(TABLE)
+    published = [(int(row.inputs["functions"]), int(row.inputs["batch_size"]), row) for row in table.rows]
+    of_paper = {
+        functions: [
+            (functions * size, float(row.published["accuracy"]))
+            for number, size, row in published
+            if number == functions
+        ]
+        for functions in dict.fromkeys(number for number, _, _ in published)
+    }
+    members = grouped((series.functions, series) for series in accuracies.series)
+    rows = [
+        *(
+            _row(each.functions, each.global_batch, OURS, Cell(measured=middle(each.last)))
+            for each in accuracies.series
+        ),
+        *(_row(n, n * size, PUBLISHED, Cell(row.published["accuracy"])) for n, size, row in published),
+    ]
+    return {
+        **head(NAME, fidelity, paper, table),
+        "measurements": accuracies.model_dump(mode="json", by_alias=True, exclude={"series"}),
+        "findings": list(_findings(members, of_paper)),
+        "orders": [order(each).as_document() for each in members.values()],
+        "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=True)) for column in COLUMNS],
+        "rows": [row.as_document() for row in rows],
+        "rankings": [],
+        "bills": [],
+        "curves": [
+            _picture(OURS, {n: [(one.global_batch, fmean(one.last)) for one in each] for n, each in members.items()}),
+            _picture(PUBLISHED, of_paper),
+        ],
+        "notes": list(_notes(accuracies)),
+    }
+
+
+def order(series: Sequence[Series]) -> Order:
+    """Return whether accuracy is lower with the largest global batch than with the smallest, from every seed."""
+    first, last = (pick(series, key=lambda one: one.global_batch) for pick in (min, max))
+    pairs = list(zip(first.last, last.last, strict=True))
+    figures = ", ".join(f"{one.global_batch:,}: {middle(one.last).value:.1f} %" for one in series)
+    verdict = judge(small > large for small, large in pairs)
+    return Order(
+        "accuracy falls from the smallest to the largest global batch", _functions(first.functions), verdict, figures
+    )
+
+
+def _functions(number: int) -> str:
+    return counted(number, "function")
+
+
+def _row(functions: int, global_batch: int, variant: str, cell: Cell) -> ReproducedRow:
+    more = {"functions": functions, "global_batch": global_batch}
+    return ReproducedRow(
+        f"global batch of {global_batch:,}", _functions(functions), variant, {"accuracy": cell}, more=more
+    )
+
+
+def _picture(variant: str, lines: Mapping[int, Sequence[tuple[int, float]]]) -> dict[str, Any]:
+    return {
+        "title": f"{variant}: accuracy by global batch",
+        "variant": variant,
+        "x": {"name": "global_batch", "title": "images of all functions' minibatches", "unit": ""},
+        "y": {"name": "accuracy", "title": "accuracy", "unit": "%"},
+        "lines": [
+            {"name": _functions(number), "x": [x for x, _ in points], "y": [y for _, y in points]}
+            for number, points in lines.items()
+        ],
+    }
+
+
+def _findings(
+    members: Mapping[int, Sequence[Series]], of_paper: Mapping[int, Sequence[tuple[int, float]]]
+) -> Iterator[str]:
+    said = [order(each) for each in members.values()]
+    ours = "; ".join(
+        f"{_functions(number)} {fmean(each[0].last):.1f} to {fmean(each[-1].last):.1f} %"
+        for number, each in members.items()
+    )
+    theirs = "; ".join(
+        f"{_functions(number)} {points[0][1]:.1f} to {points[-1][1]:.1f} %" for number, points in of_paper.items()
+    )
+    held = sum(one.verdict == "holds" for one in said)
+    yield (
+        f"Accuracy is lower with the largest global batch than with the smallest for {held} of {len(said)} numbers of "
+        f"functions: {ours}. Published: {theirs}."
+    )
+
+
+def _notes(accuracies: Accuracies) -> Iterator[str]:
+    first = next(iter(accuracies.series[0].accuracies.values()))
+    seeds = len(accuracies.series[0].accuracies)
+    versions = ", ".join(f"{name} {text}" for name, text in accuracies.versions.items())
+    yield (
+        f"Measured: LeNet-5 on {SAMPLES:,} of mnist5k's training images, {counted(len(first), 'epoch')}, "
+        f"{counted(seeds, 'seed')}, learning rate {TRAINING['lr']}, momentum {TRAINING['momentum']}, one merge an "
+        f"epoch (K = ∞), all functions in one process with the bits of a run. {accuracies.measured}, "
+        f"{accuracies.host['cores']} processors, {versions}."
+    )
+    yield (
+        "What differs from the paper: its figure is of ResNet34 on CIFAR-10 after 30 epochs with 2, 4 and 8 functions, "
+        "and does not say which K its bars are of. Here 1,000 test images tell accuracies apart by 0.1 points. So only "
+        "the order is compared, and no accuracy."
+    )

@@ -1,0 +1,70 @@
+"""KubeML's epochs of ResNet34 on CIFAR-10 as the paper had them, played on a profile: how long merging takes.
+
+Functions and the job need no CPU time here, and documents none to be loaded: what an epoch computes and reads is not in
+it. The paper's machine is not known by its figures: one rate at which tensors move stands for it.
+"""
+
+from dataclasses import replace
+
+from slslab.predict.environment import NS
+from slslab.predict.profiles.profile import Profile
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.replay.rounds import without_compute
+from slslab_workers.kubeml.driver import KubeML
+from slslab_workers.kubeml.pattern import pattern_of
+from slslab_workers.kubeml.shares import Epoch
+from slslab_workers.patterns import Activity, Pattern, Workload
+
+# ResNet34 as released: torchvision's, with 1,000 classes.
+PARAMETERS, TENSORS, BUFFERS = 21_797_672, 218, 17_060
+MODEL_MB = 4 * (PARAMETERS + BUFFERS) / 1e6
+
+
+class _Released(KubeML):
+    """KubeML with the paper's documents, which no plan's minibatches divide."""
+
+    def __init__(self, epoch: Epoch) -> None:
+        self._epoch = epoch
+
+    def pattern(self, workload: Workload) -> Pattern:
+        """Return the pattern of the epoch without validation, and without loading documents."""
+        workload = replace(workload, parameters=PARAMETERS, tensors=TENSORS, buffers=BUFFERS, evaluation=False)
+        made = pattern_of(workload, self._epoch)
+        roles = (
+            replace(
+                role,
+                start=tuple(
+                    part for part in role.start if not (isinstance(part, Activity) and part.op == "object.get")
+                ),
+            )
+            for role in made.roles
+        )
+        return replace(made, roles=tuple(roles))
+
+
+def merging_seconds(epoch: Epoch, profile: Profile) -> float:
+    """Return what an epoch takes, s: the second of two, whose environments are warm."""
+    costs = without_compute(_Released(epoch))
+    any_function = costs.functions["invocation"]
+    functions = {name: replace(any_function, name=name) for name in ("invocation", "init", "job")}
+    program = generate(replace(costs, functions=functions), epoch.functions, 1, 2)
+    timeline = play(program, profile)
+    calls = list(zip(program.tracks, timeline.calls, strict=True))
+    first, second = (max(call.ended for track, call in calls if track.epoch == number) for number in range(2))
+    return (second - first) / NS
+
+
+def with_rate(profile: Profile, rate_mb_s: float) -> Profile:
+    """Return the profile with tensors that move at this rate, 10⁶ bytes a second, and all else as it is."""
+    channel = profile.channels["tensor"]
+    operations = {
+        name: operation
+        if operation.bandwidth_mb_s is None
+        else operation.model_copy(
+            update={"bandwidth_mb_s": operation.bandwidth_mb_s.model_copy(update={"value": rate_mb_s})}
+        )
+        for name, operation in channel.operations.items()
+    }
+    changed = channel.model_copy(update={"operations": operations})
+    return profile.model_copy(update={"channels": {**profile.channels, "tensor": changed}})

@@ -1,0 +1,285 @@
+"""KubeML's times of ResNet34 by merges: its pattern played on a profile, and one constant fitted.
+
+The constant was named before anything was fitted: the rate at which a tensor moves between a process and the database,
+all included. What an epoch computes and loads is not modelled: it is what the published time with one merge an epoch
+leaves, for each size of minibatches. So these four rows are given, and the other twelve are modelled.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize_scalar
+
+from slslab.predict.profiles.profile import Profile
+from slslab_lab.papers.paper import Paper, Row
+from slslab_lab.papers.recomputation import recompute
+from slslab_lab.studies.accuracy_by_time import whole
+from slslab_lab.studies.documents import Cell, ReproducedRow, head
+from slslab_lab.studies.kubeml.rounds import BUFFERS, MODEL_MB, PARAMETERS, TENSORS, merging_seconds, with_rate
+from slslab_workers.kubeml.shares import ALL, DOCUMENT, Epoch, document_count
+
+NAME, PAPER, TABLE, GOALS, PROFILE = "kubeml-times", "kubeml-2023", "epochs", "goals", "aws-us-east-1"
+SAMPLES = 50_000
+# The numbers of functions over which the published seconds are means.
+FUNCTIONS, FUNCTIONS_OF_ONE_MERGE = (2, 4), (2, 4, 8)
+# 10⁶ bytes a second, at which epochs are played; between them they take what a line in seconds per byte says.
+RATES = (60.0, 120.0, 240.0, 480.0, 960.0)
+SYSTEMS = {"kubeml": "KubeML", "tensorflow": "TensorFlow"}
+COLUMNS = (
+    ("seconds", "30 epochs of ResNet34 on CIFAR-10", "s", 1),
+    *((name, f"Seconds to an accuracy, {title}", "s", 2) for name, title in SYSTEMS.items()),
+    ("speedup", "TensorFlow's seconds ÷ KubeML's", "×", 2),
+)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A published row: minibatches of `batch_size`, `k` of them between merges, and the seconds of its `epochs`."""
+
+    row: Row
+    batch_size: int
+    k: int
+    epochs: int
+    seconds: float
+
+    @property
+    def given(self) -> bool:
+        """Return whether it merges once an epoch: from these rows comes what is not merging."""
+        return self.k == ALL
+
+    def of_functions(self) -> list[Epoch]:
+        """Return the epochs over whose numbers of functions its seconds are a mean."""
+        numbers = FUNCTIONS_OF_ONE_MERGE if self.given else FUNCTIONS
+        return [Epoch(number, SAMPLES, self.batch_size, self.k) for number in numbers]
+
+    @property
+    def merges(self) -> float:
+        """Return M, the merges of an epoch, as that mean."""
+        return fmean(len(epoch.rounds) for epoch in self.of_functions())
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The fitted rate, 10⁶ bytes a second, and the seconds of all settings at that rate."""
+
+    rate_mb_s: float
+    seconds: tuple[float, ...]
+
+
+def settings_of(paper: Paper) -> list[Setting]:
+    """Return the published rows."""
+    table = paper.table(TABLE)
+    found = []
+    for row in table.rows:
+        inputs = table.inputs_of(row)
+        sizes = (int(inputs["batch_size"]), int(inputs["steps"]) or ALL, int(inputs["epochs"]))
+        assert (int(inputs["documents"]), int(inputs["samples"])) == (document_count(SAMPLES), DOCUMENT)
+        found.append(Setting(row, *sizes, float(row.published["seconds"])))
+    return found
+
+
+def merging(settings: Sequence[Setting], profile: Profile) -> Callable[[float], list[float]]:
+    """Return what says, for a rate, how long merging takes in an epoch of each setting, s."""
+    epochs = {epoch for setting in settings for epoch in setting.of_functions()}
+    played = {epoch: [merging_seconds(epoch, with_rate(profile, rate)) for rate in reversed(RATES)] for epoch in epochs}
+    inverse = [1 / rate for rate in reversed(RATES)]
+
+    def seconds(rate_mb_s: float) -> list[float]:
+        return [
+            fmean(float(np.interp(1 / rate_mb_s, inverse, played[epoch])) for epoch in setting.of_functions())
+            for setting in settings
+        ]
+
+    return seconds
+
+
+def fit(settings: Sequence[Setting], merged: Callable[[float], list[float]], left_out: int | None = None) -> Fit:
+    """Fit the rate by the squares of the relative errors of the settings that are not given, without those of one size
+    of minibatches."""
+
+    def modelled(rate_mb_s: float) -> list[float]:
+        by_merging = merged(rate_mb_s)
+        rest = {
+            setting.batch_size: setting.seconds / setting.epochs - seconds
+            for setting, seconds in zip(settings, by_merging, strict=True)
+            if setting.given
+        }
+        return [
+            setting.epochs * (rest[setting.batch_size] + seconds)
+            for setting, seconds in zip(settings, by_merging, strict=True)
+        ]
+
+    def squares(inverse: float) -> float:
+        return sum(
+            (seconds / setting.seconds - 1) ** 2
+            for setting, seconds in zip(settings, modelled(1 / inverse), strict=True)
+            if not setting.given and setting.batch_size != left_out
+        )
+
+    found = minimize_scalar(squares, bounds=(1 / RATES[-1], 1 / RATES[0]), method="bounded", options={"xatol": 1e-7})
+    rate_mb_s = float(1 / found.x)
+    return Fit(rate_mb_s, tuple(modelled(rate_mb_s)))
+
+
+def straightness(settings: Sequence[Setting], seconds: Sequence[float]) -> float:
+    """Return R² of seconds by merges."""
+    merges = [setting.merges for setting in settings]
+    residuals = np.array(seconds) - np.polyval(np.polyfit(merges, seconds, 1), merges)
+    return float(1 - residuals @ residuals / (np.var(seconds) * len(seconds)))
+
+
+def slopes(settings: Sequence[Setting], seconds: Sequence[float]) -> list[float]:
+    """Return seconds a merge and epoch, between each K and the next of the same minibatches, without K = ∞."""
+    timed = [(setting, value) for setting, value in zip(settings, seconds, strict=True) if not setting.given]
+    return [
+        (before - after) / (one.epochs * (one.merges - other.merges))
+        for (one, before), (other, after) in pairwise(timed)
+        if one.batch_size == other.batch_size
+    ]
+
+
+def build(paper: Paper, profile: Profile) -> dict[str, Any]:
+    """Return the document: all settings modelled, lines by merges, and the published seconds to an accuracy."""
+    settings = settings_of(paper)
+    merged = merging(settings, profile)
+    fitted = fit(settings, merged)
+    sizes = list(dict.fromkeys(setting.batch_size for setting in settings))
+    others = {size: fit(settings, merged, size) for size in sizes}
+    left_out = [others[setting.batch_size].seconds[number] for number, setting in enumerate(settings)]
+    timings = {"published": [setting.seconds for setting in settings], "modelled": list(fitted.seconds)}
+    lines = {
+        name: {
+            "all": straightness(settings, seconds),
+            **{str(size): straightness(*_of_size(settings, seconds, size)) for size in sizes},
+        }
+        for name, seconds in timings.items()
+    }
+    errors = {
+        name: [
+            seconds / setting.seconds - 1
+            for setting, seconds in zip(settings, values, strict=True)
+            if not setting.given
+        ]
+        for name, values in (("fitted", fitted.seconds), ("left_out", left_out))
+    }
+    document = {
+        **head(NAME, "modelled", paper, paper.table(TABLE)),
+        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
+        "fit": {"rate_mb_s": fitted.rate_mb_s, "errors": errors},
+        "lines": lines,
+        "slopes": {name: slopes(settings, seconds) for name, seconds in timings.items()},
+        "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=True)) for column in COLUMNS],
+        "rows": [
+            *(_row(setting, seconds).as_document() for setting, seconds in zip(settings, fitted.seconds, strict=True)),
+            *(row.as_document() for row in _goals(paper)),
+        ],
+        "rankings": [],
+        "bills": [],
+        "curves": [_picture(settings, fitted.seconds, size) for size in sizes],
+        "bars": [],
+        "fitted": "The rate of tensors is fitted to the modelled rows, so that they agree is no test of the model.",
+        "notes": list(_notes(profile, fitted.rate_mb_s)),
+    }
+    return {**document, "findings": list(_findings(document))}
+
+
+def _of_size(settings: Sequence[Setting], seconds: Sequence[float], size: int) -> tuple[list[Setting], list[float]]:
+    chosen = [(setting, value) for setting, value in zip(settings, seconds, strict=True) if setting.batch_size == size]
+    return [setting for setting, _ in chosen], [value for _, value in chosen]
+
+
+def _row(setting: Setting, seconds: float) -> ReproducedRow:
+    merges = {"merges": setting.merges, "k": setting.k, "batch_size": setting.batch_size}
+    every = "merged once an epoch" if setting.given else f"merged every {setting.k}"
+    # That a row agrees from which its own figures come would show nothing.
+    cell = Cell(setting.row.published["seconds"], modelled=None if setting.given else whole(seconds))
+    variant = "given" if setting.given else "modelled"
+    return ReproducedRow(
+        f"{every}, M = {setting.merges:g}",
+        f"minibatches of {setting.batch_size}",
+        variant,
+        {"seconds": cell},
+        more=merges,
+    )
+
+
+def _goals(paper: Paper) -> Iterator[ReproducedRow]:
+    """Yield the published seconds to an accuracy."""
+    table = paper.table(GOALS)
+    for row, cells in zip(table.rows, recompute(paper, GOALS), strict=True):
+        ratio = tuple(cell for cell in cells if cell.column == "speedup")
+        published = {name: Cell(row.published[name], missing="") for name in SYSTEMS}
+        yield ReproducedRow(row.name, row.group, "published", {**published, "speedup": Cell(recomputed=ratio)})
+
+
+def _picture(settings: Sequence[Setting], seconds: Sequence[float], size: int) -> dict[str, Any]:
+    """Return the seconds by merges of one size of minibatches."""
+    chosen, modelled = _of_size(settings, seconds, size)
+    order = sorted(range(len(chosen)), key=lambda number: chosen[number].merges)
+    merges = [chosen[number].merges for number in order]
+    return {
+        "title": f"Minibatches of {size}: seconds of 30 epochs by merges",
+        "variant": f"minibatches of {size}",
+        "x": {"name": "merges", "title": "merges of an epoch", "unit": ""},
+        "y": {"name": "seconds", "title": "30 epochs", "unit": "s"},
+        "lines": [
+            {"name": "published", "x": merges, "y": [chosen[number].seconds for number in order]},
+            {"name": "modelled", "x": merges, "y": [modelled[number] for number in order]},
+        ],
+    }
+
+
+def _findings(document: Mapping[str, Any]) -> Iterator[str]:
+    lines, slopes, fitted = document["lines"], document["slopes"], document["fit"]
+    least = {name: min(each for size, each in found.items() if size != "all") for name, found in lines.items()}
+    yield (
+        f"Modelled times are linear in the merges M of an epoch: R² ≥ {_cut(least['modelled'])} for each size of "
+        f"minibatches, published {_cut(least['published'])}; {_cut(lines['modelled']['all'])} and "
+        f"{_cut(lines['published']['all'])} by one line for all 16."
+    )
+    said = {
+        name: f"{fmean(found):.2f} s a merge and epoch ({min(found):.2f} to {max(found):.2f})"
+        for name, found in slopes.items()
+    }
+    yield f"Between K = 8, 16 and 32 the slope is {said['modelled']}; published {said['published']}."
+    sizes = {name: [abs(error) for error in found] for name, found in fitted["errors"].items()}
+    yield (
+        f"With the one fitted constant, tensors that move at {fitted['rate_mb_s']:.0f} MB/s, the twelve rows with more "
+        f"than one merge an epoch are {fmean(sizes['fitted']):.1%} off on average (at most "
+        f"{max(sizes['fitted']):.1%}); by a fit without their size of minibatches {fmean(sizes['left_out']):.1%} "
+        f"({max(sizes['left_out']):.1%})."
+    )
+
+
+def _cut(value: float) -> str:
+    """Return R² cut off after four digits: 1 only if it is."""
+    return f"{np.floor(value * 1e4) / 1e4:.4f}"
+
+
+def _notes(profile: Profile, rate_mb_s: float) -> Iterator[str]:
+    yield (
+        f"Modelled: KubeML's pattern (docs/protocols.md) with {document_count(SAMPLES)} documents and ResNet34's "
+        f"{TENSORS} tensors of {MODEL_MB:.1f} MB ({PARAMETERS:,} parameters and {BUFFERS:,} other numbers), played on "
+        f"{profile.name} of {profile.date}, on which tensors move at {rate_mb_s:.0f} MB/s instead, in functions and "
+        "the job, whichever way. This is the one constant that is fitted; that it was chosen before the fit is by "
+        "declaration. One thread of the database serves all; functions get and store models at once, the job gets one "
+        "after another."
+    )
+    yield (
+        "Given: what an epoch takes beside merging, for each size of minibatches, is what the published seconds with "
+        "one merge an epoch leave. So these four rows are not compared. It does not depend on the number of "
+        "functions, because they share two GPUs, on which several take turns."
+    )
+    yield (
+        "M is the mean over 2 and 4 functions, and of one merge an epoch over 2, 4 and 8, as the published seconds "
+        "are. Validation is not in them."
+    )
+    yield (
+        "How many epochs the seconds to an accuracy took was not published, so they cannot be modelled, and stand as "
+        "published. KubeML is 2.4 times slower than TensorFlow for LeNet with minibatches of 128, and level with it "
+        "for ResNet34 with 256, which the paper does not say."
+    )

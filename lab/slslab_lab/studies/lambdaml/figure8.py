@@ -1,0 +1,146 @@
+"""Figure 8 of LambdaML: the loss of workers that wait for nobody (S-ASP) is less steady than that of those that wait
+for all (BSP).
+
+What S-ASP learns depends on who is faster, so it is run; BSP is computed in one process, with the bits of a run.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from slslab.errors import counted
+from slslab.run.metrics import grouped
+from slslab_lab.pages.grids import EPOCHS
+from slslab_lab.papers.paper import Paper
+from slslab_lab.studies.documents import Cell, ReproducedRow, head
+from slslab_lab.studies.lambdaml.losses import RATE, Losses, Series, Training, by_epoch, collect, run, versions
+from slslab_lab.studies.orders import Order, judge, middle
+from slslab_workers.architecture import Progress
+
+NAME, TABLE = "lambdaml-fig8", "figure8"
+DATASETS = ("breast-cancer", "higgs-shaped")
+WORKERS, LAST = 4, 20
+# The released code's, and the greatest that the paper tried.
+RATES = (RATE, 1.0)
+SYNCHRONISATIONS = {"bsp": "BSP", "s-asp": "S-ASP"}
+COLUMNS = (
+    ("spread", "Unsteadiness of the loss from epoch to epoch", "loss", 5),
+    ("loss", "Loss of the last epoch", "loss", 4),
+)
+
+
+def measure(seeds: int, progress: Progress) -> list[Series]:
+    """Compute BSP's losses and run S-ASP, logistic regression by GA-SGD from so many seeds."""
+
+    def learn(training: Training) -> tuple[float, ...]:
+        return by_epoch(training) if training.synchronisation == "bsp" else run(training, _Quiet())
+
+    trainings = [
+        Training("lr", dataset, "ga", LAST, seed, synchronisation, WORKERS, rate)
+        for dataset in DATASETS
+        for rate in RATES
+        for synchronisation in SYNCHRONISATIONS
+        for seed in range(seeds)
+    ]
+    return collect(trainings, learn, partial(progress.report, "training small models"))
+
+
+def build(paper: Paper, losses: Losses, fidelity: str) -> dict[str, Any]:
+    """Return the document of the figure."""
+    members = grouped((_of(each), each) for each in losses.series)
+    return {
+        **head(NAME, fidelity, paper, paper.table(TABLE)),
+        "measurements": losses.model_dump(mode="json", by_alias=True, exclude={"series"}),
+        "orders": [order(each).as_document() for each in members.values()],
+        "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=True)) for column in COLUMNS],
+        "rows": [_row(each).as_document() for each in losses.series],
+        "rankings": [],
+        "bills": [],
+        "curves": [_picture(each) for each in members.values()],
+        "notes": list(_notes(losses)),
+    }
+
+
+def spread(losses: Sequence[float]) -> float:
+    """Return how far a loss is from the mean of its neighbours', on average over the second half of the epochs: a
+    steady fall, however steep, has none."""
+    half = losses[len(losses) // 2 :]
+    return fmean(abs(own - (before + after) / 2) for before, own, after in zip(half, half[1:], half[2:], strict=False))
+
+
+def order(members: Sequence[Series]) -> Order:
+    """Return whether S-ASP's loss is less steady than BSP's, from every seed."""
+    spreads = {each.synchronisation: [spread(losses) for losses in each.losses.values()] for each in members}
+    pairs = list(zip(spreads["bsp"], spreads["s-asp"], strict=True))
+    times = [free / bound for bound, free in pairs if bound]
+    figures = "; ".join(
+        f"{SYNCHRONISATIONS[name]} {middle(found).value:.5f} ({min(found):.5f} to {max(found):.5f})"
+        for name, found in spreads.items()
+    )
+    if times:
+        figures += f", {min(times):.2f} to {max(times):.2f} times BSP's of the same seed"
+    verdict = judge(free > bound for bound, free in pairs)
+    return Order("S-ASP's loss is less steady than BSP's", _of(members[0]), verdict, figures)
+
+
+def _row(series: Series) -> ReproducedRow:
+    cells = {
+        "spread": Cell(measured=middle([spread(losses) for losses in series.losses.values()])),
+        "loss": Cell(measured=middle([losses[-1] for losses in series.losses.values()])),
+    }
+    variant = "runs" if series.synchronisation == "s-asp" else "one process"
+    return ReproducedRow(
+        SYNCHRONISATIONS[series.synchronisation], _of(series), variant, cells, more={"plan": dict(series.plan)}
+    )
+
+
+def _picture(members: Sequence[Series]) -> dict[str, Any]:
+    """Return the losses of the first seed by epoch, a line for each way to synchronise."""
+    seed = next(iter(members[0].losses))
+    return {
+        "title": f"{_of(members[0])}: loss by epoch",
+        "variant": _of(members[0]),
+        "x": {"name": "epochs", "title": EPOCHS, "unit": ""},
+        "y": {"name": "loss", "title": "training loss", "unit": ""},
+        "lines": [
+            {
+                "name": SYNCHRONISATIONS[each.synchronisation],
+                "x": list(range(1, len(each.losses[seed]) + 1)),
+                "y": list(each.losses[seed]),
+            }
+            for each in members
+        ],
+    }
+
+
+def _notes(losses: Losses) -> Iterator[str]:
+    plan = losses.series[0].plan
+    yield (
+        f"Measured: the mean loss of all minibatches of an epoch, {plan['workers']} workers, medians of "
+        f"{counted(len(losses.series[0].losses), 'seed')} with the least and the greatest; pictures are of the first "
+        "seed. S-ASP was run on this host, and workers that take another order, as on Lambda, have other "
+        f"losses; BSP was computed in one process, with the bits of a run. {losses.measured}, "
+        f"{losses.host['cores']} processors, {versions(losses)}."
+    )
+    yield (
+        "Unsteadiness is how far the loss of an epoch is from the mean of the epochs before and after it, on average "
+        "over the second half of the epochs: a steady fall, however steep, has none. S-ASP's must be greater "
+        "from every seed."
+    )
+    yield (
+        f"GA-SGD without momentum at two constant rates: {RATES[0]:g}, which is that of LambdaML's code, and "
+        f"{RATES[1]:g}, the greatest that the paper tried. An epoch is "
+        "much less than one of HIGGS. A network is left out for the time that it takes."
+    )
+
+
+def _of(series: Series) -> str:
+    return f"LR on {series.dataset} at rate {series.plan['lr']:g}"
+
+
+class _Quiet:
+    """The progress of a run that is one of several, whose number is shown instead."""
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Ignore it."""

@@ -1,0 +1,235 @@
+"""Losses of small models by LambdaML's algorithms, round by round or epoch by epoch, and the file that keeps them.
+
+What all workers compute is computed in one process, with the bits of a run; S-ASP, which depends on who is faster, is
+run. All learn as the released code does unless it is told otherwise: SGD with a constant rate of 0.01, without momentum
+and weight decay, ρ = λ = 0.01, one local pass between two exchanges of MA-SGD and two between those of ADMM.
+"""
+
+import platform
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from slslab.errors import RequestError, RunError
+from slslab.run.bill import DEFAULT_BOOK
+from slslab_lab.runs.execution import run_plan
+from slslab_lab.runs.planning import architectures, make_plan, refused_plans
+from slslab_lab.studies import find_committed
+from slslab_lab.studies.documents import host, read_entries
+from slslab_lab.studies.saving import write_texts
+from slslab_workers.architecture import Progress
+from slslab_workers.plan import Plan, Value
+from slslab_workers.replicas import Replicas
+from slslab_workers.training.algorithms import ALGORITHM, SYNCHRONISATION, exchange_every
+from slslab_workers.training.samples import Samples
+
+SCHEMA = 1
+FILE = "losses.json"
+ARCHITECTURE = "allreduce"
+# As many seeds, 0 and on.
+SEEDS = {"sampled": 3, "full": 10}
+# Rows of an epoch. HIGGS-shaped: as many minibatches for each of ten workers as the paper has of 100,000 rows, a
+# thousandth as large. Four workers with seven minibatches have all but six of breast-cancer's 454 training rows.
+SHAPES: Mapping[str, Mapping[str, int]] = {
+    "breast-cancer": {"workers": 4, "batch_size": 16, "batches": 7},
+    "higgs-shaped": {"workers": 10, "batch_size": 100, "batches": 10},
+}
+RATE, PLAIN = 0.01, {"momentum": 0.0, "weight_decay": 0.0}
+# Beside the defaults, which are the released code's ρ, λ and one local pass; k-means has the paper's ten clusters.
+OPTIONS: Mapping[str, Mapping[str, Value]] = {"ga": {}, "ma": {}, "admm": {"local-passes": 2}, "em": {}}
+# Written with so many places.
+PLACES = 6
+HINT = "compute them with --fidelity sampled."
+
+Loss = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Series(_Entry):
+    """The losses of one plan by seed; `plan` is that of the first seed, without the run's name.
+
+    In one process a loss is that before the first round, then that after each; of the test rows, but with EM the mean
+    squared distance of the clustered rows. Epoch by epoch it is the mean of all minibatches."""
+
+    plan: Mapping[str, Any]
+    losses: Annotated[Mapping[int, Annotated[tuple[Loss, ...], Field(min_length=1)]], Field(min_length=1)]
+
+    @property
+    def model(self) -> str:
+        """Return the model's name, without its size."""
+        return str(self.plan["model"]).partition("-")[0]
+
+    @property
+    def dataset(self) -> str:
+        """Return the data set's name."""
+        return str(self.plan["dataset"])
+
+    @property
+    def algorithm(self) -> str:
+        """Return which algorithm it is."""
+        return str(self.plan["options"][ALGORITHM.name])
+
+    @property
+    def synchronisation(self) -> str:
+        """Return bsp or s-asp."""
+        return str(self.plan["options"][SYNCHRONISATION.name])
+
+    @property
+    def passes_a_round(self) -> float:
+        """Return passes over the data between two exchanges."""
+        return exchange_every(self.plan["options"], self.plan["batches"]) / float(self.plan["batches"])
+
+
+class Losses(_Entry):
+    """All series of a figure, by which command, on which host, with what."""
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    measured: date
+    command: str
+    host: Mapping[str, str | int]
+    versions: Mapping[str, str]
+    series: Annotated[tuple[Series, ...], Field(min_length=1)]
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training: a model on a data set by an algorithm, for so many epochs, from a seed; `workers` other than the
+    data set's usual ones, `lr` other than the released code's."""
+
+    model: str
+    dataset: str
+    algorithm: str
+    epochs: int
+    seed: int
+    synchronisation: str = "bsp"
+    workers: int | None = None
+    lr: float = RATE
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return what `slslab run` would be given."""
+        own = {name: getattr(self, name) for name in ("model", "dataset", "epochs", "seed", "workers", "lr")}
+        chosen = {name: value for name, value in own.items() if value is not None}
+        return {**SHAPES[self.dataset], **PLAIN, **chosen, "evaluation": False}
+
+    @property
+    def options(self) -> dict[str, Value]:
+        """Return the architecture's options that are not its defaults."""
+        return {
+            ALGORITHM.name: self.algorithm,
+            SYNCHRONISATION.name: self.synchronisation,
+            **OPTIONS[self.algorithm],
+        }
+
+    def plan(self) -> Plan:
+        """Return the complete plan."""
+        with refused_plans():
+            return make_plan(architectures()[ARCHITECTURE], self.values, self.options)
+
+
+def by_round(training: Training) -> tuple[float, ...]:
+    """Return the loss before the first round and after each, all workers in one process."""
+    replicas = _replicas(training)
+    plan = replicas.plan
+    if replicas.local is not None and replicas.local.starts_from_data:
+        # An epoch of EM looks at all rows before the centroids move.
+        return _by_epoch(replicas)
+    losses = [replicas.judge().loss]
+    every = exchange_every(plan.options, plan.batches)
+    for _ in range(plan.epochs * plan.batches // every):
+        for _ in range(every):
+            replicas.advance()
+        losses.append(replicas.judge().loss)
+    return tuple(losses)
+
+
+def by_epoch(training: Training) -> tuple[float, ...]:
+    """Return the mean loss of each epoch's minibatches, all workers in one process."""
+    return _by_epoch(_replicas(training))
+
+
+def _replicas(training: Training) -> Replicas:
+    plan = training.plan()
+    with refused_plans():
+        Replicas.check(plan)
+    return Replicas(plan, Samples(plan))
+
+
+def _by_epoch(replicas: Replicas) -> tuple[float, ...]:
+    losses: list[float] = []
+    while replicas.ended is None and len(losses) < replicas.plan.epochs:
+        losses.append(replicas.train_epoch().loss)
+    return tuple(losses)
+
+
+def run(training: Training, progress: Progress) -> tuple[float, ...]:
+    """Return the mean loss of each epoch's minibatches of a run, which is made now; RunError if it fails."""
+    document = run_plan(ARCHITECTURE, training.values, training.options, out=None, book=DEFAULT_BOOK, progress=progress)
+    if document["status"] == "interrupted":
+        # The run has handled the interrupt as its own end.
+        raise KeyboardInterrupt
+    if document["status"] != "done":
+        trouble = document["error"]
+        assert trouble is not None
+        raise RunError(f"The run {document['run']} failed: {trouble['message']}", trouble["hint"])
+    return tuple(document["loss"])
+
+
+def collect(
+    trainings: Sequence[Training], learn: Callable[[Training], tuple[float, ...]], report: Callable[[int, int], None]
+) -> list[Series]:
+    """Return the series of all trainings, those that differ in their seed alone in one; `report` receives how many of
+    how many are done."""
+    found: dict[Training, dict[int, tuple[float, ...]]] = {}
+    for number, training in enumerate(trainings, 1):
+        losses = tuple(round(loss, PLACES) for loss in learn(training))
+        found.setdefault(replace(training, seed=trainings[0].seed), {})[training.seed] = losses
+        report(number, len(trainings))
+    series = []
+    for training, by_seed in found.items():
+        plan = training.plan().to_document()
+        del plan["run"]
+        series.append(Series(plan=plan, losses=by_seed))
+    return series
+
+
+def describe(series: Iterable[Series]) -> Losses:
+    """Return the series with how they were made: now, here, by this command."""
+    return Losses(
+        measured=datetime.now(UTC).date(),
+        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        host=host(),
+        versions={**{name: version(name) for name in ("torch", "numpy")}, "python": platform.python_version()},
+        series=tuple(series),
+    )
+
+
+def versions(losses: Losses) -> str:
+    """Return in words with what the losses were computed."""
+    return ", ".join(f"{name} {version}" for name, version in losses.versions.items())
+
+
+def write(losses: Losses, directory: Path) -> Path:
+    """Write `losses.json`; RequestError if it cannot be written."""
+    (path,) = write_texts(directory, {FILE: losses.model_dump_json(by_alias=True) + "\n"})
+    return path
+
+
+def read(directory: Path) -> Losses:
+    """Return the losses in this directory; RequestError if there are none, or for the first wrong entry."""
+    return read_entries(directory / FILE, Losses, SCHEMA, "file of losses", RequestError, HINT)
+
+
+def committed(name: str) -> Path:
+    """Return where the project's own losses of a figure are; RunError if there are none."""
+    return find_committed(f"{name}/{FILE}", f"losses of {name}", HINT).parent

@@ -1,0 +1,168 @@
+"""The runs from which LambdaML's Table 1 is modelled: rounds of 2 workers of each job, by each channel."""
+
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from slslab.errors import RequestError, RunError
+from slslab.predict.environment import NS
+from slslab.run.bill import DEFAULT_BOOK
+from slslab.run.directory import RunDirectory
+from slslab.run.metrics import grouped
+from slslab_lab.replay.measured import Measured, read_measured
+from slslab_lab.replay.programs.recording import Recording
+from slslab_lab.runs.execution import run_plan
+from slslab_lab.runs.planning import architectures, make_plan
+from slslab_lab.studies import find_committed
+from slslab_lab.studies.communication import ratio_of
+from slslab_lab.studies.minibatches import Estimate, mean_of
+from slslab_workers.architecture import Progress
+from slslab_workers.channels.choice import CHANNEL, PARAMETER_SERVER, SERIALISATION
+from slslab_workers.plan import PlanError, Value
+from slslab_workers.training.algorithms import ALGORITHM
+
+FOLDER, PATTERN, BASE = "lambdaml-table1", "allreduce", "s3"
+# The table's columns begin with these names: the value of --channel.
+COLUMNS = {"memcached": "memcached", "dynamodb": "dynamodb", "vm_ps": PARAMETER_SERVER}
+CHANNELS = (BASE, *COLUMNS.values())
+RECORDED_WORKERS, ROUNDS, MEMORY_MB = 2, 5, 3008
+# HIGGS has 11 M rows, of which the paper trains with 90 %.
+HIGGS_ROWS, CIFAR_IMAGES = 9_900_000, 50_000
+REQUESTS = (".put", ".get", ".push", ".pull")
+# Of how many rounds those that are measured are taken to be a sample.
+MANY = 1_000_000
+
+
+@dataclass(frozen=True)
+class Job:
+    """A training job of the table; its epochs are the defaults of LambdaML's code."""
+
+    name: str
+    model: str
+    dataset: str
+    samples: int
+    batch_size: int
+    epochs: int
+    options: Mapping[str, Value] = field(default_factory=dict)
+
+    @property
+    def algorithm(self) -> str:
+        """Return the algorithm's name."""
+        return str(ALGORITHM.of(self.options)).upper()
+
+    def batches(self, workers: int) -> int:
+        """Return the minibatches of a worker's share in an epoch, the last one perhaps not full."""
+        return -(-self.samples // (workers * self.batch_size))
+
+    def recording(self, channel: str) -> str:
+        """Return the name of its recording with a channel."""
+        return f"{self.name}-{channel}"
+
+    def values(self) -> dict[str, Any]:
+        """Return what `slslab run` would be given: as many rounds for each algorithm."""
+        batches, epochs = (1, ROUNDS) if self.algorithm == "EM" else (ROUNDS, 1)
+        return {
+            "model": self.model,
+            "dataset": self.dataset,
+            "workers": RECORDED_WORKERS,
+            "batch_size": self.batch_size,
+            "batches": batches,
+            "epochs": epochs,
+            "memory": str(MEMORY_MB),
+            "evaluation": False,
+        }
+
+
+def _kmeans(clusters: int) -> Job:
+    options: Mapping[str, Value] = {"algorithm": "em", "clusters": clusters}
+    return Job(f"kmeans-{clusters}", "kmeans", "higgs-shaped", HIGGS_ROWS, 100_000, 10, options)
+
+
+# By the model of a row and its clusters.
+JOBS = {
+    ("LR", 0): Job("lr", "lr", "higgs-shaped", HIGGS_ROWS, 100_000, 2),
+    ("KMeans", 10): _kmeans(10),
+    ("KMeans", 1000): _kmeans(1000),
+    ("MobileNet", 0): Job("mobilenet", "mobilenet", "synthetic", CIFAR_IMAGES, 128, 5),
+}
+
+
+def refusals() -> dict[str, str]:
+    """Return why a job cannot be run with a channel, by the name of what would be its recording."""
+    found = {}
+    for job in JOBS.values():
+        for channel in CHANNELS:
+            architecture = architectures()[PATTERN]
+            try:
+                architecture.requirements(make_plan(architecture, job.values(), _options(job, channel)))
+            except PlanError as error:
+                found[job.recording(channel)] = error.message.removesuffix(".")
+    return found
+
+
+def committed() -> Path:
+    """Return where the project's own recordings are; RunError if there are none."""
+    return find_committed(FOLDER, "recordings of LambdaML's Table 1", "record them with --fidelity sampled.")
+
+
+def read_all(directory: Path) -> dict[str, Measured]:
+    """Return all recordings of a directory; RunError for one that is not there or not done."""
+    return {name: read_measured(directory / name, architectures()) for name in _names()}
+
+
+def record_all(directory: Path, progress: Progress, tell: Callable[[str], None]) -> dict[str, Measured]:
+    """Make the runs that the directory does not have; those that are done are kept, whatever plan they are of.
+
+    RunError if one fails, RequestError if another command makes one."""
+    for name, (job, channel) in _names().items():
+        run = RunDirectory(directory / name)
+        if run.path.is_dir():
+            if run.status() == "running":
+                raise RequestError(f"{run.path} is being made by another command.", "wait until it ends.")
+            if run.status() == "done":
+                continue
+            shutil.rmtree(run.path)
+        document = run_plan(
+            PATTERN, job.values(), _options(job, channel), out=run.path, book=DEFAULT_BOOK, progress=progress
+        )
+        if document["status"] == "interrupted":
+            raise KeyboardInterrupt
+        if (trouble := document["error"]) is not None:
+            raise RunError(f"The run {run.path} failed: {trouble['message']}", trouble["hint"])
+        tell(f"{name}: {document['seconds']['measured']:.0f} s.")
+    return read_all(directory)
+
+
+def _names() -> dict[str, tuple[Job, str]]:
+    """Return job and channel of each recording that can be."""
+    refused = refusals()
+    pairs = ((job, channel) for job in JOBS.values() for channel in CHANNELS)
+    return {name: (job, channel) for job, channel in pairs if (name := job.recording(channel)) not in refused}
+
+
+def _options(job: Job, channel: str) -> dict[str, Value]:
+    # What LambdaML's code sends to its parameter server.
+    more: dict[str, Value] = {SERIALISATION.name: "doubles"} if channel == PARAMETER_SERVER else {}
+    return {**job.options, CHANNEL.name: channel, **more}
+
+
+def exchange_ratio(run: Measured, base: Measured) -> Estimate | None:
+    """Return the ratio of the seconds of a measured round to those of another run's."""
+    return ratio_of([mean_of(_rounds(each.recording), MANY) for each in (run, base)])
+
+
+def _rounds(recording: Recording) -> list[float]:
+    """Return the seconds from the end of each exchange to that of the next one, on the wall clock."""
+    ends = grouped(
+        ((event["epoch"], event["step"]), event["end_ns"])
+        for event in recording.events
+        if 0 <= event["worker"] < recording.plan.workers
+        and event["step"] >= 0
+        and event["phase"] == "synchronise"
+        and event["op"].endswith(REQUESTS)
+    )
+    last = [max(ends[place]) for place in sorted(ends)]
+    return [(later - earlier) / NS for earlier, later in pairwise(last)]

@@ -1,0 +1,389 @@
+"""Table 1 of LambdaML made again: seconds and cost of a training job with other channels, over those with S3.
+
+A row's job is replayed with the paper's number of workers, from a recorded round of this project with 2 workers for
+each channel (`recordings.py`). What an ElastiCache node takes to start is in no replay; it is added here."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import Any
+
+from slslab.predict.profiles.profile import Profile
+from slslab.run.bill import Book, Usage, compute_bill
+from slslab_lab.papers.paper import Paper, Row
+from slslab_lab.papers.recomputation import recompute
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.measured import Measured
+from slslab_lab.replay.outcome import outcome
+from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.studies.accuracy_by_time import whole
+from slslab_lab.studies.documents import Cell, ReproducedRow, head
+from slslab_lab.studies.lambdaml.recordings import (
+    BASE,
+    COLUMNS,
+    JOBS,
+    MEMORY_MB,
+    RECORDED_WORKERS,
+    Job,
+    exchange_ratio,
+)
+from slslab_workers.channels.choice import TRACED
+from slslab_workers.trace.operations import SERVERS
+
+NAME, PAPER, TABLE, PROFILE = "lambdaml-table1", "lambdaml-2021", "table1", "lambdaml-2021"
+# Ratios agree up to this share of the published one.
+AGREES_RATIO = 0.25
+TITLES = {"memcached": "Memcached", "dynamodb": "DynamoDB", "vm_ps": "VM parameter server"}
+RUNNING, STARTED, WAITING = "node running", "node started first", "functions wait for the node"
+NO_NODE, PUBLISHED = "no node", "not modelled"
+FIGURES = ("slowdown", "cost")
+TIMEOUT_S = 900
+
+
+class RatioCell(Cell):
+    """A ratio to S3: it agrees within the tolerance, or else lies on the `same side` of 1, or differs."""
+
+    @property
+    def verdict(self) -> str:
+        """Return whether the ratios agree, or at least which of both is better; empty if nothing can be compared."""
+        verdict = super().verdict
+        return "same side" if verdict == "differs" and self.is_same_side else verdict
+
+    @property
+    def is_same_side(self) -> bool:
+        """Return whether both ratios are above 1, or neither is."""
+        assert self.published is not None
+        assert self.modelled is not None
+        return (self.modelled.value > 1) == (self.published > 1)
+
+
+@dataclass(frozen=True)
+class Played:
+    """A job with one channel: its seconds, what a book prices of it, and how many functions outlast their time-out."""
+
+    seconds: float
+    usage: Usage
+    late: int
+
+
+@dataclass(frozen=True)
+class Against:
+    """A job with a channel, whose node takes `boot_s` to start (0: there is none), and with S3."""
+
+    own: Played
+    base: Played
+    boot_s: float
+    book: Book
+
+    def slowdown(self, *, booted: bool) -> float:
+        """Return the ratio of seconds; with `booted` the node's start counts."""
+        return (self.own.seconds + self.boot_s * booted) / self.base.seconds
+
+    def cost(self, variant: str) -> float:
+        """Return the ratio of whole bills: the node's start is on its own bill, and if functions wait on theirs."""
+        usage = self.own.usage
+        if variant != RUNNING:
+            boot = Decimal(str(self.boot_s))
+            usage = replace(usage, service_hosts=tuple((host, s + boot) for host, s in usage.service_hosts))
+        if variant == WAITING:
+            longer = round(self.boot_s * 1000)
+            usage = replace(
+                usage, invocations=[{**each, "billed_ms": each["billed_ms"] + longer} for each in usage.invocations]
+            )
+        return float(compute_bill(usage, self.book).total / compute_bill(self.base.usage, self.book).total)
+
+    def even_epochs(self, epochs: int) -> float | None:
+        """Return after how many epochs the start has paid, if each saves as much; None if none saves anything."""
+        saved = self.base.seconds - self.own.seconds
+        return epochs * self.boot_s / saved if saved > 0 else None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A row of the table: each column's channel against S3, or why it cannot be; measured ratios by column."""
+
+    row: Row
+    job: Job
+    workers: int
+    against: Mapping[str, Against]
+    refused: Mapping[str, str]
+    measured: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Return row and group in words."""
+        return f"{self.row.name}, {self.row.group}"
+
+
+def build(
+    paper: Paper,
+    recordings: Mapping[str, Measured],
+    refusals: Mapping[str, str],
+    profile: Profile,
+    book: Book,
+    fidelity: str,
+) -> dict[str, Any]:
+    """Return the document of the table; recordings, and why there is none, by `Job.recording`."""
+    table = paper.table(TABLE)
+    rows = [_compare(row, table.inputs_of(row), recordings, refusals, profile, book) for row in table.rows]
+    again = {id(row): each for row, each in zip(table.rows, recompute(paper, TABLE), strict=True)}
+    return {
+        **head(NAME, fidelity, paper, table),
+        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
+        "prices": {"name": book.name, "date": book.date.isoformat()},
+        "findings": [sentence for column in COLUMNS for sentence in _findings(column, rows)],
+        "columns": [
+            {"name": f"{column}_{figure}", "title": f"{TITLES[column]} ÷ S3, {figure}", "unit": "×", "digits": 2}
+            for column in COLUMNS
+            for figure in FIGURES
+        ],
+        "rows": [row.as_document() for each in rows for row in _rows(each)],
+        "printed_prices": {
+            each.name: {
+                cell.column: float(cell.value)
+                for cell in again[id(each.row)]
+                if cell.column.endswith("_price") and cell.value is not None
+            }
+            for each in rows
+        },
+        "rankings": [],
+        "bills": [],
+        "curves": [],
+        "bars": list(_bars(rows)),
+        "notes": list(_notes(rows, recordings, profile)),
+    }
+
+
+def _compare(
+    row: Row,
+    inputs: Mapping[str, Any],
+    recordings: Mapping[str, Measured],
+    refusals: Mapping[str, str],
+    profile: Profile,
+    book: Book,
+) -> Compared:
+    job, workers = JOBS[str(inputs["model"]), int(inputs.get("clusters", 0))], int(inputs["workers"])
+    base = recordings[job.recording(BASE)]
+    with_s3 = _play(base, job, workers, profile)
+    against: dict[str, Against] = {}
+    measured = {}
+    for column, channel in COLUMNS.items():
+        run = recordings.get(job.recording(channel))
+        if run is not None:
+            boot = profile.channels[TRACED.get(channel, channel)].boot_s
+            against[column] = Against(
+                _play(run, job, workers, profile), with_s3, 0.0 if boot is None else boot.value, book
+            )
+            measured[column] = exchange_ratio(run, base)
+    refused = {
+        column: refusals[job.recording(channel)]
+        for column, channel in COLUMNS.items()
+        if job.recording(channel) in refusals
+    }
+    return Compared(row, job, workers, against, refused, measured)
+
+
+def _play(run: Measured, job: Job, workers: int, profile: Profile) -> Played:
+    timeline = play(generate(run.costs, workers, job.batches(workers), job.epochs), profile)
+    result = outcome(timeline, run.recording.arch)
+    # The driver's requests, which put the minibatches, are left out.
+    return Played(result.seconds, result.usage(run.hosts(workers)), len(result.over_timeout(TIMEOUT_S)))
+
+
+def _rows(compared: Compared) -> Iterator[ReproducedRow]:
+    """Yield the row with each way to count a node's start, with the channels that have no node, and with those that are
+    not modelled."""
+    with_node = [column for column, each in compared.against.items() if each.boot_s]
+    for variant in (RUNNING, STARTED, WAITING) if with_node else ():
+        cells = {}
+        for column in with_node:
+            if variant != WAITING:
+                cells[f"{column}_slowdown"] = _slowdown(compared, column, booted=variant == STARTED)
+            cells[f"{column}_cost"] = _cost(compared, column, variant)
+        yield _row(compared, variant, cells)
+    without = [column for column in compared.against if column not in with_node]
+    if without:
+        cells = {f"{column}_slowdown": _slowdown(compared, column, booted=True) for column in without}
+        cells |= {f"{column}_cost": _cost(compared, column, STARTED) for column in without}
+        yield _row(compared, NO_NODE, cells)
+    names = [f"{column}_{figure}" for column in COLUMNS if column not in compared.against for figure in FIGURES]
+    missing = {f"{column}_{FIGURES[0]}": reason for column, reason in compared.refused.items()}
+    yield _row(
+        compared,
+        PUBLISHED,
+        {name: Cell(compared.row.published.get(name), missing=missing.get(name, "")) for name in names},
+    )
+
+
+def _row(compared: Compared, variant: str, cells: Mapping[str, Cell]) -> ReproducedRow:
+    job, workers = compared.job, compared.workers
+    more = {
+        "workers": workers,
+        "epochs": job.epochs,
+        "batches": job.batches(workers),
+        "batch_size": job.batch_size,
+        "algorithm": job.algorithm,
+        "channels": {
+            column: {
+                "boot_seconds": each.boot_s,
+                "seconds": each.own.seconds,
+                "seconds_with_s3": each.base.seconds,
+                "over_timeout": each.own.late,
+                "over_timeout_with_s3": each.base.late,
+                "break_even_epochs": each.even_epochs(job.epochs),
+            }
+            for column, each in compared.against.items()
+        },
+        "refused": dict(compared.refused),
+    }
+    return ReproducedRow(compared.row.name, compared.row.group, variant, cells, compared.row.note, more)
+
+
+def _slowdown(compared: Compared, column: str, *, booted: bool) -> Cell:
+    each = compared.against[column]
+    published = compared.row.published.get(f"{column}_slowdown")
+    modelled = whole(each.slowdown(booted=booted))
+    running = each.slowdown(booted=False)
+    if not booted:
+        return Cell(measured=compared.measured[column], modelled=modelled)
+    reason = f"published {published}, modelled {each.slowdown(booted=True):.2f}"
+    if each.boot_s and published is not None and float(published) > running:
+        implied = each.boot_s / (float(published) - running)
+        reason += (
+            f"; with a start of {each.boot_s:.0f} s and what it saves here, the published ratio is that of a job of "
+            f"{implied:.0f} s with S3; modelled are {each.base.seconds:.0f} s"
+        )
+    measured = None if each.boot_s else compared.measured[column]
+    return RatioCell(published, measured=measured, modelled=modelled, tolerance=AGREES_RATIO, reason=reason)
+
+
+def _cost(compared: Compared, column: str, variant: str) -> Cell:
+    modelled = compared.against[column].cost(variant)
+    if variant == RUNNING:
+        return Cell(modelled=whole(modelled))
+    published = compared.row.published.get(f"{column}_cost")
+    reason = f"published {published}, modelled {modelled:.2f}"
+    return RatioCell(published, modelled=whole(modelled), tolerance=AGREES_RATIO, reason=reason)
+
+
+def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
+    """Yield how often a channel is faster and cheaper than S3 as published, with its start-up and without."""
+    title, known = TITLES[column], [each for each in rows if column in each.against]
+    if not known:
+        return
+    boot_s = max(each.against[column].boot_s for each in known)
+
+    def same(cells: Sequence[Cell]) -> str:
+        compared = [cell for cell in cells if isinstance(cell, RatioCell)]
+        close = sum(cell.verdict == "agrees" for cell in compared)
+        return (
+            f"{sum(cell.is_same_side for cell in compared)} of {len(compared)} rows ({close} within {AGREES_RATIO:.0%})"
+        )
+
+    slower = same([_slowdown(each, column, booted=True) for each in known])
+    dearer = same([_cost(each, column, STARTED) for each in known])
+    sentence = f"{title} is slower or faster than S3 as published in {slower}, dearer or cheaper in {dearer}"
+    if boot_s:
+        waiting = same([_cost(each, column, WAITING) for each in known])
+        sentence += f", or in {waiting} if functions are billed while they wait for the node"
+    yield f"{sentence}."
+    if boot_s:
+        faster = sum(each.against[column].slowdown(booted=False) < 1 for each in known)
+        yield (
+            f"Its start of {boot_s:.0f} s decides that: on a running node {title} is faster in {faster} of "
+            f"{len(known)} rows."
+        )
+    if refused := [each.name for each in rows if column in each.refused]:
+        yield f"{title} is refused, as published (n/a): {'; '.join(refused)}."
+
+
+def _bars(rows: Sequence[Compared]) -> Iterator[dict[str, Any]]:
+    """Yield a chart: ratios of seconds, published and modelled."""
+    yield {
+        "title": "Seconds ÷ those with S3",
+        "axis": "slowdown",
+        "unit": "×",
+        "series": ["published", "modelled"],
+        "values": [
+            [f"{TITLES[column]}\n{compared.name}", name, value]
+            for column in COLUMNS
+            for compared in rows
+            if column in compared.against
+            for name, value in (
+                ("published", float(compared.row.published[f"{column}_slowdown"])),
+                ("modelled", compared.against[column].slowdown(booted=True)),
+            )
+        ],
+    }
+
+
+def _notes(rows: Sequence[Compared], recordings: Mapping[str, Measured], profile: Profile) -> Iterator[str]:
+    jobs = {each.job.name: each.job for each in rows}
+    servers = [SERVERS[TRACED.get(channel, channel)] for channel in COLUMNS.values()]
+    nodes = sorted({server.instance_type for server in servers if server.instance_type is not None})
+    yield (
+        f"Modelled on {profile.name} of {profile.date}: whole jobs, cold starts included, AllReduce with functions of "
+        f"{MEMORY_MB:,} MB; a ratio agrees up to {AGREES_RATIO:.0%}, else lies on the same side of 1, or differs."
+    )
+    yield (
+        "The paper does not say, and assumed are: the pattern; the algorithm ("
+        + ", ".join(f"{job.name} {job.algorithm}" for job in jobs.values())
+        + "); epochs, the defaults of LambdaML's code ("
+        + ", ".join(f"{job.name} {job.epochs}" for job in jobs.values())
+        + "), and not the epochs to a loss; a node of "
+        + f"{', '.join(nodes)}; minibatches of {', '.join(f'{job.batch_size:,}' for job in jobs.values())}, which "
+        "workers get from S3 with every channel."
+    )
+    yield (
+        "The start of a node of ElastiCache is what the paper says, more than 2 minutes, as 120 s; that of a virtual "
+        "machine is assumed, 60 s. A node that is started first is "
+        "billed from its creation, and functions start once it serves; functions that wait for it are billed as long."
+    )
+    for column, title in TITLES.items():
+        epochs = {
+            each.name: each.against[column].even_epochs(each.job.epochs)
+            for each in rows
+            if column in each.against and each.against[column].boot_s
+        }
+        if epochs:
+            yield f"{title}'s start has paid, in the model, after so many epochs: " + (
+                "; ".join(f"{name} {'never' if even is None else f'{even:.1f}'}" for name, even in epochs.items()) + "."
+            )
+    yield (
+        "The parameter server gets and sends doubles by way of lists, as LambdaML's code with Thrift. Thrift's own "
+        "pace is a fraction of that: 75 MB took 20 to 84 s (Table 2)."
+    )
+    yield (
+        "Not in the model: LambdaML's workers first read the text of their share of the data, which takes as long with "
+        "every channel and draws ratios towards 1; and its code for DynamoDB scans whole tables."
+    )
+    prices = sorted(
+        float(each.row.published[f"{column}_cost"] / each.row.published[f"{column}_slowdown"])
+        for each in rows
+        for column in COLUMNS
+        if f"{column}_cost" in each.row.published
+    )
+    yield (
+        f"Published cost ÷ slowdown, what an hour costs beside one with S3, is {prices[0]:.2f} to {prices[-1]:.2f} for "
+        "all channels, with 10 workers and with 50. With a start in the slowdown that fits functions that are billed "
+        "while they wait for the node; and one node would be a fifth as much beside 50 workers as beside 10."
+    )
+    busy = sum(bool(run.document["host"]["oversubscribed"]) for run in recordings.values())
+    yield (
+        f"Measured: rounds of {RECORDED_WORKERS} workers on one host, from the end of an exchange to the next one's, "
+        "the first left out. Servers answer over loopback, which is no network of AWS, and DynamoDB is a moto server; "
+        "intervals are 95 %. "
+        f"{busy} of these {len(recordings)} runs were oversubscribed: workers shared processors."
+    )
+    late = [
+        f"{each.name}, with {title}"
+        for each in rows
+        for column, one in each.against.items()
+        for title, played in ((TITLES[column], one.own), (BASE.upper(), one.base))
+        if played.late
+    ]
+    if late:
+        yield (
+            f"Functions would reach their time-out of {TIMEOUT_S} s, and continue in another one, which is left out: "
+            f"{'; '.join(dict.fromkeys(late))}."
+        )

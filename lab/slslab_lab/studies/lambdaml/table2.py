@@ -1,0 +1,171 @@
+"""Table 2 of LambdaML beside this project's parameter server: seconds of sending 75 MB to it, and of adding them there.
+
+CPU seconds of writing, reading and adding a vector are measured on this host, in the form in which it is in memory
+(beside gRPC, which packs it) and as doubles (beside Thrift, which sends lists of them). What a row takes is modelled of
+these, of the function's share of a processor, and of a profile's network."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from slslab.predict.profiles.profile import Profile
+from slslab_lab.papers.paper import Paper, Row
+from slslab_lab.replay.kernel.request_cost import RequestCost
+from slslab_lab.studies.accuracy_by_time import whole
+from slslab_lab.studies.documents import Cell, ReproducedRow, head, host
+from slslab_lab.studies.minibatches import Estimate, mean_of
+from slslab_workers.channels.serialisation import SERIALISATIONS
+
+NAME, PAPER, TABLE, PROFILE = "lambdaml-table2", "lambdaml-2021", "table2", "aws-us-east-1"
+# The paper's libraries, each with the serialisation beside it.
+LIBRARIES = {"grpc": "raw", "thrift": "doubles"}
+TITLES = {"grpc": "raw beside gRPC", "thrift": "doubles beside Thrift"}
+REPEATS, MANY = 3, 1_000_000
+
+
+@dataclass(frozen=True)
+class Pace:
+    """CPU seconds of one vector on this host: of the function that writes it, of the server that reads it and adds it;
+    and the bytes on the way."""
+
+    write: Estimate
+    read: Estimate
+    add: Estimate
+    size: int
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What a row takes, s: writing in the functions, the network, reading in the server; and adding there."""
+
+    write: float
+    network: float
+    read: float
+    add: float
+
+    @property
+    def seconds(self) -> float:
+        """Return what the transfer takes."""
+        return self.write + self.network + self.read
+
+    @property
+    def serialisation(self) -> float:
+        """Return the share of the transfer that is writing and reading."""
+        return (self.write + self.read) / self.seconds
+
+
+def measure(megabytes: int, report: Callable[[int, int], None]) -> dict[str, Pace]:
+    """Measure every dense serialisation of a vector of so many MB (10⁶ bytes in float32), some times each; `report`
+    gets how many of how many are done."""
+    vector = np.random.default_rng(0).standard_normal(megabytes * 250_000, np.float32)
+    found = {}
+    dense = {name: serialisation for name, serialisation in SERIALISATIONS.items() if serialisation.dense}
+    for number, (name, serialisation) in enumerate(dense.items()):
+        samples: dict[str, list[float]] = {"write": [], "read": [], "add": []}
+        total = np.zeros_like(vector)
+        size = 0
+        for repeat in range(REPEATS + 1):
+            marks = [time.thread_time()]
+            body = bytearray(serialisation.write(vector))
+            marks.append(time.thread_time())
+            read = serialisation.read(body)
+            marks.append(time.thread_time())
+            np.add(total, read, out=total)
+            marks.append(time.thread_time())
+            size = len(body)
+            # The first finds memory that has not been used yet.
+            for part, begin, end in zip(samples, marks, marks[1:], strict=False) if repeat else ():
+                samples[part].append(end - begin)
+            report(number * (REPEATS + 1) + repeat + 1, len(dense) * (REPEATS + 1))
+        means = {part: mean_of(each, MANY) for part, each in samples.items()}
+        found[name] = Pace(means["write"], means["read"], means["add"], size)
+    return found
+
+
+def transfer(pace: Pace, inputs: Mapping[str, Any], profile: Profile) -> Transfer:
+    """Return what so many functions take that send at once to one server, whose Python reads one vector at a time."""
+    functions, cost = int(inputs["functions"]), RequestCost.of(profile, "parameter.push")
+    alone_s, shared_s = cost.per_byte * pace.size / 1e9, cost.service_per_byte * pace.size * functions / 1e9
+    return Transfer(
+        write=pace.write.value / min(1.0, float(inputs["vcpu"])),
+        network=max(alone_s, shared_s),
+        read=pace.read.value * functions,
+        add=pace.add.value * functions,
+    )
+
+
+def build(paper: Paper, paces: Mapping[str, Pace], profile: Profile) -> dict[str, Any]:
+    """Return the document of the table."""
+    table = paper.table(TABLE)
+    rows = [(row, table.inputs_of(row)) for row in table.rows]
+    taken = {
+        library: [transfer(paces[serialisation], inputs, profile) for _, inputs in rows]
+        for library, serialisation in LIBRARIES.items()
+    }
+    return {
+        **head(NAME, "measured", paper, table),
+        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
+        "host": host(),
+        "findings": list(_findings(taken)),
+        "columns": [
+            {"name": f"{what}_{library}", "title": f"{title}, {TITLES[library]}", "unit": "s", "digits": 2}
+            for what, title in (("transfer", "Transfer"), ("update", "Update"))
+            for library in LIBRARIES
+        ],
+        "rows": [
+            _row(row, {name: each[number] for name, each in taken.items()}).as_document()
+            for number, (row, _) in enumerate(rows)
+        ],
+        "cpu_seconds": {
+            name: {part: getattr(pace, part).value for part in ("write", "read", "add")} | {"bytes": pace.size}
+            for name, pace in paces.items()
+        },
+        "rankings": [],
+        "bills": [],
+        "curves": [],
+        "bars": [],
+        "notes": list(_notes(paces, profile)),
+    }
+
+
+def _row(row: Row, taken: Mapping[str, Transfer]) -> ReproducedRow:
+    cells = {}
+    for library, each in taken.items():
+        for what, ours in (("transfer", each.seconds), ("update", each.add)):
+            published = row.published.get(f"{what}_{library}")
+            reason = f"published {published} s by {library}, modelled {ours:.2f} s"
+            cells[f"{what}_{library}"] = Cell(published, modelled=whole(ours), reason=reason)
+    return ReproducedRow(row.name, "", "", cells)
+
+
+def _findings(taken: Mapping[str, Sequence[Transfer]]) -> Iterator[str]:
+    doubles, raw = taken["thrift"], taken["grpc"]
+    bound = sum(each.serialisation > 0.5 for each in doubles)
+    yield (
+        f"Writing and reading numbers is {min(each.serialisation for each in doubles):.0%} to "
+        f"{max(each.serialisation for each in doubles):.0%} of the transfer of doubles, and most of it in {bound} of "
+        f"{len(doubles)} rows; of raw vectors it is at most {max(each.serialisation for each in raw):.0%}."
+    )
+    slower = sum(one.seconds > other.seconds for one, other in zip(doubles, raw, strict=True))
+    yield f"Doubles take longer than raw vectors in {slower} of {len(raw)} rows; Thrift takes longer than gRPC in all."
+
+
+def _notes(paces: Mapping[str, Pace], profile: Profile) -> Iterator[str]:
+    yield (
+        "CPU seconds of a vector, measured on this host: "
+        + "; ".join(
+            f"{name}, {pace.size / 1e6:,.0f} MB: written in {pace.write.value:.3f}, read in {pace.read.value:.3f}, "
+            f"added in {pace.add.value:.3f}"
+            for name, pace in paces.items()
+        )
+        + "."
+    )
+    yield (
+        f"Modelled on {profile.name} of {profile.date}: a function writes with the printed share of a processor, at "
+        "most one; the server's Python reads and adds one vector at a time, whatever the instance, of whose processors "
+        "the profile says nothing."
+    )
+    yield "gRPC's and Thrift's own libraries are not used here: seconds differ by what they take for each number."

@@ -1,0 +1,129 @@
+"""Measured rounds: the exchanges of the steps in recordings of AllReduce and ScatterReduce.
+
+A round lasts from when the last worker begins to exchange to when the last one has the sum, so it contains neither
+waits for slower workers nor what the others exchanged before. It is wall time of the recording host with its object
+store."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from slslab.errors import RunError
+from slslab.predict.environment import NS
+from slslab.run.metrics import grouped
+from slslab_lab.replay.measured import Measured
+from slslab_lab.replay.programs.recording import Recording
+from slslab_lab.replay.rounds import PHASE, is_exchange
+from slslab_lab.studies import MODELS
+from slslab_lab.studies.documents import mixed_hosts
+from slslab_lab.studies.experiments import BATCHES, committed, experiments, read_all
+from slslab_lab.studies.minibatches import Estimate, mean_of
+from slslab_workers.channels.polling import POLLING
+from slslab_workers.training.released_log import LOG_TRAFFIC
+from slslab_workers.training.released_log import PHASE as LOG
+
+PATTERNS = ("allreduce", "scatterreduce")
+
+
+@dataclass(frozen=True)
+class Timed:
+    """One round: its seconds, and how many seconds earlier the first worker had begun."""
+
+    seconds: float
+    apart: float
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The rounds of a recorded run: of so many workers, gradients of `size` bytes, with this polling and, if `logged`,
+    log traffic; `apart` is the mean of how many seconds lay between the first worker's begin and the last one's."""
+
+    run: str
+    pattern: str
+    workers: int
+    size: int
+    polling: str
+    logged: bool
+    seconds: Estimate
+    apart: float
+    oversubscribed: bool
+    host: Mapping[str, Any] = field(default_factory=dict)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return what a row's document has of it."""
+        return {"run": self.run, "apart_seconds": self.apart, "oversubscribed": self.oversubscribed}
+
+
+def read_exchanges(directory: Path | None = None) -> tuple[Exchange, ...]:
+    """Return the rounds of Table 2's recordings in this directory, by default the project's own; nothing if it has
+    none.
+
+    RunError if a directory is given and has none."""
+    if directory is None:
+        try:
+            directory = committed()
+        except RunError:
+            return ()
+    rows = (experiment for experiment in experiments(MODELS) if experiment.architecture in PATTERNS)
+    return tuple(map(_exchange, read_all(directory, rows).done.values()))
+
+
+def measured_rounds(recording: Recording) -> tuple[Timed, ...]:
+    """Return the rounds of all steps but the first, in which environments are cold. RunError if there is none."""
+    workers = range(recording.plan.workers)
+    events = [e for e in recording.events if e["worker"] in workers and e["step"] >= 0 and not e["failed"]]
+    # By step: when each worker began something, and when something ended.
+    begins = grouped(
+        ((e["epoch"], e["step"]), (e["worker"], e["start_ns"])) for e in events if e["phase"] in (PHASE, LOG)
+    )
+    ends = grouped(((e["epoch"], e["step"]), e["end_ns"]) for e in events if is_exchange(e["phase"], e["op"]))
+    rounds = tuple(_timed(map(min, grouped(begins[step]).values()), max(ends[step])) for step in sorted(ends)[1:])
+    if not rounds:
+        raise RunError(f"{recording.plan.run} has no step but its first.", "record more --batches.")
+    return rounds
+
+
+def _timed(begins: Iterable[int], end: int) -> Timed:
+    first, *_, last = sorted(begins)
+    return Timed((end - last) / NS, (last - first) / NS)
+
+
+def _exchange(run: Measured) -> Exchange:
+    plan, rounds = run.plan, measured_rounds(run.recording)
+    return Exchange(
+        plan.run,
+        plan.architecture,
+        plan.workers,
+        int(run.document["gradient_bytes"]),
+        str(POLLING.of(plan.options)),
+        bool(LOG_TRAFFIC.of(plan.options)),
+        mean_of([each.seconds for each in rounds], BATCHES),
+        fmean(each.apart for each in rounds),
+        bool(run.document["host"]["oversubscribed"]),
+        run.document["host"],
+    )
+
+
+def describe(exchanges: Iterable[Exchange]) -> Iterator[str]:
+    """Yield what a reader must know of measured rounds, for the notes of a document."""
+    known = tuple(exchanges)
+    if not known:
+        yield "Nothing is measured: there is no recording of a row's model, workers and variant."
+        return
+    busy = sum(exchange.oversubscribed for exchange in known)
+    yield (
+        "Measured: rounds of Table 2's recordings, with the emulated object store on the recording host's loopback, "
+        "which is not S3: compare them with each other, and not with what is published or modelled. A round lasts from "
+        "when the last worker begins to exchange to when the last one has the sum, on the wall clock; the other "
+        f"workers, the first up to {max(exchange.apart for exchange in known):.1f} s earlier in a run's mean, have put "
+        "theirs by then. The first step is left out; intervals are 95 % (Student's), over steps; that of a ratio of "
+        "means follows from both."
+    )
+    if busy:
+        yield (
+            f"{busy} of these {len(known)} runs were oversubscribed: workers shared processors, and their seconds "
+            "contain waits for them."
+        )
+    yield from mixed_hosts(exchange.host for exchange in known)

@@ -1,0 +1,163 @@
+"""What one minibatch took: the papers call it a *function*, whether it was an invocation or a part of one.
+
+If a function runs one minibatch (SPIRT's `compute_gradients`), the minibatch is the whole billed invocation; if a
+worker continues (all others), a minibatch begins where the one before it ended. The first minibatch of an environment
+is slower, since networks and buffers are built in it, and is marked."""
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, stdev
+from typing import Any
+
+from slslab.errors import RunError
+from slslab.predict.environment import NS
+from slslab.run.metrics import BESIDE, grouped
+from slslab_lab.replay.kernel.timeline import Timeline
+from slslab_lab.replay.programs.recording import Recording
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Call:
+    """One minibatch of one worker: seconds, and whether it was the first one of its environment."""
+
+    worker: int
+    epoch: int
+    step: int
+    seconds: float
+    first: bool
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean with its 95 % confidence interval; without an interval if all samples of a population were taken, or
+    one."""
+
+    value: float
+    low: float | None
+    high: float | None
+    samples: int
+
+    def mapped(self, change: Callable[[float], float]) -> "Estimate":
+        """Return the estimate in another unit."""
+        low, high = (None if bound is None else change(bound) for bound in (self.low, self.high))
+        return Estimate(change(self.value), low, high, self.samples)
+
+
+def estimate(calls: Iterable[Call], batches: int) -> Estimate:
+    """Return the mean of an epoch of so many minibatches, without the first of each environment.
+
+    Workers are in lock step, so a sample is a step: the mean of its workers. A sample of a whole finite
+    epoch has no error: the interval is Student's, times √(1 - samples / batches). RunError if every minibatch was a
+    first one."""
+    steps = grouped(((call.epoch, call.step), call.seconds) for call in calls if not call.first)
+    if not steps:
+        raise RunError("Every minibatch was the first one of its environment.", "record more --batches.")
+    return mean_of([fmean(seconds) for seconds in steps.values()], batches)
+
+
+def mean_of(samples: Sequence[float], population: int) -> Estimate:
+    """Return the mean of a finite population from samples of it."""
+    count, mean = len(samples), fmean(samples)
+    if count >= population or count < 2:
+        return Estimate(mean, None, None, count)
+    from scipy.stats import t
+
+    quantile = float(t.ppf((1 + CONFIDENCE) / 2, count - 1))
+    half = quantile * stdev(samples) / math.sqrt(count) * math.sqrt(1 - count / population)
+    return Estimate(mean, mean - half, mean + half, count)
+
+
+Spans = Mapping[tuple[int, int], tuple[int, int]]
+
+
+def _calls(worker: int, cold: bool, begin: int, end: int, spans: Spans) -> Iterator[Call]:
+    """Yield the minibatches of one invocation or instance, from when it and each of them began and ended, ns."""
+    ordered = sorted(spans.items())
+    # A function of one minibatch is billed from its beginning to its end.
+    if len(ordered) == 1:
+        ordered = [(ordered[0][0], (begin, end))]
+    before: int | None = None
+    for (epoch, step), (started, ended) in ordered:
+        since = started if before is None else before
+        yield Call(worker, epoch, step, (ended - since) / NS, cold and before is None)
+        before = ended
+
+
+def measured_calls(recording: Recording) -> Iterator[Call]:
+    """Yield minibatches as measured: on the Lambda clock, which stops while the host is busy with others; of
+    instances, on the wall clock less that delay."""
+    records = _records(recording)
+    for invocation, events in grouped((e["invocation"], e) for e in _training_events(recording)).items():
+        record, steps = records[invocation], grouped(((e["epoch"], e["step"]), e) for e in events)
+        duration_ns = round(record["duration_ms"] * 1e6) if "duration_ms" in record else 0
+        spans = {
+            place: (min(event["start_ns"] for event in of_step), max(event["end_ns"] for event in of_step))
+            for place, of_step in steps.items()
+        }
+        for call in _calls(events[0]["worker"], bool(record.get("cold_start", True)), 0, duration_ns, spans):
+            delay_ns = sum(event["host_delay_ns"] for event in steps[call.epoch, call.step])
+            # The duration of a whole invocation is on the Lambda clock already.
+            beside = 0 if len(steps) == 1 and duration_ns else delay_ns / NS
+            yield replace(call, seconds=call.seconds - beside)
+
+
+def cpu_calls(recording: Recording) -> tuple[Call, ...]:
+    """Return CPU seconds of each minibatch on the recording host: forward, backward, and all that its client does."""
+    spent: dict[tuple[str, int, int, int], int] = defaultdict(int)
+    for event in _training_events(recording):
+        key = (event["invocation"], event["worker"], event["epoch"], event["step"])
+        spent[key] += event["cpu_ns"] + event["cpu_before_ns"]
+    places = grouped((invocation, (epoch, step)) for invocation, _, epoch, step in spent)
+    records = _records(recording)
+    return tuple(
+        Call(
+            worker,
+            epoch,
+            step,
+            cpu_ns / NS,
+            bool(records[invocation].get("cold_start", True)) and min(places[invocation]) == (epoch, step),
+        )
+        for (invocation, worker, epoch, step), cpu_ns in spent.items()
+    )
+
+
+def played_calls(timeline: Timeline, recording: Recording) -> Iterator[Call]:
+    """Yield minibatches as modelled by playing a recorded program."""
+    records = _records(recording)
+    training = {event["event"]: event for event in _training_events(recording)}
+    entries = grouped(
+        (timeline.track[entry], (training[step.event], entry))
+        for entry, step in enumerate(timeline.steps)
+        if step.event in training
+    )
+    for track, played in entries.items():
+        call, record = timeline.calls[track], records[played[0][0]["invocation"]]
+        steps = grouped(((event["epoch"], event["step"]), entry) for event, entry in played)
+        # A track's entries are in the order of its steps.
+        spans = {place: (timeline.begin[of_step[0]], timeline.end[of_step[-1]]) for place, of_step in steps.items()}
+        worker, cold = timeline.program.tracks[track].worker, bool(record.get("cold_start", True))
+        yield from _calls(worker, cold, call.began, call.ended, spans)
+
+
+def peak_memory_mb(recording: Recording) -> int:
+    """Return the most memory, MB, that an invocation with minibatches used (*Max Memory Used*)."""
+    training = {event["invocation"] for event in _training_events(recording)}
+    return max(int(record["max_memory_mb"]) for record in recording.invocations if record["request_id"] in training)
+
+
+def _training_events(recording: Recording) -> Iterable[Mapping[str, Any]]:
+    """Yield events of workers within a step; a supervisor's rank is beyond theirs."""
+    for event in recording.events:
+        if 0 <= event["worker"] < recording.plan.workers and event["step"] >= 0 and event["op"] not in BESIDE:
+            yield event
+
+
+def _records(recording: Recording) -> dict[str, Mapping[str, Any]]:
+    """Return metered records by id; instances have neither duration nor cold start."""
+    return {record["request_id"]: record for record in recording.invocations} | {
+        record["id"]: record for record in recording.instances
+    }

@@ -1,0 +1,84 @@
+"""docs/atlas.md: which system is fastest and which is cheapest, by the atlas that was saved with its recordings."""
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from slslab_lab.pages import atlas
+from slslab_lab.studies.atlas.recordings import committed
+from slslab_lab.studies.atlas.saving import ATLAS, CHECKS
+from slslab_lab.studies.pages.markdown import code, paragraph, table
+
+TITLE = "# The atlas: fastest and cheapest"
+COMMAND = "slslab atlas --recordings results/atlas --out results/atlas"
+CHECK = "slslab atlas --check --out results/atlas/checks"
+RECORD = "slslab atlas --record --recordings results/atlas --out results/atlas"
+
+
+def build() -> str:
+    """Return the whole page."""
+    folder = committed()
+    document, checks = (json.loads((folder / name).read_text()) for name in (ATLAS, f"checks/{CHECKS}"))
+    return (
+        "\n\n".join([TITLE, *_answers(document), *_maps(document), *_papers(document), *_basis(document, checks)])
+        + "\n"
+    )
+
+
+def _answers(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a reader came for."""
+    for group, title in document["groups"].items():
+        yield paragraph(f"Of {title}:")
+        yield "\n".join(f"- {answer}" for answer in atlas.answers(document, group))
+    yield paragraph(atlas.job(document))
+    yield paragraph(
+        f"`{COMMAND}` makes these figures, a page with charts (`atlas.html`) and all points (`points.csv`), in a "
+        "minute on one processor; `python docs/build.py` makes this page. A system is ARCHITECTURE/CHANNEL/ALGORITHM, "
+        "the values of `slslab run ARCHITECTURE --channel CHANNEL --algorithm ALGORITHM`. `--epochs`, `--profile` and "
+        "`--prices` ask for another job."
+    )
+
+
+def _maps(document: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the best systems by number of workers and size of the model."""
+    for group in document["groups"]:
+        yield f"## {atlas.GROUPS[group]}"
+        for objective, word in atlas.WORDS.items():
+            rows = [(f"{workers}", strip) for workers, strip in atlas.strips(document, group, objective)]
+            yield table(("workers", f"{word}, by size of the model"), rows, numbers=(0,))
+
+
+def _papers(document: Mapping[str, Any]) -> Iterator[str]:
+    yield "## The papers' own crossings"
+    rows = [
+        (f"{each['source']}: {atlas.FIGURES[each['figure']]}", f"{each['workers']}", *map(str, atlas.crossing(each)))
+        for each in document["published"]
+    ]
+    yield table(("published in", "workers", "as published", "here", "verdict"), rows, numbers=(1,))
+    yield paragraph(
+        "The atlas has the nearest number of workers, and the verdict is on the sizes between which the other system "
+        "becomes the better one. LambdaML's ratios include the start of a node, and its jobs are longer than this one."
+    )
+    yield "Not on these axes:"
+    yield "\n".join(f"- {each['crossing']}: {each['why']}." for each in document["elsewhere"])
+
+
+def _basis(document: Mapping[str, Any], checks: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what the figures rest on, and the points beside real runs."""
+    yield "## What the figures rest on"
+    yield "\n".join(f"- {note}" for note in document["notes"])
+    yield paragraph(f"{code(RECORD)} makes the atlas's own recordings, those that were not quiet again.")
+    yield "## Three points beside real runs"
+    yield paragraph(f"`{CHECK}` runs three points of which the atlas has no recording.")
+    rows = [
+        (
+            each["point"],
+            each["figure"],
+            f"{each['run']:.3g}",
+            f"{each['atlas']:.3g}",
+            f"{each['error']:+.1%}",
+        )
+        for each in checks["rows"]
+    ]
+    yield table(("point", "figure", "real run", "atlas", "error"), rows, numbers=(2, 3, 4))
+    yield paragraph(" ".join(checks["notes"]))

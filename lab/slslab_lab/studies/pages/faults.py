@@ -1,0 +1,128 @@
+"""The fault table of docs/reliability.md, and which faults each system of the README's table survives."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from slslab.errors import counted
+from slslab.run.metrics import grouped
+from slslab_lab.studies.pages.markdown import code, insert, paragraph, table
+
+DATA = Path("results/faults.json")
+BEGIN, END = "<!-- faults: `python docs/build.py` writes it -->", "<!-- end of faults -->"
+# A system that differs from its architecture in how it exchanges alone has this in its name.
+OF = "/"
+
+Cell = Mapping[str, Any]
+
+
+def insert_faults(page: Path, data: Path = DATA) -> str:
+    """Return a page with the table between its marks; ValueError if it has none."""
+    return insert(page, BEGIN, END, describe_faults(json.loads(data.read_text(encoding="utf-8"))))
+
+
+def survived(data: Path = DATA) -> Mapping[str, str]:
+    """Return by system how many kinds of faults it survives in every phase that they can be in, of how many."""
+    cells: list[Cell] = json.loads(data.read_text(encoding="utf-8"))["cells"]
+    counts: dict[str, str] = {}
+    for system, own in grouped((cell["system"], cell) for cell in cells if _ran(cell)).items():
+        faults = grouped((cell["fault"], cell) for cell in own).values()
+        lived = sum(all(cell["status"] == "survived" for cell in of_fault) for of_fault in faults)
+        counts[system] = f"{lived} of {len(faults)}"
+    return counts
+
+
+def describe_faults(document: Mapping[str, Any]) -> str:
+    """Return the sentence that answers, what becomes of each fault, and what it costs."""
+    cells: list[Cell] = document["cells"]
+    ran = [cell for cell in cells if _ran(cell)]
+    lived = [cell for cell in ran if cell["status"] == "survived"]
+    equal = sum(cell["equal"] for cell in lived)
+    longest = max(cell["seconds"] for cell in ran)
+    run = document["run"]
+    systems = list(document["systems"])
+    architectures, others = ([name for name in systems if (OF in name) is other] for other in (False, True))
+    repeated = counted(len(document["without"][0]["billed_seconds"]), "run")
+    parts = [
+        paragraph(
+            f"Of {len(ran)} runs that met a fault {len(lived)} went on to their end, {equal} of them with the "
+            f"parameters of a run without faults to the last bit; {len(ran) - len(lived)} ended with a sentence that "
+            f"says which fault did it. None hung: the longest took {longest:.0f} s, of at most "
+            f"{document['bound_seconds']}. `slslab check` holds of all."
+        ),
+        paragraph(
+            f"`{document['command']}` made them on {document['date']}, in {document['seconds'] / 60:.0f} min of runs: "
+            f"{run['workers']} workers, {run['epochs']} epochs of {run['batches']} minibatches of {run['batch_size']}, "
+            f"{run['dataset']}, functions of {counted(run['timeout'], 'second')} at most. One fault meets worker "
+            f"{document['worker']}, once in each phase (fetch, compute, synchronise, update, wait, other) in which the "
+            "system has what the fault needs. **Equal**: the same parameters; **goes on**: done, with others; "
+            "**ends**: by that sentence; where nothing stands, the fault cannot be. *For good* is every request there."
+        ),
+        _outcomes(cells, architectures),
+        paragraph("Systems that differ in how they exchange met the faults there, in the phase `synchronise`:"),
+        _outcomes(cells, others),
+        "### What it costs",
+        paragraph(
+            f"Billed seconds beyond the median of {repeated} without faults (+), and where a run ended, what had been "
+            "billed by then and is lost; the median over phases, with dollars of the whole bill. The first line has "
+            "the least and the most of the runs without faults: what differs by less is no cost. Instances are billed "
+            "for 60 s at least. All was metered on a host that did other work, too."
+        ),
+        _costs(document, architectures),
+    ]
+    return "\n\n".join(parts)
+
+
+def _ran(cell: Cell) -> bool:
+    return bool(cell["status"] != "not applicable")
+
+
+def _outcomes(cells: Iterable[Cell], systems: Sequence[str]) -> str:
+    by_fault = grouped((cell["fault"], cell) for cell in cells)
+    rows = [
+        [code(fault), *(_outcome([cell for cell in own if cell["system"] == system]) for system in systems)]
+        for fault, own in by_fault.items()
+    ]
+    return table(["fault", *map(code, systems)], rows)
+
+
+def _outcome(cells: Sequence[Cell]) -> str:
+    """Return what became of a fault in the phases of a system: in one word, or by phase."""
+    phases = grouped((_word(cell), cell["phase"]) for cell in cells if _ran(cell))
+    if len(phases) < 2:
+        return next(iter(phases), "")
+    return "; ".join(f"{word}: {', '.join(own)}" for word, own in phases.items())
+
+
+def _word(cell: Cell) -> str:
+    if cell["status"] == "failed":
+        return "ends"
+    return "equal" if cell["equal"] else "goes on"
+
+
+def _costs(document: Mapping[str, Any], systems: Sequence[str]) -> str:
+    without = {one["system"]: one for one in document["without"]}
+    first = [
+        f"{min(one['billed_seconds']):.1f} to {max(one['billed_seconds']):.1f} s"
+        for one in (without[system] for system in systems)
+    ]
+    rows = [["none", *first]]
+    for fault, own in grouped((cell["fault"], cell) for cell in document["cells"]).items():
+        of_system = grouped((cell["system"], cell) for cell in own if _ran(cell))
+        rows.append([code(fault), *(_cost(of_system.get(system, ()), without[system]) for system in systems)])
+    return table(["fault", *map(code, systems)], rows)
+
+
+def _cost(cells: Sequence[Cell], without: Cell) -> str:
+    """Return what a fault adds, or what a run had cost that ended by it."""
+    found = []
+    for status, sign in (("survived", "+"), ("failed", "")):
+        own = [cell for cell in cells if cell["status"] == status]
+        if own:
+            base_s, base_usd = (0, 0) if sign else (median(without["billed_seconds"]), median(without["usd"]))
+            seconds = median(cell["billed_seconds"] + base_s for cell in own)
+            usd = median(cell["usd"] + base_usd for cell in own)
+            found.append(f"{seconds:{sign}.1f} s, ${usd:.1e}" + ("" if sign else " lost"))
+    return "; ".join(found)

@@ -1,0 +1,84 @@
+"""docs/lambdaml-space.md: which combinations of LambdaML's axes ran here, and which are refused, with the reason."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from slslab.run.metrics import grouped
+from slslab_lab.studies.pages.markdown import paragraph, table
+
+DATA = Path("results/lambdaml-space.json")
+TITLE = "# LambdaML's design space"
+SIGNS = {"done": "ran", "refused": "refused", "foretold": "foretold"}
+
+Cell = dict[str, Any]
+
+
+def build(data: Path = DATA) -> str:
+    """Return the whole page."""
+    document = json.loads(data.read_text(encoding="utf-8"))
+    cells: list[Cell] = document["cells"]
+    done = [cell for cell in cells if cell["status"] == "done"]
+    run = document["run"]
+    counts = Counter(cell["status"] for cell in cells)
+    exact = sum(cell["as_predicted"] for cell in done)
+    channels = list(dict.fromkeys(cell["channel"] for cell in cells))
+    parts = [
+        TITLE,
+        paragraph(
+            f"Of {len(cells)} combinations of pattern, model, algorithm, synchronisation and channel {counts['done']} "
+            f"ran, {counts['refused']} are refused before anything starts, and {counts['foretold']} are foretold only, "
+            f"for want of a server. In {exact} of the {len(done)} runs all requests and bytes are those of the closed "
+            f"form; {_equal(done)}"
+        ),
+        paragraph(
+            f"`{document['command']}` made the runs on {document['date']}, with {run['workers']} workers, "
+            f"{run['epochs']} epochs of {run['batches']} minibatches of {run['batch_size']}, on "
+            f"{', '.join(dict.fromkeys(document['models'].values()))}, and `python docs/build.py` this page of "
+            "`results/lambdaml-space.json`. The servers: "
+            f"{'; '.join(dict.fromkeys(cell['server'] for cell in done))}."
+        ),
+        "## What ran",
+        table(
+            ["pattern", "model", "algorithm", "synchronisation", *channels],
+            [
+                [*axes, *({cell["channel"]: SIGNS[cell["status"]] for cell in of_axes}[name] for name in channels)]
+                for axes, of_axes in grouped((_axes(cell), cell) for cell in cells).items()
+                if any(cell["status"] != "refused" for cell in of_axes)
+            ],
+        ),
+        "## What is refused, and why",
+        table(
+            ["reason", "combinations", "such as"],
+            [
+                [
+                    reason,
+                    str(len(refused)),
+                    "; ".join(" ".join((*_axes(cell), cell["channel"])) for cell in refused[:1]),
+                ]
+                for reason, refused in grouped(
+                    (cell["reason"], cell) for cell in cells if cell["status"] == "refused"
+                ).items()
+            ],
+            numbers=(1,),
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _axes(cell: Cell) -> tuple[str, ...]:
+    return cell["pattern"], cell["model"], cell["algorithm"], cell["synchronisation"]
+
+
+def _equal(done: list[Cell]) -> str:
+    """Return whether the channels, and the patterns, give the same bits where workers wait for each other."""
+    waiting = [cell for cell in done if cell["synchronisation"] == "bsp"]
+    bits = grouped(((cell["model"], cell["algorithm"]), cell["parameters_sha256"]) for cell in waiting)
+    if all(len(set(each)) == 1 for each in bits.values()):
+        return (
+            "the parameters are the same to the bit whatever the pattern and the channel, wherever workers wait for "
+            "each other."
+        )
+    differ = ", ".join(" ".join(axes) for axes, each in bits.items() if len(set(each)) > 1)
+    return f"the parameters differ between patterns or channels for {differ}."

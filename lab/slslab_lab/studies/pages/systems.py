@@ -1,0 +1,89 @@
+"""The README's table of all systems of the papers: what a recorded run of each cost and took, what replay makes of it,
+and which faults it survives."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from slslab.errors import counted
+from slslab.predict.profiles import DEFAULT_PROFILE
+from slslab.predict.profiles.profile import load_profile
+from slslab.report.formats import span
+from slslab.run.bill import DEFAULT_BOOK, load_book
+from slslab_lab.replay.measured import read_measured
+from slslab_lab.replay.ranges import with_processor
+from slslab_lab.replay.whatif import Platform, Row, Variant, evaluate
+from slslab_lab.runs.planning import architectures
+from slslab_lab.studies.atlas.jobs import AVERAGING, CHANNELS_OF, TOPOLOGIES, lenet
+from slslab_lab.studies.atlas.recordings import committed
+from slslab_lab.studies.atlas.systems import GRADSSHARDING, LAMBDAML, PAPERS
+from slslab_lab.studies.lambdaml import recordings as table1
+from slslab_lab.studies.pages.faults import DATA as FAULTS
+from slslab_lab.studies.pages.faults import survived
+from slslab_lab.studies.pages.markdown import insert, table
+from slslab_workers.channels.choice import OPENERS, PARAMETER_SERVER
+
+BEGIN, END = "<!-- systems: `python docs/build.py` writes them -->", "<!-- end of systems -->"
+# So many workers are replayed of what was recorded with a few.
+MANY = 64
+TREES = {"shards": "GradsSharding", "lambda-fl": "λ-FL", "lifl": "LIFL"}
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A system of a paper, its recorded run, and its name in the fault table."""
+
+    name: str
+    paper: str
+    recording: Path
+    system: str
+
+
+def systems() -> Iterator[Listed]:
+    """Yield the systems of the papers."""
+    own = committed()
+    for architecture, (name, paper) in PAPERS.items():
+        yield Listed(name, paper, own / lenet(architecture).name, architecture)
+    for channel in OPENERS:
+        if channel != table1.BASE:
+            name = (
+                "hybrid: AllReduce by a parameter server" if channel == PARAMETER_SERVER else f"AllReduce by {channel}"
+            )
+            yield Listed(name, LAMBDAML, own / lenet(CHANNELS_OF, channel).name, f"{CHANNELS_OF}/{channel}")
+    yield Listed("k-means by AllReduce", LAMBDAML, table1.committed() / "kmeans-10-s3", f"{CHANNELS_OF}/kmeans")
+    for number, topology in enumerate(TOPOLOGIES):
+        # The first is its architecture's default.
+        system = f"{AVERAGING}/{topology}" if number else AVERAGING
+        yield Listed(TREES[topology], GRADSSHARDING, own / lenet(AVERAGING, topology).name, system)
+
+
+def insert_systems(page: Path) -> str:
+    """Return a page with the table between its marks; ValueError if it has none."""
+    return insert(page, BEGIN, END, describe_systems(page.parent / FAULTS))
+
+
+def describe_systems(faults: Path) -> str:
+    """Return the table: runs, bills and replays of each system's recorded run, and the faults that it survives."""
+    many = f"with {MANY} workers"
+    headings = (
+        "system", "of", "recorded run", "bill, USD", "replay, s", f"{many}, USD", f"{many}, s", "faults survived"
+    )  # fmt: skip
+    lived = survived(faults)
+    return table(headings, [(*_row(listed), lived[listed.system]) for listed in systems()], numbers=(3, 4, 5, 6))
+
+
+def _row(listed: Listed) -> Sequence[str]:
+    run = read_measured(listed.recording, architectures())
+    profile = with_processor(load_profile(DEFAULT_PROFILE), run.recording.processor)
+    platform = Platform(profile, load_book(DEFAULT_BOOK), run.plan.timeout)
+    own, many = (evaluate(run, variant, platform) for variant in (Variant(), Variant(workers=MANY)))
+    invocations = run.document["invocations"]
+    started = counted(invocations, "invocation") if invocations else counted(run.plan.workers, "instance")
+    runs = f"{run.plan.workers} workers, {run.plan.model}, {started}"
+    return (listed.name, listed.paper, runs, *_figures(own), *_figures(many))
+
+
+def _figures(row: Row) -> tuple[str, str]:
+    """Return the 80 % ranges of cost and seconds."""
+    cost, seconds = (row.uncertainties[name].around(row.number(name)) for name in ("cost", "seconds"))
+    return span(*cost), span(*seconds)

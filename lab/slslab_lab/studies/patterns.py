@@ -1,0 +1,229 @@
+"""Published times of AllReduce and ScatterReduce beside measured and modelled ones, by row and variant, and whether
+they agree.
+
+Published values are those of `papers/`; modelled is a round on a profile that is chosen before the comparison and is
+the same for all rows. No figure is fitted to a row."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+
+from slslab.errors import RequestError
+from slslab.predict.profiles.profile import Profile
+from slslab_lab.papers.paper import PaperError, Row, Table
+from slslab_lab.replay.crossings import Interval, pipe_share, winner
+from slslab_lab.replay.programs.scaling import StepCosts
+from slslab_lab.replay.rounds import Chain, Round, chain, size_at, sweep, without_compute
+from slslab_lab.runs.planning import architectures
+from slslab_lab.studies.accuracy_by_time import CANONICAL, RELEASED
+from slslab_lab.studies.measured_rounds import PATTERNS, Exchange
+
+NAMES = {"allreduce": "AllReduce", "scatterreduce": "ScatterReduce", "": "a tie"}
+# The range of latency × bandwidth ÷ size that is swept (wider if a row lies beyond), and the number of places.
+SWEPT = (1e-3, 1e3)
+PLACES = 25
+# A recorded run is of the same model as a row if their gradients differ by at most this share.
+SAME_SIZE = 0.01
+# The longest log for which the winner is searched, and the precision of where it changes.
+LONGEST_LOG, NARROW = 10**10, 1.01
+
+
+@dataclass(frozen=True)
+class Variant:
+    """How a round is made: its polling; log traffic, if `log_bytes` gives the length of logs at its begin; and the
+    pattern whose merging worker `deletes_at_once` what it has read."""
+
+    name: str
+    polling: str
+    log_bytes: int | None = None
+    deletes_at_once: str = ""
+
+
+def variants(table: Table, row: Row, polling: str | None = None) -> tuple[Variant, Variant]:
+    """Return how slslab's workers do it, and how the code does that the row was measured with; both with another
+    `polling` if one is given. Logs are as short as possible: the length of the authors' logs is not known."""
+    inputs = table.inputs_of(row)
+    return (
+        Variant(CANONICAL, polling or "adaptive"),
+        Variant(
+            RELEASED,
+            polling or "released",
+            0 if "log_traffic" in inputs else None,
+            str(inputs.get("deletes_at_once", "")),
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class LongLog:
+    """The length of logs at which the model has the published winner, and its `seconds` by pattern."""
+
+    bytes: int
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One row in one variant: seconds of a round by pattern, `measured` (empty if nothing was) and `modelled`; and the
+    longest `chains` of its puts and gets.
+
+    `share` is latency × bandwidth ÷ size of the row's gradients; `intervals` say who would win at others. `unlogged`
+    are the modelled seconds without log traffic, empty if there is none; `long_log` says with which logs a row that
+    differs would agree, None if with none."""
+
+    row: Row
+    variant: Variant
+    workers: int
+    size: int
+    modelled: Mapping[str, float]
+    chains: Mapping[str, Chain]
+    share: float
+    intervals: tuple[Interval, ...]
+    measured: Mapping[str, Exchange] = field(default_factory=dict)
+    unlogged: Mapping[str, float] = field(default_factory=dict)
+    long_log: LongLog | None = None
+
+    @property
+    def winners(self) -> dict[str, str]:
+        """Return the faster pattern, modelled, and published if anything is; empty for a tie."""
+        modelled = {"modelled": winner(self.modelled)}
+        if not self.row.published:
+            return modelled
+        return {"published": winner({name: float(self.row.published[name]) for name in PATTERNS}), **modelled}
+
+    @property
+    def differs(self) -> bool:
+        """Return whether something is published, and the modelled winner is another one or a tie."""
+        winners = self.winners
+        return winners.get("published", winners["modelled"]) != winners["modelled"]
+
+    @property
+    def reason(self) -> str:
+        """Return, for a row that differs, where the model would give the published winner; else nothing."""
+        if not self.differs:
+            return ""
+        published, modelled = self.winners["published"], self.winners["modelled"]
+        difference = f"published is {NAMES[published]}, modelled {NAMES[modelled]}"
+        able = [interval for interval in self.intervals if interval.winner == published]
+        if not able:
+            return f"{difference}; the model gives that at no latency × bandwidth ÷ size.{self._logs(published)}"
+        nearest = min((edge for interval in able for edge in (interval.begin, interval.end)), key=self._distance)
+        times, way = self._distance(nearest), "smaller" if nearest < self.share else "larger"
+        return (
+            f"{difference}; in the model that winner begins at a latency × bandwidth ÷ size of {nearest:.3g}, "
+            f"{times:,.{0 if times >= 100 else 1}f} times {way} than this row's.{self._logs(published)}"
+        )
+
+    def _logs(self, published: str) -> str:
+        """Return what log traffic does to the ratio, and how long logs would have to be."""
+        if not self.unlogged:
+            return ""
+        without, having = (
+            seconds["allreduce"] / seconds["scatterreduce"] for seconds in (self.unlogged, self.modelled)
+        )
+        changed = f" Log traffic changes AllReduce ÷ ScatterReduce from {without:.2f} to {having:.2f}"
+        if self.long_log is None:
+            return f"{changed}; no length of the logs makes it {NAMES[published]}."
+        seconds = " and ".join(f"{self.long_log.seconds[name]:.1f} s" for name in PATTERNS)
+        return (
+            f"{changed}; only logs of {self.long_log.bytes / 1e6:,.0f} MB make it {NAMES[published]}, at {seconds} "
+            f"instead of the published {' and '.join(f'{self.row.published[name]} s' for name in PATTERNS)}."
+        )
+
+    def _distance(self, share: float) -> float:
+        return max(share / self.share, self.share / share)
+
+
+def free_costs() -> dict[str, StepCosts]:
+    """Return the costs of workers that need no CPU time."""
+    return {name: without_compute(architectures()[name]) for name in PATTERNS}
+
+
+def compare_rounds(
+    table: Table,
+    profile: Profile,
+    costs: Mapping[str, StepCosts],
+    polling: str | None = None,
+    exchanges: Iterable[Exchange] = (),
+) -> Callable[[Row], tuple[Comparison, ...]]:
+    """Return a function that compares a row of a table with `workers` and `bytes`, in each variant: a round of each
+    pattern is played. Measured `exchanges` of its model, workers and variant stand beside it.
+
+    RequestError for a profile whose gets have no latency or no bandwidth."""
+    if not pipe_share(profile, 1):
+        raise RequestError(f"The profile {profile.name} gives object.get no latency.", "choose another --profile.")
+    known = tuple(exchanges)
+
+    @cache
+    def seconds(workers: int, size: int, variant: Variant) -> Mapping[str, float]:
+        rounds = {
+            name: Round(costs[name], workers, size, variant.polling, variant.deletes_at_once == name, variant.log_bytes)
+            for name in PATTERNS
+        }
+        return {name: entry.seconds(profile) for name, entry in rounds.items()}
+
+    @cache
+    def swept(workers: int, variant: Variant, begin: float, end: float) -> tuple[Interval, ...]:
+        return sweep(lambda share: winner(seconds(workers, size_at(profile, share), variant)), begin, end, PLACES)
+
+    def compare(row: Row, variant: Variant) -> Comparison:
+        workers, size = (count_of(table, row, name) for name in ("workers", "bytes"))
+        share = pipe_share(profile, size)
+        comparison = Comparison(
+            row,
+            variant,
+            workers,
+            size,
+            seconds(workers, size, variant),
+            {name: chain(name, workers, size) for name in PATTERNS},
+            share,
+            swept(workers, variant, min(SWEPT[0], share), max(SWEPT[1], share)),
+            {
+                entry.pattern: entry
+                for entry in known
+                if (entry.workers, entry.polling, entry.logged)
+                == (workers, variant.polling, variant.log_bytes is not None)
+                and is_same_size(entry.size, size)
+            },
+        )
+        if variant.log_bytes is None:
+            return comparison
+        comparison = replace(comparison, unlogged=seconds(workers, size, replace(variant, log_bytes=None)))
+        if not comparison.differs:
+            return comparison
+        long_log = find_log(
+            lambda log: seconds(workers, size, replace(variant, log_bytes=log)), comparison.winners["published"]
+        )
+        return replace(comparison, long_log=long_log)
+
+    return lambda row: tuple(compare(row, variant) for variant in variants(table, row, polling))
+
+
+def find_log(seconds: Callable[[int], Mapping[str, float]], pattern: str) -> LongLog | None:
+    """Return the shortest logs, in bytes, with which this pattern wins, or both tie; None if no logs up to LONGEST_LOG
+    do."""
+    low, high = 1, 2
+    while winner(seconds(high)) != pattern:
+        if high >= LONGEST_LOG:
+            return None
+        low, high = high, 2 * high
+    while high > max(NARROW * low, low + 1):
+        middle = round((low * high) ** 0.5)
+        if winner(seconds(middle)) == pattern:
+            high = middle
+        else:
+            low = middle
+    return LongLog(high, seconds(high))
+
+
+def is_same_size(size: int, other: int) -> bool:
+    """Return whether gradients of so many bytes are of the same model."""
+    return abs(size - other) <= SAME_SIZE * other
+
+
+def count_of(table: Table, row: Row, name: str) -> int:
+    """Return an input that is a whole number; PaperError, naming the row, for anything else."""
+    value = table.inputs_of(row).get(name)
+    if not isinstance(value, int) or value < 1:
+        raise PaperError(f"The row {row.name!r} of {table.source} does not say its {name}.", f"add {name} to it.")
+    return value

@@ -1,0 +1,104 @@
+"""Rankings of rows by a figure, as published and by what was found here.
+
+Rows may be equal, and of a row that did not come as far only a lower bound may be known."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slslab.run.metrics import grouped
+
+# Figures this close (relative) are equal: sums of the same numbers in another order.
+EQUAL = 1e-9
+UNDECIDED = "cannot be told"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A row's figure; without one, its lower bound `more_than` if that is known, and why it has no figure."""
+
+    value: float | None
+    more_than: float | None = None
+    missing: str = ""
+
+
+def rank_rows(
+    title: str,
+    unit: str,
+    published: Mapping[str, float],
+    standings_by_basis: Mapping[str, Mapping[str, Standing]],
+    compare: str,
+    *,
+    highest_first: bool = False,
+    reasons: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Return a ranking for a document: the published order and, by basis, that of the rows that have a figure.
+
+    The verdict is `as published` only if every pair of rows is in its published order; a row without a figure is behind
+    all whose figures its lower bound reaches. `compare` describes a swapped pair, such as `{first} takes {ratio} times
+    as long as {second}`; `reasons` are added."""
+    sign = -1 if highest_first else 1
+
+    def ordered(figures: Mapping[str, float]) -> list[list[str | float]]:
+        return [[name, value] for name, value in sorted(figures.items(), key=lambda item: sign * item[1])]
+
+    orders = {"published": ordered(published)}
+    names = [str(name) for name, _ in orders["published"]]
+    sentences: list[str] = []
+    verdicts: set[str] = set()
+    for basis, known in standings_by_basis.items():
+        standings = {name: known.get(name, Standing(None)) for name in names}
+        # Equal rows keep the published order.
+        orders[basis] = ordered({name: each.value for name, each in standings.items() if each.value is not None})
+        pairs = grouped(
+            (compare_pair(standings[first], standings[second], sign), (first, second))
+            for first, second in itertools.combinations(names, 2)
+        )
+        verdicts |= pairs.keys()
+        differing = [_sentence(compare, *pair, standings) for pair in pairs.get("swapped", ())]
+        differing += [f"{', '.join(group)} are equal" for group in _groups(pairs.get("equal", ()))]
+        differing += [f"{name}: {each.missing}" for name, each in standings.items() if each.missing]
+        if differing:
+            sentences.append(f"{basis}: {'; '.join(differing)}")
+    verdict = "as published"
+    if verdicts & {"swapped", "equal"}:
+        verdict = "differs"
+    elif "unknown" in verdicts or not standings_by_basis:
+        verdict = UNDECIDED
+    return {"title": title, "unit": unit, **orders, "verdict": verdict, "reason": ". ".join([*sentences, *reasons])}
+
+
+def compare_pair(first: Standing, second: Standing, sign: int = 1) -> str:
+    """Return how two rows stand that were published in this order: same, swapped, equal, or unknown."""
+    if first.value is None or second.value is None:
+        bounded, other, verdict = (first, second, "swapped") if first.value is None else (second, first, "same")
+        if sign < 0 or bounded.more_than is None or other.value is None:
+            return "unknown"
+        return verdict if bounded.more_than >= other.value else "unknown"
+    if abs(first.value - second.value) <= EQUAL * max(abs(first.value), abs(second.value)):
+        return "equal"
+    return "same" if sign * first.value < sign * second.value else "swapped"
+
+
+def _sentence(compare: str, first: str, second: str, standings: Mapping[str, Standing]) -> str:
+    """Return what holds for a swapped pair."""
+    figure, divisor = standings[first], standings[second].value
+    least = figure.more_than if figure.value is None else figure.value
+    assert least is not None
+    assert divisor is not None
+    ratio = least / divisor if divisor else float("inf")
+    bound = "more than " if figure.value is None else ""
+    return compare.format(first=first, second=second, ratio=f"{bound}{ratio:.2f}")
+
+
+def _groups(pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
+    """Return the rows that are equal to each other, in their published order."""
+    groups: list[list[str]] = []
+    for pair in pairs:
+        group = next((group for group in groups if set(pair) & set(group)), None)
+        if group is None:
+            groups.append(list(pair))
+        else:
+            group += [name for name in pair if name not in group]
+    return groups

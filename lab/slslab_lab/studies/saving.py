@@ -1,0 +1,85 @@
+"""The files of a reproduction: its document, its cells (of a figure without cells: its points) as a table, and its
+page."""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from slslab.errors import RequestError
+from slslab.run.log import replacing
+from slslab_lab.pages.grids import distinct_lines
+
+FIELDS = (
+    "row", "group", "variant", "column", "unit", "published", "way", "recomputed", "measured", "measured_low",
+    "measured_high", "modelled", "modelled_low", "modelled_high", "difference", "verdict", "reason",
+)  # fmt: skip
+
+
+def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
+    """Write NAME.json, NAME.csv and NAME.html, replacing earlier ones; RequestError if they cannot be written."""
+    from slslab_lab.pages.html.pages import reproduction_page
+
+    name = document["reproduces"]
+    return write_texts(
+        directory,
+        {
+            f"{name}.json": json.dumps(document, indent=2) + "\n",
+            f"{name}.csv": _table(document),
+            f"{name}.html": reproduction_page(document),
+        },
+    )
+
+
+def write_texts(directory: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
+    """Write texts to files of a directory, by their names; RequestError if they cannot be written."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            with replacing(directory / name) as file:
+                file.write(text.encode())
+    except OSError as error:
+        raise RequestError(f"{directory} cannot be written: {error.strerror}.", "choose another --out.") from error
+    return tuple(directory / name for name in texts)
+
+
+def _table(document: Mapping[str, Any]) -> str:
+    text = io.StringIO()
+    figure = not document["columns"] and document["curves"]
+    fields = ("variant", "curve", *(document["curves"][0][axis]["name"] for axis in "xy")) if figure else FIELDS
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(points(document) if figure else cells(document))
+    return text.getvalue()
+
+
+def points(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield one record per point of each line, under the names of its axes."""
+    curves = document["curves"]
+    x_name, y_name = (curves[0][axis]["name"] for axis in "xy")
+    for variant, line in distinct_lines(curves):
+        for x, y in zip(line["x"], line["y"], strict=True):
+            yield {"variant": variant, "curve": line["name"], x_name: x, y_name: y}
+
+
+def cells(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield one record per cell, and way of recomputing it."""
+    units = {column["name"]: column["unit"] for column in document["columns"]}
+    for row in document["rows"]:
+        for column, cell in row["cells"].items():
+            record: dict[str, Any] = {
+                "row": row["name"],
+                "group": row["group"],
+                "variant": row["variant"],
+                "column": column,
+                "unit": units[column],
+                **{name: cell[name] for name in ("published", "difference", "verdict", "reason")},
+            }
+            for basis in ("measured", "modelled"):
+                if cell[basis] is not None:
+                    names = (basis, f"{basis}_low", f"{basis}_high")
+                    record |= zip(names, (cell[basis][key] for key in ("value", "low", "high")), strict=True)
+            for again in cell["recomputed"] or [{}]:
+                yield {**record, "way": again.get("way"), "recomputed": again.get("value")}

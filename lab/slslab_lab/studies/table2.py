@@ -1,0 +1,419 @@
+"""Table 2 of Barrak et al. made again: time, memory and cost of an epoch of the five architectures with two models.
+
+Measured are recorded runs of some of the 24 minibatches; modelled is what their traces say of Lambda, with Table 2's
+memory sizes and one speed of its processors for all rows; costs are Table 2's own arithmetic on modelled seconds."""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from decimal import Decimal
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from slslab.errors import RequestError
+from slslab.predict.environment import NS
+from slslab.predict.profiles.profile import Profile
+from slslab.run.bill import Book
+from slslab.run.metrics import grouped
+from slslab_lab.papers.expressions import Expression
+from slslab_lab.papers.paper import Paper, Row
+from slslab_lab.papers.recomputation import Recomputed, rank, recompute
+from slslab_lab.replay.combining import half_width, likelihood
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.kernel.timeline import Timeline
+from slslab_lab.replay.outcome import waits
+from slslab_lab.studies.bills import BillLine, bill
+from slslab_lab.studies.documents import AGREES_MEMORY, Cell, ReproducedRow, head, mixed_hosts
+from slslab_lab.studies.experiments import BATCHES, GPU, Experiment, Runs, experiments
+from slslab_lab.studies.minibatches import Estimate, cpu_calls, estimate, measured_calls, peak_memory_mb, played_calls
+from slslab_lab.studies.rankings import Standing, rank_rows
+from slslab_lab.studies.replayed_rows import MEMORY, TIME, Calibration, Played, differences, fit_speed
+from slslab_workers.plan import PlanError
+
+TABLE = "table2"
+EPOCH, COST = "epoch_seconds", "total_cost"
+COSTS = ("function_cost", "worker_cost", COST)
+COLUMNS = (
+    (TIME, "Time per function", "s", 2),
+    (EPOCH, "Time per worker", "s", 1),
+    (MEMORY, "Peak memory", "MB", 0),
+    ("function_cost", "Cost per function", "USD", 6),
+    ("worker_cost", "Cost per worker", "USD", 4),
+    (COST, "Total cost", "USD", 4),
+)
+NAMES = {"mobilenet": "MobileNet", "resnet18": "ResNet-18"}
+
+
+def build(
+    paper: Paper,
+    runs: Runs,
+    profile: Profile,
+    book: Book,
+    fidelity: str,
+    report: Callable[[str, int, int], None],
+) -> dict[str, Any]:
+    """Return the document of the table, made from these runs; failed runs have rows without figures of ours.
+
+    `report` receives the progress."""
+    table = paper.table(TABLE)
+    played = [Played(experiment, measured, row_of(paper, experiment)) for experiment, measured in runs.done.items()]
+    calibration = fit_speed(played, profile)
+    platform = calibration.apply(profile)
+    # Every set has the speed of its own host.
+    sets = [
+        [replace(run, measured=one[run.experiment]) for run in played if run.experiment in one] for one in runs.again
+    ]
+    speeds = [fit_speed(of_set, profile) for of_set in sets]
+    further = grouped(
+        (run.experiment, (run, speed.apply(profile)))
+        for of_set, speed in zip(sets, speeds, strict=True)
+        for run in of_set
+    )
+    again = recompute(paper, TABLE)
+    results: dict[Experiment, tuple[ReproducedRow, tuple[tuple[BillLine, ...], str]]] = {}
+    for number, run in enumerate(played, 1):
+        reproduced = _row(paper, run, platform, again[table.rows.index(run.row)])
+        reproduced = _with_further(paper, reproduced, run, further[run.experiment], platform)
+        results[run.experiment] = reproduced, _bill(run, platform, book)
+        report("playing runs", number, len(played))
+    for experiment, why in runs.failed.items():
+        row = row_of(paper, experiment)
+        failed = _failed_row(experiment, row, why, again[table.rows.index(row)])
+        results[experiment] = failed, ((), f"There is no run: {why}.")
+    order = [run for run in experiments(dict.fromkeys(run.model for run in results)) if run in results]
+    bills = [results[run][1] for run in order]
+    rows = [results[run][0] for run in order]
+    rows = [_beside_released(row, rows) for row in rows]
+    return {
+        **head(TABLE, fidelity, paper, table),
+        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
+        "calibration": {**calibration.as_document(), "further": [speed.as_document() for speed in speeds]},
+        "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=True)) for column in COLUMNS],
+        "rows": [row.as_document() for row in rows],
+        "rankings": list(rank_costs(paper, TABLE, COST, rows, [lines for lines, _ in bills])),
+        "bills": [
+            {
+                "name": row.name,
+                "group": row.group,
+                "variant": row.variant,
+                "lines": [line.as_document() for line in lines],
+                "reason": reason,
+            }
+            for row, (lines, reason) in zip(rows, bills, strict=True)
+        ],
+        "curves": [],
+        "fitted": (
+            f"One speed of processors is fitted to the {len(calibration.rows)} rows of functions, so half of them are "
+            "near the published figures whatever the model says."
+        ),
+        "notes": [*_notes(played, calibration, profile), *_notes_of_further(runs, speeds), *_notes_of_hosts(runs)],
+    }
+
+
+def find_row(paper: Paper, name: str, **inputs: str) -> Row:
+    """Return the row of a table with these inputs; RequestError if the paper has none."""
+    table = paper.table(name)
+    for row in table.rows:
+        if inputs.items() <= table.inputs_of(row).items():
+            return row
+    raise RequestError(
+        f"{table.source} of {paper.name} has no row of {' with '.join(inputs.values())}.", "add it to the paper's file."
+    )
+
+
+def row_of(paper: Paper, experiment: Experiment) -> Row:
+    """Return the row of an architecture with a model; RequestError if the paper has none."""
+    return find_row(paper, TABLE, architecture=experiment.architecture, model=experiment.model)
+
+
+def rank_costs(
+    paper: Paper, table: str, column: str, rows: Sequence[ReproducedRow], bills: Sequence[Sequence[BillLine]]
+) -> Iterator[dict[str, Any]]:
+    """Yield one ranking for each group of rows: recomputed, modelled, and by the whole modelled bill.
+
+    A row with one variant (instances) is in the order of each variant."""
+    ways = next(ranking.ways for ranking in paper.table(table).rankings if ranking.column == column)
+    published, recomputed = rank(paper, table, column), rank(paper, table, column, ways)
+    for group in dict.fromkeys(row.group for row in rows):
+        members = [(row, lines) for row, lines in zip(rows, bills, strict=True) if row.group == group]
+        names = [row.name for row, _ in members]
+        bases = {"recomputed": {name: float(value) for name, value in recomputed[group]}}
+        for variant in dict.fromkeys(row.variant for row, _ in members):
+            costs = bases[f"modelled, {variant}"] = {}
+            whole = bases[f"whole bill, {variant}"] = {}
+            for row, lines in members:
+                if row.variant == variant or names.count(row.name) == 1:
+                    modelled = row.cells[column].modelled
+                    costs |= {row.name: modelled.value} if modelled else {}
+                    whole |= {row.name: float(sum(line.amount for line in lines))} if lines else {}
+        printed = {name: float(value) for name, value in published[group]}
+        # An order of some of the rows would be another one.
+        standings = {
+            basis: {name: Standing(value) for name, value in figures.items()}
+            for basis, figures in bases.items()
+            if figures.keys() == printed.keys()
+        }
+        ranking = rank_rows(
+            f"cost of an epoch, {group}", "USD", printed, standings, "{first} costs {ratio} times as much as {second}"
+        )
+        samples = {(row.name, row.variant): _costs_of_recordings(row, column) for row, _ in members}
+        yield {**ranking, "holds": _holds(ranking, samples)}
+
+
+def _costs_of_recordings(row: ReproducedRow, column: str) -> list[float]:
+    """Return a row's modelled cost by each of its recordings, to whose seconds it is proportional; none for one."""
+    mean = row.cells[column].modelled
+    seconds = row.more.get("modelled_recordings", [])
+    return [] if mean is None else [mean.value * value / fmean(seconds) for value in seconds]
+
+
+def _holds(ranking: Mapping[str, Any], samples: Mapping[tuple[str, str], list[float]]) -> dict[str, list[Any]]:
+    """Return, by basis, with which probability each row costs less than the next one, where both have recordings."""
+    found: dict[str, list[Any]] = {}
+    for variant in dict.fromkeys(variant for _, variant in samples):
+        order = [name for name, _ in ranking.get(f"modelled, {variant}", ())]
+        for first, second in itertools.pairwise(order):
+            costs = [
+                next((costs for (name, of), costs in samples.items() if name == row and of == variant), [])
+                or next((costs for (name, _), costs in samples.items() if name == row), [])
+                for row in (first, second)
+            ]
+            if all(len(values) > 1 for values in costs):
+                found.setdefault(f"modelled, {variant}", []).append([first, second, likelihood(*costs)])
+    return found
+
+
+def _row(paper: Paper, run: Played, platform: Profile, again: Sequence[Recomputed]) -> ReproducedRow:
+    recording, row = run.measured.recording, run.row
+    timeline = play(run.program, platform)
+    seconds = estimate(played_calls(timeline, recording), BATCHES)
+    measured = estimate(measured_calls(recording), BATCHES)
+    modelled = _epoch(seconds) | _costs(paper, run, seconds)
+    here = _epoch(measured)
+    if run.memory_mb is not None:
+        here[MEMORY] = Estimate(float(peak_memory_mb(recording)), None, None, len(recording.invocations))
+    parts = _parts(timeline, run)
+    reason = _reason(run, seconds, parts)
+    cells = {
+        name: Cell(
+            row.published.get(name),
+            tuple(way for way in again if way.column == name),
+            here.get(name),
+            modelled.get(name),
+            AGREES_MEMORY if name == MEMORY else Cell.tolerance,
+            _memory_reason(run) if name == MEMORY else reason,
+        )
+        for name, *_ in COLUMNS
+    }
+    more = {
+        "recorded": {
+            "run": run.measured.plan.run,
+            "batches": run.measured.plan.batches,
+            "memory_mb": run.measured.plan.memory_mb,
+            "oversubscribed": run.measured.document["host"]["oversubscribed"],
+            "cpu_seconds": asdict(estimate(cpu_calls(recording), BATCHES)),
+        },
+        "parts": parts,
+    }
+    return ReproducedRow(row.name, row.group, run.experiment.variant, cells, row.note, more)
+
+
+def _with_further(
+    paper: Paper, reproduced: ReproducedRow, run: Played, further: Sequence[tuple[Played, Profile]], platform: Profile
+) -> ReproducedRow:
+    """Return the row as the mean of all its recordings, with what each of them gives; intervals hold the next one."""
+    if not further:
+        return reproduced
+    every = ((run, platform), *further)
+    here = [estimate(measured_calls(one.measured.recording), BATCHES) for one, _ in every]
+    there = [one.seconds(of_set) for one, of_set in every]
+    measured, modelled = _together(here), _together(there)
+    cells = dict(reproduced.cells)
+    for name, value in _epoch(measured).items():
+        cells[name] = replace(cells[name], measured=value)
+    for name, value in (_epoch(modelled) | _costs(paper, run, modelled)).items():
+        cells[name] = replace(cells[name], modelled=value)
+    more = {
+        **reproduced.more,
+        "recordings": [one.measured.plan.run for one, _ in every],
+        "measured_recordings": [one.value for one in here],
+        "modelled_recordings": [one.value for one in there],
+    }
+    return replace(reproduced, cells=cells, more=more)
+
+
+def _epoch(seconds: Estimate) -> dict[str, Estimate]:
+    """Return the columns of a minibatch's seconds, and of an epoch's."""
+    return {TIME: seconds, EPOCH: seconds.mapped(lambda value: value * BATCHES)}
+
+
+def _together(estimates: Sequence[Estimate]) -> Estimate:
+    """Return the mean of several recordings' estimates.
+
+    Its interval holds theirs and, by 80 %, the value of the next one."""
+    values = [one.value for one in estimates]
+    mean, half = fmean(values), half_width(values)
+    within = [bound for one in estimates for bound in (one.low, one.high) if bound is not None]
+    return Estimate(
+        mean, min([mean - half, *within]), max([mean + half, *within]), sum(one.samples for one in estimates)
+    )
+
+
+def _failed_row(experiment: Experiment, row: Row, why: str, again: Sequence[Recomputed]) -> ReproducedRow:
+    cells = {
+        name: Cell(
+            row.published.get(name),
+            tuple(way for way in again if way.column == name),
+            missing=f"There is no run: {why}." if name in row.published else "",
+        )
+        for name, *_ in COLUMNS
+    }
+    return ReproducedRow(row.name, row.group, experiment.variant, cells, row.note)
+
+
+def _costs(paper: Paper, run: Played, seconds: Estimate) -> dict[str, Estimate]:
+    """Return the table's own arithmetic on other seconds."""
+    formulas, known = paper.table(TABLE).formulas, paper.values(TABLE, run.row)
+    ways = next(ranking.ways for ranking in paper.table(TABLE).rankings if ranking.column == COST)
+
+    def priced(expression: Expression, seconds: float) -> float:
+        minibatch_s = Decimal(repr(seconds))
+        return float(expression.evaluate({**known, TIME: minibatch_s, EPOCH: minibatch_s * BATCHES}))
+
+    costs = {}
+    for column in COSTS:
+        able = (formulas[column][way] for way in ways if way in formulas.get(column, {}))
+        expression = next((each for each in able if known.keys() >= set(each.names)), None)
+        if expression is None or column not in run.row.published:
+            continue
+        costs[column] = seconds.mapped(partial(priced, expression))
+    return costs
+
+
+def _parts(timeline: Timeline, run: Played) -> dict[str, float]:
+    """Return modelled seconds of a minibatch by what they are spent on, means without first minibatches."""
+    waited = waits(timeline)
+    events = run.measured.recording.events
+    usual = {(c.worker, c.epoch, c.step) for c in played_calls(timeline, run.measured.recording) if not c.first}
+    spent = {"compute": 0.0, "transfer": 0.0, "waiting": 0.0}
+    for entry, step in enumerate(timeline.steps):
+        event = events[step.event] if step.event >= 0 else None
+        if event is None or (event["worker"], event["epoch"], event["step"]) not in usual:
+            continue
+        busy = timeline.end[entry] - timeline.begin[entry] - int(waited[entry])
+        spent["waiting"] += int(waited[entry]) / NS
+        spent["transfer" if "." in step.op else "compute"] += busy / NS
+    return {name: value / len(usual) for name, value in spent.items()}
+
+
+def _reason(run: Played, seconds: Estimate, parts: Mapping[str, float]) -> str:
+    """Return why time and cost differ: what the modelled time consists of, and what of the published is in none of
+    it."""
+    published = float(run.row.published.get(TIME) or run.row.published[EPOCH] / BATCHES)
+    made_of = ", ".join(f"{name} {value:.1f} s" for name, value in parts.items())
+    missing = published - seconds.value
+    rest = (
+        f"{missing:.1f} s of the published {published:.1f} s are not explained by these"
+        if missing > 0
+        else f"that is {-missing:.1f} s more than the published {published:.1f} s"
+    )
+    assumed = " The GPU's speed is assumed, not measured." if run.experiment.architecture == GPU else ""
+    return f"A minibatch is modelled as {made_of}; {rest}.{assumed}"
+
+
+def _beside_released(row: ReproducedRow, rows: Sequence[ReproducedRow]) -> ReproducedRow:
+    """Return a canonical row whose reason also says if the time as released agrees: then the difference is in the
+    authors' code."""
+    other = next((each for each in rows if (each.name, each.group) == (row.name, row.group) and each is not row), None)
+    if other is None or row.variant == "as released" or row.cells[TIME].verdict != "differs":
+        return row
+    released = other.cells[TIME]
+    if released.verdict != "agrees" or released.modelled is None:
+        return row
+    added = (
+        f" As released it takes {released.modelled.value:.1f} s, which agrees: the difference is what the authors' "
+        "code does in addition."
+    )
+    cells = {
+        name: cell if name == MEMORY else replace(cell, reason=cell.reason + added) for name, cell in row.cells.items()
+    }
+    return replace(row, cells=cells)
+
+
+def _memory_reason(run: Played) -> str:
+    plan = run.measured.plan
+    return (
+        f"Measured with PyTorch {run.measured.document['torch']}, minibatches of {plan.batch_size}, in functions of "
+        f"{plan.memory_mb:,} MB; the paper gives neither its PyTorch version nor whether this is the allocated "
+        "size or the peak."
+    )
+
+
+def _bill(run: Played, platform: Profile, book: Book) -> tuple[tuple[BillLine, ...], str]:
+    """Return the whole modelled bill of an epoch, or why there is none."""
+    try:
+        return bill(run.measured, platform, run.memory_mb, BATCHES, book), ""
+    except (RequestError, PlanError) as error:
+        return (), error.message
+
+
+def _notes_of_further(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str]:
+    """Yield what intervals and rankings of rows with several recordings are, and which sets of them are not used."""
+    if runs.again:
+        numbers = Counter(experiment for one in runs.again for experiment in one)
+        several = " or ".join(map(str, sorted({1 + number for number in numbers.values()})))
+        yield (
+            f"{len(numbers)} of {len(runs.done)} rows have {several} recordings: their figures are means, and their "
+            "intervals hold those of each recording and, by 80 %, the value of the next one. Rankings come with the "
+            "probability that the means of two rows are in this order (Welch's t). Each further set has a speed of its "
+            f"own host's, fitted in the same way: {', '.join(f'{one.speed:.3g}' for one in speeds)}."
+        )
+    for name, rows in runs.lacking.items():
+        yield f"The recordings in {name} are not used until they are whole; {', '.join(rows)} are lacking."
+
+
+def _notes_of_hosts(runs: Runs) -> Iterator[str]:
+    """Yield which sets of recordings are of several hosts, and what follows."""
+    sets = [[run.document["host"] for run in one.values()] for one in (runs.done, *runs.again)]
+    if mixed := list(dict.fromkeys(sentence for one in sets for sentence in mixed_hosts(one))):
+        yield from mixed
+        yield "One speed of processors is fitted to a set all the same, so its modelled figures differ by hosts, too."
+
+
+def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile) -> list[str]:
+    plans = [run.measured.plan for run in played]
+    batches = sorted({plan.batches for plan in plans})
+    some = played[0].measured.document
+    busy = sum(bool(run.measured.document["host"]["oversubscribed"]) for run in played)
+    notes = [
+        f"Measured: {', '.join(map(str, batches))} of {BATCHES} minibatches of each worker, {plans[0].workers} "
+        f"workers, minibatches of {plans[0].batch_size}, on {some['host']['cores']} processors with PyTorch "
+        f"{some['torch']}; the first minibatch of an environment is left out. Intervals are 95 % (Student's), over "
+        "the steps of a finite epoch.",
+        f"{busy} of {len(plans)} runs were oversubscribed: their measured seconds contain waits for workers that the "
+        "host delayed; the model has no such waits.",
+        f"Modelled: the traces on {profile.name} of {profile.date}, with the published memory sizes and one speed of "
+        f"processors for all rows: a vCPU of Lambda is {calibration.speed:.3g} times one processor of the recording "
+        f"host, with which half of the {len(calibration.rows)} rows of functions are modelled longer than published. "
+        "Costs are the paper's arithmetic on modelled seconds.",
+        *differences(played, calibration, profile),
+        "SPIRT's functions are those of the second epoch whose environment was warm.",
+        "As released: what the authors' code does where that affects the result, with its log traffic to S3.",
+    ]
+    for run in played:
+        if deaths := run.measured.document["details"].get("deaths"):
+            notes.append(
+                f"{run.key}: {len(deaths)} of {run.measured.plan.workers} peers were declared failed during its "
+                "recording, and the others no longer waited for them. Its whole bill includes all peers."
+            )
+    if any(plan.options.get("gradients") == "json" for plan in plans):
+        notes.append(
+            "SPIRT as released keeps gradients as JSON. Here a text is made in parts; the released code makes it in "
+            "one piece from a list that takes Python 32 bytes a number, so its peak is higher than the measured one."
+        )
+    formats = sorted({plan.memory_format for plan in plans})
+    if formats != ["default"]:
+        notes.append(f"Memory formats: {', '.join(formats)}; the papers' code has PyTorch's default.")
+    return notes

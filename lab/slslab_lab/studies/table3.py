@@ -1,0 +1,276 @@
+"""Table 3 of Barrak et al. made again, and Figure 4: accuracy and the time that it takes.
+
+As in LambdaML, what is learnt and how long that takes are separated: accuracy by epoch is measured, in one
+process with the update rules of the architectures (`slslab accuracy`); what an epoch takes is modelled, from Table 2's
+recordings with its memory sizes and the one speed of processors that is fitted there. Their product is time to
+accuracy. An accuracy that no epoch of a curve has is not reached; nothing is extrapolated."""
+
+from collections.abc import Iterator, Sequence
+from decimal import Decimal
+from typing import Any
+
+from slslab_lab.papers.paper import Paper
+from slslab_lab.papers.recomputation import Recomputed, recompute
+from slslab_lab.studies.accuracy_by_time import (
+    TABLE,
+    Progression,
+    by_epoch,
+    by_time,
+    describe,
+    equal_ones,
+    shared_curves,
+    variants,
+    whole,
+)
+from slslab_lab.studies.curves import common_target, target_note
+from slslab_lab.studies.documents import Cell, ReproducedRow, head
+from slslab_lab.studies.epochs import FIRST, LAST, Recordings
+from slslab_lab.studies.experiments import BATCHES, WORKERS
+from slslab_lab.studies.rankings import Standing, rank_rows
+from slslab_lab.studies.table2 import NAMES
+
+# The accuracy in the heading of the paper's column of minutes.
+TARGET = 0.80
+# Accuracies agree up to this share of the published one: about four points.
+AGREES_ACCURACY = 0.05
+
+
+def build(
+    paper: Paper, progressions: Sequence[Progression], recordings: Recordings, target: float | None
+) -> dict[str, Any]:
+    """Return the document of the table; `target` (0..1) is a second accuracy to compare at, by default the common
+    one."""
+    common = target if target is not None else common_target(curve for curve, _ in equal_ones(progressions))
+    again = dict(zip((row.name for row in paper.table(TABLE).rows), recompute(paper, TABLE), strict=True))
+    return {
+        **head(TABLE, "replayed", paper, paper.table(TABLE)),
+        **platform(recordings),
+        "target": {"published": TARGET, "common": common, "chosen": target is not None},
+        "columns": [{"name": name, "title": title, "unit": unit} for name, title, unit in _columns(common)],
+        "rows": [_row(each, again[each.row.name], common).as_document() for each in progressions],
+        "rankings": list(_rankings(progressions, common)),
+        "bills": [],
+        "curves": [*by_epoch(progressions), *by_time(progressions)],
+        "shared_curves": shared_curves(progressions),
+        "notes": [
+            *describe(progressions),
+            *target_note(common, target is not None),
+            *time_notes(progressions, recordings),
+        ],
+    }
+
+
+def build_figure(paper: Paper, progressions: Sequence[Progression], recordings: Recordings) -> dict[str, Any]:
+    """Return the document of Figure 4: the points of accuracy by time."""
+    return {
+        **head("fig4", "replayed", paper, paper.table(TABLE)),
+        "table": {
+            "title": "Accuracy by time",
+            "source": "Figure 4",
+            "notes": ["Figure 4 has no data in the paper as published: these points cannot be compared with it."],
+        },
+        **platform(recordings),
+        "columns": [],
+        "rows": [
+            ReproducedRow(
+                progression.row.name,
+                NAMES[progression.experiment.model],
+                progression.variant,
+                {},
+                "",
+                progression.as_document(),
+            ).as_document()
+            for progression in progressions
+        ],
+        "rankings": [],
+        "bills": [],
+        "curves": list(by_time(progressions)),
+        "shared_curves": shared_curves(progressions),
+        "notes": [*describe(progressions), *_lacking(progressions), *time_notes(progressions, recordings)],
+    }
+
+
+def platform(recordings: Recordings) -> dict[str, Any]:
+    """Return what a document says of the platform of its model."""
+    profile = recordings.platform
+    return {
+        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
+        "calibration": recordings.calibration.as_document(),
+        "prices": {"name": recordings.book.name, "date": recordings.book.date.isoformat()},
+    }
+
+
+def time_notes(progressions: Sequence[Progression], recordings: Recordings) -> Iterator[str]:
+    """Yield how epochs were modelled."""
+    yield (
+        f"Modelled: wall seconds of an epoch, the mean of epochs {FIRST + 1} to {LAST} of generated runs with "
+        f"{WORKERS} workers × {BATCHES} minibatches, on {recordings.platform.name} with Table 2's memory sizes and the "
+        f"one speed fitted to {len(recordings.calibration.rows)} of its rows ({recordings.calibration.speed:.3g} "
+        "processors of the recording host a vCPU). Start-up, and functions that continue in another one after 900 s, "
+        "are not included."
+    )
+    for progression in progressions:
+        if progression.epoch.seconds is not None and progression.epoch.share < 1:
+            yield (
+                f"{progression.label}: an epoch sends {progression.epoch.share:.1%} of the gradients, the mean of its "
+                "curve, which differs from epoch to epoch; in the model they are spread evenly, in sixteenths or "
+                "simpler."
+            )
+    if any(progression.experiment.released and progression.epoch.seconds is not None for progression in progressions):
+        yield (
+            "As released: a worker's log grows with every line, and with it the time of its requests; epochs are the "
+            "first ones, when it is short."
+        )
+
+
+def _columns(common: float | None) -> list[tuple[str, str, str]]:
+    columns = [
+        ("accuracy", "Accuracy at the end", "%"),
+        ("best_accuracy", "Best accuracy", "%"),
+        ("minutes", f"Time to {TARGET:.0%}", "min"),
+        ("seconds", f"Time to {TARGET:.0%}", "s"),
+        ("epochs", f"Epochs to {TARGET:.0%}", "epochs"),
+        ("steps", f"Steps to {TARGET:.0%}", "steps"),
+        ("epoch_seconds", "Wall time of an epoch", "s"),
+        ("whole_minutes", "Time of the whole curve", "min"),
+    ]
+    if common is not None:
+        columns += [
+            ("common_minutes", f"Time to {common:.0%}", "min"),
+            ("common_epochs", f"Epochs to {common:.0%}", "epochs"),
+            ("common_updates", f"Updates to {common:.0%}", "updates"),
+            ("common_cost", f"Cost to {common:.0%}", "USD"),
+        ]
+    return columns
+
+
+def _row(progression: Progression, again: Sequence[Recomputed], common: float | None) -> ReproducedRow:
+    curve, point, missing = progression.curve, *progression.reach(TARGET)
+    epochs = point.epoch if point else None
+    minutes = progression.minutes(point.epoch) if point else None
+
+    def cell(column: str, **ours: Any) -> Cell:
+        return Cell(
+            progression.row.published.get(column), tuple(each for each in again if each.column == column), **ours
+        )
+
+    cells = {
+        "accuracy": cell(
+            "accuracy",
+            measured=whole(100 * curve.last.accuracy) if curve else None,
+            tolerance=AGREES_ACCURACY,
+            reason=f"Measured after {curve.end()}." if curve else "",
+            missing="" if curve else progression.unknown,
+        ),
+        "best_accuracy": cell("best_accuracy", measured=whole(100 * curve.best.accuracy) if curve else None),
+        "minutes": cell(
+            "minutes",
+            modelled=whole(minutes),
+            reason=_time_reason(progression, again, minutes),
+            missing="" if minutes is not None else missing or progression.epoch.reason,
+        ),
+        "seconds": cell("seconds", modelled=whole(None if minutes is None else 60 * minutes)),
+        "epochs": cell("epochs", measured=whole(epochs)),
+        "steps": cell("steps", measured=whole(None if epochs is None else epochs * BATCHES)),
+        "epoch_seconds": cell(
+            "epoch_seconds", modelled=whole(progression.epoch.seconds), missing=progression.epoch.reason
+        ),
+        "whole_minutes": cell(
+            "whole_minutes", modelled=whole(progression.minutes(curve.last.epoch) if curve else None)
+        ),
+    }
+    if common is not None:
+        reached, why = progression.reach(common)
+        cells |= {
+            "common_minutes": Cell(
+                modelled=whole(progression.minutes(reached.epoch) if reached else None),
+                missing=why or progression.epoch.reason,
+            ),
+            "common_epochs": Cell(measured=whole(reached.epoch if reached else None), missing=why),
+            "common_updates": Cell(measured=whole(reached.updates if reached else None), missing=why),
+            "common_cost": Cell(
+                modelled=whole(progression.cost(reached.epoch) if reached else None),
+                missing=why or progression.epoch.reason,
+            ),
+        }
+    return ReproducedRow(
+        progression.row.name,
+        NAMES[progression.experiment.model],
+        progression.variant,
+        cells,
+        progression.row.note,
+        progression.as_document(),
+    )
+
+
+def _time_reason(progression: Progression, again: Sequence[Recomputed], minutes: float | None) -> str:
+    """Return what both times consist of."""
+    if minutes is None or progression.epoch.seconds is None:
+        return ""
+    ours = f"{minutes * 60 / progression.epoch.seconds:.0f} epochs of {progression.epoch.seconds:.1f} s"
+    theirs = {each.way: each.value for each in again if each.column == "epochs" and each.value}
+    held = " or ".join(f"{value:.1f} epochs ({way.replace('_', ' ')})" for way, value in theirs.items())
+    return f"Modelled are {ours}; the published minutes are {held} at Table 2's seconds."
+
+
+def _lacking(progressions: Sequence[Progression]) -> Iterator[str]:
+    """Yield which rows have no line, and why."""
+    for progression in progressions:
+        if progression.curve is None:
+            yield f"{progression.label} has no line: {progression.unknown}."
+        elif progression.epoch.seconds is None:
+            yield f"{progression.label} has no line: {progression.epoch.reason}."
+
+
+def _rankings(progressions: Sequence[Progression], common: float | None) -> Iterator[dict[str, Any]]:
+    table = {progression.row.name: progression.row for progression in progressions}
+    published: dict[str, dict[str, float]] = {
+        column: {name: float(row.published.get(column, Decimal(0))) for name, row in table.items()}
+        for column in ("accuracy", "minutes")
+    }
+    accuracies = {
+        f"measured, {variant}": {
+            name: Standing(100 * progression.curve.last.accuracy)
+            if progression.curve
+            else Standing(None, missing=progression.unknown)
+            for name, progression in rows.items()
+        }
+        for variant, rows in variants(progressions).items()
+    }
+    yield rank_rows(
+        "accuracy at the end, highest first",
+        "%",
+        published["accuracy"],
+        accuracies,
+        "{first} has {ratio} times the accuracy of {second}",
+        highest_first=True,
+        reasons=tuple(_rule_reasons(progressions)),
+    )
+    targets = {f"time to {TARGET:.0%}": TARGET}
+    if common is not None and common != TARGET:
+        targets[f"time to {common:.0%} (published to {TARGET:.0%})"] = common
+    for title, accuracy in targets.items():
+        yield rank_rows(
+            title,
+            "min",
+            published["minutes"],
+            {
+                f"modelled, {variant}": {name: progression.standing(accuracy) for name, progression in rows.items()}
+                for variant, rows in variants(progressions).items()
+            },
+            "{first} takes {ratio} times as long as {second}",
+        )
+
+
+def _rule_reasons(progressions: Sequence[Progression]) -> Iterator[str]:
+    """Yield what of the update rules decides an order."""
+    for curve, sharing in equal_ones(progressions):
+        if len(sharing) > 1:
+            names = ", ".join(progression.label for progression in sharing)
+            yield f"{names} compute the same parameters in every bit and share the curve {curve.name}"
+        if dict(curve.rule.options).get("combine") == "sum":
+            names = ", ".join(progression.label for progression in sharing)
+            yield (
+                f"{names}: gradients are summed and not averaged, so a step is {curve.plan.workers} times as large, "
+                f"as with a learning rate of {curve.plan.workers * curve.plan.lr:g}"
+            )

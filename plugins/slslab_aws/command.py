@@ -1,0 +1,88 @@
+"""`slslab deploy`: the resources of a SAM or CloudFormation template, in the running service."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from slslab.cli.terminal import json_option, print_document
+from slslab.errors import RequestError
+from slslab.installation import require
+from slslab_aws import tables as deployment
+
+SCHEMA = 1
+
+
+@click.command()
+@click.argument("template", type=click.Path(path_type=Path, dir_okay=False), default="template.yaml")
+@click.option("--stack-name", metavar="NAME", help="The stack (by default the name of the template's folder).")
+@click.option(
+    "--parameter",
+    "parameters",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="The value of a parameter of the template. Repeatable.",
+)
+@click.option("--delete", "deletes", is_flag=True, help="Remove what the stack has, the latest first.")
+@json_option
+def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], deletes: bool, json_: bool) -> None:
+    """Make what a template of AWS SAM or CloudFormation has, in the service that `slslab up` started.
+
+    \b
+    slslab up --detach
+    slslab deploy                            template.yaml of this folder
+    slslab deploy app/template.yaml --parameter Size=1024
+    slslab deploy --delete
+
+    Functions, layers, versions, aliases, URLs, permissions, event sources, state machines, buckets, queues, topics,
+    tables, log groups, rules and roles are made, changed where the template or the code is different, and removed when
+    the template has them no more. Folders of code are zipped as they are: install what they need into them, as
+    `sam build` does.
+
+    Every problem that can be known is named with its line before anything is made. Policies of roles are stored, and
+    not enforced. A stack ends with the service.
+    """
+    from slslab.aws.keys import Pair
+    from slslab.up import embedded
+
+    require("samtranslator")
+    from slslab_aws.deploy.resources import Services
+    from slslab_aws.deploy.stacks import Stack
+    from slslab_aws.deploy.template import read_template
+
+    running, variables = embedded.status(), embedded.environment()
+    if running is None or variables is None:
+        raise RequestError("slslab is not up.", "start it with `slslab up --detach`.")
+    endpoint, pair = running["endpoints"].get("aws"), Pair.of(variables)
+    if endpoint is None or pair is None:
+        raise RequestError(
+            "The service has no endpoint for all services.", "start it again: `slslab down`, `slslab up --detach`."
+        )
+    name = stack_name or template.absolute().parent.name
+    stack = Stack(Path(running["logs"]).parent, name)
+    done: list[dict[str, str]] = []
+
+    def told(what: str, logical_id: str, kind: str, ref: str) -> None:
+        done.append({"done": what, "resource": logical_id, "type": kind, "ref": ref})
+        if not json_:
+            click.echo(f"{what:9} {logical_id}", err=True)
+
+    outputs: dict[str, Any] = {}
+    if deletes:
+        services = Services(endpoint, pair, {})
+        try:
+            stack.delete(services, told)
+        finally:
+            services.close()
+    else:
+        given = dict(_pair(parameter) for parameter in parameters)
+        outputs = stack.deploy(read_template(template), given, lambda files: Services(endpoint, pair, files), told)
+    document = {"schema": SCHEMA, "stack": name, "resources": done, "outputs": outputs}
+    print_document(document, lambda: deployment.deployment(document), json_)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise RequestError(f"{text!r} names no value.", "give --parameter KEY=VALUE.")
+    return name, value

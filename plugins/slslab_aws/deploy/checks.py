@@ -1,0 +1,260 @@
+"""What services would refuse of a resource, found before anything is made, by the services' own checks where there are.
+
+Properties are resolved and comply with CloudFormation's registry. Each sentence comes without its full stop.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from slslab.aws.errors import ServiceError
+from slslab.aws.limits import lambda_limits
+from slslab.aws.requests import members
+from slslab.lambda_.configuration import settings
+from slslab.lambda_.event_sources import EventSourceMapping, check_source, with_request
+from slslab.lambda_.policies import function_statement
+from slslab.lambda_.references import parse
+from slslab.statemachines.definitions import check_settings, problems
+from slslab_aws.deploy.expansion import LOCAL
+from slslab_aws.deploy.resources import Made, Properties, definition, function_members, machine_settings, table_members
+from slslab_aws.services import PROTOCOLS
+from slslab_aws.services.patterns import pattern_problems
+from slslab_aws.services.rule_targets import target_problems
+from slslab_aws.services.schedules import ScheduleError, read_schedule
+
+Files = Mapping[str, bytes]
+# documented: API_CreateQueue.html
+QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
+FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
+# documented: API_PutTargets.html; the first are what a rule does here, the last two are stored.
+TARGET_MEMBERS = frozenset("Arn Id Input InputPath InputTransformer SqsParameters RoleArn RetryPolicy".split())
+MOST_TARGETS = 5
+# documented: API_CreateQueue.html
+VISIBLE_S = 30
+DEFINITIONS = ("Definition", "DefinitionS3Location", "DefinitionString")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A resource as it will be made: its type, its properties, and what Ref and its attributes will be."""
+
+    kind: str
+    properties: Properties
+    made: Made
+
+
+def nothing(_properties: Properties, _files: Files) -> Iterator[str]:
+    """Yield nothing."""
+    yield from ()
+
+
+@contextmanager
+def _collected(problems: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except ServiceError as error:
+        problems.append(error.message.rstrip("."))
+
+
+def lambda_members(operation: str, *named: str) -> Callable[[Properties, Files], Iterator[str]]:
+    """Return a check by Lambda's model of an operation, in which slslab names the members `named`."""
+
+    def check(properties: Properties, _files: Files) -> Iterator[str]:
+        found: list[str] = []
+        with _collected(found):
+            members("lambda", operation, json.dumps({**dict.fromkeys(named, "name"), **properties}).encode())
+        yield from found
+
+    return check
+
+
+def permission(properties: Properties, files: Files) -> Iterator[str]:
+    """Yield what AddPermission would refuse."""
+    found = list(lambda_members("AddPermission", "StatementId")(properties, files))
+    with _collected(found):
+        function_statement({"StatementId": "name", **properties}, "*")
+    yield from found
+
+
+def url(properties: Properties, files: Files) -> Iterator[str]:
+    """Yield what CreateFunctionUrlConfig would refuse."""
+    given = {name: value for name, value in properties.items() if name != "TargetFunctionArn"}
+    named = {**given, "FunctionName": properties["TargetFunctionArn"]}
+    yield from lambda_members("CreateFunctionUrlConfig")(named, files)
+
+
+def table(properties: Properties, _files: Files) -> Iterator[str]:
+    """Yield what CreateTable would refuse."""
+    found: list[str] = []
+    with _collected(found):
+        members("dynamodb", "CreateTable", json.dumps({"TableName": "name", **table_members(properties)}).encode())
+    if found:
+        yield from found
+        return
+    indexes = [*properties.get("GlobalSecondaryIndexes", ()), *properties.get("LocalSecondaryIndexes", ())]
+    keys = sorted({key["AttributeName"] for each in (properties, *indexes) for key in each["KeySchema"]})
+    defined = sorted(each["AttributeName"] for each in properties.get("AttributeDefinitions", ()))
+    if keys != defined:
+        yield f"AttributeDefinitions must be those of the keys, {', '.join(keys)}, not {', '.join(defined) or 'none'}"
+
+
+def function(properties: Properties, _files: Files) -> Iterator[str]:
+    """Yield what CreateFunction would refuse."""
+    found: list[str] = []
+    with _collected(found):
+        request = {"FunctionName": "name", **function_members(properties), "Code": properties["Code"]}
+        settings(members("lambda", "CreateFunction", json.dumps(request).encode()), lambda_limits())
+    yield from found
+
+
+def source(properties: Properties, _files: Files) -> Iterator[str]:
+    """Yield what CreateEventSourceMapping would refuse."""
+    found: list[str] = []
+    with _collected(found):
+        request = members("lambda", "CreateEventSourceMapping", json.dumps(properties).encode())
+        queue = str(request.get("EventSourceArn", ""))
+        check_source(queue)
+        with_request(EventSourceMapping("", queue, parse(request["FunctionName"])), request)
+    yield from found
+
+
+def visibility(mapping: Planned, others: Iterable[Planned]) -> Iterator[str]:
+    """Yield why a queue of the template cannot feed a function of the template: its messages come back too early."""
+    if mapping.kind != "AWS::Lambda::EventSourceMapping":
+        return
+    name = str(mapping.properties.get("FunctionName")).split(":function:")[-1].split(":")[0]
+    queue, function = mapping.properties.get("EventSourceArn"), ("AWS::Lambda::Function", name)
+    visible = [
+        each.properties.get("VisibilityTimeout", VISIBLE_S)
+        for each in others
+        if each.kind == "AWS::SQS::Queue" and each.made.attributes["Arn"] == queue
+    ]
+    timeouts = [
+        each.properties.get("Timeout", lambda_limits().timeout_s.default)
+        for each in others
+        if (each.kind, each.made.ref) == function
+    ]
+    for visible_s, timeout_s in zip(visible, timeouts, strict=False):
+        if isinstance(visible_s, int) and isinstance(timeout_s, int) and visible_s < timeout_s:
+            yield f"Queue visibility timeout: {visible_s} seconds is less than Function timeout: {timeout_s} seconds"
+
+
+def machine(properties: Properties, files: Files) -> Iterator[str]:
+    """Yield what CreateStateMachine would refuse."""
+    if len([name for name in DEFINITIONS if name in properties]) != 1:
+        yield f"a state machine has one of {', '.join(DEFINITIONS)}"
+        return
+    if properties.get("StateMachineType", "STANDARD") != "STANDARD":
+        yield "slslab emulates state machines of the type STANDARD alone"
+    if (place := properties.get("DefinitionS3Location")) is not None and place.get("Bucket") != LOCAL:
+        yield "slslab reads definitions from files beside the template, not from S3"
+        return
+    for problem in problems(definition(files, properties), lambda_limits().definition_bytes):
+        yield f"the definition is refused: {problem}".rstrip(".")
+    found: list[str] = []
+    with _collected(found):
+        check_settings(machine_settings(properties))
+    yield from found
+
+
+def queue(properties: Properties, _files: Files) -> Iterator[str]:
+    """Yield what CreateQueue would refuse."""
+    fifo = properties.get("FifoQueue", False)
+    name = properties.get("QueueName")
+    if name is not None and not (FIFO_NAME if fifo else QUEUE_NAME).fullmatch(name):
+        yield f"{name!r} cannot be the name of a {'FIFO ' * fifo}queue: letters, digits, - and _{', then .fifo' * fifo}"
+    if properties.get("ContentBasedDeduplication") and not fifo:
+        yield "ContentBasedDeduplication is for FIFO queues"
+    if (
+        policy := _document(properties.get("RedrivePolicy", {"maxReceiveCount": 1, "deadLetterTargetArn": ""}))
+    ) is None:
+        yield "RedrivePolicy must be a mapping, or its JSON"
+    elif missing := sorted({"maxReceiveCount", "deadLetterTargetArn"} - policy.keys()):
+        yield f"RedrivePolicy needs {', '.join(missing)}"
+    elif "RedrivePolicy" in properties and not str(policy["deadLetterTargetArn"]).startswith("arn:aws:sqs:"):
+        yield "RedrivePolicy.deadLetterTargetArn must be the ARN of a queue"
+    elif not re.fullmatch("[1-9][0-9]{0,2}|1000", str(policy["maxReceiveCount"])):
+        yield "RedrivePolicy.maxReceiveCount must be an integer from 1 to 1000"
+
+
+def queue_policy(properties: Properties, _files: Files) -> Iterator[str]:
+    """Yield what SetQueueAttributes would refuse."""
+    policy = _document(properties["PolicyDocument"])
+    if policy is None or not isinstance(policy.get("Statement"), dict | list):
+        yield "PolicyDocument must be a mapping with Statement"
+    for url in properties["Queues"]:
+        if not url.startswith("http"):
+            yield f"Queues has the URLs of queues, such as !Ref Queue, not {url}"
+
+
+def topic(properties: Properties, files: Files) -> Iterator[str]:
+    """Yield what Subscribe would refuse of a topic's subscriptions."""
+    for each in properties.get("Subscription") or ():
+        yield from subscription(each, files)
+
+
+def subscription(properties: Properties, _files: Files) -> Iterator[str]:
+    """Yield what Subscribe would refuse."""
+    topic_arn = properties.get("TopicArn", "arn:aws:sns:")
+    if not topic_arn.startswith("arn:aws:sns:"):
+        yield f"TopicArn must be the ARN of a topic, not {topic_arn}"
+    protocol, endpoint = properties["Protocol"], properties.get("Endpoint")
+    if protocol not in PROTOCOLS:
+        yield f"messages go to {' and '.join(PROTOCOLS)} here, not to {protocol}"
+    elif not str(endpoint).startswith(f"arn:aws:{protocol}:"):
+        yield f"the Endpoint of a subscription by {protocol} is an ARN, not {endpoint}"
+    policy = _document(properties.get("FilterPolicy", {}))
+    if policy is None or not all(isinstance(each, list | dict) for each in policy.values()):
+        yield "FilterPolicy must be a mapping of lists and mappings"
+
+
+def role(properties: Properties, _files: Files) -> Iterator[str]:
+    """Yield what CreateRole and PutRolePolicy would refuse."""
+    from moto.iam.exceptions import MalformedPolicyDocument
+    from moto.iam.policy_validation import IAMPolicyDocumentValidator
+
+    if _document(properties["AssumeRolePolicyDocument"]) is None:
+        yield "AssumeRolePolicyDocument must be a mapping"
+    for policy in properties.get("Policies") or ():
+        document = _document(policy["PolicyDocument"])
+        if document is None:
+            yield f"the PolicyDocument of {policy['PolicyName']} must be a mapping"
+            continue
+        try:
+            IAMPolicyDocumentValidator(json.dumps({"Version": "2012-10-17", **document})).validate()
+        except MalformedPolicyDocument as error:
+            yield f"the policy {policy['PolicyName']} is refused: {error.message}".rstrip(".")
+
+
+def rule(properties: Properties, _files: Files) -> Iterator[str]:
+    """Yield what PutRule and PutTargets would refuse."""
+    schedule, pattern = properties.get("ScheduleExpression"), properties.get("EventPattern")
+    if schedule is None and pattern is None:
+        yield "a rule needs ScheduleExpression or EventPattern"
+    if schedule is not None:
+        try:
+            read_schedule(schedule)
+        except ScheduleError as error:
+            yield str(error)
+    if pattern is not None:
+        yield from pattern_problems(pattern if isinstance(pattern, str) else json.dumps(pattern))
+    targets = properties.get("Targets") or []
+    if len(targets) > MOST_TARGETS or len({target["Id"] for target in targets}) < len(targets):
+        yield f"a rule has at most {MOST_TARGETS} targets, each with an Id of its own"
+    for target in targets:
+        yield from target_problems(target)
+        for member in sorted(target.keys() - TARGET_MEMBERS):
+            yield f"slslab does not emulate {member} of a target ({target['Id']})"
+
+
+def _document(value: Any) -> dict[str, Any] | None:
+    """Return a mapping, or the one that a text of JSON has; None if there is none."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,97 @@
+"""Expand a SAM template to CloudFormation's resources, with the code of its local folders as archives.
+
+https://github.com/aws/serverless-application-model: the specification, and the library that expands.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from slslab.aws.arns import REGION
+from slslab.errors import RequestError
+from slslab_aws.deploy.packages import archive_of, read_text
+from slslab_aws.deploy.parameters import parameters_of
+from slslab_aws.deploy.template import Node, Template
+
+# The bucket that stands for files of this host, by the digest of their content.
+LOCAL = "slslab-local"
+# Where a resource names a file or a folder of this host, and whether it is code or a text.
+FILES: Mapping[str, Mapping[str, bool]] = {
+    "AWS::Serverless::Function": {"CodeUri": True},
+    "AWS::Lambda::Function": {"Code": True},
+    "AWS::Serverless::LayerVersion": {"ContentUri": True},
+    "AWS::Lambda::LayerVersion": {"Content": True},
+    "AWS::Serverless::StateMachine": {"DefinitionUri": False},
+}
+
+
+@dataclass
+class Expanded:
+    """CloudFormation's resources and outputs, the parameters' values, and the content of local files by their keys."""
+
+    resources: dict[str, Any]
+    outputs: dict[str, Any]
+    parameters: dict[str, Any]
+    files: dict[str, bytes] = field(default_factory=dict)
+
+
+def expand(template: Template, given: Mapping[str, str]) -> Expanded:
+    """Return the expanded template; what is wrong with it is noted in the template."""
+    parameters = parameters_of(template, given)
+    files: dict[str, bytes] = {}
+    written: dict[str, Any] = json.loads(json.dumps(template.root))
+    for name in template.section("Resources"):
+        _take_files(template, name, written["Resources"][name], files)
+    if "Transform" not in written or template.problems:
+        resources, outputs = ({**template.section(section)} for section in ("Resources", "Outputs"))
+        if "Transform" not in written:
+            resources = written["Resources"] if resources else {}
+        return Expanded(resources, outputs, parameters, files)
+    os.environ.setdefault("AWS_DEFAULT_REGION", REGION)  # the library asks boto3 for a Region when it is called
+    from samtranslator.model.exceptions import InvalidDocumentException
+    from samtranslator.translator.transform import transform
+
+    try:
+        found = transform(written, {**parameters, "AWS::Region": REGION}, _NoPolicies())
+    except InvalidDocumentException as error:
+        for cause in error.causes:
+            name = str(getattr(cause, "_logical_id", ""))
+            template.wrong(template.line(name), str(cause.message).rstrip(".") + ".")
+        return Expanded({}, {}, parameters, files)
+    except Exception as error:  # the library checks not all that it reads
+        template.wrong(1, f"AWS's SAM library can't expand the template: {type(error).__name__}: {error}.")
+        return Expanded({}, {}, parameters, files)
+    return Expanded(found["Resources"], found.get("Outputs") or {}, parameters, files)
+
+
+class _NoPolicies:
+    """The managed policies that SAM may ask for by name: SAM knows those of Lambda, and roles are not enforced."""
+
+    def load(self) -> dict[str, str]:
+        return {}
+
+
+def _take_files(template: Template, name: str, written: Any, files: dict[str, bytes]) -> None:
+    """Replace the local paths of a resource by keys of their content."""
+    properties = template.properties(name)
+    if not isinstance(written, dict) or not isinstance(written.setdefault("Properties", {}), dict):
+        return  # noted already
+    for member, is_code in FILES.get(template.type(name), {}).items():
+        path = properties.get(member)
+        if path is None and member == "CodeUri" and "InlineCode" not in properties and "ImageUri" not in properties:
+            shared = template.section("Globals").get("Function")
+            path = (shared if isinstance(shared, Node) else Node()).get("CodeUri", ".")
+        if not isinstance(path, str) or path.startswith("s3://"):
+            continue
+        try:
+            content = (archive_of if is_code else read_text)(template.path.parent, path)
+        except RequestError as error:
+            template.wrong(properties.lines.get(member, template.line(name)), f"{member} of {name}: {error.message}")
+            continue
+        key = f"{name}-{hashlib.sha256(content).hexdigest()[:16]}"
+        files[key] = content
+        kind = "Bucket" if member.endswith("Uri") else "S3Bucket"
+        written["Properties"][member] = {kind: LOCAL, "Key" if kind == "Bucket" else "S3Key": key}

@@ -1,0 +1,271 @@
+"""The types that slslab deploys: their properties, what Ref and Fn::GetAtt give, and how they are made and checked.
+
+https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-template-resource-type-ref.html
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from slslab.aws.arns import ACCOUNT, REGION, function_arn
+from slslab_aws.deploy import checks, resources
+from slslab_aws.deploy.resources import Made, Properties, Services
+from slslab_aws.deploy.schemas import properties_of
+
+ID = "00000000-0000-4000-8000-000000000000"
+Expect = Callable[[str, Properties], Made]
+# Yields what a service would refuse, from properties and the content of files, without a full stop.
+Check = Callable[[Properties, Mapping[str, bytes]], Iterator[str]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How resources of one type are made, changed (None: removed and made again) and removed.
+
+    `expect` returns, before anything is made, what Ref and attributes will be: exactly, or a value of the same form
+    where the service chooses it. Its attributes are those that resources of this type have.
+    """
+
+    properties: frozenset[str]
+    expect: Expect
+    create: Callable[[Services, str, Properties], Made]
+    delete: Callable[[Services, Made], object]
+    update: Callable[[Services, Made, Properties], Made] | None = None
+    check: Check = checks.nothing
+
+
+def _named(member: str, ref: str, **attributes: str) -> Expect:
+    """Return what expects these forms, with the resource's name for {name}."""
+
+    def expect(name: str, properties: Properties) -> Made:
+        name = str(properties.get(member, name))
+        return Made(ref.format(name=name), {key: form.format(name=name) for key, form in attributes.items()})
+
+    return expect
+
+
+def _arn(service: str, resource: str) -> str:
+    return f"arn:aws:{service}:{REGION}:{ACCOUNT}:{resource}"
+
+
+def _of_function(properties: Properties, qualifier: str | None = None) -> str:
+    """Return the ARN of the function that a resource belongs to, which it names by its name or its ARN."""
+    name = str(properties.get("FunctionName", properties.get("TargetFunctionArn")))
+    name = name.split(":function:")[-1].split(":")[0]
+    return function_arn(name, qualifier)
+
+
+def _version(_name: str, properties: Properties) -> Made:
+    arn = _of_function(properties, "1")
+    return Made(arn, {"Version": "1", "FunctionArn": arn})
+
+
+def _alias(_name: str, properties: Properties) -> Made:
+    arn = _of_function(properties, str(properties.get("Name")))
+    return Made(arn, {"AliasArn": arn})
+
+
+def _url(_name: str, properties: Properties) -> Made:
+    arn = _of_function(properties, properties.get("Qualifier"))
+    return Made(arn, {"FunctionUrl": f"https://{ID.replace('-', '')}.lambda-url.{REGION}.on.aws/", "FunctionArn": arn})
+
+
+def _bucket(name: str, properties: Properties) -> Made:
+    name = str(properties.get("BucketName", name.lower()))
+    return Made(name, resources.bucket_attributes(name))
+
+
+def _queue(name: str, properties: Properties) -> Made:
+    name = str(properties.get("QueueName", name + ".fifo" * bool(properties.get("FifoQueue"))))
+    url = f"http://127.0.0.1:4566/{ACCOUNT}/{name}"
+    return Made(url, {"Arn": _arn("sqs", name), "QueueName": name, "QueueUrl": url})
+
+
+def _subscription(_name: str, properties: Properties) -> Made:
+    arn = f"{properties.get('TopicArn')}:{ID}"
+    return Made(arn, {"Arn": arn})
+
+
+def _role(name: str, properties: Properties) -> Made:
+    name = str(properties.get("RoleName", name))
+    path = properties.get("Path", "/")
+    return Made(name, {"Arn": f"arn:aws:iam::{ACCOUNT}:role{path}{name}", "RoleId": "AROA00000000000000000"})
+
+
+def _table(name: str, properties: Properties) -> Made:
+    name = str(properties.get("TableName", name))
+    arn = _arn("dynamodb", f"table/{name}")
+    stream = {"StreamArn": f"{arn}/stream/2026-01-01T00:00:00.000"} if "StreamSpecification" in properties else {}
+    return Made(name, {"Arn": arn, **stream})
+
+
+def _by(service: str, operation: str, member: str) -> Callable[[Services, Made], object]:
+    """Return what removes a resource by its reference."""
+    return lambda services, made: getattr(services(service), operation)(**{member: made.ref})
+
+
+def _by_keys(service: str, operation: str) -> Callable[[Services, Made], object]:
+    return lambda services, made: getattr(services(service), operation)(**made.keys)
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+@cache
+def kinds() -> dict[str, Kind]:
+    """Return the types that slslab deploys; Tags are passed on where the operation knows them."""
+    return {**_lambda(), **_others()}
+
+
+def _lambda() -> dict[str, Kind]:
+    layer, source = _arn("lambda", "layer:{name}:1"), _arn("lambda", f"event-source-mapping:{ID}")
+    return {
+        "AWS::Lambda::Function": Kind(
+            _names("""Architectures Code CodeSigningConfigArn DeadLetterConfig Description Environment EphemeralStorage
+            FileSystemConfigs FunctionName Handler ImageConfig KmsKeyArn Layers LoggingConfig MemorySize PackageType
+            ReservedConcurrentExecutions Role Runtime SnapStart Tags Timeout TracingConfig VpcConfig"""),
+            _named("FunctionName", "{name}", Arn=function_arn("{name}")),
+            resources.create_function,
+            _by("lambda", "delete_function", "FunctionName"),
+            resources.change_function,
+            checks.function,
+        ),
+        "AWS::Lambda::LayerVersion": Kind(
+            _names("CompatibleArchitectures CompatibleRuntimes Content Description LayerName LicenseInfo"),
+            _named("LayerName", layer, LayerVersionArn=layer),
+            resources.publish_layer,
+            _by_keys("lambda", "delete_layer_version"),
+            check=checks.lambda_members("PublishLayerVersion", "LayerName"),
+        ),
+        "AWS::Lambda::Version": Kind(
+            _names("FunctionName Description CodeSha256"),
+            _version,
+            resources.publish_version,
+            _by_keys("lambda", "delete_function"),
+            check=checks.lambda_members("PublishVersion"),
+        ),
+        "AWS::Lambda::Alias": Kind(
+            _names("FunctionName Name FunctionVersion Description"),
+            _alias,
+            resources.create_alias,
+            _by_keys("lambda", "delete_alias"),
+            resources.change_alias,
+            checks.lambda_members("CreateAlias"),
+        ),
+        "AWS::Lambda::Permission": Kind(
+            _names("""Action EventSourceToken FunctionName FunctionUrlAuthType InvokedViaFunctionUrl Principal
+            PrincipalOrgID SourceAccount SourceArn"""),
+            _named("", "{name}", Id="{name}"),
+            resources.add_permission,
+            _by_keys("lambda", "remove_permission"),
+            check=checks.permission,
+        ),
+        "AWS::Lambda::Url": Kind(
+            _names("TargetFunctionArn AuthType Cors InvokeMode Qualifier"),
+            _url,
+            resources.create_url,
+            _by_keys("lambda", "delete_function_url_config"),
+            check=checks.url,
+        ),
+        "AWS::Lambda::EventInvokeConfig": Kind(
+            _names("DestinationConfig FunctionName MaximumEventAgeInSeconds MaximumRetryAttempts Qualifier"),
+            _named("", "{name}"),
+            resources.put_event_settings,
+            _by_keys("lambda", "delete_function_event_invoke_config"),
+            check=checks.lambda_members("PutFunctionEventInvokeConfig"),
+        ),
+        "AWS::Lambda::EventSourceMapping": Kind(
+            properties_of("AWS::Lambda::EventSourceMapping"),  # what is not emulated is refused by its check
+            _named("", ID, Id=ID, EventSourceMappingArn=source),
+            resources.create_source,
+            _by_keys("lambda", "delete_event_source_mapping"),
+            resources.change_source,
+            checks.source,
+        ),
+    }
+
+
+def _others() -> dict[str, Kind]:
+    machine, topic, rule = _arn("states", "stateMachine:{name}"), _arn("sns", "{name}"), _arn("events", "rule/{name}")
+    return {
+        "AWS::StepFunctions::StateMachine": Kind(
+            _names("""Definition DefinitionS3Location DefinitionString DefinitionSubstitutions LoggingConfiguration
+            RoleArn StateMachineName StateMachineType Tags TracingConfiguration"""),
+            _named("StateMachineName", machine, Arn=machine, Name="{name}"),
+            resources.create_machine,
+            _by("stepfunctions", "delete_state_machine", "stateMachineArn"),
+            resources.change_machine,
+            checks.machine,
+        ),
+        "AWS::S3::Bucket": Kind(
+            _names("BucketName Tags"), _bucket, resources.create_bucket, _by("s3", "delete_bucket", "Bucket")
+        ),
+        "AWS::SQS::Queue": Kind(
+            _names("""ContentBasedDeduplication DelaySeconds FifoQueue MaximumMessageSize MessageRetentionPeriod
+            QueueName ReceiveMessageWaitTimeSeconds RedrivePolicy SqsManagedSseEnabled Tags VisibilityTimeout"""),
+            _queue,
+            resources.create_queue,
+            _by("sqs", "delete_queue", "QueueUrl"),
+            resources.change_queue,
+            checks.queue,
+        ),
+        "AWS::SQS::QueuePolicy": Kind(
+            _names("PolicyDocument Queues"),
+            _named("", "{name}", Id="{name}"),
+            resources.put_queue_policy,
+            resources.remove_queue_policy,
+            check=checks.queue_policy,
+        ),
+        "AWS::SNS::Topic": Kind(
+            _names("DisplayName TopicName Subscription Tags"),
+            _named("TopicName", topic, TopicArn=topic, TopicName="{name}"),
+            resources.create_topic,
+            _by("sns", "delete_topic", "TopicArn"),
+            check=checks.topic,
+        ),
+        "AWS::SNS::Subscription": Kind(
+            _names("TopicArn Protocol Endpoint FilterPolicy FilterPolicyScope RawMessageDelivery"),
+            _subscription,
+            resources.subscribe,
+            _by("sns", "unsubscribe", "SubscriptionArn"),
+            check=checks.subscription,
+        ),
+        "AWS::IAM::Role": Kind(
+            _names("""AssumeRolePolicyDocument Description ManagedPolicyArns MaxSessionDuration Path PermissionsBoundary
+            Policies RoleName Tags"""),
+            _role,
+            resources.create_role,
+            resources.remove_role,
+            check=checks.role,
+        ),
+        "AWS::DynamoDB::Table": Kind(
+            _names("""AttributeDefinitions BillingMode DeletionProtectionEnabled GlobalSecondaryIndexes KeySchema
+            LocalSecondaryIndexes ProvisionedThroughput StreamSpecification TableClass TableName Tags"""),
+            _table,
+            resources.create_table,
+            _by("dynamodb", "delete_table", "TableName"),
+            check=checks.table,
+        ),
+        "AWS::Logs::LogGroup": Kind(
+            _names("LogGroupClass LogGroupName RetentionInDays Tags"),
+            _named("LogGroupName", "{name}", Arn=_arn("logs", "log-group:{name}:*")),
+            resources.create_log_group,
+            _by("logs", "delete_log_group", "logGroupName"),
+            resources.change_log_group,
+        ),
+        "AWS::Events::Rule": Kind(
+            _names("Description EventPattern Name RoleArn ScheduleExpression State Tags Targets"),
+            _named("Name", "{name}", Arn=rule, RuleName="{name}"),
+            resources.create_rule,
+            resources.remove_rule,
+            resources.change_rule,
+            checks.rule,
+        ),
+    }
+
+
+def expected(kind: str, name: str, properties: Mapping[str, Any]) -> Made:
+    """Return what Ref and the attributes of a resource will be, before it is made."""
+    return kinds()[kind].expect(name, dict(properties))

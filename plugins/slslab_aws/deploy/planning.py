@@ -1,0 +1,162 @@
+"""Find everything that can be known to be wrong with an expanded template, before anything is made.
+
+Each resource is resolved as if those it refers to were made, converted to the types of CloudFormation's registry,
+and checked by the registry and by the services' own rules.
+"""
+
+import graphlib
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from slslab_aws.deploy import checks
+from slslab_aws.deploy.expansion import Expanded
+from slslab_aws.deploy.intrinsics import Scope, Unresolvable, references
+from slslab_aws.deploy.kinds import expected, kinds
+from slslab_aws.deploy.schemas import closest, convert, fixed_properties, properties_of, text_of, violations
+from slslab_aws.deploy.template import PSEUDO, SERVERLESS, Template
+
+LONGEST_NAME = 63
+# What a resource may have beside its type and its properties.
+MEMBERS = ("Type", "Properties", "DependsOn", "Condition", "DeletionPolicy", "UpdateReplacePolicy", "Metadata")
+POLICIES = ("Delete", "Retain", "RetainExceptOnCreate")
+
+
+def physical_name(stack: str, name: str) -> str:
+    """Return the name of a resource that has none of its own, which is the same at each deployment."""
+    suffix = hashlib.sha256(f"{stack}/{name}".encode()).hexdigest()[:10]
+    return f"{stack}-{name}"[: LONGEST_NAME - 11] + f"-{suffix}"
+
+
+def scope_of(stack: str, template: Template, expanded: Expanded) -> Scope:
+    """Return what the names of a template mean before any resource is made."""
+    return Scope(
+        stack,
+        dict(expanded.parameters),
+        mappings=template.section("Mappings"),
+        conditions=template.section("Conditions"),
+    )
+
+
+def resolved(kind: str, resource: Mapping[str, Any], scope: Scope) -> dict[str, Any]:
+    """Return a resource's properties, resolved and converted to their types. Raises Unresolvable."""
+    return convert(kind, scope.resolve(resource.get("Properties") or {}))
+
+
+def identity(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the properties whose change replaces a resource."""
+    return {name: properties[name] for name in sorted(fixed_properties(kind)) if name in properties}
+
+
+def output_values(outputs: Mapping[str, Any], scope: Scope) -> Iterator[tuple[str, str | Unresolvable]]:
+    """Yield each output whose condition holds, or why it has no value."""
+    for name, output in outputs.items():
+        try:
+            if "Condition" not in output or scope.holds(output["Condition"]):
+                value = scope.resolve(output["Value"])
+                if not isinstance(value, str | int | float):
+                    raise Unresolvable("the value of an output must be a text")
+                yield name, text_of(value)
+        except Unresolvable as error:
+            yield name, error
+
+
+def plan(stack: str, template: Template, expanded: Expanded) -> list[str]:
+    """Note in the template what is wrong; returns the resources that are made, in the order of their making."""
+    for name, resource in expanded.resources.items():
+        if isinstance(resource, dict):
+            _check_form(template, name, resource)
+    if template.problems:
+        return []
+    known = {*expanded.resources, *expanded.parameters, *PSEUDO}
+    parts = [(template.line(name), resource) for name, resource in expanded.resources.items()]
+    outputs = template.section("Outputs")
+    parts += [(outputs.lines.get(name, 1), output) for name, output in expanded.outputs.items()]
+    for line, part in parts:
+        for name in sorted(references(part) - known):
+            template.wrong(line, f"{name} is not a resource and not a parameter of this template.")
+    order = _order(template, expanded)
+    scope = scope_of(stack, template, expanded)
+    for name, line in template.section("Conditions").lines.items():
+        try:
+            scope.holds(name)
+        except Unresolvable as error:
+            template.wrong(line, f"the condition {name} cannot be resolved: {error}.")
+    if template.problems:
+        return []
+    made = [
+        name for name in order if "Condition" not in (it := expanded.resources[name]) or scope.holds(it["Condition"])
+    ]
+    planned = {name: _planned(stack, template, expanded, name, scope) for name in made}
+    for name, resource in planned.items():
+        for problem in checks.visibility(resource, planned.values()):
+            template.wrong(template.line(name), f"{name}: {problem}.")
+    if not template.problems:
+        for name, value in output_values(expanded.outputs, scope):
+            if isinstance(value, Unresolvable):
+                template.wrong(outputs.lines.get(name, 1), f"the output {name} cannot be resolved: {value}.")
+    return made
+
+
+def _check_form(template: Template, name: str, resource: Mapping[str, Any]) -> None:
+    """Note a type, properties and members that there are not here, or not at all."""
+    line, kind = template.line(name), str(resource.get("Type"))
+    if kind not in kinds():
+        if not kind.startswith("AWS::Serverless::"):
+            template.wrong(line, f"slslab does not deploy {kind} ({name}).")
+        elif "Transform" not in template.root:  # otherwise another problem has kept it from being expanded
+            template.wrong(line, f"{kind} needs Transform: {SERVERLESS} ({name}).")
+        return
+    for member in sorted(resource.keys() - set(MEMBERS)):
+        template.wrong(line, f"{name} has {member}, which is not emulated.")
+    condition = resource.get("Condition")
+    if condition is not None and condition not in list(template.section("Conditions")):
+        template.wrong(line, f"there is no condition {condition}.")
+    if (policy := resource.get("DeletionPolicy", "Delete")) not in list(POLICIES):
+        template.wrong(line, f"the DeletionPolicy {policy} of {name} is none of {', '.join(POLICIES)}.")
+    written, properties = template.properties(name), resource.get("Properties") or {}
+    for property_ in sorted(properties.keys() - kinds()[kind].properties) if isinstance(properties, dict) else ():
+        at = written.lines.get(property_, line)
+        if property_ in properties_of(kind):
+            template.wrong(at, f"slslab does not deploy the property {property_} of {kind} ({name}).")
+        else:
+            template.wrong(at, f"{kind} has no property {property_} ({name}).")
+
+
+def _order(template: Template, expanded: Expanded) -> list[str]:
+    resources = expanded.resources
+    needs: dict[str, set[str]] = {}
+    for name, resource in resources.items():
+        named = resource.get("DependsOn") or []
+        depends = [named] if isinstance(named, str) else named
+        if not isinstance(depends, list) or not all(isinstance(each, str) for each in depends):
+            template.wrong(template.line(name), f"the DependsOn of {name} must be a name, or a list of names.")
+            continue
+        for absent in sorted(set(depends) - set(resources)):
+            template.wrong(template.line(name), f"{absent}, on which {name} depends, is not a resource.")
+        needs[name] = (references(resource.get("Properties") or {}) | set(depends)) & set(resources)
+    try:
+        return list(graphlib.TopologicalSorter(needs).static_order())
+    except graphlib.CycleError as error:
+        circle = error.args[1]
+        template.wrong(template.line(circle[0]), f"these resources need each other: {', '.join(circle)}.")
+        return []
+
+
+def _planned(stack: str, template: Template, expanded: Expanded, name: str, scope: Scope) -> checks.Planned:
+    """Return what a resource will be, and let `scope` know it; what is wrong is noted."""
+    resource, line, written = expanded.resources[name], template.line(name), template.properties(name)
+    kind = resource["Type"]
+    try:
+        properties = resolved(kind, resource, scope)
+    except Unresolvable as error:
+        template.wrong(line, f"{name} cannot be resolved: {error}.")
+        properties = {}
+    else:
+        found = [(closest(written, path, line), problem) for path, problem in violations(kind, properties)]
+        found = found or [(line, problem) for problem in kinds()[kind].check(properties, expanded.files)]
+        for at, problem in found:
+            template.wrong(at, f"{name}: {problem}.")
+    made = expected(kind, physical_name(stack, name), properties)
+    scope.refs[name], scope.attributes[name] = made.ref, made.attributes
+    return checks.Planned(kind, properties, made)

@@ -1,0 +1,167 @@
+"""What CloudFormation knows of each type: its properties, their types and limits, and its attributes.
+
+`schemas.json` has the schemas of AWS's registry for the types that slslab deploys, with their source.
+https://docs.aws.amazon.com/cloudformation-cli/latest/userguide/resource-type-schema.html
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+FILE = files("slslab_aws.deploy") / "schemas.json"
+INTEGER = re.compile(r"[+-]?\d{1,18}", re.ASCII)
+NUMBER = re.compile(r"[+-]?\d{1,18}(\.\d{1,18})?([eE][+-]?\d{1,2})?", re.ASCII)
+ARTICLES = {
+    **{"string": "a text", "integer": "an integer", "number": "a number", "boolean": "true or false"},
+    **{"object": "a mapping", "array": "a list"},
+}
+BOUNDS = {
+    **{"minimum": "a value of at least {}", "maximum": "a value of at most {}"},
+    **{"minLength": "at least {} characters", "maxLength": "at most {} characters"},
+    **{"minItems": "at least {} items", "maxItems": "at most {} items"},
+}
+# No message shows more of a value.
+SHOWN = 80
+Path = tuple[str | int, ...]
+
+
+@cache
+def _document() -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(FILE.read_text())
+    return document
+
+
+def source() -> str:
+    """Return where the schemas come from."""
+    return str(_document()["source"])
+
+
+def schema_of(kind: str) -> dict[str, Any]:
+    """Return the schema of a type, in the form of JSON Schema with CloudFormation's additions."""
+    schema: dict[str, Any] = _document()["types"][kind]
+    return schema
+
+
+def properties_of(kind: str) -> frozenset[str]:
+    """Return the properties that a template may give a resource of this type on AWS."""
+    schema = schema_of(kind)
+    return frozenset(schema["properties"]) - _top(schema, "readOnlyProperties")
+
+
+def fixed_properties(kind: str) -> frozenset[str]:
+    """Return the properties that can only be changed by replacing the resource."""
+    return _top(schema_of(kind), "createOnlyProperties")
+
+
+def _top(schema: Mapping[str, Any], name: str) -> frozenset[str]:
+    pointers = [pointer.split("/")[2:] for pointer in schema.get(name, ())]
+    return frozenset(path[0] for path in pointers if len(path) == 1)
+
+
+def text_of(value: Any) -> str:
+    """Return a scalar of a template as text, as CloudFormation passes it to properties that are texts."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def convert(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return properties with each scalar converted to its property's type; what cannot be converted stays."""
+    schema = schema_of(kind)
+    return dict(_converted(schema, schema, properties))
+
+
+def _converted(root: Mapping[str, Any], schema: Mapping[str, Any], value: Any) -> Any:
+    schema = _followed(root, schema)
+    if isinstance(value, dict):
+        return {name: _converted(root, _member(schema, name), each) for name, each in value.items()}
+    if isinstance(value, list):
+        items = schema.get("items")
+        return [_converted(root, items if isinstance(items, dict) else {}, each) for each in value]
+    types = schema.get("type", ())
+    types = {types} if isinstance(types, str) else set(types)
+    if value is None:
+        return None
+    if isinstance(value, str):
+        if "string" in types:
+            return value
+        if "integer" in types and INTEGER.fullmatch(value):
+            return int(value)
+        if "number" in types and NUMBER.fullmatch(value):
+            return float(value)
+        if "boolean" in types and value.lower() in ("true", "false"):
+            return value.lower() == "true"
+        return value
+    if isinstance(value, bool):
+        return text_of(value) if "string" in types and "boolean" not in types else value
+    if isinstance(value, float) and value.is_integer() and "integer" in types:
+        return int(value)
+    return text_of(value) if "string" in types and not types & {"integer", "number"} else value
+
+
+def _followed(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema with the definition that it refers to."""
+    while "$ref" in schema:
+        definition: Any = root
+        for name in schema["$ref"].split("/")[1:]:
+            definition = definition[name]
+        schema = {**definition, **{name: each for name, each in schema.items() if name != "$ref"}}
+    return schema
+
+
+def _member(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    if name in schema.get("properties", {}):
+        return dict(schema["properties"][name])
+    patterns = schema.get("patternProperties", {}).items()
+    found = next((each for pattern, each in patterns if re.search(pattern, name)), schema.get("additionalProperties"))
+    return found if isinstance(found, dict) else {}
+
+
+def violations(kind: str, properties: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
+    """Yield where converted properties are not what their type allows, and what is wrong, without a full stop."""
+    from jsonschema import Draft7Validator
+
+    for error in Draft7Validator(schema_of(kind)).iter_errors(properties):
+        path: Path = tuple(error.absolute_path)
+        yield path, _sentence(kind, path, error)
+
+
+def _sentence(kind: str, path: Path, error: Any) -> str:
+    where, rule = ".".join(map(str, path)) or kind, error.validator_value
+    if error.validator == "type":
+        kinds = [rule] if isinstance(rule, str) else rule
+        return f"{where} must be {' or '.join(ARTICLES[each] for each in kinds)}, not {_shown(error.instance)}"
+    if error.validator == "required":
+        missing = [name for name in rule if name not in error.instance]
+        return f"{where} needs {', '.join(missing)}"
+    if error.validator == "additionalProperties":
+        patterns = error.schema.get("patternProperties", ())
+        unknown = set(error.instance) - set(error.schema.get("properties", ()))
+        others = sorted(name for name in unknown if not any(re.search(pattern, name) for pattern in patterns))
+        form = f"; names must match {' or '.join(patterns)}" if patterns else ""
+        return f"{where} has no property {', '.join(others)}{form}"
+    if error.validator == "enum":
+        return f"{where} must be one of {', '.join(map(text_of, rule))}, not {_shown(error.instance)}"
+    if error.validator == "pattern":
+        return f"{where} must match {rule}, which {_shown(error.instance)} does not"
+    if error.validator in BOUNDS:
+        return f"{where} must have {BOUNDS[error.validator].format(rule)}, not {_shown(error.instance)}"
+    return f"{where} breaks a rule of {kind}: {error.validator} {_shown(rule)}"
+
+
+def _shown(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
+def closest(root: Any, path: Sequence[str | int], line: int) -> int:
+    """Return the line of the deepest mapping key on a path that the template itself has."""
+    for name in path:
+        lines = getattr(root, "lines", {})
+        line = lines.get(name, line)
+        try:
+            root = root[name]
+        except (LookupError, TypeError):
+            return line
+    return line

@@ -1,0 +1,151 @@
+"""Deploy an expanded template: make what is missing, change what is different, remove what is not in it any more.
+
+What was made is remembered for as long as the service runs, in its temporary directory, for it ends with the service.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import botocore.exceptions
+import botocore.parsers
+
+from slslab.errors import RequestError, RunError
+from slslab_aws.deploy.expansion import expand
+from slslab_aws.deploy.intrinsics import Scope, Unresolvable
+from slslab_aws.deploy.kinds import kinds
+from slslab_aws.deploy.planning import identity, output_values, physical_name, plan, resolved, scope_of
+from slslab_aws.deploy.resources import Made, Services
+from slslab_aws.deploy.template import Template
+
+FOLDER = "stacks"
+AGAIN = "what was made until then stays: mend it and deploy again, or remove it with --delete."
+NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,40}")
+# What a client raises: an error of the service, no connection, and an answer that is none of the service's.
+REFUSALS = (
+    botocore.exceptions.ClientError,
+    botocore.exceptions.BotoCoreError,
+    botocore.parsers.ResponseParserError,
+)
+Told = Callable[[str, str, str, str], object]
+
+
+class Stack:
+    """One stack of the running service, whose temporary directory is `home`."""
+
+    def __init__(self, home: Path, name: str) -> None:
+        if not NAME.fullmatch(name):
+            raise RequestError(
+                f"{name!r} cannot be the name of a stack.",
+                "give --stack-name: a letter, then letters, digits or hyphens.",
+            )
+        self.name = name
+        self._path = home / FOLDER / f"{name}.json"
+        self.made: dict[str, dict[str, Any]] = json.loads(self._path.read_text()) if self._path.exists() else {}
+
+    def deploy(
+        self,
+        template: Template,
+        given: Mapping[str, str],
+        services: Callable[[Mapping[str, bytes]], Services],
+        told: Told,
+    ) -> dict[str, Any]:
+        """Deploy a template with these parameters; returns its outputs.
+
+        `told` receives what was done (made, changed, unchanged, removed, kept) with each resource: its id, type and
+        reference. Raises RequestError with every mistake of the template before anything is made, and RunError where a
+        service refuses a resource: what was made stays, and the next deployment goes on.
+        """
+        expanded = expand(template, given)
+        order = plan(self.name, template, expanded)
+        template.raise_problems()
+        scope = scope_of(self.name, template, expanded)
+        clients = services(expanded.files)
+        try:
+            for name in order:
+                self._put(template, name, expanded.resources[name], scope, clients, told)
+            for name in [name for name in reversed(self.made) if name not in scope.attributes]:
+                self._remove(name, clients, told)
+        finally:
+            clients.close()
+        return {name: str(value) for name, value in output_values(expanded.outputs, scope)}
+
+    def delete(self, services: Services, told: Told) -> None:
+        """Remove everything, what was made last first."""
+        for name in list(reversed(self.made)):
+            self._remove(name, services, told)
+
+    def _put(
+        self, template: Template, name: str, resource: Mapping[str, Any], scope: Scope, services: Services, told: Told
+    ) -> None:
+        kind, before = kinds()[resource["Type"]], self.made.get(name)
+        where = f"{template.path}:{template.line(name)}: {name} ({resource['Type']})"
+        try:
+            properties = resolved(resource["Type"], resource, scope)
+        except Unresolvable as error:
+            raise RunError(f"{where} cannot be resolved: {error}.", AGAIN) from error
+        digest = _digest([resource["Type"], properties])
+        fixed = _digest([resource["Type"], identity(resource["Type"], properties)])
+        what = "unchanged"
+        if before is None or before["digest"] != digest:
+            try:
+                if before is not None and before.get("fixed") == fixed and kind.update is not None:
+                    what, made = "changed", kind.update(services, _made(before), properties)
+                else:
+                    if before is not None:
+                        kinds()[before["type"]].delete(services, _made(before))
+                        del self.made[name]
+                    what = "made" if before is None else "replaced"
+                    made = kind.create(services, physical_name(self.name, name), properties)
+            except REFUSALS as error:
+                self._write()
+                raise RunError(f"{where} was refused: {_reason(error)}", AGAIN) from error
+            kept = resource.get("DeletionPolicy") == "Retain"
+            # At its end, so that the order is that of making.
+            self.made.pop(name, None)
+            entry = {"type": resource["Type"], "digest": digest, "fixed": fixed, "kept": kept, "made": asdict(made)}
+            self.made[name] = entry
+            self._write()
+        made = _made(self.made[name])
+        scope.refs[name], scope.attributes[name] = made.ref, made.attributes
+        told(what, name, resource["Type"], made.ref)
+
+    def _remove(self, name: str, services: Services, told: Told) -> None:
+        entry = self.made[name]
+        if not entry["kept"]:
+            try:
+                kinds()[entry["type"]].delete(services, _made(entry))
+            except botocore.exceptions.ClientError as error:
+                gone = error.response["ResponseMetadata"]["HTTPStatusCode"] == 404
+                if not gone and not error.response["Error"]["Code"].endswith("NonExistentQueue"):
+                    raise RunError(
+                        f"{name} ({entry['type']}) could not be removed: {_reason(error)}",
+                        "remove what it still holds, and try again.",
+                    ) from error
+        del self.made[name]
+        self._write()
+        told("kept" if entry["kept"] else "removed", name, entry["type"], entry["made"]["ref"])
+
+    def _write(self) -> None:
+        if not self.made:
+            self._path.unlink(missing_ok=True)
+            return
+        self._path.parent.mkdir(exist_ok=True)
+        self._path.write_text(json.dumps(self.made))
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+
+
+def _made(entry: Mapping[str, Any]) -> Made:
+    return Made(**entry["made"])
+
+
+def _reason(error: Exception) -> str:
+    response = getattr(error, "response", None)
+    return f"{response['Error']['Code']}: {response['Error']['Message']}" if response else str(error)

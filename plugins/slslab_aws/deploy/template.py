@@ -1,0 +1,307 @@
+"""Read a template with the lines of its parts, and say what is wrong with it before anything is made.
+
+https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/template-anatomy.html
+"""
+
+import json
+import re
+from collections.abc import Iterator, Set
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from slslab.errors import RequestError, counted
+from slslab_aws.deploy.intrinsics import SHAPES, names_in
+
+SECTIONS = (
+    *("AWSTemplateFormatVersion", "Transform", "Description", "Metadata", "Globals", "Parameters", "Mappings"),
+    *("Conditions", "Resources", "Outputs"),
+)
+# Sections with an entry for each name.
+NAMED = ("Parameters", "Mappings", "Conditions", "Resources", "Outputs")
+# documented: format-version-structure.html: the only one.
+FORMAT = "2010-09-09"
+SERVERLESS = "AWS::Serverless-2016-10-31"
+# documented: sam-specification-generated-resources.html: these names do not begin with that of a resource.
+IMPLICIT = ("ServerlessRestApi", "ServerlessHttpApi", "ServerlessDeploymentApplication")
+PSEUDO = (
+    *("AWS::AccountId", "AWS::NoValue", "AWS::NotificationARNs", "AWS::Partition", "AWS::Region", "AWS::StackId"),
+    *("AWS::StackName", "AWS::URLSuffix"),
+)
+# documented: cloudformation-limits.html, a template in a bucket. SAM expands aliases before it sends one.
+LONGEST = 1_000_000
+# assumed: templates nest about ten values, and Python's own limit must not be met.
+DEEPEST = 100
+# documented: template-formats.html: CloudFormation takes none of YAML's other types.
+TAGS = frozenset(
+    f"tag:yaml.org,2002:{name}" for name in "bool float int map merge null seq str timestamp value".split()
+)
+# What JSON's numbers cannot be, and what no property's number is; Python refuses thousands of digits.
+NOT_NUMBER = re.compile(r"inf|nan|e[+-]?\d{3}|.{40}", re.IGNORECASE)
+NOT_TEXT = re.compile("[\0\ud800-\udfff]")
+NAME = re.compile("[A-Za-z0-9]{1,255}")
+# The short forms of functions whose long form does not begin with `Fn::`.
+BARE = ("Ref", "Condition")
+
+
+class Node(dict[str, Any]):
+    """A mapping of a template; `lines` has the line of each key, from 1 on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: dict[str, int] = {}
+
+
+class _TooDeep(yaml.MarkedYAMLError):
+    """Values are nested deeper than DEEPEST."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Makes nodes of mappings, and the long form of CloudFormation's short functions; nests no deeper than DEEPEST."""
+
+    def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+        """Begin a collection in brackets."""
+        self._check_depth(self.flow_level)
+        super().fetch_flow_collection_start(token)
+
+    def add_indent(self, column: int) -> bool:
+        """Begin a collection by an indent."""
+        self._check_depth(len(self.indents))
+        return bool(super().add_indent(column))
+
+    def _check_depth(self, depth: int) -> None:
+        if depth > DEEPEST:
+            raise _TooDeep(None, None, f"values are nested more than {DEEPEST} deep", self.get_mark())
+
+
+def _mapping(loader: _Loader, node: yaml.MappingNode) -> Node:
+    made = Node()
+    for key, value in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            raise yaml.constructor.ConstructorError(None, None, "a key is not a text", key.start_mark)
+        name = str(key.value)
+        if name in made:
+            raise yaml.constructor.ConstructorError(None, None, f"{name} stands here twice", key.start_mark)
+        made[name] = loader.construct_object(value, deep=True)
+        made.lines[name] = key.start_mark.line + 1
+    return made
+
+
+def _function(loader: _Loader, suffix: str, node: yaml.Node) -> Node:
+    value: Any
+    if isinstance(node, yaml.ScalarNode):
+        value = loader.construct_scalar(node)
+    elif isinstance(node, yaml.SequenceNode):
+        value = loader.construct_sequence(node, deep=True)
+    else:
+        assert isinstance(node, yaml.MappingNode)
+        value = _mapping(loader, node)
+    if suffix == "GetAtt" and isinstance(value, str):
+        value = value.split(".", 1)  # without a dot, the check of its shape refuses it
+    made, name = Node(), suffix if suffix in BARE else f"Fn::{suffix}"
+    made[name], made.lines[name] = value, node.start_mark.line + 1
+    return made
+
+
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
+_Loader.add_multi_constructor("!", _function)
+# A date in a template is a text, as the version of its format.
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _loader, node: str(node.value))
+
+
+@dataclass
+class Template:
+    """A template as it is written, and what is wrong with it: a line and a sentence each."""
+
+    path: Path
+    root: Node
+    problems: list[tuple[int, str]] = field(default_factory=list)
+
+    def section(self, name: str) -> Node:
+        """Return a section; an empty one if the template has none."""
+        found = self.root.get(name)
+        return found if isinstance(found, Node) else Node()
+
+    def line(self, logical_id: str) -> int:
+        """Return the line of a resource, or of the one that an expanded resource comes from."""
+        lines = self.section("Resources").lines
+        sources = [name for name in lines if logical_id.startswith(name)]
+        return lines[max(sources, key=len)] if sources else 1
+
+    def may_be(self, name: str, known: Set[str]) -> bool:
+        """Return whether a name is known, or one that the expansion of a serverless resource may make."""
+        serverless = [each for each in self.section("Resources") if self.type(each).startswith("AWS::Serverless::")]
+        return name in known or name.partition(".")[0].startswith((*serverless, *IMPLICIT))
+
+    def type(self, name: str) -> str:
+        """Return the type of a resource as it is written; an empty text if it has none."""
+        resource = self.section("Resources").get(name)
+        return str(resource.get("Type", "")) if isinstance(resource, Node) else ""
+
+    def properties(self, name: str) -> "Node":
+        """Return the properties of a resource as they are written; none for one that the expansion makes."""
+        resource = self.section("Resources").get(name)
+        properties = resource.get("Properties") if isinstance(resource, Node) else None
+        return properties if isinstance(properties, Node) else Node()
+
+    def wrong(self, line: int, message: str) -> None:
+        """Note something that is wrong."""
+        self.problems.append((line, message))
+
+    def raise_problems(self) -> None:
+        """Raise RequestError with all that is wrong, in the order of its lines."""
+        if self.problems:
+            told = [f"{self.path}:{line}: {message}" for line, message in sorted(set(self.problems))]
+            raise RequestError(
+                f"slslab can't deploy the template ({counted(len(told), 'problem')}); nothing was made.\n"
+                + "\n".join(told),
+                "change these lines.",
+            )
+
+
+def read_template(path: Path) -> Template:
+    """Return the template of a file, YAML or JSON; RequestError if it is neither, too large or too deep."""
+    try:
+        root = _load(path)
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise RequestError(f"The template {path} cannot be read: {reason}.", "name its file.") from error
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
+        reason = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
+        what = reason if isinstance(error, _TooDeep) else f"this is not YAML: {reason}"
+        raise RequestError(f"{where}: {what}.", "mend the line.") from error
+    if not isinstance(root, Node):
+        raise RequestError(f"{path} is not a template.", "it has a mapping `Resources`.")
+    template = Template(path, root)
+    _check_sections(template)
+    for line, value in walk(root, 1):
+        if value is None:
+            template.wrong(line, "a value is missing (null).")
+        if isinstance(value, Node):
+            for name in [name for name in value if name.startswith("Fn::") and len(value) > 1]:
+                template.wrong(value.lines[name], f"{name} must be the only key of its mapping.")
+            if len(value) == 1:
+                _check_function(template, line, *next(iter(value.items())))
+    return template
+
+
+def _load(path: Path) -> Any:
+    if path.stat().st_size > LONGEST:
+        raise RequestError(f"{path} has more than {LONGEST:,} bytes.", "AWS takes no larger template either.")
+    # As yaml.safe_load, this loader makes nothing but plain values, and the nodes above.
+    loader = _Loader(path.read_text(encoding="utf-8"))
+    try:
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        _measure(path, node, {})
+        return loader.construct_document(node)
+    finally:
+        loader.dispose()
+
+
+def _measure(path: Path, node: yaml.Node, sizes: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """Return the characters and the depth of a node with all aliases expanded; each is measured once.
+
+    Raises RequestError for what is not data, too large or too deep.
+    """
+    if id(node) in sizes:
+        if sizes[id(node)] == (0, 0):
+            raise _refused(path, node, "this value contains itself", "repeat nothing by an alias inside of itself.")
+        return sizes[id(node)]
+    sizes[id(node)] = (0, 0)
+    if node.tag not in TAGS and not (node.tag.startswith("!") and node.tag != "!"):
+        raise _refused(path, node, f"CloudFormation has no values of the type {node.tag}", "write a plain value.")
+    if isinstance(node, yaml.ScalarNode):
+        if NOT_TEXT.search(node.value):
+            raise _refused(path, node, "a text contains a character that no text may have", "remove NUL characters.")
+        if node.tag.endswith((":float", ":int")) and NOT_NUMBER.search(node.value):
+            raise _refused(path, node, f"{node.value[:40]} is not a number here", "quote it if it is a text.")
+        below = []
+        size = len(node.value) + 1
+    else:
+        parts = node.value if isinstance(node, yaml.SequenceNode) else [part for pair in node.value for part in pair]
+        below = [_measure(path, part, sizes) for part in parts]
+        size = sum(size for size, _ in below) + 1
+    depth = 1 + max((depth for _, depth in below), default=0)
+    if size > LONGEST:
+        raise _refused(path, node, f"with its aliases, this has more than {LONGEST:,} characters", "use fewer aliases.")
+    if depth > DEEPEST:
+        raise _refused(path, node, "values are nested too deeply", f"nest at most {DEEPEST}.")
+    sizes[id(node)] = (size, depth)
+    return size, depth
+
+
+def _refused(path: Path, node: yaml.Node, what: str, hint: str) -> RequestError:
+    return RequestError(f"{path}:{node.start_mark.line + 1}: {what}.", hint)
+
+
+def walk(value: Any, line: int) -> Iterator[tuple[int, Any]]:
+    """Yield every value below one, with its line."""
+    yield line, value
+    if isinstance(value, Node):
+        for name, each in value.items():
+            yield from walk(each, value.lines[name])
+    elif isinstance(value, list):
+        for each in value:
+            yield from walk(each, line)
+
+
+def _check_sections(template: Template) -> None:
+    root = template.root
+    for name, line in root.lines.items():
+        if name not in SECTIONS:
+            template.wrong(line, f"there is no section {name} here.")
+        elif name in (*NAMED, "Globals", "Metadata") and not isinstance(root[name], Node):
+            template.wrong(line, f"{name} must be a mapping.")
+    if str(root.get("AWSTemplateFormatVersion", FORMAT)) != FORMAT:
+        template.wrong(root.lines["AWSTemplateFormatVersion"], f"AWSTemplateFormatVersion must be {FORMAT}.")
+    if root.get("Transform") not in (None, SERVERLESS, [SERVERLESS]):
+        template.wrong(root.lines["Transform"], f"of transforms there is {SERVERLESS} alone.")
+    if not template.section("Resources"):
+        template.wrong(1, "the template has no Resources.")
+    for section in ("Parameters", "Mappings", "Outputs"):
+        for name, entry in template.section(section).items():
+            if section != "Mappings" and not NAME.fullmatch(name):
+                template.wrong(template.section(section).lines[name], f"{name} must have letters and digits alone.")
+            if not isinstance(entry, Node):
+                template.wrong(template.section(section).lines[name], f"{name} must be a mapping.")
+            elif section == "Outputs" and "Value" not in entry:
+                template.wrong(template.section(section).lines[name], f"the output {name} has no Value.")
+    for name, resource in template.section("Resources").items():
+        line = template.section("Resources").lines[name]
+        if not NAME.fullmatch(name):
+            template.wrong(line, f"{name} must have letters and digits alone.")
+        if not isinstance(resource, Node) or not isinstance(resource.get("Type"), str):
+            template.wrong(line, f"the resource {name} has no Type.")
+        elif not isinstance(resource.get("Properties", Node()), Node):
+            template.wrong(line, f"the Properties of {name} are not a mapping.")
+
+
+def _check_function(template: Template, line: int, name: str, value: Any) -> None:
+    """Note a function that there is not, one with other arguments than it takes, and a name that leads nowhere."""
+    if name.startswith("Fn::") and name not in SHAPES:
+        template.wrong(line, f"{name} is not resolved here.")
+        return
+    if name not in SHAPES:
+        return
+    fits, what = SHAPES[name]
+    if not fits(value):
+        template.wrong(line, f"{name} {what}, not {json.dumps(value)[:80]}.")
+        return
+    known = {*template.section("Resources"), *template.section("Parameters"), *PSEUDO}
+    if name == "Ref" and not template.may_be(value, known):
+        template.wrong(line, f"{value} is not a resource and not a parameter of this template.")
+    attribute_of = (value.split(".") if isinstance(value, str) else value)[0] if name == "Fn::GetAtt" else ""
+    if attribute_of and not template.may_be(attribute_of, set(template.section("Resources"))):
+        template.wrong(line, f"{attribute_of} is not a resource of this template.")
+    if name == "Fn::If" and value[0] not in template.section("Conditions"):
+        template.wrong(line, f"there is no condition {value[0]}.")
+    if name == "Fn::Sub":
+        for missing in sorted(names_in(value)):
+            if not template.may_be(missing, known):
+                template.wrong(line, f"{missing} is not a resource and not a parameter of this template.")

@@ -1,0 +1,146 @@
+"""Which service a request is for, and who may send it there.
+
+The client says so in the scope of its signature (`Credential=KEY/DATE/REGION/SERVICE/aws4_request`), in the header or
+in the query. What is not signed is for function URLs, a liveness check, or S3, which has public objects on AWS.
+https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
+"""
+
+import re
+import uuid
+from collections.abc import Mapping
+from urllib.parse import parse_qs
+from xml.sax.saxutils import escape
+
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
+
+from slslab.aws.arns import ACCOUNT
+from slslab.aws.errors import ServiceError
+from slslab.aws.gate import IndexedHeaders, authenticate, refusal
+from slslab.aws.keys import Keyring, Principal
+from slslab.aws.limits import MB
+from slslab.installation import EXTRAS
+from slslab.lambda_.function_urls import HOST, PREFIX
+from slslab_aws.edge.forwarding import Forwarder, Unreachable
+from slslab_aws.services import SERVICES
+
+SCOPE = re.compile(rb"Credential=[^/]+/\d{8}/[^/]+/([^/,\s]+)/aws4_request")
+QUERY_SCOPE = re.compile(rb"X-Amz-Credential=[^&]+?%2F\d{8}%2F[^&]+?%2F([^&%]+)%2Faws4_request", re.IGNORECASE)
+# A function may call the others, since no policies of its role are enforced.
+OF_OWNER = frozenset({"iam"})
+STS = "sts"
+# assumed: the largest request of these services, BatchWriteItem's, has 16 MB, and JSON and Base64 add to it.
+LARGEST_BODY = 24 * MB
+DEPLOYING = ("cloudformation", "serverlessrepo")
+
+
+class Edge:
+    """The ASGI application of the endpoint. `own` are the URLs of our services; all others are behind a Unix socket."""
+
+    def __init__(self, own: Mapping[str, str], forwarder: Forwarder, keys: Keyring) -> None:
+        self._own = own
+        self._forwarder = forwarder
+        self._keys = keys
+        self.urls = FunctionUrls(forwarder, own["lambda"])
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, which the gate has let through."""
+        service = service_of(scope)
+        headers = IndexedHeaders(scope)
+        try:
+            if service in self._own:
+                await self._forwarder.forward(scope, receive, send, self._own[service])
+            elif service in SERVICES or service == STS:
+                await self._serve(service, scope, receive, send, headers)
+            else:
+                raise _not_emulated(service)
+        except ServiceError as error:
+            await refusal(error, headers)(scope, receive, send)
+        except Unreachable as error:
+            unavailable = ServiceError(503, "ServiceUnavailable", f"The emulated {service} does not answer: {error}.")
+            await refusal(unavailable, headers)(scope, receive, send)
+        except ClientDisconnect:
+            return
+
+    async def _serve(self, service: str, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+        """Check a request's signature, which moto does not, and pass it on."""
+        caller, signature, body = await authenticate(self._keys, headers, scope, receive, LARGEST_BODY, service)
+        if signature.presigned:
+            raise ServiceError(400, "IncompleteSignature", f"Requests of {service} are signed in their headers.")
+        if service in OF_OWNER:
+            caller.require(f"{service}:*", "*")
+        if service == STS:
+            await _answer_sts(body, caller)(scope, receive, send)
+            return
+        first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def again() -> Message:
+            return first.pop() if first else await receive()
+
+        await self._forwarder.forward(scope, again, send, "")
+
+
+class FunctionUrls:
+    """Passes on what the gate takes for a call of a function URL, whoever it comes from: Lambda decides."""
+
+    prefix, host = PREFIX, HOST
+
+    def __init__(self, forwarder: Forwarder, endpoint: str) -> None:
+        self._forwarder = forwarder
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass one request on."""
+        try:
+            await self._forwarder.forward(scope, receive, send, self._endpoint)
+        except (ClientDisconnect, Unreachable):
+            return
+
+
+def service_of(scope: Scope) -> str:
+    """Return the name of the service that a request is for, as signatures have it."""
+    signed = [value for name, value in scope["headers"] if name == b"authorization"]
+    found = SCOPE.search(signed[0]) if signed else QUERY_SCOPE.search(scope["query_string"])
+    if found is not None:
+        return found[1].decode("latin-1")
+    return "lambda" if scope["path"].startswith("/slslab/") else "s3"
+
+
+def _not_emulated(service: str) -> ServiceError:
+    if service == "states":
+        hint = f"install it with pip install 'slslab[{EXTRAS['moto']}]'."
+    elif service in DEPLOYING:
+        hint = "slslab deploys templates itself: slslab deploy template.yaml."
+    else:
+        hint = f"It has lambda, s3, states and {', '.join(sorted({*SERVICES, STS}))}."
+    return ServiceError(501, "UnknownOperationException", f"slslab does not emulate {service}: {hint}")
+
+
+def _answer_sts(body: bytes, caller: Principal) -> Response:
+    """Answer GetCallerIdentity, the one operation of the Security Token Service that there is.
+
+    https://docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html
+    """
+    operation = parse_qs(body.decode("latin-1")).get("Action", ["?"])[0]
+    if operation != "GetCallerIdentity":
+        # Keys of a role would promise that its policies bind whoever has them.
+        raise ServiceError(
+            400,
+            "InvalidAction",
+            f"slslab does not emulate sts:{operation}, since it enforces no policies of roles: use the keys of "
+            "`slslab env`.",
+        )
+    user = ACCOUNT if caller.actions is None else f"AROASLSLAB:{caller.function}"
+    return _xml(
+        200,
+        '<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><GetCallerIdentityResult>'
+        f"<Arn>{escape(caller.arn)}</Arn><UserId>{user}</UserId><Account>{ACCOUNT}</Account>"
+        f"</GetCallerIdentityResult><ResponseMetadata><RequestId>{uuid.uuid4()}</RequestId></ResponseMetadata>"
+        "</GetCallerIdentityResponse>",
+    )
+
+
+def _xml(status: int, document: str) -> Response:
+    return Response(document, status, media_type="text/xml")

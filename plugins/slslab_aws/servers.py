@@ -1,0 +1,123 @@
+"""The one endpoint of all services, and the services of AWS beside ours: two processes, which start on demand."""
+
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from slslab.aws.credentials import without_foreign
+from slslab.aws.keys import Keyring
+from slslab.host.on_demand import OnDemandServer
+from slslab.host.server_process import listening_socket
+from slslab.installation import installed as module_installed
+from slslab.installation import require
+from slslab.stack.state_machines import KEYS_VARIABLE
+
+PORT = 4566
+# The services that are not moto's.
+OWN = ("lambda", "s3", "states")
+SOCKET = "aws-services.sock"
+MODULES = ("aiohttp", "flask", "moto")
+
+
+def installed() -> bool:
+    """Return whether the packages of the extra `aws` are installed."""
+    return all(module_installed(module) for module in MODULES)
+
+
+class AwsServices(OnDemandServer):
+    """IAM, CloudWatch Logs, SQS, SNS, DynamoDB and EventBridge by moto, at a Unix socket in a private directory.
+
+    They start with the first request, which takes two seconds. `endpoints` are Lambda's and Step Functions'.
+    """
+
+    title = "The services of AWS around Lambda"
+    hint = "run `slslab doctor`."
+
+    def __init__(self, home: Path, endpoints: Mapping[str, str], keys: Keyring, environment: Mapping[str, str]) -> None:
+        require("flask")
+        super().__init__(environment)
+        self._home = home
+        self.directory = -1
+        self._endpoints = endpoints
+        self._keys = keys
+
+    @property
+    def path(self) -> str:
+        """The socket, for a process with the same descriptor of its directory: a longer path would not do."""
+        return f"/proc/self/fd/{self.directory}/{SOCKET}"
+
+    def _start(self, undo: ExitStack) -> bool:
+        self.directory = os.open(self._home, os.O_PATH)
+        undo.callback(os.close, self.directory)
+        undo.callback((self._home / SOCKET).unlink, missing_ok=True)
+        return super()._start(undo)
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(self.path)
+        listener.listen(1024)
+        return listener
+
+    def _launch_at(self, listener: socket.socket) -> None:
+        self._launch_module(
+            "slslab_aws.services",
+            [
+                f"--listener={listener.fileno()}",
+                f"--lambda-endpoint={self._endpoints['lambda']}",
+                f"--states-endpoint={self._endpoints.get('states', '')}",
+            ],
+            {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text()},
+            inherited=[listener.fileno()],
+        )
+
+
+class Edge(OnDemandServer):
+    """The endpoint at `port` of loopback, any free one if it is 0. HostError if another process has it.
+
+    `endpoints` are Lambda's, S3's and Step Functions'. `services` has all others, and its socket in `home`, a private
+    directory.
+    """
+
+    title = "The endpoint of all services"
+    hint = "run `slslab doctor`."
+
+    def __init__(
+        self,
+        port: int,
+        home: Path,
+        endpoints: Mapping[str, str],
+        keys: Keyring,
+        environment: Mapping[str, str],
+    ) -> None:
+        require("aiohttp")
+        super().__init__(environment)
+        self.services = AwsServices(home, endpoints, keys, environment)
+        self._port = port
+        self._endpoints = endpoints
+        self._keys = keys
+
+    def client_environment(self) -> dict[str, str]:
+        """Return the variable by which AWS's clients find it."""
+        return {"AWS_ENDPOINT_URL": self.endpoint}
+
+    def _start(self, undo: ExitStack) -> bool:
+        undo.enter_context(self.services)
+        return super()._start(undo)
+
+    def _listen(self) -> socket.socket:
+        listener = listening_socket("127.0.0.1", self._port, "--edge-port")
+        self.endpoint = "http://{}:{}".format(*listener.getsockname())
+        return listener
+
+    def _launch_at(self, listener: socket.socket) -> None:
+        named = [
+            f"--{name}-endpoint={url}" for name, url in self._endpoints.items() if name in ("lambda", "s3", "states")
+        ]
+        self._launch_module(
+            "slslab_aws.edge",
+            [f"--listener={listener.fileno()}", f"--socket={self.services.path}", *named],
+            {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text()},
+            inherited=[listener.fileno(), self.services.directory],
+        )

@@ -1,0 +1,117 @@
+"""What moto's services call: the emulated Lambda and Step Functions, in the place of moto's own."""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NoReturn
+
+import botocore.exceptions
+import moto.awslambda.utils
+from moto.core.exceptions import JsonRESTError, ServiceException
+from moto.events.models import Rule
+from moto.sns.models import Subscription
+from moto.sqs.models import sqs_backends
+
+from slslab.aws.clients import aws_client
+from slslab.aws.keys import Pair
+from slslab_aws.services.rule_targets import target_input
+
+LOG = logging.getLogger(__name__)
+# Services whose targets receive a rule's events from here; the others receive them from moto.
+OURS = ("lambda", "states", "sqs")
+
+
+class Targets:
+    """The targets of topics and rules, which it gives to moto: what they call from then on is here, and real."""
+
+    def __init__(self, lambda_endpoint: str, states_endpoint: str, owner: Pair) -> None:
+        self._lambda = aws_client("lambda", lambda_endpoint, owner)
+        self._states = aws_client("stepfunctions", states_endpoint, owner) if states_endpoint else None
+        moto.awslambda.utils.get_backend = _no_backend
+        self._publish = Subscription.publish
+        self._send = Rule.send_to_targets
+        Subscription.publish = lambda subscription, *given, **named: self._notify(subscription, *given, **named)
+        Rule.send_to_targets = lambda rule, event, transform_input=True: self._pass_on(rule, event, transform_input)
+
+    def exists(self, function: str) -> bool:
+        """Return whether there is a function with this ARN."""
+        try:
+            self._lambda.get_function_configuration(FunctionName=function)
+        except botocore.exceptions.ClientError:
+            return False
+        return True
+
+    def _notify(
+        self, subscription: Any, message: str, message_id: str, subject: str | None = None, **more: Any
+    ) -> None:
+        """Publish a message to one subscription of a topic: to a function as an event, to a queue by moto.
+
+        https://docs.aws.amazon.com/lambda/latest/dg/with-sns.html
+        """
+        attributes: Mapping[str, Any] = more.get("message_attributes") or {}
+        if subscription.protocol != "lambda":
+            self._publish(subscription, message, message_id, subject, **more)
+            return
+        matcher = subscription._filter_policy_matcher
+        if matcher is not None and not matcher.matches(attributes, message):
+            return
+        if more.get("message_structure") == "json":
+            message = subscription._parse_message_structure(message, "lambda")
+        data = subscription.get_post_data(message, message_id, subject, message_attributes=dict(attributes))
+        # To functions it goes by other names than to queues (documented): the URLs' abbreviation, and all members.
+        signed = {"SigningCertUrl": data.pop("SigningCertURL"), "UnsubscribeUrl": data.pop("UnsubscribeURL")}
+        notification = {"Subject": None, "MessageAttributes": {}, **data, **signed}
+        record = {
+            "EventSource": "aws:sns",
+            "EventVersion": "1.0",
+            "EventSubscriptionArn": subscription.arn,
+            "Sns": notification,
+        }
+        self._invoke(subscription.endpoint, {"Records": [record]})
+
+    def _pass_on(self, rule: Any, event: dict[str, Any], transform_input: bool) -> None:
+        """Send an event of its bus to the targets of a rule, if its pattern matches; a schedule alone matches none."""
+        if rule.state != "DISABLED" and rule.event_pattern.dump() and rule.event_pattern.matches_event(event):
+            self.send(rule, event, transform_input)
+
+    def send(self, rule: Any, event: dict[str, Any], transform_input: bool = True) -> None:
+        """Send an event to the targets of a rule: to functions, machines and queues here, to others by moto."""
+        ours = [target for target in rule.targets if target["Arn"].split(":")[2] in OURS]
+        for target in ours:
+            with _delivery(target["Arn"]):
+                self._start(rule, target, json.dumps(target_input(target, event, rule.arn)))
+        targets, rule.targets = rule.targets, [target for target in rule.targets if target not in ours]
+        try:
+            with _delivery(rule.arn):
+                self._send(rule, event, transform_input)
+        finally:
+            rule.targets = targets
+
+    def _start(self, rule: Any, target: Mapping[str, Any], text: str) -> None:
+        arn = target["Arn"]
+        service, name = arn.split(":")[2], arn.rpartition(":")[2]
+        if service == "sqs":
+            group = target.get("SqsParameters", {}).get("MessageGroupId")
+            sqs_backends[rule.account_id][rule.region_name].send_message(name, text, group_id=group)
+        elif service == "lambda":
+            self._lambda.invoke(FunctionName=arn, InvocationType="Event", Payload=text)
+        elif self._states is not None:
+            self._states.start_execution(stateMachineArn=arn, input=text)
+
+    def _invoke(self, function: str, event: Any) -> None:
+        with _delivery(function):
+            self._lambda.invoke(FunctionName=function, InvocationType="Event", Payload=json.dumps(event))
+
+
+@contextmanager
+def _delivery(arn: str) -> Iterator[None]:
+    """Log what a target refuses: on AWS, too, whoever publishes a message learns nothing of it."""
+    try:
+        yield
+    except (botocore.exceptions.ClientError, JsonRESTError, ServiceException) as error:
+        LOG.error("%s takes no event: %s", arn, error)
+
+
+def _no_backend(_account: str, _region: str) -> NoReturn:
+    raise NotImplementedError("moto's Lambda is not there: the emulated one is elsewhere")

@@ -1,0 +1,237 @@
+"""The nodes of a Ray cluster as the places of one emulator's environments.
+
+Who is a member, who fails and who may join is Ray's: nodes are started by their owners with `ray start`, and this host
+is one of them. Each usable node has one actor (`slslab_ray.node`), which holds the memory that Ray counts for it,
+and which connects to the emulator (`slslab_ray.calls`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import ray
+import ray.exceptions
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from slslab.aws.errors import invalid
+from slslab.aws.limits import MB, Limits
+from slslab.errors import HostError
+from slslab.host.cgroups import Hierarchy
+from slslab.host.managed import Managed
+from slslab.host.namespaces import Isolation
+from slslab.host.session import Session
+from slslab.lambda_.configuration import Function
+from slslab.lambda_.packages import Image
+from slslab.lambda_.places import Place, Shared, confinement
+from slslab.stack.mutual_tls import write_certificate
+from slslab_ray.calls import Listener
+from slslab_ray.connection import alive, connect, describe, reason
+from slslab_ray.described import described, difference
+from slslab_ray.messages import Opening
+from slslab_ray.node import Node
+from slslab_ray.place import NodePlace
+from slslab_ray.relay import Relay
+from slslab_ray.remote import NodeLost
+
+LOG = logging.getLogger(__name__)
+# Ray tells nobody when a node joins.
+LOOK_S = 2.0
+OPEN_LIMIT_S = 120.0
+
+
+def budgets_mb() -> list[int]:
+    """Return the memory that each of the cluster's nodes gives environments, MB; HostError without a cluster."""
+    connect()
+    return [node["budget_mb"] for node in alive().values()]
+
+
+class Cluster(Managed):
+    """The nodes of the cluster that this host belongs to; some can be used once they are open.
+
+    `refused` has the nodes that cannot, with why. Entering raises HostError without a cluster.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        limits: Limits,
+        *,
+        isolate: bool = True,
+        modules: tuple[str, ...] = (),
+        strict_packages: bool = False,
+        pack: bool = False,
+    ) -> None:
+        self.template = ",".join(modules)
+        self.pack = pack
+        self.refused: dict[str, str] = {}
+        self._session = session
+        self._opening = Opening(limits, isolate, modules, strict_packages, b"")
+        self._known: set[str] = set()
+        self._happened: set[int] = set()
+        self._places: dict[str, NodePlace] = {}
+        self._looking: asyncio.Task[None] | None = None
+        self._joining: set[asyncio.Task[None]] = set()
+
+    def _enter(self, stack: ExitStack) -> None:
+        connect()
+        stack.callback(ray.shutdown)
+        self._own = described()
+        key = self._session.home / "relay.pem"
+        write_certificate(key)
+        host = ray.util.get_node_ip_address()
+        self._relay = stack.enter_context(Relay.here(host, key, self._session.mark))
+        self._listener = Listener(host, key)
+        self._opening = replace(self._opening, key=key.read_bytes())
+
+    def share(self, shared: Shared) -> None:
+        """Take what environments of all nodes share."""
+        self._shared = shared
+
+    async def open(self, on_changed: Callable[[], None]) -> None:
+        """Open all nodes, and from now on those that join; HostError if none can be used."""
+        self._on_changed = on_changed
+        await self._listener.open()
+        await self._look()
+        await asyncio.gather(*self._joining)
+        if not self._places:
+            refused = "; ".join(f"{name}: {why}" for name, why in self.refused.items())
+            raise HostError(
+                f"No node of the Ray cluster can have environments: {refused}.", "see `slslab doctor` there."
+            )
+        self._looking = asyncio.ensure_future(self._keep_looking())
+
+    async def end(self) -> None:
+        """Leave all nodes; nothing of ours is left there."""
+        tasks = [*self._joining, *([] if self._looking is None else [self._looking])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(place.close() for place in self._places.values()))
+        self._listener.close()
+
+    def present(self) -> Sequence[Place]:
+        """Return the nodes that can be used now."""
+        return [place for place in self._places.values() if not place.lost]
+
+    def prepare(self, function: Function) -> None:
+        """Nothing takes time before an environment is made."""
+
+    def find_image(self, uri: str) -> Image:
+        """Raise InvalidParameterValueException: nodes have processes of their hosts."""
+        raise invalid(f"The image {uri} can only run in a container; package the function as a zip archive.")
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The control groups of the first node."""
+        return self._first.hierarchy
+
+    @property
+    def isolation(self) -> Isolation:
+        """What else separates environments of the first node."""
+        return self._first.isolation
+
+    @property
+    def _first(self) -> NodePlace:
+        return next(iter(self._places.values()))
+
+    def host(self) -> dict[str, Any]:
+        """Return the host's part of a run's document: what the nodes are, together and each."""
+        nodes = [place.document() for place in self._places.values()]
+        confined = {confinement(place.hierarchy, place.isolation) for place in self._places.values()}
+        return {
+            "cores": sum(node["cores"] for node in nodes),
+            "cpu_share_enforced": True,
+            "confinement": " | ".join(sorted(confined)),
+            "nodes": nodes,
+        }
+
+    def _lost(self, actor: Any) -> None:
+        """End what is left of a node's actor: one that was only cut off goes on, and its reaper removes what it has."""
+        ray.kill(actor)
+        self._on_changed()
+
+    def _tell(self, fault: int) -> None:
+        """Tell all nodes, also those that join later, of a fault of the plan that has happened on one."""
+        self._happened.add(fault)
+        for place in self._places.values():
+            place.tell({fault})
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                await self._look()
+            except ray.exceptions.RayError as error:
+                LOG.warning("The Ray cluster does not say which nodes it has: %s", reason(error))
+
+    async def _look(self) -> None:
+        """Begin to open the nodes that have joined since the last look, and give those up that Ray has."""
+        found = await asyncio.to_thread(alive)
+        for node, place in self._places.items():
+            if node not in found:
+                place.lose("it does not answer Ray any more")
+        new = {node: about for node, about in found.items() if node not in self._known}
+        self._known |= new.keys()
+        # A node that is slow to open keeps nobody from noticing others.
+        for node, about in new.items():
+            joining = asyncio.ensure_future(self._join(node, about))
+            self._joining.add(joining)
+            joining.add_done_callback(self._joining.discard)
+
+    async def _join(self, node: str, about: dict[str, Any]) -> None:
+        """Open a node, or say once why it cannot be used."""
+        try:
+            why = await asyncio.wait_for(self._open(node, about), OPEN_LIMIT_S)
+        except TimeoutError:
+            why = f"it did not answer within {OPEN_LIMIT_S:.0f} s, or others have its memory"
+        except ray.exceptions.TaskUnschedulableError:
+            self._known.discard(node)  # it has only just come, or is about to go: the next look says
+            self.refused[about["name"]] = "Ray does not place anything there yet"
+            return
+        except (ray.exceptions.RayError, NodeLost, OSError) as error:
+            why = f"it cannot be opened: {reason(error)}"
+        if why:
+            self.refused[about["name"]] = why
+            LOG.warning("The node %s is not used: %s.", about["name"], why)
+        else:
+            self._on_changed()
+
+    async def _open(self, node: str, about: dict[str, Any]) -> str:
+        """Open a node; return why it cannot be used, or nothing."""
+        other = await describe(node)
+        if why := difference(self._own, other):
+            return why
+        near = other["network"] == self._own["network"]
+        relay = None if near else self._relay
+        opening = replace(
+            self._opening, name=node, address=self._listener.address, relay=relay.address if relay else None
+        )
+        made = ray.remote(Node).options(
+            num_cpus=0,
+            memory=about["budget_mb"] * MB,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+        )
+        actor = made.remote(opening)
+        leave: Callable[[], None] = partial(ray.kill, actor)
+        try:
+            connected = self._listener.expect(node)
+            opened = await actor.open.remote()
+            place = NodePlace(await connected, {**about, **opened}, self._shared, relay)
+            # What is cut off ends, too, and its reaper removes what it has.
+            place.on_lost, leave = leave, place.leave
+            if lacking := [what for what in ("cpu", "memory") if what not in opened["hierarchy"].parents]:
+                await place.close()
+                return f"it has no control groups for {' and '.join(lacking)}: {opened['hierarchy'].description}"
+            await place.begin()
+        except BaseException:
+            leave()
+            raise
+        place.on_lost, place.on_fault = partial(self._lost, actor), self._tell
+        self._places[node] = place
+        place.tell(self._happened)
+        self.refused.pop(about["name"], None)
+        return ""

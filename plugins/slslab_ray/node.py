@@ -1,0 +1,209 @@
+"""The environments of one node: what a cluster's actor does there for the emulator, on one event loop.
+
+Everything that confines, freezes and meters them is local to the node, and so is their Runtime API.
+"""
+
+import asyncio
+import os
+import time
+from collections import defaultdict
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from slslab.errors import HostError, StartFailed
+from slslab.host.output import LOG_BYTES, FunctionLog
+from slslab.host.pressure import Pressure
+from slslab.host.processes import raise_descriptor_limit
+from slslab.host.session import Session
+from slslab.lambda_.configuration import Function
+from slslab.lambda_.environment import Environment, EnvironmentHost, environment_id
+from slslab.lambda_.packages import Code, unpacked
+from slslab.lambda_.process_sandbox import ProcessSandboxes
+from slslab.lambda_.runtime_api import NextInvocation
+from slslab_ray.calls import Answerer, answer
+from slslab_ray.messages import EXITED, Done, Opening, Order
+from slslab_ray.relay import Relay
+
+# Ray gives an actor as few threads as processors, and functions would inherit that.
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+class ForwardedLog(FunctionLog):
+    """The log of an environment, which the emulator keeps: of what is beyond its maximum size, the tails alone."""
+
+    def __init__(self, environment: str, emulator: Answerer, tail_bytes: int) -> None:
+        super().__init__(Path(os.devnull), tail_bytes)
+        self._environment = environment
+        self._emulator = emulator
+
+    def write(self, chunk: bytes) -> None:
+        """Send bytes on."""
+        kept = self._written < LOG_BYTES
+        self._written += len(chunk)
+        self._emulator.happen(self._environment, chunk if kept else chunk[-self._tail_bytes :])
+
+    def say(self, text: bytes) -> None:
+        """Send what Lambda itself says."""
+        self.write(text)
+
+
+class Node:
+    """One node's environments; every method but `open` needs it to be open."""
+
+    def __init__(self, opening: Opening) -> None:
+        self._opening = opening
+        self._parts = ExitStack()
+        self._environments: dict[str, Environment] = {}
+        self._packages: dict[str, Path] = {}
+        self._arriving: defaultdict[str, bytearray] = defaultdict(bytearray)
+        # Of the packages' folders; several are stored at once.
+        self._numbers = count()
+        self._happened: set[int] = set()
+
+    async def open(self) -> dict[str, Any]:
+        """Prepare the node and connect to the emulator; return how it confines environments, `hierarchy` and
+        `isolation`, and its `cores`.
+
+        HostError if it cannot have any, or does not reach the emulator.
+        """
+        for name in THREADS:
+            os.environ.pop(name, None)
+        raise_descriptor_limit()
+        opening, parts = self._opening, self._parts
+        self._session = parts.enter_context(Session())
+        self._sandboxes = parts.enter_context(
+            ProcessSandboxes(
+                self._session,
+                opening.limits,
+                isolate=opening.isolate,
+                modules=opening.template,
+                strict_packages=opening.strict_packages,
+            )
+        )
+        key = self._session.home / "node.pem"
+        with open(key, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+            file.write(opening.key)
+        self._relay: Relay | None = None
+        if opening.relay is not None:
+            self._relay = parts.enter_context(Relay.there(opening.relay, key, self._session.mark))
+        self._pressure = Pressure()
+        parts.callback(self._pressure.close)
+        self._emulator = await answer(opening.address, key, opening.name, self)
+        return {
+            "hierarchy": self._sandboxes.hierarchy,
+            "isolation": self._sandboxes.isolation,
+            "cores": len(os.sched_getaffinity(0)),
+        }
+
+    async def close(self) -> None:
+        """End all environments and remove what was made."""
+        for environment in list(self._environments.values()):
+            await environment.stop()
+        await asyncio.to_thread(self._parts.close)
+
+    async def now(self) -> int:
+        """Return the node's CLOCK_MONOTONIC, nanoseconds; HostError if its functions reach nothing any more."""
+        if self._relay is not None and not self._relay.runs():
+            raise HostError("its relay has ended.", "see the kernel's log there.")
+        return time.monotonic_ns()
+
+    async def tell(self, faults: set[int]) -> None:
+        """Note faults of a plan, by their numbers, that have happened on another node."""
+        self._happened |= faults
+
+    async def reach(self, ports: list[int]) -> str:
+        """Make the emulator's services at these loopback ports reachable here; return why that cannot be, if so."""
+        if self._relay is None:
+            return ""
+        return await asyncio.to_thread(self._relay.add, ports)
+
+    async def receive(self, digest: str, piece: bytes) -> None:
+        """Take the next piece of a package's archive."""
+        self._arriving[digest] += piece
+
+    async def store(self, digest: str) -> None:
+        """Unpack a package that has arrived, and that is known by its digest from now on."""
+        directory = self._session.home / "functions" / f"{next(self._numbers)}"
+        self._packages[digest] = await asyncio.to_thread(unpacked, bytes(self._arriving.pop(digest)), directory)
+
+    async def runtime(self, function: Function) -> str:
+        """Return what a function really runs on here."""
+        return await self._sandboxes.runtime(function)
+
+    async def make(self, order: Order) -> None:
+        """Make an environment; its packages have been stored."""
+        function = self._with_code(order.function)
+        identifier = environment_id(function, order.number)
+
+        def open_log(_function: Function, environment: str) -> tuple[str, FunctionLog]:
+            tail_bytes = self._opening.limits.log_tail_bytes
+            return order.log_stream, ForwardedLog(environment, self._emulator, tail_bytes)
+
+        host = EnvironmentHost(
+            emulator_id=self._session.id,
+            home=self._session.home / "environments",
+            limits=self._opening.limits,
+            sandboxes=self._sandboxes,
+            variables=order.shared,
+            credentials=lambda _name: order.credentials,
+            pressure=self._pressure,
+            open_log=open_log,
+            record=lambda event: self._emulator.happen(identifier, event),
+            happened=self._happened,
+        )
+        self._environments[identifier] = Environment(host, function, order.number)
+
+    async def start(self, identifier: str, limit_s: float) -> Done:
+        """Start an environment's runtime; see `Environment.start`."""
+        environment = self._environments[identifier]
+        try:
+            outcome = await environment.start(limit_s)
+        except (StartFailed, OSError) as error:
+            return Done(environment.state, failure=str(error))
+        assert environment.sandbox is not None
+        # The kernel may kill an idle one when the host's memory is exhausted.
+        environment.sandbox.exited.add_done_callback(lambda _: self._emulator.happen(identifier, {"record": EXITED}))
+        return Done(environment.state, outcome)
+
+    async def invoke(self, identifier: str, invocation: NextInvocation, limit_s: float) -> Done:
+        """Pass one invocation to the waiting runtime; its deadline is by this node's clock."""
+        environment = self._environments[identifier]
+        deadline_ms = time.time_ns() // 1_000_000 + round(limit_s * 1000)
+        outcome = await environment.invoke(replace(invocation, deadline_ms=deadline_ms), limit_s)
+        return Done(environment.state, outcome)
+
+    async def rest(self, identifier: str) -> Done:
+        """Wait until the runtime asks for its next invocation, then let the environment freeze."""
+        environment = self._environments[identifier]
+        ready = await environment.ready()
+        if ready:
+            environment.rest(lambda _environment: None)
+        return Done(environment.state, ready=ready, resting_mb=environment.resting_mb())
+
+    async def send_signal(self, identifier: str, number: int) -> None:
+        """Send a signal to everything in an environment."""
+        self._environments[identifier].send_signal(number)
+
+    async def reset(self, identifier: str) -> Done:
+        """End the runtime; see `Environment.reset`."""
+        environment = self._environments[identifier]
+        await environment.reset()
+        return Done(environment.state)
+
+    async def stop(self, identifier: str) -> None:
+        """End an environment and forget it; one that could not be made is none."""
+        environment = self._environments.pop(identifier, None)
+        if environment is not None:
+            await environment.stop()
+
+    def _with_code(self, function: Function) -> Function:
+        """Return the function with its packages where they are here."""
+
+        def here(code: Code) -> Code:
+            return replace(code, directory=self._packages[code.sha256], archive=None)
+
+        layers = tuple(replace(layer, code=here(layer.code)) for layer in function.layers)
+        return replace(function, code=here(function.code), layers=layers)

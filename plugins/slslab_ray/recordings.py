@@ -1,0 +1,212 @@
+"""Measured runs on a Ray cluster: each is alone on its node, and its directory comes back to where the command is.
+
+A run is a task that takes all processors and all memory of a node, since runs beside each other take each other's. It
+is made there as it would be here, in an embedded stack and processes of that host.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slslab.errors import HostError, RequestError
+from slslab.host.cgroups import detect
+from slslab.host.procfs import processors
+from slslab.host.session import Session
+from slslab.installation import require
+from slslab.run.bill import DEFAULT_BOOK
+from slslab.run.directory import DOCUMENT, RunDirectory
+from slslab.run.log import writing
+from slslab_lab.runs.execution import Order, run_plan
+from slslab_ray.node import THREADS
+from slslab_ray.sweeps import LOOK_S, OPEN_LIMIT_S, connected
+
+# The contents of a run's files by their paths in its directory.
+Files = dict[str, bytes]
+
+
+def make_runs(
+    on: str, orders: Sequence[Order], tell: Callable[[str], None]
+) -> Generator[tuple[Path, Mapping[str, Any]], None, None]:
+    """Yield the directory of each run with its document, when it has come back; what was there before is replaced, and
+    runs that are under way at the end are given up.
+
+    A node that cannot make runs, or is lost, is told of and not used any more; what it was making is made elsewhere.
+    HostError if no node can make them or the cluster is lost, RequestError as `run_plan` raises it.
+    """
+    if not orders:
+        return
+    require("ray")
+    left, locks = deque(orders), dict[Path, int]()
+    with connected(on) as (_, head, about):
+        nodes = _Nodes({node: str(of_node["name"]) for node, of_node in about.items()}, tell)
+        try:
+            for order in orders:
+                locks[order.path] = _take(order.path)
+            while left or nodes.makes_runs:
+                while left and nodes.idle:
+                    nodes.give(nodes.idle.pop(), left.popleft())
+                for order, files in nodes.wait():
+                    if files is None:
+                        left.appendleft(order)
+                        continue
+                    _write(order.path, files)
+                    _release(order.path, locks.pop(order.path))
+                    yield order.path, json.loads(files[DOCUMENT])
+                head.look()
+        finally:
+            for path, lock in locks.items():
+                _release(path, lock)
+
+
+class _Nodes:
+    """The nodes that can be used, by name: which are `idle`, and what the others do."""
+
+    def __init__(self, names: Mapping[str, str], tell: Callable[[str], None]) -> None:
+        import ray
+
+        self.idle: list[str] = []
+        self._names, self._tell = names, tell
+        self._refused: list[str] = []
+        self._under_way: dict[Any, tuple[str, Order | None]] = {}
+        self._began = time.monotonic()
+        resources = {node["NodeID"]: node["Resources"] for node in ray.nodes()}
+        # What Ray gives no processors is not meant for work.
+        self._resources = {node: found for node in names if (found := resources.get(node, {})).get("CPU")}
+        for node in self._resources:
+            self.give(node, None)  # first without a run, which would wait where others are at work
+
+    @property
+    def makes_runs(self) -> bool:
+        """Return whether a run is under way."""
+        return any(order is not None for _, order in self._under_way.values())
+
+    def give(self, node: str, order: Order | None) -> None:
+        """Have a node make a run, or see whether it can."""
+        import ray
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        there, resources = NodeAffinitySchedulingStrategy(node, soft=False), self._resources[node]
+        # An emulator on the cluster has nodes' memory, and none of their processors.
+        task = ray.remote(make).options(
+            num_cpus=resources["CPU"], memory=resources["memory"], scheduling_strategy=there, max_retries=0
+        )
+        self._under_way[task.remote(order, self._names[node])] = node, order
+
+    def wait(self) -> list[tuple[Order, Files | None]]:
+        """Wait a while for what nodes do; return runs that have ended with their files, None for those to be made
+        elsewhere. HostError if no node can make runs."""
+        import ray
+
+        if not self._under_way:
+            raise HostError(
+                f"No node of the Ray cluster can make runs: {'; '.join(self._refused)}.",
+                "the same command goes on where it stopped; `slslab doctor` says what a host lacks.",
+            )
+        done, _ = ray.wait(list(self._under_way), timeout=LOOK_S)
+        ended = [found for reference in done if (found := self._take(reference)) is not None]
+        if not ended and not self.idle and not self.makes_runs and time.monotonic() > self._began + OPEN_LIMIT_S:
+            raise HostError(
+                "No node of the Ray cluster has all of its processors and its memory free, which a measured run takes.",
+                "wait until one has, or make the runs here: --on local.",
+            )
+        return ended
+
+    def _take(self, reference: Any) -> tuple[Order, Files | None] | None:
+        """Return the run that a task has made; None if it was none."""
+        import ray
+        from ray import exceptions
+
+        from slslab_ray.connection import reason
+
+        node, order = self._under_way.pop(reference)
+        files: Files | None = None
+        try:
+            files, error = ray.get(reference)
+        except (
+            exceptions.NodeDiedError,
+            exceptions.ObjectLostError,
+            exceptions.OutOfMemoryError,
+            exceptions.TaskUnschedulableError,
+            exceptions.WorkerCrashedError,
+        ) as loss:
+            why = reason(loss).partition(". ")[0]  # Ray adds what to look at
+            error = HostError(f"it was lost: {why}.", "")
+        if isinstance(error, HostError):
+            self._refused.append(f"{self._names[node]}: {error.message.rstrip('.')}")
+            self._tell(f"The node {self._names[node]} is not used: {error.message}")
+        elif error is not None:
+            raise error
+        else:
+            self.idle.append(node)
+        return None if order is None else (order, files)
+
+
+def make(order: Order | None, node: str) -> tuple[Files | None, Exception | None]:
+    """Make a run alone on this node and return its files, or why not; without an order see whether the node can."""
+    for name in THREADS:
+        os.environ.pop(name, None)  # Ray gives a task as few threads as it gives it processors
+    try:
+        hierarchy = detect()
+        if lacking := [what for what in ("cpu", "memory") if what not in hierarchy.parents]:
+            raise HostError(
+                f"it has no control groups for {' and '.join(lacking)}: {hierarchy.description}.",
+                "see `slslab doctor`.",
+            )
+        if order is None:
+            return {}, None
+        with Session() as session:
+            place = session.home / "run"
+            document = run_plan(
+                order.architecture,
+                order.values,
+                {},
+                out=place,
+                book=DEFAULT_BOOK,
+                progress=_Nobody(),
+                named={"name": node, "processors": processors()},
+            )
+            if document["status"] == "interrupted":
+                raise HostError("a signal interrupted its run.", "")
+            return _read(place), None
+    except Exception as error:  # Ray would print it
+        return None, error
+
+
+class _Nobody:
+    """Receives the progress of a run that nobody watches."""
+
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Report nothing."""
+
+
+def _take(path: Path) -> int:
+    """Make the directory of a run that goes on elsewhere, instead of what is there; return what ends that."""
+    if RunDirectory(path).locked():
+        raise RequestError(f"Another command makes the run {path}.", "wait for its end, or give another --out.")
+    if path.exists():
+        shutil.rmtree(path)
+    return RunDirectory.create(path).lock()
+
+
+def _release(path: Path, lock: int) -> None:
+    """Mark the run as over; nothing is left of one that has not come back."""
+    if not (path / DOCUMENT).exists():
+        shutil.rmtree(path)
+    RunDirectory(path).unlock(lock)
+
+
+def _read(place: Path) -> Files:
+    return {str(file.relative_to(place)): file.read_bytes() for file in place.rglob("*") if file.is_file()}
+
+
+def _write(place: Path, files: Files) -> None:
+    """Write a run's files; the document, written last, finishes the run."""
+    for name, content in sorted(files.items(), key=lambda item: item[0] == DOCUMENT):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        with writing(place / name) as file:
+            file.write(content)

@@ -1,0 +1,188 @@
+"""Make the emulator's loopback services reachable on a node: `python -m slslab_ray.relay`, a process on each side.
+
+Stores, databases, queues and the emulator itself listen on loopback alone, and some have no keys of their own. On a
+node a relay listens at the same loopback ports; each of its connections crosses the network by mutual TLS, with a key
+that is made at each start and reaches the nodes by way of the cluster, and the emulator's relay opens only the ports
+that it was told of. So functions find everything by the addresses that they have on one host.
+
+A process of its own, because it moves gradients, and the emulator and its nodes meter time meanwhile. It ends when its
+standard input closes; there it reads lines of JSON, `{"ports": [...]}`, and answers each with `{"problem": ""}`.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import ssl
+import struct
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Self
+
+import uvloop
+
+from slslab.host.connections import LOOPBACK
+from slslab.host.server_process import ServerProcess
+from slslab.stack.mutual_tls import mutual_context
+
+CHUNK_BYTES = 1 << 18
+# Each connection begins with the port that it is for.
+PORT = struct.Struct("!H")
+READY_LIMIT_S = 30.0
+
+
+class Relay(ServerProcess):
+    """One side of the relay; `key` is the file with its key and certificate. `address` is where the emulator's side
+    listens, with its real port once that side is entered. HostError if it does not start."""
+
+    title = "The relay"
+    hint = "see that the address is this host's own, and that the nodes reach it."
+
+    def __init__(self, side: str, address: tuple[str, int], key: Path, environment: Mapping[str, str]) -> None:
+        super().__init__(environment)
+        self.address = address
+        self._side = side
+        self._key = key
+        self._asking = threading.Lock()
+
+    @classmethod
+    def here(cls, address: str, key: Path, environment: Mapping[str, str]) -> Self:
+        """Return the emulator's side, which listens at this address of the host."""
+        return cls("here", (address, 0), key, environment)
+
+    @classmethod
+    def there(cls, address: tuple[str, int], key: Path, environment: Mapping[str, str]) -> Self:
+        """Return a node's side, which connects to that address."""
+        return cls("there", address, key, environment)
+
+    def runs(self) -> bool:
+        """Return whether it has not ended."""
+        return self._running.poll() is None
+
+    def add(self, ports: Sequence[int]) -> str:
+        """Relay these ports, too; return why that cannot be, or nothing."""
+        process = self._running
+        assert process.stdin is not None
+        answer = None
+        with self._asking, suppress(BrokenPipeError):
+            # Nothing stays in a buffer, which the end would want to write.
+            os.write(process.stdin.fileno(), json.dumps({"ports": list(ports)}).encode() + b"\n")
+            answer = self._report(READY_LIMIT_S)
+        if answer is None:
+            process.kill()  # a late answer would be taken for the next one's
+        return str(answer["problem"]) if answer else "the relay has ended"
+
+    def _start(self, _undo: ExitStack) -> bool:
+        host, port = self.address
+        self._launch_module("slslab_ray.relay", [self._side, host, str(port), str(self._key)], os.environ)
+        report = self._report(READY_LIMIT_S)
+        if report is not None:
+            self.address = host, int(report["port"])
+        return report is not None
+
+
+class Sides:
+    """What both sides do with connections; `ports` are those that may be reached."""
+
+    def __init__(self, address: tuple[str, int], key: Path) -> None:
+        self.address = address
+        self.ports: set[int] = set()
+        self._key = key
+        self._servers: list[asyncio.Server] = []
+
+    async def serve(self) -> int:
+        """Listen as the emulator's side, and return the port."""
+        host, port = self.address
+        server = await asyncio.start_server(
+            self._accept, host, port, ssl=mutual_context(self._key, ssl.PROTOCOL_TLS_SERVER)
+        )
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
+
+    async def listen(self, ports: Sequence[int]) -> str:
+        """Listen at these loopback ports as a node's side; return what is wrong, if anything is."""
+        for port in ports:
+            if port not in self.ports:
+                try:
+                    server = await asyncio.start_server(self._forward, LOOPBACK, port)
+                except OSError as error:
+                    return f"its port {port} cannot be bound: {os.strerror(error.errno or 0)}"
+                self._servers.append(server)
+                self.ports.add(port)
+        return ""
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Connect what comes from a node to one of the ports."""
+        with suppress(OSError, asyncio.IncompleteReadError):
+            (port,) = PORT.unpack(await reader.readexactly(PORT.size))
+            if port in self.ports:
+                await _join(reader, writer, *await asyncio.open_connection(LOOPBACK, port))
+        writer.close()
+
+    async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Take a connection of this node to the emulator's side."""
+        port = writer.get_extra_info("sockname")[1]
+        with suppress(OSError):
+            host, there = self.address
+            context = mutual_context(self._key, ssl.PROTOCOL_TLS_CLIENT)
+            far_reader, far_writer = await asyncio.open_connection(host, there, ssl=context)
+            far_writer.write(PORT.pack(port))
+            await _join(reader, writer, far_reader, far_writer)
+        writer.close()
+
+
+async def _join(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    far_reader: asyncio.StreamReader,
+    far_writer: asyncio.StreamWriter,
+) -> None:
+    """Copy both ways until either side has ended."""
+    copies = {asyncio.ensure_future(_copy(reader, far_writer)), asyncio.ensure_future(_copy(far_reader, writer))}
+    try:
+        await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for copy in copies:
+            copy.cancel()
+        far_writer.close()
+
+
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError):
+        while chunk := await reader.read(CHUNK_BYTES):
+            writer.write(chunk)
+            await writer.drain()
+
+
+async def _serve(side: str, address: tuple[str, int], key: Path) -> None:
+    sides = Sides(address, key)
+    port = await sides.serve() if side == "here" else address[1]
+    print(json.dumps({"port": port}), flush=True)
+    lines = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
+    while line := await lines.readline():
+        ports = json.loads(line)["ports"]
+        if side == "here":
+            sides.ports.update(ports)
+            problem = ""
+        else:
+            problem = await sides.listen(ports)
+        print(json.dumps({"problem": problem}), flush=True)
+
+
+def main() -> None:
+    """Relay until standard input closes."""
+    parser = argparse.ArgumentParser(prog="python -m slslab_ray.relay", allow_abbrev=False)
+    parser.add_argument("side", choices=("here", "there"), help="the emulator's side, or a node's")
+    parser.add_argument("host", help="the address of the emulator's side")
+    parser.add_argument("port", type=int, help="its port; here 0 for any free one")
+    parser.add_argument("key", type=Path, help="the file with key and certificate")
+    given = parser.parse_args()
+    uvloop.run(_serve(given.side, (given.host, given.port), given.key))
+
+
+if __name__ == "__main__":
+    main()

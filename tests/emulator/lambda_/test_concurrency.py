@@ -1,0 +1,181 @@
+"""Concurrency of the account and of functions, the scaling rate, and the host's memory, without an emulator."""
+
+import asyncio
+from contextlib import ExitStack
+from types import SimpleNamespace
+
+import pytest
+from tests.emulator.lambda_.registry import make_functions
+
+from slslab.aws.errors import ServiceError
+from slslab.aws.limits import lambda_limits
+from slslab.lambda_ import concurrency
+from slslab.lambda_.concurrency import Admission, Concurrency
+from slslab.lambda_.configuration import Function
+from slslab.lambda_.places import ExecutionEnvironment, Place
+
+RESERVED = "ReservedFunctionConcurrentInvocationLimitExceeded"
+ACCOUNT = "ConcurrentInvocationLimitExceeded"
+LIMITS = lambda_limits().changed(account_concurrency=4, unreserved_concurrency=1)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """A clock of the module under test that stands at `now` seconds."""
+    fake = SimpleNamespace(now=100.0)
+    monkeypatch.setattr(concurrency, "time", SimpleNamespace(monotonic=lambda: fake.now))
+    return fake
+
+
+def throttle_reason(error: pytest.ExceptionInfo[ServiceError]) -> str:
+    assert (error.value.status, error.value.error_type) == (429, "TooManyRequestsException")
+    assert error.value.headers["Retry-After"] == "1"
+    return str(error.value.fields["Reason"])
+
+
+def test_functions_share_what_the_account_has() -> None:
+    leases = Concurrency(make_functions("one", "two", limits=LIMITS), LIMITS)
+    with ExitStack() as stack:
+        for name in ("one", "two", "one", "two"):
+            stack.enter_context(leases.lease(name))
+        with pytest.raises(ServiceError) as error, leases.lease("one"):
+            pytest.fail("it has a lease")
+        assert throttle_reason(error) == ACCOUNT
+    with leases.lease("one"):
+        pass  # what has ended is free again
+
+
+def test_a_reservation_is_a_limit_of_its_function_and_not_for_others() -> None:
+    functions = make_functions("one", "two", limits=LIMITS)
+    functions.reserve("one", {"ReservedConcurrentExecutions": 2})
+    leases = Concurrency(functions, LIMITS)
+    with ExitStack() as stack:
+        for name in ("two", "two"):
+            stack.enter_context(leases.lease(name))
+        with pytest.raises(ServiceError) as error, leases.lease("two"):
+            pytest.fail("it has what is reserved for another")
+        assert throttle_reason(error) == ACCOUNT
+        for name in ("one", "one"):
+            stack.enter_context(leases.lease(name))
+        with pytest.raises(ServiceError) as error, leases.lease("one"):
+            pytest.fail("it has more than is reserved for it")
+        assert throttle_reason(error) == RESERVED
+
+
+def test_a_reservation_of_none_admits_none() -> None:
+    functions = make_functions("one", limits=LIMITS)
+    functions.reserve("one", {"ReservedConcurrentExecutions": 0})
+    with pytest.raises(ServiceError) as error, Concurrency(functions, LIMITS).lease("one"):
+        pytest.fail("it has a lease")
+    assert throttle_reason(error) == RESERVED
+
+
+def test_a_lease_ends_with_its_block_also_after_an_error_and_a_deletion() -> None:
+    functions = make_functions("one", "two", limits=LIMITS)
+    leases = Concurrency(functions, LIMITS)
+    for _ in range(5):
+        with pytest.raises(RuntimeError), leases.lease("one"):
+            raise RuntimeError
+    with ExitStack() as stack:
+        for _ in range(3):
+            stack.enter_context(leases.lease("one"))
+        functions.delete("one", None)
+        with leases.lease("two"), pytest.raises(ServiceError), leases.lease("two"):
+            pytest.fail("executions of a deleted function do not count")
+
+
+def test_environments_start_at_once_up_to_the_limit_and_then_at_the_rate(clock: SimpleNamespace) -> None:
+    limits = lambda_limits().changed(scaling_environments=10, scaling_period_s=5)
+    leases = Concurrency(make_functions("one", "two"), limits)
+    for _ in range(10):
+        leases.take_start("one")
+    with pytest.raises(ServiceError) as error:
+        leases.take_start("one")
+    assert throttle_reason(error) == ACCOUNT
+    leases.take_start("two")  # each function has a rate of its own
+    clock.now += 1.0  # two more
+    leases.take_start("one")
+    leases.take_start("one")
+    with pytest.raises(ServiceError):
+        leases.take_start("one")
+    clock.now += 3600.0  # no more than the limit is saved up
+    for _ in range(10):
+        leases.take_start("one")
+    with pytest.raises(ServiceError):
+        leases.take_start("one")
+
+
+class Somewhere(Place):
+    """A place with memory, and nothing else."""
+
+    def make(self, function: Function, number: int) -> ExecutionEnvironment:
+        raise AssertionError(function.name, number)
+
+    async def runtime(self, function: Function) -> str:
+        raise AssertionError(function.name)
+
+
+def test_memory_is_reserved_while_it_fits() -> None:
+    place = Somewhere(1000)
+    admission = Admission(lambda: [place])
+    assert [admission.take(400), admission.take(600), admission.take(1)] == [place, place, None]
+    admission.give_back(400, place)
+    assert (place.used_mb, admission.take(401), admission.take(400)) == (600, None, place)
+
+
+def test_environments_spread_over_places_or_fill_one_before_the_next() -> None:
+    for pack, order in ((False, "bab"), (True, "aab")):
+        places = {"a": Somewhere(1000), "b": Somewhere(1500)}
+        admission = Admission(places.values, pack=pack)
+        taken = [admission.take(500) for _ in range(3)]
+        assert taken == [places[name] for name in order], pack
+        assert admission.budgets_mb() == [1000, 1500]
+        assert admission.take(1000, places["a"]) is None
+
+
+def test_memory_that_can_never_fit_is_an_error_with_a_hint() -> None:
+    with pytest.raises(
+        ServiceError, match=r"at most 1000 MB here, and the function needs 1001 MB.*Hint: lower"
+    ) as error:
+        Admission(lambda: [Somewhere(1000)]).take(1001)
+    assert (error.value.status, error.value.error_type) == (500, "ServiceException")
+
+
+def test_all_that_wait_for_memory_wake_up_when_some_is_released() -> None:
+    async def wait_for_memory() -> tuple[list[bool], list[bool]]:
+        place = Somewhere(1000)
+        admission = Admission(lambda: [place])
+        admission.take(1000)
+        waiting = [asyncio.ensure_future(admission.changed()) for _ in range(2)]
+        await asyncio.sleep(0)
+        before = [task.done() for task in waiting]
+        admission.give_back(100, place)
+        await asyncio.wait(waiting, timeout=5)
+        later = asyncio.ensure_future(admission.changed())
+        await asyncio.sleep(0)
+        after = [task.done() for task in (*waiting, later)]
+        later.cancel()
+        return before, after
+
+    assert asyncio.run(wait_for_memory()) == ([False, False], [True, True, False])
+
+
+def test_ten_requests_a_second_for_each_unit_of_concurrency(clock: SimpleNamespace) -> None:
+    functions = make_functions("one", "two", limits=LIMITS)
+    functions.reserve("one", {"ReservedConcurrentExecutions": 1})
+    leases = Concurrency(functions, LIMITS)
+    for name, most, reason in (
+        ("one", 10, "ReservedFunctionInvocationRateLimitExceeded"),
+        ("two", 30, "FunctionInvocationRateLimitExceeded"),
+    ):
+        for _ in range(most):
+            with leases.lease(name):
+                pass
+        with pytest.raises(ServiceError) as error, leases.lease(name):
+            pytest.fail("it is one too many in this second")
+        assert throttle_reason(error) == reason
+    clock.now += 0.125
+    with leases.lease("one"), leases.lease("two"):
+        pass
+    with pytest.raises(ServiceError), leases.lease("one"):
+        pytest.fail("a tenth of a second is one request of one unit")

@@ -1,0 +1,97 @@
+"""Which waits for the host's memory can never end, without an emulator."""
+
+import asyncio
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import cycle
+from typing import cast
+
+import pytest
+from tests.emulator.lambda_.test_concurrency import Somewhere
+
+from slslab.aws.errors import ServiceError
+from slslab.lambda_.events import Request
+from slslab.lambda_.functions import Target
+from slslab.lambda_.memory_waits import MemoryWaits
+
+
+@dataclass
+class Sized:
+    """A function, as far as it matters here."""
+
+    name: str
+    memory_mb: int
+
+
+def request(name: str, trace_id: str, caller: str = "", memory_mb: int = 512) -> Request:
+    target = cast(Target, type("Sizing", (), {"function": Sized(name, memory_mb)}))
+    return Request(target, b"", f"{name} {trace_id}", trace_id, "RequestResponse", None, caller)
+
+
+def refused(budget_mb: int, holding: list[Request], waiting: list[Request], places: int = 1) -> list[str]:
+    """The request ids of those that are refused, one after the other; nobody goes on meanwhile.
+
+    Each place gives environments the budget, and has those that hold memory in turn.
+    """
+    hosts = [Somewhere(budget_mb) for _ in range(places)]
+
+    async def check() -> list[str]:
+        waits, found = MemoryWaits(lambda: hosts, lambda: ()), []
+        with ExitStack() as stack:
+            for held, host in zip(holding, cycle(hosts), strict=False):
+                stack.enter_context(waits.holding(held, host))
+            for waiter in waiting:
+                wait = stack.enter_context(ExitStack())
+                wait.enter_context(waits.waiting(waiter))
+                try:
+                    waits.check(waiter)
+                except ServiceError:
+                    found.append(waiter.request_id)
+                    wait.close()
+        return found
+
+    return asyncio.run(check())
+
+
+def test_a_chain_that_does_not_fit_is_refused_whatever_else_there_is() -> None:
+    chain = [request("one", "a"), request("two", "a", "one")]
+    others = [request("other", "b")]
+    three = request("three", "a", "two")
+    assert refused(1500, chain + others, [three]) == ["three a"]
+    assert refused(1536, chain + others, [three]) == []
+    small = request("small", "c", memory_mb=128)
+    assert refused(1500, chain + others, [small, three]) == ["three a"], "what fits gets its turn, and changes nothing"
+
+
+def test_the_last_of_those_that_leave_no_memory_to_each_other_is_refused() -> None:
+    holding = [request("one", trace_id) for trace_id in "abc"]
+    waiting = [request("two", trace_id, "one") for trace_id in "abc"]
+    assert refused(1600, holding, waiting) == ["two c"]
+    assert refused(1600, holding, waiting[:2]) == [], "the third one may end"
+    assert refused(2048, holding, waiting) == []
+
+
+def test_what_is_left_of_several_places_is_no_room_together() -> None:
+    holding = [request("one", "a"), request("two", "a", "one")]
+    three = request("three", "a", "two")
+    assert refused(1000, holding, [three], places=2) == ["three a"], "512 MB, and 488 are left of each"
+    assert refused(1024, holding, [three], places=2) == []
+    assert refused(1000, holding, [three], places=3) == []
+
+
+def test_without_callers_that_are_known_nothing_is_refused() -> None:
+    holding = [request("one", "a"), request("two", "a")]
+    assert refused(1500, holding, [request("three", "a")]) == []
+    assert refused(1500, holding, [request("three", "b", "two")]) == [], "another invocation of the function"
+
+
+def test_who_waits_for_answers_that_nobody_gives_is_not_refused() -> None:
+    """A direct caller waits until the functions that keep each other from going on time out."""
+    holding = [request("one", "a"), request("two", "a", "one")]
+    assert refused(1100, holding, [request("three", "a", "two"), request("direct", "b")]) == ["three a"]
+
+
+@pytest.mark.parametrize("budget_mb", [600, 1100])
+def test_functions_that_call_themselves_end_the_search(budget_mb: int) -> None:
+    ping, pong = request("ping", "a", "pong"), request("pong", "a", "ping")
+    assert refused(budget_mb, [ping, pong], [request("third", "a", "ping", 128)]) == ["third a"] * (budget_mb < 1152)

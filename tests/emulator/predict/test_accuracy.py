@@ -1,0 +1,109 @@
+"""The errors that ranges are made of are the measured ones, here and in docs/replay.md."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slslab.errors import RequestError
+from slslab.predict import accuracy
+from slslab.predict.accuracy import FILE, mean_errors
+from slslab.predict.profiles import DEFAULT_PROFILE
+from slslab.predict.profiles.profile import load_profile
+from slslab_lab.papers.paper import load_paper
+from slslab_lab.studies.gradssharding import BASE, PAPER, PROFILE, build
+
+ROOT = Path(__file__).parents[3]
+PAGE, MEASURED = ROOT / "docs" / "replay.md", ROOT / "results" / "replay-error.json"
+
+
+def written() -> dict[str, Any]:
+    return tomllib.loads(FILE.read_text())
+
+
+def test_the_error_of_the_replay_is_the_measured_one() -> None:
+    measured, stated = json.loads(MEASURED.read_text()), written()
+    assert stated["date"].isoformat() == measured["date"]
+    for name, figure in (("seconds", "duration"), ("billed_seconds", "billed")):
+        errors = [abs(row["error"]) for row in measured["rows"] if row["figure"] == figure]
+        assert stated[name] == {
+            "mean": pytest.approx(sum(errors) / len(errors), abs=0.005),
+            "worst": pytest.approx(max(errors), abs=0.005),
+        }
+    found = mean_errors("", instances=False)
+    assert found.replay == {
+        "seconds": stated["seconds"]["mean"],
+        "billed_seconds": stated["billed_seconds"]["mean"],
+        "cost": stated["billed_seconds"]["mean"],
+    }
+    assert found.profile is None, "nothing tested a profile of this name"
+
+
+def test_the_error_of_the_replay_is_the_pages() -> None:
+    stated = written()
+    seconds, billed = stated["seconds"], stated["billed_seconds"]
+    assert 0 < seconds["mean"] < seconds["worst"]
+    assert 0 < billed["mean"] < billed["worst"]
+    said = (
+        f"Mean absolute error of durations {seconds['mean']:.0%}, at worst {seconds['worst']:.0%}; of billed seconds "
+        f"{billed['mean']:.0%} and {billed['worst']:.0%}."
+    )
+    text = " ".join(PAGE.read_text().split())
+    assert said.replace("%", " %") in text
+    assert f"`{stated['source']}`, {stated['date']:%-d %B %Y}" in text
+
+
+def test_a_profiles_error_is_that_of_rounds_predicted_blind() -> None:
+    blind = build(load_paper(PAPER), load_profile(PROFILE))["comparison"]["errors"]
+    # The base predicted no costs, so that its error of seconds stands for them.
+    errors = {BASE: (blind[BASE], blind[BASE]), PROFILE: (blind["seconds"], blind["usd"])}
+    for profile, (seconds, cost) in errors.items():
+        found = mean_errors(profile, instances=False).profile
+        assert found is not None
+        expected = {"seconds": seconds["mean"], "billed_seconds": cost["mean"], "cost": cost["mean"]}
+        assert dict(found) == pytest.approx(expected, abs=0.001)
+
+
+def test_the_default_profiles_error_is_that_of_its_own_times_for_these_rounds() -> None:
+    paper = load_paper(PAPER)
+    own, base = (build(paper, load_profile(name)) for name in (DEFAULT_PROFILE, PROFILE))
+    assert [row for row in own["rows"] if row["experiment"] == "RQ2"] == [
+        row for row in base["rows"] if row["experiment"] == "RQ2"
+    ]
+    stated, of_base = (mean_errors(name, instances=False).profile for name in (DEFAULT_PROFILE, PROFILE))
+    assert stated is not None
+    assert of_base is not None
+    assert stated["seconds"] == pytest.approx(own["comparison"]["errors"]["today"]["mean"], abs=0.001)
+    assert stated["cost"] == of_base["cost"]
+
+
+def test_instances_are_billed_by_their_seconds() -> None:
+    found = mean_errors(PROFILE, instances=True)
+    functions = mean_errors(PROFILE, instances=False)
+    assert found.profile is not None
+    assert functions.profile is not None
+    for errors, expected in ((found.replay, functions.replay), (found.profile, functions.profile)):
+        assert set(errors.values()) == {expected["seconds"]}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("schema = 1", "schema = 2", "has schema 2, and this version reads 1"),
+        ("mean = 0.05", "mean = -0.05", "is wrong at seconds.mean"),
+        ("worst = 0.12", "", "is wrong at billed_seconds.worst"),
+        ("[seconds]", "[second]", "is wrong at second"),
+    ],
+)
+def test_a_file_that_is_wrong_is_named(
+    old: str, new: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = FILE.read_text()
+    assert old in text
+    path = tmp_path / "accuracy.toml"
+    path.write_text(text.replace(old, new))
+    monkeypatch.setattr(accuracy, "FILE", path)
+    with pytest.raises(RequestError, match=says):
+        mean_errors("", instances=False)

@@ -1,0 +1,135 @@
+"""Parts of documents about Lambda: sums, their ranges, and the sentences that say what they rest on."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.emulator.predict.test_invocation import ANCHORED, PROFILE, SAME, record
+from tests.lab.replay.recordings import TRACES
+
+from slslab.errors import RequestError
+from slslab.predict.invocation import Predictor, Request, make_predictor
+from slslab.predict.processor import UNANCHORED, Processor
+from slslab.predict.profiles.profile import Figure, with_speed
+from slslab.report.document import read_document, service_bill
+from slslab.report.predictions import Predicted, bill_of, predict, requests_of
+from slslab.report.services import Recorded, service_document
+from slslab.report.sessions import session_document
+from slslab.report.summaries import headline, predicted_notes
+from slslab.run.events import own_event
+from slslab_lab.runs.on_lambda import bill_of as bill_of_run
+
+ABOUT: dict[str, Any] = {
+    "started_at": "2026-11-28T10:00:00.000+00:00",
+    "cores": 2,
+    "cpu_share_enforced": True,
+    "stack": {},
+    "environment": "process",
+    "confinement": "cgroup",
+}
+
+
+def metered(*arguments: Any, **changed: Any) -> dict[str, Any]:
+    """A record with what bills and tables read, too."""
+    whole = {
+        "request_id": "1", "version": "$LATEST", "environment": "f-0001", "ephemeral_mb": 512, "billed_ms": 100,
+        "max_memory_mb": 60, "status": "success", "template": "", "requests": 1,
+    }  # fmt: skip
+    return {**whole, **record(*arguments, **changed)}
+
+
+def predicted(*records: dict[str, Any], processor: Processor = ANCHORED, kind: str | None = None) -> Predicted:
+    return predict(records, {}, make_predictor(processor, kind, True))
+
+
+def test_the_range_of_a_sum_is_the_sum_of_the_ends() -> None:
+    one, other = metered(100, 100), metered(300, 400)
+    figures = [predicted(*records).figures(bill_of()) for records in ([one], [other], [one, other])]
+    for end in ("value", "low", "high"):
+        first, second, both = (each["billed_seconds"][end] for each in figures)
+        assert both == pytest.approx(first + second)
+    first, second, both = (float(each["cost"]["total"]) for each in figures)
+    assert both == pytest.approx(first + second)
+    assert figures[2]["cost"]["range"]["low"] < both < figures[2]["cost"]["range"]["high"]
+    assert figures[2]["duration_ms"]["value"] == (200 + 700) / 2
+    assert figures[2]["parts"] == {"init": 0, "cpu": 0.8, "requests": 0, "waits": 0.1}
+
+
+def test_what_an_older_record_lacks_is_said() -> None:
+    older = metered(10, 20, init=(5, 5))
+    del older["init_cpu_ms"]
+    figures = predicted(older, metered(1, 1)).document(bill_of())
+    assert figures["status"] == "not modelled"
+    assert figures["reason"].startswith("It was recorded before the CPU time of init was kept apart.")
+    bill = service_bill(figures, bill_of()([older]))
+    assert (bill["reason"], bill["host"]["currency"]) == (figures["reason"], "USD")
+
+
+@pytest.mark.parametrize(
+    ("found", "sentence"),
+    [
+        (predicted(metered(1, 1), processor=UNANCHORED), "run: slslab calibrate --processor"),
+        (predicted(metered(1, 1)), "--kind (in a test, kind=) dense, streaming or interpreter."),
+        (predicted(metered(10, 5010)), "5.00 s of waits for anything but S3"),
+        (predicted(metered(1, 1, error_type="Sandbox.Timedout")), "1 invocation timed out here."),
+        (predicted(metered(1, 1, template="torch")), "Environments were forked from a template"),
+        (predict([metered(1, 1)], {}, Predictor(SAME, PROFILE, enforced=False)), "doesn't enforce CPU shares"),
+    ],
+)
+def test_a_reader_learns_what_the_figures_rest_on(found: Predicted, sentence: str) -> None:
+    assert any(sentence in note for note in found.document(bill_of())["notes"])
+
+
+def test_nothing_is_said_that_does_not_matter() -> None:
+    known = replace(ANCHORED, missing="")
+    assert predicted(metered(10, 10), processor=known, kind="dense").document(bill_of())["notes"] == []
+    speed = Figure(value=0.5, status="measured", source="REPORT lines")
+    by_lines = predict([metered(10, 10)], {}, Predictor(UNANCHORED, with_speed(PROFILE, speed)))
+    assert by_lines.document(bill_of())["notes"] == []
+
+
+def test_requests_of_functions_are_read_from_the_trace() -> None:
+    event = {**own_event("object.get", 5, "", resource="", function="f"), "end_ns": 9, "requests": 1}
+    others = [{"function": "stack"}, {"invocation": "of a worker's tracer"}, {"op": "state.Task"}]
+    events = [{**event, "bytes": 7}, *({**event, **other} for other in others)]
+    assert requests_of(events) == {"f": [Request("object.get", 5, 9, 7)]}
+
+
+def test_a_service_shows_both_hosts() -> None:
+    recorded = Recorded({**ABOUT, "processor": ANCHORED.to_dict()}, "done", 1.0, [], [metered(50, 100)], False)
+    document = service_document("up", recorded, bill_of())
+    assert document["predicted"]["processor"] == {"name": "host", "form": "whole", "anchors": {"hash": 2025}}
+    (function,) = document["functions"]
+    assert function["predicted"]["duration_ms"]["value"] == 150
+    sentence = headline(document)
+    assert sentence.startswith("On AWS Lambda (us-east-1, modelled): 0.1")
+    assert sentence.endswith("This host: 0.100 s, $0.00000308.")
+    assert predicted_notes(document)[0].startswith("80 % ranges: the errors of Lambda's processors")
+
+
+def test_a_service_without_invocations_has_nothing_to_predict() -> None:
+    document = service_document("up", Recorded(ABOUT, "done", 1.0, [], [], False), bill_of())
+    assert headline(document) == ""
+    assert predicted_notes(document) == []
+    assert document["predicted"]["cost"]["total"] == document["cost"]["total"] == "0"
+
+
+def test_a_session_has_both_for_each_test_and_function() -> None:
+    invoked = [("one", metered(100, 100)), ("two", metered(100, 100, memory_mb=3538))]
+    document = session_document(invoked, make_predictor(SAME, "dense", True), {})
+    assert [row["test"] for row in document["tests"]] == ["one", "two"]
+    assert [row["memory_mb"] for row in document["functions"]] == [1769, 3538]
+    for rows in (document["tests"], document["functions"]):
+        assert [row["cost"] for row in rows] == [row["predicted"]["cost"]["total"] for row in rows]
+    assert document["answer"].startswith("2 tests invoked 1 function 2 times. On Lambda: ")
+    assert session_document([], make_predictor(SAME, None, True), {})["answer"] == "No test invoked a function."
+
+
+def test_the_operations_of_a_run_have_kinds_of_their_own() -> None:
+    for read in (
+        lambda: read_document(str(TRACES / "spirt"), "dense"),
+        lambda: bill_of_run(str(TRACES / "spirt"), "aws-us-east-1", "dense"),
+    ):
+        with pytest.raises(RequestError, match="whose operations have kinds of their own") as refused:
+            read()
+        assert "--kind" in refused.value.hint

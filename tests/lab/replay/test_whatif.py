@@ -1,0 +1,243 @@
+"""What-ifs of a small run, calculated by hand on a platform with round figures (times in ms).
+
+As recorded: both cold starts end at 150 (100, and 50 of init). Worker 0 takes 100 + 20 in each epoch and ends at 390,
+worker 1 takes 200 + 15 and ends at 580; what it gets was always put before.
+"""
+
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from tests.lab.replay.platform import operation, platform
+from tests.lab.replay.recordings import MS, PEAK_MB, make_plan, write_run
+
+from slslab.errors import RequestError, RunError
+from slslab.predict.profiles.profile import Figure, Profile
+from slslab.run.bill import load_book
+from slslab_lab.replay.kernel.kernel import ReplayError
+from slslab_lab.replay.kernel.program import Program, Step, Track
+from slslab_lab.replay.measured import Measured, read_measured
+from slslab_lab.replay.whatif import (
+    Platform,
+    Variant,
+    as_document,
+    check_memory,
+    evaluate,
+    measured_row,
+    with_arch,
+    with_concurrency,
+    with_memory,
+    with_network,
+)
+from slslab_lab.runs.planning import architectures
+
+BOOK = load_book("aws-us-east-1")
+ARCHITECTURES = architectures()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    return read_measured(write_run(tmp_path_factory.mktemp("runs") / "small"), ARCHITECTURES)
+
+
+def rounded(profile: Profile | None = None, timeout_s: float = 900) -> Platform:
+    return Platform(profile or platform(), BOOK, timeout_s)
+
+
+def with_arm(profile: Profile, speed: float) -> Profile:
+    figure = Figure(value=speed, status="assumed", source="made up for a test")
+    return profile.model_copy(update={"compute": profile.compute.model_copy(update={"arm_speed": figure})})
+
+
+def test_the_run_as_measured(run: Measured) -> None:
+    row = measured_row(run, BOOK, 0.3)
+    # From 1000 to 1470, the end of worker 1; billed are 270 and 470.
+    assert row.number("seconds") == pytest.approx(0.47)
+    assert row.number("billed_seconds") == pytest.approx(0.74)
+    assert row.figures["gb_seconds"].value == Decimal(740 * 1769) / 1024 / 1000
+    assert row.figures["cost"].value == (
+        Decimal(740 * 1769) / 1024 / 1000 * Decimal("0.0000166667") + 2 * Decimal("0.0000002")
+        + 2 * Decimal("0.000005") + 2 * Decimal("0.0000004")
+    )  # fmt: skip
+    assert {name: one.basis for name, one in row.figures.items()} == {
+        "seconds": "measured", "billed_seconds": "measured", "gb_seconds": "measured", "cost": "exact",
+        "waiting_share": "measured", "invocations": "measured", "cold_starts": "measured", "over_timeout": "measured",
+    }  # fmt: skip
+    assert row.late == (("train", 1, 0.41),)
+    assert run.recording.peak_memory_mb == PEAK_MB
+
+
+def test_the_run_as_recorded_on_another_platform(run: Measured) -> None:
+    row = evaluate(run, Variant(), rounded())
+    assert row.number("seconds") == pytest.approx(0.58)
+    # 240 and 430, each with 50 of init.
+    assert row.number("billed_seconds") == pytest.approx(0.77)
+    assert row.figures["gb_seconds"].value == Decimal(770 * 1769) / 1024 / 1000
+    assert (row.number("invocations"), row.number("cold_starts"), row.number("waiting_share")) == (2, 2, 0)
+    assert row.figures["cost"].value == (
+        Decimal(770 * 1769) / 1024 / 1000 * Decimal("0.0000166667") + 2 * Decimal("0.0000002")
+        + 2 * Decimal("0.000005") + 2 * Decimal("0.0000004")
+    )  # fmt: skip
+    assert [name for name, one in row.figures.items() if one.basis == "exact"] == ["invocations"]
+    document = as_document(row)
+    low, high = row.uncertainties["seconds"].around(0.58)
+    assert document["seconds"] == {"value": pytest.approx(0.58), "basis": "modelled", "low": low, "high": high}
+    assert low < 0.58 < high
+    assert document["uncertainty"]["cost"] == row.uncertainties["cost"].as_document()
+    assert {line["item"]: line["basis"] for line in document["bill"]["lines"]} == {
+        "Lambda duration, x86_64": "modelled",
+        "Lambda requests": "exact",
+        "S3 PUT requests": "exact",
+        "S3 GET requests": "modelled",
+    }, "workers poll with gets"
+
+
+def test_more_memory_is_more_processors_and_threads(run: Measured) -> None:
+    row = evaluate(run, Variant(memory_mb=3538), rounded())
+    # Steps take half as long, init and requests as long as before: 150 + 2 × (100 + 15).
+    assert row.number("seconds") == pytest.approx(0.38)
+    assert row.number("billed_seconds") == pytest.approx(0.19 + 0.28)
+    assert row.figures["gb_seconds"].value == Decimal(470 * 3538) / 1024 / 1000
+    assert as_document(row)["variant"] == {"memory_mb": 3538, "threads": 2}
+
+
+def test_less_memory_than_was_used_is_refused(run: Measured) -> None:
+    row = evaluate(run, Variant(memory_mb=PEAK_MB - 1), rounded())
+    assert not row.figures
+    assert row.trouble == "Refused: the run's functions used 300 MB at their peak."
+    assert evaluate(run, Variant(memory_mb=PEAK_MB), rounded()).figures
+    assert as_document(row) == {
+        "label": "299 MB",
+        "variant": {"memory_mb": 299, "threads": 1},
+        "trouble": "Refused: the run's functions used 300 MB at their peak.",
+    }
+
+
+@pytest.mark.parametrize("size", [127, 10_241])
+def test_a_size_that_lambda_does_not_have(size: int) -> None:
+    with pytest.raises(RequestError, match=f"{size} MB does not exist"):
+        check_memory(size)
+    assert [check_memory(size) for size in (128, 10_240)] == [128, 10_240]
+
+
+def test_memory_changes_for_training_functions_alone() -> None:
+    def track(kind: str, worker: int, memory_mb: int) -> Track:
+        return Track("f", kind, worker, (), memory_mb)  # type: ignore[arg-type]
+
+    tracks = (
+        track("invocation", 0, 1024),
+        track("invocation", 1, 512),
+        track("invocation", 2, 1024),
+        track("invocation", -1, 1024),
+        track("instance", 0, 1024),
+    )
+    changed = with_memory(Program("mlless", 2, tracks, ()), 1024, 2048)
+    # Not a light function, not a supervisor (its number is the first beyond those of the workers), no driver, no host.
+    assert [one.memory_mb for one in changed.tracks] == [2048, 512, 1024, 1024, 1024]
+
+
+def test_other_processors(run: Measured) -> None:
+    half = with_arm(platform(), 0.5)
+    row = evaluate(run, Variant(arch="arm64"), rounded(half))
+    # Init takes 100, a step of worker 1 400.
+    assert row.number("seconds") == pytest.approx(0.1 + 0.1 + 2 * 0.415)
+    assert row.bill is not None
+    assert row.bill.lines[0].item == "Lambda duration, arm64"
+    assert with_arch(half, "arm64", "x86_64").compute.speed.value == 2
+    assert with_arch(half, "arm64", "arm64") is half
+    with pytest.raises(RequestError, match="does not say how fast arm64 is"):
+        with_arch(platform(), "x86_64", "arm64")
+
+
+def test_another_network(run: Measured) -> None:
+    network = Profile.model_validate(
+        platform().model_dump(by_alias=True)
+        | {"name": "slow", "channels": {"object": {"description": "", "operations": {
+            "put": operation(110, 100), "get": operation(105, 100), "list": operation(0)}}}}
+    )  # fmt: skip
+    row = evaluate(run, Variant(network=network), rounded())
+    # Each get takes 100 more, and what it gets is there before.
+    assert row.number("seconds") == pytest.approx(0.78)
+    changed = with_network(platform(), network)
+    assert changed.compute == platform().compute
+    assert changed.name == "round with the network of slow"
+
+
+def test_one_environment_at_once(run: Measured) -> None:
+    row = evaluate(run, Variant(concurrency=1), rounded())
+    # Worker 1 gets the environment of worker 0 when that ends at 390.
+    assert row.number("seconds") == pytest.approx(0.39 + 0.43)
+    assert row.number("cold_starts") == 1
+    assert with_concurrency(platform(), 7).functions.concurrency.value == 7
+
+
+def test_workers_that_wait_for_one_that_may_not_start(run: Measured) -> None:
+    meet = (Step("put", "other", 10 * MS, opens=(0,)), Step("meet", "wait", awaits=(0,)))
+    tracks = tuple(Track("train", "invocation", worker, meet, 1769) for worker in range(2))
+    stuck = replace(run, program=Program("allreduce", 2, tracks, (2,)))
+    row = evaluate(stuck, Variant(concurrency=1), rounded())
+    assert row.trouble.startswith("It never ends: with a concurrency of 1,")
+    assert evaluate(stuck, Variant(concurrency=2), rounded()).figures
+    never = replace(run, program=Program("allreduce", 2, tracks, (3,)))
+    with pytest.raises(ReplayError):
+        evaluate(never, Variant(), rounded())
+
+
+def test_who_would_be_over_a_time_out(run: Measured) -> None:
+    row = evaluate(run, Variant(), rounded(timeout_s=0.43))
+    assert row.late == (), "430 ms are not more than 430"
+    row = evaluate(run, Variant(), rounded(timeout_s=0.429))
+    assert row.late == (("train", 1, 0.43),)
+    assert row.number("over_timeout") == 1
+    assert row.figures["invocations"].basis == "modelled", "it would invoke itself again"
+
+
+def test_other_prices(run: Measured) -> None:
+    book = load_book("paper-2025")
+    assert measured_row(run, book, 900).figures["cost"].value == Decimal(740 * 1769) / 10**6 * Decimal("0.0000166667")
+    row = evaluate(run, Variant(), replace(rounded(), book=book))
+    assert row.figures["cost"].value == Decimal(770 * 1769) / 10**6 * Decimal("0.0000166667")
+
+
+def test_every_peer_has_a_database(run: Measured) -> None:
+    kinds = ("m5.large", "m5.large", "mq.t3.micro")
+    hosts = [{"op": "host.run", "resource": kind, "start_ns": 0, "end_ns": MS, "worker": -1} for kind in kinds]
+    recording = replace(run.recording, events=hosts, plan=make_plan("spirt"))
+    peers = replace(run, recording=recording, architecture=ARCHITECTURES["spirt"])
+    assert peers.hosts(2) == kinds
+    assert peers.hosts(5) == ("m5.large",) * 5 + ("mq.t3.micro",)
+    shared = replace(
+        peers,
+        recording=replace(recording, events=hosts[1:], plan=make_plan("mlless")),
+        architecture=ARCHITECTURES["mlless"],
+    )
+    assert shared.hosts(5) == kinds[1:]
+    assert run.hosts(5) == ()
+
+
+def test_the_drivers_requests_grow_with_workers_and_epochs(run: Measured) -> None:
+    puts = [{"op": "object.put", "worker": worker, "requests": 3, "bytes": 0} for worker in (-1, -1, 0)]
+    driven = replace(run, recording=replace(run.recording, events=puts))
+    assert driven.driver_requests(2, 2) == {"object.put": 6}
+    assert driven.driver_requests(4, 3) == {"object.put": 18}
+
+
+def test_labels() -> None:
+    assert Variant().label == ""
+    assert Variant(memory_mb=512, workers=4, network=platform()).label == "512 MB, 4 workers, network of round"
+
+
+def test_a_run_that_is_not_done_cannot_be_replayed(tmp_path: Path) -> None:
+    directory = write_run(tmp_path / "run")
+    (directory / "run.json").unlink()
+    with pytest.raises(RunError, match="has no end"):
+        read_measured(directory, ARCHITECTURES)
+
+
+def test_this_host_is_fitted_to_the_run(run: Measured) -> None:
+    profile = run.host_profile()
+    assert profile.name == "this-host"
+    assert profile.date.isoformat() == "2026-11-21"
+    row = evaluate(run, Variant(), rounded(profile))
+    assert row.number("billed_seconds") == pytest.approx(run.document["billed_seconds"], rel=0.03)

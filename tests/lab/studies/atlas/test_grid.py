@@ -1,0 +1,86 @@
+"""Winners and crossings of made-up points, and the whole grid in time."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from slslab.predict.profiles import DEFAULT_PROFILE
+from slslab.predict.profiles.profile import load_profile
+from slslab.run.bill import DEFAULT_BOOK, load_book
+from slslab_lab.studies.atlas import grid
+from slslab_lab.studies.atlas.grid import Crossing, Grid, Refusal, best, crossings, least, pair_crossings, winners
+from slslab_lab.studies.atlas.points import Job, Point, megabytes
+from slslab_lab.studies.atlas.recordings import Recordings
+from slslab_lab.studies.atlas.systems import SYSTEMS, System
+
+FIRST, SECOND = System("allreduce", "s3", "ga", equal=True), System("allreduce", "dynamodb", "ga", equal=True)
+OTHER = System("mlless")
+SIZES = (1_000, 10_000, 100_000)
+
+
+def point(system: System, parameters: int, seconds: float, usd: float = 1.0, **more: Any) -> Point:
+    """Return a point with 2 workers."""
+    values = {"workers": 2, "memory_mb": 1769, "epoch_seconds": seconds, "epoch_usd": usd, "boot_s": 0.0, "reasons": ()}
+    return Point(system, parameters, seconds=seconds, usd=usd, **{**values, **more})
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have three sizes and two workers."""
+    monkeypatch.setattr(grid, "PARAMETERS", SIZES)
+    monkeypatch.setattr(grid, "WORKERS", (2,))
+
+
+def test_the_best_point_is_that_with_the_least_of_a_figure_and_of_equals_the_better_other_one() -> None:
+    points = [point(FIRST, 1_000, 5, 2.0), point(FIRST, 1_000, 5, 1.0), point(SECOND, 1_000, 6, 0.5)]
+    assert best(points, "seconds") is points[1]
+    assert best(points, "usd") is points[2]
+
+
+def test_groups_and_winners() -> None:
+    every = Grid([point(FIRST, 1_000, 5), point(FIRST, 1_000, 4, memory_mb=3008), point(OTHER, 1_000, 1)], ())
+    assert winners(every, "equal", "seconds")[1_000, 2].memory_mb == 3008
+    assert winners(every, "all", "seconds")[1_000, 2].system is OTHER
+    assert least(every.points, "seconds")["allreduce/s3/ga", 1_000, 2] == 4
+
+
+def test_a_crossing_lies_where_the_logarithms_meet() -> None:
+    # Twice as fast at one end, half as fast at the other one: in the middle of a logarithmic axis.
+    points = [
+        *(point(FIRST, size, seconds) for size, seconds in zip(SIZES, (1, 1, 2), strict=True)),
+        *(point(SECOND, size, seconds) for size, seconds in zip(SIZES, (4, 2, 1), strict=True)),
+    ]
+    (found,) = crossings(Grid(points, ()), "equal", "seconds")
+    assert found.megabytes == pytest.approx(megabytes(1) * 31622.8, rel=1e-4)
+    assert (found.first, found.second, found.workers) == ("allreduce/s3/ga", "allreduce/dynamodb/ga", 2)
+    assert not found.extrapolated
+    figures = least(points, "seconds")
+    assert pair_crossings(figures, FIRST.name, SECOND.name, 2) == [pytest.approx(found.megabytes)]
+    assert pair_crossings(figures, FIRST.name, OTHER.name, 2) == []
+
+
+def test_a_system_that_is_refused_ends_at_its_limit() -> None:
+    points = [
+        *(point(FIRST, size, 2, reasons=("beyond",)) for size in SIZES),
+        *(point(SECOND, size, 1) for size in SIZES[:2]),
+    ]
+    refused = Refusal(SECOND, SIZES[2], 2, "too large", 50_000)
+    assert list(crossings(Grid(points, [refused]), "equal", "seconds")) == [
+        Crossing("equal", "seconds", 2, 0.2, SECOND.name, FIRST.name, True)
+    ]
+    assert refused.as_document()["megabytes"] == 0.4
+
+
+def test_points_are_the_same_wherever_they_are_played(
+    recordings: Recordings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    job = Job(10, load_profile(DEFAULT_PROFILE), load_book(DEFAULT_BOOK))
+    monkeypatch.setattr(grid, "PARAMETERS", (61_706, 23_520_842))
+    alone = grid.compute(recordings, job, lambda *_: None)
+    assert {point.system for point in alone.points} == set(SYSTEMS)
+    assert alone.refusals
+    led = set(grid.leaders(alone.points))
+    assert {point for point in alone.points if point.uncertainties} == led != set(alone.points)
+    assert grid.compute(recordings, job, lambda *_: None, "local") == alone

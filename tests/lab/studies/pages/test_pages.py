@@ -1,0 +1,114 @@
+"""Pages that are built from data: the committed ones are what would be built, and show the arithmetic."""
+
+import runpy
+import sys
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+from tests import commands
+
+from slslab_lab.papers.paper import Paper, load_paper, paper_names
+from slslab_lab.papers.recomputation import work_out
+from slslab_lab.studies.pages import discrepancies
+from slslab_lab.studies.pages.markdown import WIDTH, code, paragraph, table
+
+DOCS = Path(__file__).parents[4] / "docs"
+PAGE = "what-the-paper-did-not-say.md"
+
+
+Build = Callable[..., commands.Done]
+
+
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Build:
+    """`python docs/build.py` with arguments."""
+
+    def call(*arguments: str) -> commands.Done:
+        monkeypatch.setattr(sys, "argv", [str(DOCS / "build.py"), *arguments])
+        with pytest.raises(SystemExit) as ended:
+            runpy.run_path(sys.argv[0], run_name="__main__")
+        assert isinstance(ended.value.code, int)
+        return commands.Done(ended.value.code, *capsys.readouterr())
+
+    return call
+
+
+def test_committed_pages_are_what_would_be_built(build: Build) -> None:
+    assert build("--check") == (0, "", "")
+
+
+def test_a_page_that_is_missing_or_changed_is_found_and_built(build: Build, tmp_path: Path) -> None:
+    missing = build("--check", "--to", str(tmp_path), PAGE)
+    assert (missing.code, list(tmp_path.iterdir())) == (1, [])
+    assert f"{tmp_path / PAGE} is not what would be built. Hint: python docs/build.py" in missing.err
+    written = build("--to", str(tmp_path), PAGE)
+    assert (written.code, f"{tmp_path / PAGE} is written." in written.out) == (0, True)
+    page = tmp_path / PAGE
+    assert page.read_text() == (DOCS / PAGE).read_text()
+    page.write_text(page.read_text().replace("0.0660", "0.0661", 1))
+    assert build("--check", "--to", str(tmp_path), PAGE).code == 1
+    unknown = build("nowhere.md")
+    assert (unknown.code, "there is no page nowhere.md" in unknown.err) == (2, True)
+
+
+def test_every_discrepancy_stands_there_with_its_arithmetic() -> None:
+    page = discrepancies.build()
+    lines = [line for line in page.splitlines() if line.startswith("|")]
+    for paper in map(load_paper, paper_names()):
+        for number, one in enumerate(paper.discrepancies, start=1):
+            assert f"#### {number}. {one.title}\n" in page
+            for working in one.workings:
+                worked = work_out(paper, working)
+                (line, *_) = [line for line in lines if f"| {working.what} |" in line and f"`{worked.filled}`" in line]
+                assert f"| {worked.shown} {worked.unit}".rstrip() in line
+
+
+def test_lines_of_the_page() -> None:
+    page = discrepancies.build()
+    assert (
+        "| SPIRT, a worker | `batches * function_cost` | `24 * 0.001523` | 0.036552 USD | 0.0365 |"
+    ) in page  # fmt: skip
+    assert (
+        "| ScatterReduce, MobileNet | 0.0422 | 0.042432 differs -0.55 % | 0.0424 differs -0.47 % | "
+        "0.046999 differs -10.2 % | 0.045898 differs -8.1 % | – |"
+    ) in page
+    assert "| GPU, MobileNet | 0.01344 | – | – | – | 0.0134422 agrees |" in page
+    assert "| LeNet, time to 99 %, minibatches of 32 | 4 | 4 agrees |" in page
+    assert "| ResNet-18 | published | GPU 0.0812, ScatterReduce 0.1249, AllReduce 0.1328, " in page
+    assert all(len(line) <= WIDTH for line in page.splitlines() if not line.startswith("|"))
+
+
+def test_a_working_has_its_own_inputs_unit_and_printed_figure() -> None:
+    paper = Paper.model_validate(
+        {
+            "schema": 1, "name": "p", "title": "p", "authors": "p", "published": "p",
+            "tables": {
+                "t": {
+                    "title": "t", "source": "t", "units": {"x": "s"}, "formulas": {"x": {"double": "2 * y"}},
+                    "rows": [{"name": "r", "inputs": {"y": 3}, "published": {"x": Decimal("6.0")}}],
+                }
+            },
+            "discrepancies": [{
+                "title": "d", "topic": "d", "where": "d", "said": "d", "found": "d", "consequence": "d",
+                "workings": [
+                    {"what": "formula", "table": "t", "row": "r", "column": "x", "way": "double", "places": 2},
+                    {"what": "own", "table": "t", "row": "r", "expression": "y / z", "inputs": {"z": 7}, "unit": "min",
+                     "places": 3, "printed": Decimal("0.5")},
+                    {"what": "alone", "expression": "0.5 + 0.125", "places": 2},
+                ],
+            }],
+        }
+    )  # fmt: skip
+    formula, own, alone = (work_out(paper, working) for working in paper.discrepancies[0].workings)
+    assert (formula.filled, formula.shown, formula.unit, formula.printed) == ("2 * 3", "6.00", "s", Decimal("6.0"))
+    assert (own.filled, own.shown, own.unit, own.printed) == ("3 / 7", "0.429", "min", Decimal("0.5"))
+    assert (alone.value, alone.shown, alone.unit, alone.printed) == (Decimal("0.625"), "0.63", "", None)
+
+
+def test_paragraphs_keep_code_together_and_tables_their_columns() -> None:
+    text = paragraph("word " * 21 + "`python docs/build.py --check` and more")
+    assert text.splitlines() == [("word " * 21).strip(), "`python docs/build.py --check` and more"]
+    assert table(("a", "b"), [["x|y", "1"]], (1,)) == "| a | b |\n| --- | ---: |\n| x\\|y | 1 |"
+    assert (code("a * b"), code("")) == ("`a * b`", "")

@@ -1,0 +1,195 @@
+"""Which runs Table 2 is made of; those that are there are kept, others are made, and none is overwritten."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+from slslab.errors import RequestError, RunError
+from slslab.run.directory import DOCUMENT, PLAN
+from slslab_lab.runs.planning import architectures, make_plan
+from slslab_lab.studies import experiments
+from slslab_lab.studies.experiments import Experiment, Sample, read_all, record_all
+
+RECORDED = Path(__file__).parents[1] / "replay" / "traces" / "allreduce" / DOCUMENT
+ALLREDUCE = Experiment("allreduce", "mobilenet", released=False)
+RELEASED = Experiment("allreduce", "mobilenet", released=True)
+
+
+class Progress:
+    def report(self, stage: str, done: int, total: int) -> None:
+        """Nobody watches."""
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The runs that are made, by their folders; nothing is run, and what is read back is the folder's name."""
+    names: list[str] = []
+
+    def run_plan(name: str, values: dict[str, Any], options: object, *, out: Path, book: str, **_: object) -> Any:
+        assert (name, options, book) == ("allreduce", {}, "aws-us-east-1")
+        names.append(out.name)
+        write(out, values)
+        return {"status": "done", "error": None, "seconds": {"measured": 1.0}}
+
+    monkeypatch.setattr(experiments, "run_plan", run_plan)
+    monkeypatch.setattr(experiments, "estimate_seconds", lambda *_: 120.0)
+    monkeypatch.setattr(experiments, "read_measured", lambda path, architectures: path.name)  # noqa: ARG005
+    return names
+
+
+def write(place: Path, values: dict[str, Any], status: str = "done") -> None:
+    place.mkdir(parents=True)
+    plan = make_plan(architectures()["allreduce"], values, {}).to_document()
+    (place / PLAN).write_text(tomli_w.dumps(plan))
+    (place / DOCUMENT).write_text(json.dumps({**json.loads(RECORDED.read_text()), "status": status}))
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Callable[..., list[str]]:
+    def call(*wanted: Experiment, batches: int = 4) -> list[str]:
+        told: list[str] = []
+        found = record_all(tmp_path, wanted, Sample(batches, "synthetic"), Progress(), told.append)
+        assert {*found.done, *found.failed} == set(wanted)
+        return told
+
+    return call
+
+
+def test_all_rows_in_both_variants() -> None:
+    names = [one.name for one in experiments.experiments(("mobilenet",))]
+    assert names == [
+        "mobilenet-spirt",
+        "mobilenet-spirt-as-released",
+        "mobilenet-scatterreduce",
+        "mobilenet-scatterreduce-as-released",
+        "mobilenet-allreduce",
+        "mobilenet-allreduce-as-released",
+        "mobilenet-mlless",
+        "mobilenet-mlless-as-released",
+        "mobilenet-gpu",
+    ]
+
+
+@pytest.mark.parametrize(("batches", "filtered"), [(4, 12), (7, 21), (9, 24), (24, 24)])
+def test_a_filter_has_minibatches_to_send_in(batches: int, filtered: int) -> None:
+    sample = Sample(batches, "synthetic")
+    found = {one.name: one.values(sample)["batches"] for one in experiments.experiments(("mobilenet",))}
+    assert {name for name, number in found.items() if number != batches} <= {"mobilenet-mlless"}
+    assert found["mobilenet-mlless"] == filtered
+
+
+def test_made_one_after_another(made: list[str], record: Callable[..., list[str]]) -> None:
+    told = record(ALLREDUCE, RELEASED)
+    assert made == ["mobilenet-allreduce", "mobilenet-allreduce-as-released"]
+    assert told[0].startswith("2 runs to make; about 2 min")
+    assert "2 of 2 runs, about 0 min to go" in told[2]
+
+
+def test_what_is_there_is_kept(made: list[str], record: Callable[..., list[str]], tmp_path: Path) -> None:
+    write(tmp_path / ALLREDUCE.name, ALLREDUCE.values(Sample(4, "synthetic")))
+    told = record(ALLREDUCE, RELEASED)
+    assert made == ["mobilenet-allreduce-as-released"]
+    assert "1 of 2 exist" in told[0]
+
+
+def test_a_run_of_schema_1_and_one_whose_queue_was_settled_are_there(tmp_path: Path) -> None:
+    sample = Sample(4, "synthetic")
+    spirt = Experiment("spirt", "mobilenet", released=False)
+    for experiment, change in ((ALLREDUCE, {}), (spirt, {"queue": "rabbitmq"})):
+        plan = make_plan(architectures()[experiment.architecture], experiment.values(sample), {}).to_document()
+        if not change:
+            del plan["schema"], plan["prices"]
+        plan["options"] = plan["options"] | change if change else {}
+        place = tmp_path / experiment.name
+        place.mkdir()
+        (place / PLAN).write_text(tomli_w.dumps(plan))
+        (place / DOCUMENT).write_text(RECORDED.read_text())
+        assert experiments._is_there(tmp_path, experiment, sample)
+
+
+@pytest.mark.parametrize("status", ["failed", "interrupted", "killed"])
+def test_what_has_not_come_to_its_end_is_made_again(
+    made: list[str], record: Callable[..., list[str]], tmp_path: Path, status: str
+) -> None:
+    place = tmp_path / ALLREDUCE.name
+    write(place, ALLREDUCE.values(Sample(4, "synthetic")), "done" if status == "killed" else status)
+    if status == "killed":
+        (place / DOCUMENT).unlink()
+    record(ALLREDUCE)
+    assert made == ["mobilenet-allreduce"]
+
+
+def test_another_plan_is_never_overwritten(made: list[str], record: Callable[..., list[str]], tmp_path: Path) -> None:
+    write(tmp_path / ALLREDUCE.name, ALLREDUCE.values(Sample(6, "synthetic")))
+    with pytest.raises(RequestError, match="another batches"):
+        record(ALLREDUCE)
+    assert made == []
+
+
+def test_a_run_that_fails_is_named(
+    made: list[str], record: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = {"status": "failed", "error": {"type": "Unhandled", "message": "Killed.", "hint": "more --memory"}}
+    monkeypatch.setattr(experiments, "run_plan", lambda *_, **__: failed)
+    with pytest.raises(RunError, match="mobilenet-allreduce failed: Killed"):
+        record(ALLREDUCE)
+    assert made == []
+
+
+def test_an_interrupted_run_interrupts_the_others(
+    made: list[str], record: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = {"type": "Interrupted", "message": "The run was interrupted.", "hint": "run it again"}
+    monkeypatch.setattr(experiments, "run_plan", lambda *_, **__: {"status": "interrupted", "error": error})
+    with pytest.raises(KeyboardInterrupt):
+        record(ALLREDUCE, RELEASED)
+    assert made == []
+
+
+def test_what_a_limit_of_lambda_ends_is_told_and_the_others_are_made(
+    made: list[str], record: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    make: Callable[..., Any] = vars(experiments)["run_plan"]
+
+    def run_plan(name: str, values: dict[str, Any], *more: Any, out: Path, **others: Any) -> Any:
+        if out.name != ALLREDUCE.name:
+            return make(name, values, *more, out=out, **others)
+        write(out, values, "failed")
+        document = json.loads((out / DOCUMENT).read_text())
+        document["error"] = {
+            "type": "Runtime.OutOfMemory", "message": "", "hint": "", "worker": 0, "epoch": None, "step": None,
+        }  # fmt: skip
+        (out / DOCUMENT).write_text(json.dumps(document))
+        return document
+
+    monkeypatch.setattr(experiments, "run_plan", run_plan)
+    told = record(ALLREDUCE, RELEASED)
+    why = "its functions were killed at their memory limit of 3,008 MB"
+    assert f"mobilenet-allreduce: failed, {why}; 1 of 2 runs" in told[1]
+    assert made == ["mobilenet-allreduce-as-released"]
+    again = read_all(tmp_path, [ALLREDUCE, RELEASED])
+    assert (set(again.done), again.failed) == ({RELEASED}, {ALLREDUCE: why})
+    with pytest.raises(RunError, match="no recordings"):
+        read_all(tmp_path, [ALLREDUCE])
+
+
+@pytest.mark.usefixtures("made")
+def test_a_further_set_counts_when_it_is_whole(record: Callable[..., list[str]], tmp_path: Path) -> None:
+    record(ALLREDUCE, RELEASED)
+    beside = tmp_path.with_name(f"{tmp_path.name}-2")
+    shutil.copytree(tmp_path / ALLREDUCE.name, beside / ALLREDUCE.name)
+    found = read_all(tmp_path, [ALLREDUCE, RELEASED])
+    assert (found.again, found.lacking) == ([], {beside.name: [RELEASED.name]})
+    shutil.copytree(tmp_path / RELEASED.name, beside / RELEASED.name)
+    found = read_all(tmp_path, [ALLREDUCE, RELEASED])
+    assert ([set(each) for each in found.again], found.lacking) == ([{ALLREDUCE, RELEASED}], {})
+
+
+def test_nothing_recorded(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="no recordings"):
+        read_all(tmp_path, [ALLREDUCE])

@@ -1,0 +1,133 @@
+"""MLLess with its filter and without, by hand: epochs × seconds, messages and bytes by the closed form."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tests.lab.replay.platform import platform
+from tests.lab.studies.learnt import write_curve
+
+from slslab.run.bill import load_book
+from slslab_lab.papers.paper import load_paper
+from slslab_lab.studies.curves import read_curves
+from slslab_lab.studies.epochs import EpochTime, Recordings
+from slslab_lab.studies.experiments import Experiment
+from slslab_lab.studies.filtering import build
+from slslab_lab.studies.replayed_rows import Calibration
+
+PAPER = load_paper("barrak-2025")
+SIZE = 4 * 3_217_226
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Recordings, with half of the gradients sent, whose epoch lasts 20 s, and 80 s more if all are."""
+
+    released: bool = True
+
+    platform = platform()
+    calibration = Calibration(0.5, ("a", "b"))
+    book = load_book("aws-us-east-1")
+
+    def epoch(self, experiment: Experiment, share: float | None = None) -> EpochTime:
+        if experiment.released and not self.released:
+            return EpochTime(None, None, reason="there is no recording")
+        sent = 0.5 if share is None else share
+        return EpochTime(20 + 80 * sent, 1.0, sent)
+
+
+def document(directory: Path, target: float | None = None, *, released: bool = True) -> dict[str, Any]:
+    return build(PAPER, read_curves(directory), cast(Recordings, Linear(released)), "mobilenet", target)
+
+
+def cells(found: dict[str, Any], variant: str = "canonical") -> dict[str, dict[str, Any]]:
+    return {row["name"]: row["cells"] for row in found["rows"] if row["variant"] == variant}
+
+
+def test_ratio(tmp_path: Path) -> None:
+    """60 % after 2 epochs of 100 s without the filter, and after 3 of 40 s with a quarter of 96 gradients sent."""
+    write_curve(tmp_path, "allreduce", [0.5, 0.6])
+    write_curve(tmp_path, "mlless", [0.3, 0.5, 0.64, 0.64], sent=24)
+    found = document(tmp_path)
+    assert json.loads(json.dumps(found)) == found
+    assert found["target"] == {"common": 0.6, "chosen": False}
+    own = cells(found)
+    assert own["without the filter"]["seconds"]["modelled"]["value"] == 200
+    assert own["with the filter"]["seconds"]["modelled"]["value"] == 120
+    assert (own["without the filter"]["seconds"]["published"], own["with the filter"]["seconds"]["published"]) == (
+        "113379", "8667",
+    )  # fmt: skip
+    ratio = own["without ÷ with"]["ratio"]
+    assert ratio["modelled"]["value"] == pytest.approx(200 / 120)
+    assert (ratio["published"], ratio["verdict"], ratio["recomputed"][0]["value"][:5]) == ("13", "differs", "13.08")
+    assert "0.67 times the epochs × 2.50 times the time" in ratio["reason"]
+    assert own["without ÷ with"]["change"]["modelled"]["value"] == pytest.approx(-40)
+    assert any("allreduce stands for MLLess without a filter" in note for note in found["notes"])
+
+
+def test_messages_and_bytes(tmp_path: Path) -> None:
+    """Of 96 updates an epoch each is stored, announced and heard of by 4, who fetch it; and of each of 24 steps there
+    are 4 reports, sent and heard, a decision, heard by 4, and one word to the client, sent and heard."""
+    write_curve(tmp_path, "mlless", [0.6], options={"filter": "none"}, sent=96, name="none")
+    write_curve(tmp_path, "mlless", [0.4, 0.6], sent=24)
+    own = cells(document(tmp_path))
+    every, quarter = own["without the filter"], own["with the filter"]
+    beside = 24 * (4 + 4 + 1 + 4 + 1 + 1)
+    assert every["messages"]["measured"]["value"] == 96 * (1 + 1 + 4 + 4) + beside
+    assert quarter["messages"]["measured"]["value"] == 24 * (1 + 1 + 4 + 4) + beside
+    assert every["bytes"]["measured"]["value"] == 96 * 5 * SIZE
+    assert quarter["bytes"]["measured"]["value"] == 24 * 5 * SIZE
+    assert (every["share"]["measured"]["value"], quarter["share"]["measured"]["value"]) == (100, 25)
+
+
+def test_a_target_that_one_does_not_reach(tmp_path: Path) -> None:
+    write_curve(tmp_path, "gpu", [0.5, 0.7])
+    write_curve(tmp_path, "mlless", [0.3, 0.4], sent=24)
+    own = cells(document(tmp_path, 0.7))
+    assert own["with the filter"]["seconds"]["modelled"] is None
+    ratio = own["without ÷ with"]["ratio"]
+    assert (ratio["modelled"], ratio["verdict"], ratio["reason"]) == (
+        None, "differs", "with the filter, 70% not reached in 2 epochs, so the ratio is below 2.50",
+    )  # fmt: skip
+    assert own["with the filter"]["epoch_seconds"]["modelled"]["value"] == 40, "the share of the whole curve"
+
+
+def test_a_target_that_the_filter_alone_reaches(tmp_path: Path) -> None:
+    """3 epochs of 100 s at least, against 2 of 40 s."""
+    write_curve(tmp_path, "gpu", [0.1, 0.2, 0.3])
+    write_curve(tmp_path, "mlless", [0.3, 0.5], sent=24)
+    ratio = cells(document(tmp_path, 0.5))["without ÷ with"]["ratio"]
+    assert (ratio["modelled"], ratio["verdict"], ratio["reason"]) == (
+        None, "", "without the filter, 50% not reached in 3 epochs, so the ratio is above 3.75",
+    )  # fmt: skip
+    neither = cells(document(tmp_path, 0.9))["without ÷ with"]["ratio"]
+    assert "ratio" not in neither["reason"]
+
+
+def test_as_released_only_the_filter_differs(tmp_path: Path) -> None:
+    """Adam and S3 in both arms, whatever the canonical curves are."""
+    write_curve(tmp_path, "gpu", [0.6])
+    write_curve(tmp_path, "mlless", [0.1], sent=24)
+    write_curve(tmp_path, "mlless", [0.2, 0.6], sent=96, as_released=True, name="released")
+    own = cells(document(tmp_path, 0.6), "as released")
+    assert own["without ÷ with"]["ratio"]["reason"] == "there is no curve with the filter"
+    filtered = {"filter": "norm-ratio"}
+    write_curve(tmp_path, "mlless", [0.4, 0.5, 0.6], sent=24, as_released=True, options=filtered, name="filtered")
+    found = document(tmp_path, 0.6)
+    own = cells(found, "as released")
+    assert own["without ÷ with"]["ratio"]["modelled"]["value"] == pytest.approx(2 * 100 / (3 * 40))
+    assert own["with the filter"]["share"]["measured"]["value"] == 25
+    assert any("defines and does not call" in note for note in found["notes"])
+    unrecorded = cells(document(tmp_path, 0.6, released=False), "as released")
+    assert unrecorded["without ÷ with"]["ratio"]["reason"] == "there is no recording"
+
+
+def test_without_curves_of_both_there_is_a_reason(tmp_path: Path) -> None:
+    write_curve(tmp_path, "spirt", [0.9])
+    found = document(tmp_path)
+    assert found["target"]["common"] is None
+    assert cells(found)["without ÷ with"]["ratio"]["reason"] == (
+        "there is no curve without the filter; there is no curve with the filter"
+    )

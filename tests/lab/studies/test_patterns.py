@@ -1,0 +1,417 @@
+"""AllReduce beside ScatterReduce: winners, what differs and why, in both variants; and the commands."""
+
+import csv
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+from tests.lab.replay.platform import operation, platform
+from tests.lab.replay.recordings import make_plan, write_run
+
+from slslab.errors import RequestError
+from slslab.predict.profiles.profile import Operation, Profile
+from slslab_lab.pages.grids import thresholds
+from slslab_lab.pages.terminal.reproduction import reproduction
+from slslab_lab.papers.paper import PaperError, Row, Table, load_paper
+from slslab_lab.papers.recomputation import recompute
+from slslab_lab.replay import measured
+from slslab_lab.replay.crossings import Interval
+from slslab_lab.replay.rounds import chain
+from slslab_lab.studies.communication import SOURCES, build, ratio_of
+from slslab_lab.studies.measured_rounds import PATTERNS, Exchange
+from slslab_lab.studies.minibatches import Estimate
+from slslab_lab.studies.patterns import Comparison, LongLog, Variant, compare_rounds, find_log, free_costs, variants
+
+INTERVALS = (
+    Interval(0.001, 0.5, "scatterreduce"),
+    Interval(0.5, 2.0, ""),
+    Interval(2.0, 1000, "allreduce"),
+)
+COSTS = free_costs()
+CANONICAL = Variant("canonical", "adaptive")
+Run = Callable[..., tuple[int, str, str]]
+
+
+def compared(
+    published: tuple[str, str] | None, modelled: tuple[float, float], intervals: tuple[Interval, ...] = INTERVALS
+) -> Comparison:
+    """A row at a latency × bandwidth ÷ size of 0.1, with seconds of AllReduce and ScatterReduce."""
+    printed = dict(zip(PATTERNS, map(Decimal, published), strict=True)) if published else {}
+    seconds = dict(zip(PATTERNS, modelled, strict=True))
+    chains = {name: chain(name, 4, 1000) for name in PATTERNS}
+    return Comparison(Row(name="row", published=printed), CANONICAL, 4, 1000, seconds, chains, 0.1, intervals)
+
+
+@pytest.mark.parametrize(
+    ("published", "modelled", "differs"),
+    [
+        (("2", "1"), (4.0, 3.0), False),
+        (("1", "2"), (3.0, 4.0), False),
+        (("3.3", "3.1"), (1.0, 1.1), False),
+        (("1", "1.14"), (1.14, 1.0), False),
+        (("1", "1.15"), (1.14, 1.0), True),
+        (("3.3", "3.1"), (4.0, 3.0), True),
+        (("1", "2"), (4.0, 3.0), True),
+        (None, (4.0, 3.0), False),
+    ],
+)
+def test_winners(published: tuple[str, str] | None, modelled: tuple[float, float], differs: bool) -> None:
+    found = compared(published, modelled)
+    assert found.differs == differs
+    assert bool(found.reason) == differs
+
+
+def test_what_differs_says_where_the_model_would_say_what_was_published() -> None:
+    assert compared(("1", "2"), (4.0, 3.0)).reason == (
+        "published is AllReduce, modelled ScatterReduce; in the model that winner begins at a latency × bandwidth ÷ "
+        "size of 2, 20.0 times larger than this row's."
+    )
+    assert compared(("1", "1"), (4.0, 3.0)).reason.startswith(
+        "published is a tie, modelled ScatterReduce; in the model"
+    )
+    assert compared(("1", "1"), (4.0, 3.0)).reason.endswith("size of 0.5, 5.0 times larger than this row's.")
+    never = compared(("1", "2"), (4.0, 3.0), INTERVALS[:2])
+    assert never.reason.endswith("the model gives that at no latency × bandwidth ÷ size.")
+
+
+def test_what_differs_says_what_log_traffic_does() -> None:
+    one = replace(compared(("1", "2"), (4.0, 3.0)), unlogged={"allreduce": 3.0, "scatterreduce": 2.0})
+    assert one.reason.endswith(
+        "Log traffic changes AllReduce ÷ ScatterReduce from 1.50 to 1.33; no length of the logs makes it AllReduce."
+    )
+    log = LongLog(12_400_000, {"allreduce": 7.0, "scatterreduce": 8.25})
+    assert replace(one, long_log=log).reason.endswith(
+        "from 1.50 to 1.33; only logs of 12 MB make it AllReduce, at 7.0 s and 8.2 s instead of the published 1 s and "
+        "2 s."
+    )
+
+
+def test_the_shortest_logs_are_found() -> None:
+    """With x seconds a line 4 + 3x and 2 + 4x: AllReduce wins from 2 + 4x = 1.15 (4 + 3x) on, at x = 52 ÷ 11."""
+
+    def seconds(log: int) -> Mapping[str, float]:
+        line = log / 1e6
+        return {"allreduce": 4 + 3 * line, "scatterreduce": 2 + 4 * line}
+
+    found = find_log(seconds, "allreduce")
+    assert found is not None
+    assert 52 / 11 * 1e6 <= found.bytes <= 1.01 * 52 / 11 * 1e6
+    assert found.seconds == seconds(found.bytes)
+    tie = find_log(seconds, "")
+    assert tie is not None
+    assert tie.bytes == pytest.approx((4 - 2.3) / (4.6 - 3) * 1e6, rel=0.01)
+    at_once = find_log(lambda log: {"allreduce": 2.0 - (log > 1), "scatterreduce": 1.5}, "allreduce")
+    assert at_once == LongLog(2, {"allreduce": 1.0, "scatterreduce": 1.5})
+    assert find_log(lambda _: {"allreduce": 2.0, "scatterreduce": 1.0}, "allreduce") is None
+
+
+def table(**inputs: Any) -> Table:
+    row = Row(name="row", inputs=inputs, published={"allreduce": Decimal(1), "scatterreduce": Decimal(2)})
+    return Table(title="Times", source="Table 1", units={"allreduce": "s", "scatterreduce": "s"}, rows=(row,))
+
+
+def test_variants_are_slslabs_own_and_those_of_the_tables_code() -> None:
+    one = table(workers=2, bytes=1, log_traffic="S3", deletes_at_once="allreduce")
+    assert variants(one, one.rows[0]) == (CANONICAL, Variant("as released", "released", 0, "allreduce"))
+    plain = table(workers=2, bytes=1)
+    assert variants(plain, plain.rows[0]) == (CANONICAL, Variant("as released", "released"))
+    assert [each.polling for each in variants(one, one.rows[0], "none")] == ["none", "none"]
+
+
+def test_a_row_is_played_with_its_workers_and_bytes() -> None:
+    """As calculated in tests/lab/replay/test_rounds.py."""
+    one = table(workers=2, bytes=1_000_000)
+    found, _ = compare_rounds(one, platform(), COSTS, "none")(one.rows[0])
+    assert found.modelled == {"allreduce": pytest.approx(0.090), "scatterreduce": pytest.approx(0.055)}
+    by_formula = {name: each.seconds(platform()) for name, each in found.chains.items()}
+    assert by_formula == {"allreduce": pytest.approx(0.085), "scatterreduce": pytest.approx(0.050)}
+    # 5 ms × 100 MB/s ÷ 1 MB
+    assert found.share == pytest.approx(0.5)
+    assert found.differs
+    assert found.unlogged == {}
+    at_once = table(workers=2, bytes=1_000_000, deletes_at_once="allreduce")
+    canonical, released = compare_rounds(at_once, platform(), COSTS, "none")(at_once.rows[0])
+    assert canonical.modelled["allreduce"] == pytest.approx(0.090)
+    assert released.modelled["allreduce"] == pytest.approx(0.085)
+
+
+def test_log_traffic_is_played_as_released() -> None:
+    """Lines of 15 ms and a few µs: three before AllReduce's sum is there, four before ScatterReduce's."""
+    one = table(workers=2, bytes=1_000_000, log_traffic="S3")
+    canonical, released = compare_rounds(one, platform(), COSTS, "none")(one.rows[0])
+    assert canonical.unlogged == {}
+    assert released.unlogged == canonical.modelled
+    assert released.modelled == {
+        "allreduce": pytest.approx(0.090 + 3 * 0.015, abs=2e-5),
+        "scatterreduce": pytest.approx(0.055 + 4 * 0.015, abs=2e-5),
+    }
+    # Published is AllReduce, by a factor of 2: (0.055 + 4x) = 1.15 (0.090 + 3x) at x = 0.0485 ÷ 0.55 s a line, of which
+    # 15 ms are latency; two transfers at 100 MB/s have the rest.
+    assert released.long_log is not None
+    assert released.long_log.bytes == pytest.approx((0.0485 / 0.55 - 0.015) * 100e6 / 2, rel=0.02)
+
+
+def test_measured_rounds_stand_beside_the_row_that_they_are_of() -> None:
+    one = table(workers=2, bytes=1_000_000, log_traffic="S3")
+
+    def exchange(workers: int = 2, size: int = 1_009_000, polling: str = "adaptive", logged: bool = False) -> Exchange:
+        seconds = Estimate(1.0, None, None, 3)
+        return Exchange("run", "allreduce", workers, size, polling, logged, seconds, 0.0, False)
+
+    fitting, released = exchange(), exchange(polling="released", logged=True)
+    others = (exchange(workers=3), exchange(size=1_011_000), exchange(polling="released"), exchange(logged=True))
+    both = compare_rounds(one, platform(), COSTS, exchanges=(*others, fitting, released, *others))(one.rows[0])
+    assert [each.measured for each in both] == [{"allreduce": fitting}, {"allreduce": released}]
+    told = compare_rounds(one, platform(), COSTS, "none", (fitting, released))(one.rows[0])
+    assert [each.measured for each in told] == [{}, {}]
+
+
+def test_intervals_are_those_of_the_kernel() -> None:
+    """With L of gets, puts of 2 L and deletes of L as on this platform, in units of m ÷ B and x = L·B ÷ m, 4 workers
+    who are told take 2 (1 + 2x) + 5 (1 + x) + 4x - x = 7 + 12x in AllReduce and 4 (¼ + 2x) + 6 (¼ + x) + 3x =
+    2.5 + 17x in ScatterReduce."""
+    one = table(workers=4, bytes=1_000_000)
+    canonical, _ = compare_rounds(one, platform(), COSTS, "none")(one.rows[0])
+    first, tie, last = canonical.intervals
+    assert (first.winner, tie.winner, last.winner) == ("scatterreduce", "", "allreduce")
+    assert first.end == pytest.approx((7 - 1.15 * 2.5) / (1.15 * 17 - 12), rel=0.005)
+    assert tie.end == pytest.approx((1.15 * 7 - 2.5) / (17 - 1.15 * 12), rel=0.005)
+
+
+def test_a_row_beyond_the_sweep_is_swept_to() -> None:
+    one = table(workers=2, bytes=40)
+    found, _ = compare_rounds(one, platform(), COSTS, "none")(one.rows[0])
+    assert found.intervals[-1].end == found.share == pytest.approx(12_500)
+
+
+def test_a_row_without_workers_and_a_profile_without_latency_are_refused() -> None:
+    one = table(bytes=1)
+    with pytest.raises(PaperError, match="The row 'row' of Table 1 does not say its workers"):
+        compare_rounds(one, platform(), COSTS, "none")(one.rows[0])
+    objects = {name: Operation.model_validate(operation(0, 100)) for name in ("put", "get", "list", "delete")}
+    store = platform().channels["object"].model_copy(update={"operations": objects})
+    profile: Profile = platform().model_copy(update={"channels": {"object": store}})
+    with pytest.raises(RequestError, match=r"The profile round gives object\.get no latency"):
+        compare_rounds(one, profile, COSTS, "none")
+
+
+def document(*found: Comparison, **more: Any) -> dict[str, Any]:
+    """LambdaML's table, as if these were rows of it."""
+    paper = load_paper("lambdaml-2021")
+    rows = paper.table("table3").rows
+    mine = [(replace(one, row=row.model_copy(update={"published": one.row.published})),)
+            for one, row in zip(found, rows, strict=False)]  # fmt: skip
+    return build("lambdaml-table3", with_rows(paper, mine), "table3", mine, platform(), **more)
+
+
+def with_rows(paper: Any, found: list[tuple[Comparison]]) -> Any:
+    here = paper.table("table3").model_copy(update={"rows": tuple(one.row for (one,) in found)})
+    return paper.model_copy(update={"tables": {**paper.tables, "table3": here}})
+
+
+def test_cells_of_a_row() -> None:
+    busy = Exchange("run", "allreduce", 4, 1000, "adaptive", False, Estimate(2.0, 1.0, 3.0, 3), 0.5, True)
+    quiet = replace(
+        busy, run="other", pattern="scatterreduce", seconds=Estimate(1.0, 0.5, 1.5, 4), oversubscribed=False
+    )
+    one = replace(compared(("1.50", "1.0"), (4.0, 1.1)), measured={"allreduce": busy, "scatterreduce": quiet})
+    made = document(one)
+    (row,) = made["rows"]
+    first, second, ratio = (row["cells"][name] for name in (*PATTERNS, "ratio"))
+    assert (row["name"], row["group"], row["variant"]) == ("4 workers", "LR, Higgs", "canonical")
+    assert (first["published"], first["modelled"]["value"], first["verdict"]) == ("1.50", 4.0, "differs")
+    # 2 puts and 5 gets in a row.
+    assert (
+        "AllReduce has 7 puts and gets in a row, of 1000 B each: the published 1.50 s leave 214 ms" in first["reason"]
+    )
+    assert "modelled are 571 ms" in first["reason"]
+    assert (second["verdict"], second["reason"]) == ("agrees", "")
+    assert first["measured"] == {"value": 2.0, "low": 1.0, "high": 3.0, "samples": 3}
+    assert [(each["way"], each["verdict"]) for each in first["recomputed"]] == [("", "cannot"), ("by formula", "")]
+    by_formula = float(first["recomputed"][1]["value"])
+    assert by_formula == pytest.approx(one.chains["allreduce"].seconds(platform()))
+    # The same winner is what a ratio agrees by.
+    assert (ratio["published"], ratio["verdict"], ratio["difference"]) == (
+        None,
+        "agrees",
+        pytest.approx(4 / 1.1 / 1.5 - 1),
+    )
+    assert [each["way"] for each in ratio["recomputed"]] == ["allreduce_slower", "by formula"]
+    assert ratio["recomputed"][0]["value"] == "1.5"
+    assert (ratio["measured"]["value"], ratio["measured"]["samples"]) == (2.0, 3)
+    assert row["winner"] == {"published": "scatterreduce", "modelled": "scatterreduce"}
+    assert row["recorded"]["allreduce"] == {"run": "run", "apart_seconds": 0.5, "oversubscribed": True}
+    assert [(one["begin"], one["end"], one["winner"]) for one in row["intervals"]] == [
+        (None, 0.5, "scatterreduce"), (0.5, 2.0, None), (2.0, None, "allreduce"),
+    ]  # fmt: skip
+    assert made["bars"] == [
+        {
+            "title": "A round, LR, Higgs", "axis": "time of a round", "unit": "s",
+            "series": ["AllReduce", "ScatterReduce"],
+            "values": [
+                ["4 workers\npublished", "AllReduce", 1.5], ["4 workers\npublished", "ScatterReduce", 1.0],
+                ["4 workers\nmeasured, canonical", "AllReduce", 2.0],
+                ["4 workers\nmeasured, canonical", "ScatterReduce", 1.0],
+                ["4 workers\nmodelled, canonical", "AllReduce", 4.0],
+                ["4 workers\nmodelled, canonical", "ScatterReduce", 1.1],
+            ],
+        }
+    ]  # fmt: skip
+    assert any("1 of these 2 runs were oversubscribed" in note for note in made["notes"])
+    json.dumps(made)
+
+
+def test_a_row_of_which_nothing_is_published_has_no_verdict() -> None:
+    (row,) = document(compared(None, (4.0, 3.0)))["rows"]
+    assert {cell["verdict"] for cell in row["cells"].values()} == {""}
+    assert row["winner"] == {"modelled": "scatterreduce"}
+    assert row["cells"]["ratio"]["difference"] is None
+    assert row["cells"]["ratio"]["measured"] is None
+
+
+def test_the_interval_of_a_ratio() -> None:
+    """Relative errors of 0.3 and 0.4 are together one of 0.5, of the logarithm."""
+    found = ratio_of([Estimate(2.0, 1.4, 2.6, 3), Estimate(1.0, 0.6, 1.4, 5)])
+    assert found is not None
+    assert (found.value, found.samples) == (2.0, 3)
+    assert found.low == pytest.approx(2 / 1.6487, rel=1e-4)
+    assert found.high == pytest.approx(2 * 1.6487, rel=1e-4)
+    assert ratio_of([Estimate(2.0, None, None, 1), Estimate(1.0, None, None, 1)]) == Estimate(2.0, None, None, 1)
+    assert ratio_of([Estimate(2.0, 1.4, 2.6, 3)]) is None
+
+
+def test_a_pattern_that_wins_everywhere_and_intervals_that_come_back() -> None:
+    everywhere = compared(None, (2.0, 1.0), (Interval(0.1, 10, "scatterreduce"),))
+    back = compared(("1", "2"), (2.0, 1.0), (*INTERVALS[:2], Interval(2.0, 3.0, "scatterreduce")))
+    made = document(everywhere, replace(back, share=23214.2), run="last")
+    first, second = thresholds(made).rows
+    assert first[3:] == ("–", "≈ScatterReduce", "0.1", "everywhere", "–", "–")
+    assert second[3:] == ("AllReduce", "≈ScatterReduce", "23,214", "below 0.5, above 2", "0.5 to 2", "–")
+    console = Console(width=140)
+    with console.capture() as captured:
+        console.print(reproduction(made))
+    assert "ScatterReduce wins" in captured.get()
+    assert "CPU seconds of last" in captured.get()
+
+
+@pytest.fixture
+def unswept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without playing other sizes, which takes most of the time."""
+    monkeypatch.setattr(
+        "slslab_lab.studies.patterns.sweep", lambda _, begin, end, __: (Interval(begin, end, "scatterreduce"),)
+    )
+
+
+@pytest.mark.usefixtures("unswept")
+def test_figure_2_is_printed_saved_and_drawn(slslab: Run, tmp_path: Path) -> None:
+    picture, folder = tmp_path / "fig2.svg", tmp_path / "out"
+    code, out, err = slslab("reproduce", "fig2", "--json", "--plot", picture, "--out", folder)
+    made = json.loads(out)
+    assert (code, made["reproduces"], made["fidelity"], made["run"]) == (0, "fig2", "replayed", None)
+    assert f"Saved: {folder / 'fig2.json'}" in err
+    assert json.loads((folder / "fig2.json").read_text()) == made
+    assert "<title>" in (folder / "fig2.html").read_text()
+    with (folder / "fig2.csv").open() as file:
+        records = list(csv.DictReader(file))
+    assert {record["column"] for record in records} == {*PATTERNS, "ratio"}
+    # In a picture of this kind, texts are drawn; their letters' names stand in comments.
+    assert "<!-- 16 workers, published -->" in picture.read_text()
+    rows = {(row["group"], row["workers"], row["variant"]): row for row in made["rows"]}
+    assert set(rows) == {
+        (model, workers, variant)
+        for model in ("MobileNet", "ResNet-50", "ResNet-18")
+        for workers in (4, 8, 16)
+        for variant in ("canonical", "as released")
+    }
+    canonical, released = (rows["MobileNet", 16, variant] for variant in ("canonical", "as released"))
+    assert (canonical["polling"], canonical["log_bytes"]) == ("adaptive", None)
+    assert (released["polling"], released["log_bytes"]) == ("released", 0)
+    assert released["cells"]["scatterreduce"]["published"] == "6.47"
+    # Log traffic brings both nearer to each other, and does not turn them round.
+    ratios = [row["cells"]["ratio"]["modelled"]["value"] for row in (canonical, released)]
+    assert 1.15 < ratios[1] < ratios[0]
+    assert "Log traffic changes AllReduce ÷ ScatterReduce from" in released["cells"]["ratio"]["reason"]
+    # Table 2's recordings are of four workers, and there are none of ResNet-50.
+    for (model, workers, variant), row in rows.items():
+        if model == "MobileNet" and workers == 4:
+            assert set(row["recorded"]) == set(PATTERNS)
+            assert all(row["cells"][name]["measured"]["low"] is not None for name in PATTERNS)
+        elif model == "ResNet-50" or workers > 4:
+            assert row["recorded"] == {}
+            assert all(cell["measured"] is None for cell in row["cells"].values()), (model, workers, variant)
+
+
+@pytest.mark.usefixtures("unswept")
+def test_lambdamls_table_on_another_profile(slslab: Run, tmp_path: Path) -> None:
+    code, out, _ = slslab(
+        "reproduce", "lambdaml-table3", "--profile", "aws-us-east-1", "--polling", "none", "--out", tmp_path
+    )
+    assert code == 0
+    made = json.loads((tmp_path / "lambdaml-table3.json").read_text())
+    assert made["profile"]["name"] == "aws-us-east-1"
+    # 24.5 ms × 78.125 MB/s
+    assert made["rows"][2]["latency_bandwidth_size"] == pytest.approx(24.5e-3 * 78.125e6 / 12_868_904)
+    assert made["rows"][2]["cells"]["allreduce"]["published"] == "3.3"
+    assert {row["polling"] for row in made["rows"]} == {"none"}
+    assert {row["log_bytes"] for row in made["rows"]} == {None}
+    assert "Nothing is measured" in out
+    assert "Which pattern is faster, and at which latency × bandwidth ÷ size of a gradient" in out
+
+
+@pytest.mark.usefixtures("unswept")
+def test_a_run_gives_cpu_seconds_to_the_rows_of_its_model(
+    slslab: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = write_run(tmp_path / "run")
+    run = SimpleNamespace(
+        plan=make_plan(),
+        document={"gradient_bytes": 94_083_368},
+        costs=COSTS["allreduce"],
+    )
+    monkeypatch.setattr("slslab_lab.studies.FOLDERS", ())
+    monkeypatch.setattr(measured, "read_measured", lambda path, architectures: run)  # noqa: ARG005
+    monkeypatch.setattr(
+        "slslab_lab.replay.programs.transfers.transfer",
+        lambda costs, architecture, plan: COSTS[architecture.name],  # noqa: ARG005
+    )
+    code, out, _ = slslab("reproduce", "lambdaml-table3", "--run", directory, "--json")
+    made = json.loads(out)
+    assert (code, made["run"]) == (0, make_plan().run)
+    assert {row["group"] for row in made["rows"]} == {"ResNet-50"}
+
+
+def test_what_cannot_be_reproduced_is_refused(slslab: Run, tmp_path: Path) -> None:
+    code, _, err = slslab("reproduce", "table99")
+    assert code == 2
+    assert "No such command 'table99'" in err
+    code, _, err = slslab("reproduce", "fig2", "--profile", "nowhere")
+    assert code == 2
+    assert "There is no profile 'nowhere'" in err
+    code, _, err = slslab("reproduce", "fig2", "--plot", tmp_path / "fig2.txt")
+    assert code == 2
+    assert "cannot be drawn" in err
+    code, _, err = slslab("reproduce", "fig2", "--recordings", tmp_path)
+    assert code == 1
+    assert f"{tmp_path} has no recordings of Table 2." in err
+    code, _, err = slslab("reproduce", "fig2", "--run", write_run(tmp_path / "small"))
+    assert code == 2
+    assert "has gradients of 1,000,000 bytes, and no row of Figure 2 and Section 4.2 has" in err
+    assert "Hint: name a run of a model with 12,868,904 or 94,083,368 or 44,695,848 bytes." in err
+    code, _, err = slslab("reproduce", "fig2", "--run", write_run(tmp_path / "other", "spirt"))
+    assert code == 2
+    assert "is a run of spirt" in err
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_ratio_is_recomputed_of_printed_seconds(name: str) -> None:
+    source = SOURCES[name]
+    paper = load_paper(source.paper)
+    for row, found in zip(paper.table(source.table).rows, recompute(paper, source.table), strict=True):
+        ways = [one.way for one in found if one.column == "ratio"]
+        assert ("allreduce_slower" in ways) == bool(row.published)

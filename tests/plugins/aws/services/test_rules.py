@@ -1,0 +1,202 @@
+"""Patterns and targets of rules, and the clock that sends the events of schedules."""
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from moto.events.models import EventPattern, EventsBackend, events_backends
+
+from slslab.aws.arns import ACCOUNT, REGION
+from slslab_aws.services import rule_clock
+from slslab_aws.services.patterns import OPERATORS, pattern_problems
+from slslab_aws.services.rule_targets import target_input, target_problems
+from slslab_aws.services.schedules import read_schedule
+
+EVENT = {
+    "version": "0",
+    "id": "i",
+    "detail-type": "kind",
+    "source": "tests",
+    "account": ACCOUNT,
+    "time": 1795906876.7,
+    "region": REGION,
+    "resources": ["r"],
+    "detail": {"n": 1, "text": 'a "b"', "list": [1, "x"]},
+    "ingestion-time": 1795906877.0,
+}
+RULE = f"arn:aws:events:{REGION}:{ACCOUNT}:rule/name"
+QUEUE = f"arn:aws:sqs:{REGION}:{ACCOUNT}:q"
+TIME = "2026-11-28T23:01:16Z"
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        {"source": ["a", 1, None, True]},
+        {"detail": {"a": {"b": [{"prefix": "x"}, {"prefix": {"equals-ignore-case": "x"}}, {"suffix": "x"}]}}},
+        {"a": [{"numeric": [">", 1, "<=", 5.5]}], "b": [{"exists": False}], "c": [{"cidr": "10.0.0.0/24"}]},
+        {"a": [{"anything-but": ["x", "y"]}], "b": [{"anything-but": {"prefix": "x"}}], "c": [{"anything-but": 5}]},
+        {"$or": [{"a": ["x"]}, {"b": [{"wildcard": "*x*"}]}], "c": [{"equals-ignore-case": "x"}]},
+    ],
+)
+def test_a_pattern_of_the_documentation_is_taken(pattern: dict[str, Any]) -> None:
+    assert list(pattern_problems(json.dumps(pattern))) == []
+    EventPattern.load(json.dumps(pattern)).matches_event(EVENT)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("{", "the event pattern is not JSON"),
+        ("[" * 2000, "the event pattern is not JSON"),
+        ("x" * 2049, "an event pattern has at most 2048 characters"),
+        ("[]", "an event pattern is a mapping that is not empty"),
+        ("{}", "an event pattern is a mapping that is not empty"),
+        ('{"source": "a"}', "source of the event pattern must be a list of values, or a mapping"),
+        ('{"source": []}', "source of the event pattern must be a list of values, or a mapping"),
+        ('{"detail": {"a": {}}}', "detail.a of the event pattern must be a list of values, or a mapping"),
+        ('{"a": [["b"]]}', "a of the event pattern has a list in its list"),
+        (
+            '{"a": [{"prefx": "b"}]}',
+            f'a of the event pattern has {{"prefx": "b"}}; its operators are {", ".join(OPERATORS)}',
+        ),
+        ('{"a": [{"prefix": 5}]}', "a of the event pattern gives prefix something that it does not take: 5"),
+        (
+            '{"a": [{"numeric": ["~", 5]}]}',
+            'a of the event pattern gives numeric something that it does not take: ["~", 5]',
+        ),
+        ('{"a": [{"cidr": "x"}]}', 'a of the event pattern gives cidr something that it does not take: "x"'),
+        ('{"a": [{"exists": "x"}]}', 'a of the event pattern gives exists something that it does not take: "x"'),
+        (
+            '{"a": [{"anything-but": {"x": "y"}}]}',
+            'a of the event pattern gives anything-but something that it does not take: {"x": "y"}',
+        ),
+    ],
+)
+def test_what_is_no_pattern_is_named(pattern: str, problem: str) -> None:
+    assert list(pattern_problems(pattern)) == [problem]
+
+
+@pytest.mark.parametrize(
+    ("target", "received"),
+    [
+        ({}, {**{name: value for name, value in EVENT.items() if name != "ingestion-time"}, "time": TIME}),
+        ({"Input": '{"a": [1]}'}, {"a": [1]}),
+        ({"InputPath": "$.detail.n"}, 1),
+        ({"InputPath": "$.detail-type"}, "kind"),
+        ({"InputPath": "$.time"}, TIME),
+        ({"InputPath": "$.detail.absent"}, None),
+        (
+            {
+                "InputTransformer": {
+                    "InputPathsMap": {"n": "$.detail.n", "t": "$.detail.text", "l": "$.detail.list", "o": "$.absent"},
+                    "InputTemplate": '{"n": <n>, "t": <t>, "in": "<n> <t> <o>", "l": <l>, "o": <o>}',
+                }
+            },
+            {"n": 1, "t": 'a "b"', "in": '1 a "b" ', "l": [1, "x"], "o": None},
+        ),
+        (
+            {"InputTransformer": {"InputTemplate": '"<aws.events.rule-name> at <aws.events.event.ingestion-time>"'}},
+            f"name at {TIME}",
+        ),
+        ({"InputTransformer": {"InputTemplate": '{"e": <aws.events.rule-arn>}'}}, {"e": RULE}),
+        ({"InputTransformer": {"InputPathsMap": {"n": "$.detail.n"}, "InputTemplate": "number <n>!"}}, "number 1!"),
+    ],
+)
+def test_a_target_receives_what_it_asks_for(target: dict[str, Any], received: Any) -> None:
+    found = target_input(target, EVENT, RULE)
+    assert found == received
+
+
+@pytest.mark.parametrize(
+    ("target", "problem"),
+    [
+        ({"Arn": "arn:aws:kinesis:x"}, "the target arn:aws:kinesis:x is none of sqs, logs, events, lambda, states"),
+        ({"Arn": f"{QUEUE}.fifo"}, "the target t is a FIFO queue and needs SqsParameters"),
+        ({"Input": "{"}, "the Input of the target t is not JSON"),
+        ({"InputPath": "detail"}, 'the target t reads "detail", which is not a path such as $.detail'),
+        (
+            {"InputTransformer": {"InputPathsMap": {"a": "$.["}, "InputTemplate": "x"}},
+            'the target t reads "$.[", which is not a path such as $.detail',
+        ),
+        ({"Input": "1", "InputPath": "$"}, "the target t has more than one of Input, InputPath, InputTransformer"),
+    ],
+)
+def test_what_is_no_target_is_named(target: dict[str, Any], problem: str) -> None:
+    assert list(target_problems({"Id": "t", "Arn": QUEUE})) == []
+    assert list(target_problems({"Id": "t", "Arn": QUEUE, **target})) == [problem]
+
+
+class Targets:
+    """Keeps what rules would send."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, dict[str, Any]]] = []
+        self.arrived = threading.Semaphore(0)
+
+    def send(self, rule: Any, event: dict[str, Any]) -> None:
+        self.sent.append((rule.name, event))
+        self.arrived.release()
+        if rule.name == "failing":
+            raise RuntimeError("as asked")
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[EventsBackend]:
+    """EventBridge, whose minutes last 50 ms."""
+    real = read_schedule
+
+    def hurried(expression: str) -> Any:
+        following = real(expression)
+        return lambda after: after + (following(after) - after) / 1200 if expression.startswith("rate") else None
+
+    monkeypatch.setattr(rule_clock, "read_schedule", hurried)
+    backend = events_backends[ACCOUNT][REGION]
+    yield backend
+    backend.event_buses["default"].rules.clear()
+
+
+def test_each_schedule_is_sent_when_it_is_due(backend: EventsBackend) -> None:
+    lock, targets = threading.RLock(), Targets()
+    clock = rule_clock.RuleClock(lock, threading.Condition(lock), targets)  # type: ignore[arg-type]
+
+    def change(*changed: Any) -> None:
+        with lock:
+            for each in changed:
+                each()
+            clock.read()
+
+    rate, never = {"scheduled_expression": "rate(1 minute)"}, {"scheduled_expression": "cron(0 0 1 1 ? 2020)"}
+    began = datetime.now(UTC)
+    change(
+        lambda: backend.put_rule("failing", **rate),
+        lambda: backend.put_rule("each", **rate),
+        lambda: backend.put_rule("slow", scheduled_expression="rate(1 day)"),
+        lambda: backend.put_rule("never", **never),
+        lambda: backend.put_rule("disabled", state="DISABLED", **rate),
+        lambda: backend.put_rule("pattern", event_pattern='{"source": ["a"]}'),
+    )
+    for _ in range(6):
+        assert targets.arrived.acquire(timeout=20)
+    with lock:
+        sent = list(targets.sent)
+    assert {name for name, _ in sent} == {"each", "failing"}
+    times = [datetime.fromtimestamp(event["time"], UTC) for name, event in sent if name == "each"]
+    assert times[0] - began >= timedelta(milliseconds=50)
+    event = sent[0][1]
+    assert (event["detail-type"], event["source"], event["detail"]) == ("Scheduled Event", "aws.events", {})
+    assert event["resources"] == [f"arn:aws:events:{REGION}:{ACCOUNT}:rule/{sent[0][0]}"]
+    change(lambda: backend.disable_rule("each", None), lambda: backend.delete_rule("failing", None))
+    while targets.arrived.acquire(blocking=False):  # what was sent until then
+        pass
+    before = len(targets.sent)
+    change(lambda: backend.enable_rule("disabled", None))
+    assert targets.arrived.acquire(timeout=20)
+    while targets.arrived.acquire(blocking=False):
+        pass
+    with lock:
+        assert {name for name, _ in targets.sent[before:]} == {"disabled"}
+    change(lambda: backend.disable_rule("disabled", None))

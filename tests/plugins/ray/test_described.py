@@ -1,0 +1,24 @@
+"""What must be the same on a node: each difference is named in one sentence."""
+
+import pytest
+
+from slslab_ray.described import described, difference
+
+
+def test_a_host_does_not_differ_from_itself() -> None:
+    assert difference(described(), described()) == ""
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        ({"slslab": ""}, "slslab is not installed there"),
+        ({"slslab": "0.0.1"}, "it has slslab 0.0.1, and this host has "),
+        ({"python": "3.9.1"}, "it has Python 3.9.1, and this host has "),
+        ({"code": "other"}, "its slslab 0.1.0 has other code than this host's"),
+        ({"machine": "sparc"}, "it has a processor of kind sparc, and this host has "),
+    ],
+)
+def test_a_difference_is_named(changed: dict[str, str], says: str) -> None:
+    own = described()
+    assert difference(own, own | changed).startswith(says)

@@ -1,0 +1,46 @@
+"""A run's bucket: it goes with everything in it, also with what workers that still run put there meanwhile."""
+
+import botocore.exceptions
+import pytest
+from tests.lambdaml_space import Silent
+from tests.memory.stores import S3
+
+from slslab_workers.architecture import Cloud
+from slslab_workers.driver.job import REMOVALS, Job
+from slslab_workers.plan import Plan
+
+PLAN = Plan("run", "allreduce", "lenet", "digits", 16, 2, 1024)
+
+
+class Busy(S3):
+    """S3, where a worker puts an object before a bucket is deleted, so many times."""
+
+    def __init__(self, puts: int) -> None:
+        super().__init__(lambda: None)
+        self.puts = puts
+
+    def delete_bucket(self, *, Bucket: str) -> None:
+        if self.puts:
+            self.puts -= 1
+            self.store(Bucket, "late", b"")
+        super().delete_bucket(Bucket=Bucket)
+
+
+def job(s3: S3) -> Job:
+    return Job(PLAN, Cloud({"s3": s3}.__getitem__, lambda _: None), Silent())
+
+
+@pytest.mark.parametrize("puts", [0, 1, REMOVALS - 1])
+def test_a_bucket_is_deleted_although_workers_still_put_objects(puts: int) -> None:
+    s3 = Busy(puts)
+    job(s3).create_bucket()
+    job(s3).remove_bucket()
+    assert s3.buckets == {}
+    job(s3).remove_bucket()
+
+
+def test_a_bucket_that_is_never_empty_is_given_up() -> None:
+    s3 = Busy(REMOVALS)
+    job(s3).create_bucket()
+    with pytest.raises(botocore.exceptions.ClientError, match="BucketNotEmpty"):
+        job(s3).remove_bucket()
