@@ -28,7 +28,7 @@ from rich.table import Table
 from slslab_lab.commands.replay_setup import ReplaySetup, read_setup
 from slslab_lab.runs.sweeps.sweep import LOCAL, RAY, sweep
 
-RUN = Path(__file__).parents[1] / "tests" / "slslab" / "replay" / "traces" / "mobilenet-idle"
+RUN = Path(__file__).parents[1] / "tests" / "lab" / "replay" / "traces" / "mobilenet-idle"
 POINTS = list(product(range(2, 27), range(1000, 3000, 100)))
 PLACES = {None: "this process", LOCAL: "local", RAY: "Ray"}
 

@@ -138,8 +138,8 @@ def real_images(tmp_path: Path) -> Path:
 
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark tests that need a server: by their folder, or by the fixtures that they use, also through others."""
-    folder = item.path.relative_to(Path(__file__).parent).parts[0]
-    if folder in SERVER_FOLDERS or not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
+    folders = item.path.relative_to(Path(__file__).parent).parts
+    if not SERVER_FOLDERS.isdisjoint(folders) or not SERVER_FIXTURES.isdisjoint(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.server)
 
 

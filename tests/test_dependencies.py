@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-OWN = {"slslab", "slslab_workers"}
+OWN = {"slslab", "slslab_aws", "slslab_lab", "slslab_ray", "slslab_workers"}
 # pytest loads the plugin, so it is there.
 PLUGIN = {"emulator/slslab/testing.py": {"pytest"}}
 
@@ -39,7 +39,9 @@ def imports(path: Path) -> Iterator[str]:
         yield from (name.partition(".")[0] for name in names)
 
 
-@pytest.mark.parametrize(("folder", "example"), [("emulator", "starlette"), ("workers", "torch")])
+@pytest.mark.parametrize(
+    ("folder", "example"), [("emulator", "starlette"), ("lab", "altair"), ("plugins", "moto"), ("workers", "torch")]
+)
 def test_what_is_imported_is_declared(folder: str, example: str) -> None:
     extras = PROJECT["optional-dependencies"].items()
     known = declared(PROJECT["dependencies"] + [entry for name, extra in extras if name != "dev" for entry in extra])

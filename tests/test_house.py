@@ -9,9 +9,10 @@ import grimp
 import pytest
 
 import slslab
+import slslab_lab
 import slslab_workers
 
-PACKAGES = ("slslab", "slslab_workers")
+PACKAGES = ("slslab", "slslab_aws", "slslab_lab", "slslab_ray", "slslab_workers")
 LEVELS = 14
 MODULES_AT_THE_ROOT = 6
 
@@ -51,7 +52,7 @@ def test_folders_have_no_circle_and_few_levels(folders: Graph) -> None:
     assert max(levels.values()) <= LEVELS, sorted(levels.items(), key=lambda item: item[1])
 
 
-@pytest.mark.parametrize("package", [slslab, slslab_workers])
+@pytest.mark.parametrize("package", [slslab, slslab_lab, slslab_workers])
 def test_the_root_of_a_package_is_small(package: ModuleType) -> None:
     """What `ls` shows is the diagram of the design, not a heap of modules."""
     modules = sorted(file.name for file in Path(package.__path__[0]).glob("*.py"))

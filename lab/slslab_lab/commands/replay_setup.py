@@ -171,8 +171,8 @@ def with_progress(
 ) -> list[Any]:
     """Return what a function returns at every point, with a bar on stderr if there are several.
 
-    `on` is where to compute (`slslab_lab.runs.sweeps.sweep`), None for this process; elsewhere results are kept, by what is
-    `bound` to the function.
+    `on` is where to compute (`sweep`), None for this process; elsewhere results are kept, by what is `bound` to the
+    function.
     """
     from slslab_lab.runs.sweeps.sweep import sweep
 

@@ -17,7 +17,7 @@ def train(
     on: str | None,
     report: Callable[[str, int, int], None],
 ) -> list[tuple[float, ...]]:
-    """Return what is learnt with each setting, in their order; on a place (`slslab_lab.runs.sweeps.sweep`) it is kept."""
+    """Return what is learnt with each setting, in their order; on a place (`sweep`) it is kept."""
     results = None if on is None else Results(learn, [repr(versions()), repr(host())])
     return sweep(learn, settings, on, partial(report, "training small models"), results)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.commands import slslab
 
-RECORDED = Path(__file__).parents[1] / "replay" / "traces" / "allreduce"
+RECORDED = Path(__file__).parents[2] / "lab" / "replay" / "traces" / "allreduce"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from slslab.run.directory import RunDirectory
 from slslab.run.log import load
 from slslab_workers.architecture import RunFailed, read_plan
 
-RECORDED = Path(__file__).parents[1] / "replay" / "traces" / "allreduce"
+RECORDED = Path(__file__).parents[2] / "lab" / "replay" / "traces" / "allreduce"
 HOST = dict.fromkeys(("cores", "cpu_share_enforced", "own_cpu_seconds", "stack", "confinement", "package"))
 PEAKED = "the last run of this plan that finished peaked at {} MB: "
 

@@ -20,7 +20,7 @@ from slslab.errors import RequestError, RunError
 from slslab.run.directory import RunDirectory, list_runs, new_id, resolve
 from slslab_workers.plan import Plan, Value
 
-TRACES = Path(__file__).parents[1] / "replay" / "traces"
+TRACES = Path(__file__).parents[2] / "lab" / "replay" / "traces"
 
 
 @pytest.fixture(autouse=True)

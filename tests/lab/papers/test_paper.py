@@ -334,5 +334,5 @@ def test_a_wheel_has_the_papers_where_they_are_looked_for() -> None:
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     included = {ROOT / source: target for source, target in wheel["force-include"].items()}
     installed, checked_out = papers.FOLDERS
-    assert included[checked_out] == f"slslab/{installed.name}"
+    assert included[checked_out] == f"slslab_lab/{installed.name}"
     assert installed.parent == Path(papers.__file__).parents[1]

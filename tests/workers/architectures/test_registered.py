@@ -12,7 +12,7 @@ from tests.workers.architectures.conftest import INSTANCES, InMemory
 
 from slslab_lab.runs.planning import architectures, make_plan
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "parameter_averaging"
 LENET = 61_706
 # What else counts depend on.

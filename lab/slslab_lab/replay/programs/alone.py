@@ -2,8 +2,8 @@
 
 A step's CPU seconds depend on its neighbours, with which it shares caches, memory and processors. What costs a worker
 CPU time and is no request (`WORK`), inits and scripts in tensor databases are therefore measured before the run, if the
-plan says so (`slslab_lab.runs.alone`). Of the run replay then takes bytes, requests, order and causes, and the CPU seconds
-of requests and of kinds of steps that were not measured.
+plan says so (`slslab_lab.runs.alone`). Of the run replay then takes bytes, requests, order and causes, and the CPU
+seconds of requests and of kinds of steps that were not measured.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Scripts, and what redis-server 7 answers to them: `python -m tests.emulator.tensordb.lua.recorded` records it anew."""
+"""Scripts, and what redis-server 7 answers to them. Recorded by `python -m tests.emulator.tensordb.lua.recorded`."""
 
 import json
 import struct
