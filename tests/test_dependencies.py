@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+WRITTEN = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT, WHEEL = WRITTEN["project"], WRITTEN["tool"]["hatch"]["build"]["targets"]["wheel"]
 OWN = {"slslab", "slslab_aws", "slslab_lab", "slslab_ray", "slslab_workers"}
 # pytest loads the plugin, so it is there.
 PLUGIN = {"emulator/slslab/testing.py": {"pytest"}}

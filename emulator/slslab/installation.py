@@ -72,12 +72,19 @@ def lacking(module: str) -> HostError:
 
 
 def plugin(group: str, name: str) -> Any:
-    """Return what an entry point names; KeyError if there is none of this name.
+    """Return what an entry point names; HostError if there is none of this name."""
+    entry = entry_point(group, name)
+    if entry is None:
+        raise HostError(f"Nothing is installed as {name} of {group}.", "install slslab again.")
+    return entry.load()
+
+
+def entry_point(group: str, name: str) -> EntryPoint | None:
+    """Return an entry point of a group by its name; None if there is none.
 
     Those of slslab itself are looked at first: a look at all packages takes tens of milliseconds.
     """
-    own = {entry.name: entry for entry in _own(group)}
-    return (own.get(name) or plugins(group)[name]).load()
+    return next((entry for entry in _own(group) if entry.name == name), None) or plugins(group).get(name)
 
 
 def plugins(group: str) -> dict[str, EntryPoint]:

@@ -102,8 +102,9 @@ class Checkout:
             found = []
             for words, page in zip(waiting, pages, strict=True):
                 yield f"help {' '.join(words)}".strip(), page
-                listed = page.partition("\nCommands:\n")[2]
-                found += [(*words, name) for name in re.findall(r"^  (\S+)", listed, re.MULTILINE)]
+                # Of groups: their commands, in one section or several.
+                listed = page.partition("\nOptions:\n")[2]
+                found += [(*words, name) for name in re.findall(r"^  ([a-z]\S*)", listed, re.MULTILINE)]
             waiting = found
 
 

@@ -10,7 +10,12 @@ import click
 
 from slslab.cli.terminal import printable
 from slslab.errors import HostError, RequestError, SlslabError
-from slslab.installation import COMMANDS, EXTRAS, __version__, lacking, plugin, plugins
+from slslab.installation import COMMANDS, EXTRAS, __version__, entry_point, lacking, plugins
+
+
+# What commands are about, by the package that has them.
+SECTIONS = {"slslab_lab": "Runs", "slslab": "The emulator"}
+OTHERS = "Plug-ins"
 
 
 class RootGroup(click.Group):
@@ -20,10 +25,20 @@ class RootGroup(click.Group):
         return list(plugins(COMMANDS))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        try:
-            return cast(click.Command, plugin(COMMANDS, cmd_name))
-        except KeyError:
-            return None
+        entry = entry_point(COMMANDS, cmd_name)
+        return None if entry is None else cast(click.Command, entry.load())
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        found = plugins(COMMANDS)
+        width = formatter.width - 6 - max(map(len, found), default=0)
+        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in (*SECTIONS.values(), OTHERS)}
+        for name, entry in found.items():
+            title = SECTIONS.get(entry.module.partition(".")[0], OTHERS)
+            rows[title].append((name, entry.load().get_short_help_str(width)))
+        for title, commands in rows.items():
+            if commands:
+                with formatter.section(title):
+                    formatter.write_dl(commands)
 
 
 @click.group(cls=RootGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -359,8 +359,12 @@ def test_help_teaches_by_examples(slslab: Slslab) -> None:
 def test_all_commands_but_the_reproductions_of_tables_model_the_same_platform() -> None:
     def defaults(command: click.Command, path: str) -> Iterator[tuple[str, Any]]:
         yield from ((path, option.default) for option in command.params if option.name == "profile")
-        for name, inner in getattr(command, "commands", {}).items():
-            yield from defaults(inner, f"{path} {name}")
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            for name in command.list_commands(context):
+                inner = command.get_command(context, name)
+                assert inner is not None
+                yield from defaults(inner, f"{path} {name}")
 
     found = dict(defaults(root, "slslab"))
     of_tables = {path: profile for path, profile in found.items() if path.startswith("slslab reproduce ")}

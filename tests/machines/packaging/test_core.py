@@ -14,12 +14,13 @@ import pytest
 from packaging.requirements import Requirement
 from tests.emulator.test_testing import written
 from tests.lab.replay.recordings import write_log, write_run
-from tests.test_dependencies import PROJECT, ROOT, declared, normalised
+from tests.test_dependencies import PROJECT, ROOT, WHEEL, declared, normalised
 
 from slslab.installation import EXTRAS
 from slslab.run.directory import DOCUMENT
 
 MOST_BYTES = 300e6
+PROJECT_PACKAGES = WHEEL["packages"]
 NAMES = {
     "vl_convert": "vl-convert-python",
     "PIL": "pillow",
@@ -90,7 +91,7 @@ def environment(folder: Path, requirements: Sequence[str]) -> Iterator[Path]:
                     _link(str(source), target)
     ours = Path(str(distribution("slslab").locate_file(".")))
     shutil.copytree(next(ours.glob("slslab-*.dist-info")), packages / "slslab-0.dist-info")
-    for code in ("emulator/slslab", "workers/slslab_workers"):
+    for code in PROJECT_PACKAGES:
         shutil.copytree(ROOT / code, packages / Path(code).name, ignore=shutil.ignore_patterns("__pycache__"))
     yield folder
     shutil.rmtree(folder)
@@ -127,7 +128,7 @@ def run(core: Path, directory: Path, *arguments: str, **variables: str) -> subpr
 def test_the_core_is_small() -> None:
     core_has = closure(PROJECT["dependencies"]).values()
     files = [Path(str(each.locate_file(file))) for each in core_has for file in each.files or ()]
-    files += [path for folder in ("emulator", "workers", "papers", "results") for path in (ROOT / folder).rglob("*")]
+    files += [path for folder in ("emulator", "workers", "lab", "plugins", "papers", "results") for path in (ROOT / folder).rglob("*")]
     assert sum(path.stat().st_blocks * 512 for path in files if path.is_file()) < MOST_BYTES
 
 
@@ -160,7 +161,7 @@ def test_endpoints_their_record_and_their_bill(core: Path, tmp_path: Path) -> No
     up = run(core, tmp_path, "-m", "slslab", "up", "--detach", "--port", "0", "--s3-port", "0")
     try:
         assert up.returncode == 0, up.stderr
-        assert "The package moto is not installed. pip install 'slslab[stepfunctions]'" in up.stdout
+        assert "pip install 'slslab[stepfunctions]' adds it" in up.stdout
         environment = json.loads(run(core, tmp_path, "-m", "slslab", "env", "--json").stdout)["variables"]
         used = run(core, tmp_path, "-c", USE, **environment)
         *values, refused = json.loads(used.stdout or "[0]")
@@ -173,6 +174,30 @@ def test_endpoints_their_record_and_their_bill(core: Path, tmp_path: Path) -> No
     assert shown["status"] == "done"
     bill = json.loads(run(core, tmp_path, "-m", "slslab", "bill", "up", "--json").stdout)
     assert {"Lambda requests", "S3 PUT requests"} <= {line["item"] for line in bill["lines"]}
+
+
+@pytest.fixture
+def without_lab(core: Path) -> Iterator[Path]:
+    """The core, in which the lab and the plug-ins can't be imported."""
+    packages = next(core.glob("lib/python*/site-packages"))
+    held = [packages / Path(code).name for code in PROJECT_PACKAGES if code.startswith(("lab/", "plugins/"))]
+    for each in held:
+        each.rename(each.with_suffix(".held"))
+    yield core
+    for each in held:
+        each.with_suffix(".held").rename(each)
+
+
+def test_the_emulator_runs_without_the_lab(without_lab: Path, tmp_path: Path) -> None:
+    test_the_documented_test_passes(without_lab, tmp_path)
+    up = run(without_lab, tmp_path, "-m", "slslab", "up", "--detach", "--port", "0", "--s3-port", "0")
+    try:
+        assert up.returncode == 0, up.stderr
+        environment = json.loads(run(without_lab, tmp_path, "-m", "slslab", "env", "--json").stdout)["variables"]
+        assert json.loads(run(without_lab, tmp_path, "-c", USE, **environment).stdout)[:2] == ["2", "object"]
+        assert json.loads(run(without_lab, tmp_path, "-m", "slslab", "show", "up", "--json").stdout)["status"] == "running"
+    finally:
+        assert run(without_lab, tmp_path, "-m", "slslab", "down").returncode == 0
 
 
 def test_a_trace_is_read_without_parquet(core: Path, tmp_path: Path) -> None:
