@@ -1,7 +1,8 @@
 """Builds the pages of the documentation that are made of data: `python docs/build.py`, after the data has changed.
 
 `--check` writes nothing, and fails if a page is not what would be built; names of pages choose these alone. A page is a
-function without arguments that returns its text, and a line in PAGES."""
+function without arguments that returns its text, and a line in PAGES. Those that are made of data alone (SITE) stand in
+no commit: `make site` builds them."""
 
 import argparse
 import sys
@@ -58,10 +59,13 @@ LAMBDA_REFUSALS = {
     "PutProvisionedConcurrencyConfig": "`InvalidParameterValueException`: a configuration that was only kept would "
     "hide cold starts, and their cost",
 }
-PAGES: dict[str, Callable[[], str]] = {
+SITE = {
     "what-the-paper-did-not-say.md": discrepancies.build,
     "results.md": results.build,
     "accuracy-of-replay.md": replay_accuracy.build,
+}
+PAGES: dict[str, Callable[[], str]] = {
+    **SITE,
     "atlas.md": atlas.build,
     "lambdaml-space.md": partial(lambdaml_space.build, DOCS.parent / lambdaml_space.DATA),
     "reliability.md": partial(faults.insert_faults, DOCS / "reliability.md", DOCS.parent / faults.DATA),
@@ -93,14 +97,14 @@ PAGES: dict[str, Callable[[], str]] = {
 def main() -> int:
     """Exit code 1 if `--check` finds a page that is missing or not what would be built."""
     parser = argparse.ArgumentParser(description="Build the pages of the documentation that are made of data.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a page is not what would be built")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a committed page, or one that is named, is not what would be built")
     parser.add_argument("--to", type=Path, default=DOCS, metavar="DIR", help="where the pages are")
     parser.add_argument("pages", nargs="*", metavar="PAGE", help=f"of {', '.join(PAGES)}; by default all")
     arguments = parser.parse_args()
     if unknown := [name for name in arguments.pages if name not in PAGES]:
         parser.error(f"there is no page {unknown[0]}; choose of {', '.join(PAGES)}")
     stale = 0
-    for name in arguments.pages or PAGES:
+    for name in arguments.pages or (PAGES.keys() - SITE.keys() if arguments.check else PAGES):
         path = arguments.to / name
         text = PAGES[name]()
         if path.is_file() and path.read_text(encoding="utf-8") == text:

@@ -40,16 +40,5 @@ def test_the_citation_is_of_this_version_and_names_the_paper_as_its_data_do() ->
 def test_the_index_has_every_page() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
-    assert set(re.findall(r"\]\(([\w-]+\.md)\)", index)) == pages
-
-
-def test_the_readmes_errors_are_those_of_the_accuracy_of_replay() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    page = (ROOT / "docs" / "accuracy-of-replay.md").read_text(encoding="utf-8")
-    blind = ("RQ3: seconds of a round", "RQ3: cost of a round")
-    for row in ("seconds of a worker's handlers", "billed seconds of all functions", "left out of the fit", *blind):
-        [(mean, greatest)] = re.findall(rf"^\|.*{row}.*\| ([\d.]+)% \| ([\d.]+)% \|", page, re.MULTILINE)
-        assert f"{mean} % ({greatest} %)" in readme, row
-    [mean] = re.findall(r"without anything fitted to them, (\d+)%", page)
-    greatest = max(float(each) for each in re.findall(r"^\|.*\| predicted \|.*\| ([\d.]+)% \|", page, re.MULTILINE))
-    assert f"{mean} % ({greatest:.0f} %)" in readme
+    # Three are built for the site, and may be missing.
+    assert pages <= set(re.findall(r"\]\(([\w-]+\.md)\)", index))

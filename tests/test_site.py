@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -13,6 +14,7 @@ import pytest
 from slslab.cli.root import root
 
 ROOT = Path(__file__).parent.parent
+SITE = ("accuracy-of-replay.md", "results.md", "what-the-paper-did-not-say.md")
 
 
 class Asked(HTMLParser):
@@ -34,6 +36,7 @@ class Asked(HTMLParser):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
+    subprocess.run([sys.executable, "docs/build.py", *SITE], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--strict", "--site-dir", str(folder)]
     # Strict: a link to a page or heading that is not there, or a page that is not in the contents, is an error.
     built = subprocess.run(
@@ -63,25 +66,21 @@ def test_the_reference_has_every_command(site: Path) -> None:
     text = (site / "commands.html").read_text(encoding="utf-8")
 
     def names(group: click.Group, before: str = "") -> list[str]:
-        found = []
-        for name, command in group.commands.items():
+        found, context = [], click.Context(group)
+        for name in group.list_commands(context):
+            command = group.get_command(context, name)
+            assert command is not None
+            if command.hidden:
+                continue
             found.append(f"{before}{name}")
             if isinstance(command, click.Group):
                 found += names(command, f"{before}{name} ")
         return found
 
-    commands = [name for name in names(root) if not _hidden(name)]
+    commands = names(root)
     assert len(commands) > 25
     for name in commands:
         assert f">{name.rpartition(' ')[2]}<" in text, name
-
-
-def _hidden(name: str) -> bool:
-    command: click.Command = root
-    for word in name.split():
-        assert isinstance(command, click.Group)
-        command = command.commands[word]
-    return command.hidden
 
 
 def test_the_reference_has_the_schema_of_a_run(site: Path) -> None:
@@ -91,3 +90,15 @@ def test_the_reference_has_the_schema_of_a_run(site: Path) -> None:
         assert f'id="{name.lower()}"' in text
         assert all(key in text for key in schema["$defs"][name]["properties"])
     assert 'href="#memorysize"' in text
+
+
+def test_the_readmes_errors_are_those_of_the_accuracy_of_replay(site: Path) -> None:  # noqa: ARG001 - it builds the page
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "accuracy-of-replay.md").read_text(encoding="utf-8")
+    blind = ("RQ3: seconds of a round", "RQ3: cost of a round")
+    for row in ("seconds of a worker's handlers", "billed seconds of all functions", "left out of the fit", *blind):
+        [(mean, greatest)] = re.findall(rf"^\|.*{row}.*\| ([\d.]+)% \| ([\d.]+)% \|", page, re.MULTILINE)
+        assert f"{mean} % ({greatest} %)" in readme, row
+    [mean] = re.findall(r"without anything fitted to them, (\d+)%", page)
+    greatest = max(float(each) for each in re.findall(r"^\|.*\| predicted \|.*\| ([\d.]+)% \|", page, re.MULTILINE))
+    assert f"{mean} % ({greatest:.0f} %)" in readme
