@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION
-from slslab.aws.policies import match, statements
+from slslab.aws.policies import Pattern, statements
 from slslab.object_store import cors
 from slslab.object_store.call import CHECKSUMS, Answer, Call
 from slslab.object_store.errors import failure, refusal
@@ -20,7 +20,6 @@ NAME = re.compile(
     r"(?<!-s3alias)(?<!--ol-s3)(?<!\.mrap)(?<!--x-s3)(?<!--table-s3)"
 )
 ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
-MOST = 1000
 OWNER = {"ID": ACCOUNT}
 LARGEST_POLICY = 20 * 1024
 MOST_BUCKET_TAGS = 50
@@ -31,7 +30,7 @@ async def list_buckets(call: Call) -> Answer:
     """List all buckets."""
     call.only("MaxBuckets", "ContinuationToken", "Prefix", "BucketRegion")
     after, prefix = _token(call.members.get("ContinuationToken")) or "", call.members.get("Prefix", "")
-    region, limit = call.members.get("BucketRegion"), call.members.get("MaxBuckets", 10_000)
+    region, limit = call.members.get("BucketRegion"), call.limit("MaxBuckets", "max-buckets", 10_000)
     found = [
         bucket
         for name, bucket in sorted(call.store.buckets.items())
@@ -96,7 +95,7 @@ async def get_bucket_location(call: Call) -> Answer:
 async def list_objects(call: Call) -> Answer:
     """List objects after a marker."""
     call.only("Delimiter", "EncodingType", "Marker", "MaxKeys", "Prefix", "OptionalObjectAttributes")
-    bucket, given, limit = call.bucket(), call.members, _limit(call)
+    bucket, given, limit = call.bucket(), call.members, call.limit("MaxKeys", "maxKeys")
     marker = given.get("Marker", "")
     keys, groups, more = bucket.walk(given.get("Prefix", ""), given.get("Delimiter", ""), marker, limit)
     output = _listed(bucket, given, keys, groups, owner=True) | {
@@ -115,7 +114,7 @@ async def list_objects_v2(call: Call) -> Answer:
         *("ContinuationToken", "Delimiter", "EncodingType", "FetchOwner", "MaxKeys", "Prefix", "StartAfter"),
         "OptionalObjectAttributes",
     )
-    bucket, given, limit = call.bucket(), call.members, _limit(call)
+    bucket, given, limit = call.bucket(), call.members, call.limit("MaxKeys", "maxKeys")
     token = _token(given.get("ContinuationToken"))
     after = given.get("StartAfter", "") if token is None else token
     keys, groups, more = bucket.walk(given.get("Prefix", ""), given.get("Delimiter", ""), after, limit)
@@ -136,7 +135,7 @@ async def list_object_versions(call: Call) -> Answer:
     call.only(
         "Delimiter", "EncodingType", "KeyMarker", "MaxKeys", "Prefix", "VersionIdMarker", "OptionalObjectAttributes"
     )
-    bucket, given, limit = call.bucket(), call.members, _limit(call)
+    bucket, given, limit = call.bucket(), call.members, call.limit("MaxKeys", "maxKeys")
     after = given.get("KeyMarker", ""), given.get("VersionIdMarker", "")
     if after[1] and not after[0]:
         raise failure("InvalidArgument", "A version-id marker cannot be specified without a key marker.")
@@ -237,7 +236,7 @@ async def put_bucket_policy(call: Call) -> Answer:
         raise failure("NotImplemented", str(error)) from error
     except ValueError as error:
         raise failure("MalformedPolicy", str(error)) from error
-    if not all(_covers(resource, bucket.name) for entry in found for resource in entry.resources):
+    if not all(_covers(resource.text, bucket.name) for entry in found for resource in entry.resources):
         raise failure("MalformedPolicy", "Policy has invalid resource")
     if bucket.settings.get("publicAccessBlock", {}).get("BlockPublicPolicy") and any(s.is_public for s in found):
         raise failure("AccessDenied", "Public policies are blocked by the BlockPublicPolicy setting.")
@@ -248,7 +247,7 @@ async def put_bucket_policy(call: Call) -> Answer:
 def _covers(resource: str, bucket: str) -> bool:
     """Return whether a policy's resource can be this bucket, or objects in it."""
     arn, found, path = resource.partition("arn:aws:s3:::")
-    return resource == "*" or (found != "" and not arn and match(path.partition("/")[0], bucket))
+    return resource == "*" or (found != "" and not arn and Pattern(path.partition("/")[0]).matches(bucket))
 
 
 async def delete_bucket_policy(call: Call) -> Answer:
@@ -367,13 +366,6 @@ async def get_unset(call: Call) -> Answer:
     if isinstance(found, str):
         raise failure(found, BucketName=bucket.name)
     return Answer(found, 204 if call.operation.name.startswith("Delete") else 200)
-
-
-def _limit(call: Call) -> int:
-    given: int = call.members.get("MaxKeys", MOST)
-    if not 0 <= given < 2**31:
-        raise failure("InvalidArgument", "Argument maxKeys must be an integer between 0 and 2147483647")
-    return min(given, MOST)
 
 
 def _listed(
