@@ -1,5 +1,6 @@
 """The ASGI application: finds the operation of a request and who asks, and sends its answer in S3's form."""
 
+import asyncio
 import re
 import sys
 import time
@@ -25,9 +26,14 @@ from slslab.object_store.call import Answer, Call
 from slslab.object_store.errors import failure, refusal
 from slslab.object_store.storage import Store, read
 
-LONGEST_KEY = 1024
+# recorded: MaxSizeAllowed of RequestHeaderSectionTooLarge.
+LARGEST_HEAD = 8192
+# assumed: a longer document is parsed on another thread.
+LARGE_DOCUMENT = 16 * 1024
 # A bucket as the first part of the host's name, as some clients have it.
 HOST = re.compile(r"(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])\.localhost", re.IGNORECASE)
+# What no header can have; a parameter or the field of a form can.
+CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 Handler = Callable[[Call], Awaitable[Answer]]
 # Takes the operation, function, start_ns, end_ns and size of a request (`slslab.stack.access_log.Logged`).
 Log = Callable[[str, str, int, int, int], None]
@@ -145,6 +151,9 @@ class Request:
 
     async def answer(self) -> tuple[Answer, bytes]:
         """Return the answer and its document; raises S3's errors."""
+        lines = sum(len(name) + len(value) + 4 for name, value in self._headers.raw)
+        if lines + len(self._path) + len(self._query) > LARGEST_HEAD:
+            raise failure("RequestHeaderSectionTooLarge", MaxSizeAllowed=str(LARGEST_HEAD))
         self._read_names()
         given = dict(parameters(self._query))
         self._allow_origin()
@@ -157,7 +166,7 @@ class Request:
         self._principal = signed.principal
         if "" in given and not given[""]:
             del given[""]
-        headers = {name: ",".join(self._headers.getlist(name)) for name in self._headers}
+        headers = {name: ",".join(self._headers.getlist(name)) for name in set(self._headers)}
         for name, value in given.items():
             # Boto3 moves headers into the query when it presigns by Version 2.
             if name.startswith("x-amz-") or name == "content-type":
@@ -197,7 +206,8 @@ class Request:
             f"<Message>{model.text_of(error.message)}</Message>{fields}"
             f"<Resource>{escape(self._path)}</Resource><RequestId>{self._id}</RequestId><HostId>slslab</HostId></Error>"
         )
-        return Answer(status=error.status, headers=error.headers), document.encode()
+        # A message can quote half a character of a policy in JSON.
+        return Answer(status=error.status, headers=error.headers), document.encode(errors="replace")
 
     def billed(self, status: int) -> str:
         """Return the operation that AWS bills the request as; empty for one that it does not bill.
@@ -230,7 +240,9 @@ class Request:
                 headers.append(("content-length", str(len(document))))
         if await self._left_unread():
             headers.append(("connection", "close"))
-        encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
+        encoded = [
+            (name.encode("latin-1"), CONTROL.sub(" ", value).encode("latin-1", "replace")) for name, value in headers
+        ]
         await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
         last = document
         for part in read(answer.body or ()) if self._method != "HEAD" else ():
@@ -266,8 +278,6 @@ class Request:
             self._bucket, _, self._key = unquote(path[1:], errors="strict").partition("/")
         except UnicodeDecodeError as error:
             raise failure("InvalidURI") from error
-        if len(self._key.encode()) > LONGEST_KEY:
-            raise failure("KeyTooLongError", Size=str(len(self._key.encode())), MaxSizeAllowed=str(LONGEST_KEY))
 
     async def _read_body(self, call: Call, headers: Mapping[str, str]) -> None:
         """Read a body that is a document into the members; one of an object's bytes stays where it is."""
@@ -283,6 +293,8 @@ class Request:
         document = await self._incoming.document(call.members.get("ContentMD5"), sums)
         if operation.payload.type_name == "string":
             call.members[operation.payload_member] = document.decode("utf-8", "replace")
+        elif len(document) > LARGE_DOCUMENT:
+            call.members |= await asyncio.to_thread(model.body_members, operation, document)
         elif document:
             call.members |= model.body_members(operation, document)
         elif operation.name not in ("CreateBucket", "PutBucketAcl", "PutObjectAcl"):
@@ -297,11 +309,15 @@ class Request:
         fields = {name: value for name, value in form.fields.items() if name not in forms.UNCHECKED}
         operation = self._operation = model.operations()[0]["PUT", "object", ""]
         self._key = fields["key"]
-        if not self._key or len(self._key.encode()) > LONGEST_KEY:
-            raise failure("KeyTooLongError" if self._key else "InvalidArgument")
+        if not self._key:
+            raise failure("InvalidArgument")
         if "tagging" in fields:
             fields["x-amz-tagging"] = forms.tags(fields["tagging"])
-        given = {f"x-amz-{name}" if name == "acl" else name: value for name, value in fields.items()}
+        # As headers have them.
+        given = {
+            f"x-amz-{name}" if name == "acl" else name: value.encode().decode("latin-1")
+            for name, value in fields.items()
+        }
         members = model.members(operation, {}, given)
         call = self._call(members, principal, form.file())
         call.authorize(self._key)

@@ -27,6 +27,8 @@ ANY_LENGTH = -1
 # assumed: more than a thousand keys to delete of 1,024 bytes each, and less than half a second to parse.
 LARGEST_DOCUMENT = 2 * 1024 * 1024
 LONGEST_LINE = 16 * 1024
+# recorded: only the last chunk may be smaller. assumed: clients send one trailer, or two with its signature.
+LEAST_CHUNK, MOST_TRAILERS = 8192, 16
 CHUNK_HEAD = re.compile(rb"([0-9a-fA-F]{1,8})(?:;chunk-signature=([0-9a-f]{64}))?")
 
 
@@ -75,9 +77,12 @@ class Incoming:
             raise failure("EntityTooLarge", MaxSizeAllowed=str(LARGEST_PUT))
         sums = Sums(self._payload, algorithm)
         sink = Sink(folder, sums)
+        most = LARGEST_PUT if self.length == ANY_LENGTH else self.length
         try:
             async for part in self._pieces():
                 await sink.write(part)
+                if sink.size > most:
+                    raise failure("EntityTooLarge" if self.length == ANY_LENGTH else "IncompleteBody")
             if self.length not in (sink.size, ANY_LENGTH):
                 raise failure("IncompleteBody")
             await sink.end()
@@ -195,10 +200,12 @@ class Sink:
 
     async def close(self) -> None:
         """Remove what was written, unless it is a piece."""
-        await self._written()
-        if self._file is not None:
-            self._file.close()
-            self._path.unlink()
+        try:
+            await self._written()
+        finally:
+            if self._file is not None:
+                self._file.close()
+                self._path.unlink()
 
     async def _written(self) -> None:
         writing, self._writing = self._writing, None
@@ -227,8 +234,9 @@ class Chunks:
         self._signer = signer
         self._buffer = bytearray()
         self._left = 0
+        self._size = LEAST_CHUNK
         self._signature = ""
-        self._signed: list[bytes] = []
+        self._sum = hashlib.sha256()
         self._state = "head"
         self._trailers: dict[str, str] = {}
 
@@ -254,7 +262,7 @@ class Chunks:
             if part:
                 found.append(part)
                 if self._signer is not None:
-                    self._signed.append(part)
+                    self._sum.update(part)
             if self._left:
                 return False
             self._verify()
@@ -272,6 +280,8 @@ class Chunks:
             return False
         if self._state == "trailers":
             name, _, value = line.decode("latin-1").partition(":")
+            if len(self._trailers) > MOST_TRAILERS:
+                raise failure("IncompleteBody")
             if name:
                 self._trailers[name.strip().lower()] = value.strip()
             else:
@@ -283,6 +293,9 @@ class Chunks:
         if head is None or (self._signer is not None and head[2] is None):
             raise failure("IncompleteBody")
         self._left, self._signature = int(head[1], 16), (head[2] or b"").decode()
+        if self._left and self._size < LEAST_CHUNK:
+            raise failure("InvalidChunkSizeError", BadChunkSize=str(self._size))
+        self._size = self._left
         if self._left:
             self._state = "data"
         else:
@@ -292,8 +305,8 @@ class Chunks:
 
     def _verify(self) -> None:
         if self._signer is not None:
-            self._signer.verify(b"".join(self._signed), self._signature)
-            self._signed.clear()
+            self._signer.verify(self._sum.hexdigest(), self._signature)
+            self._sum = hashlib.sha256()
 
     def _line(self) -> bytes | None:
         end = self._buffer.find(b"\r\n")

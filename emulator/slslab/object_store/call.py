@@ -1,6 +1,7 @@
 """One request to S3 on its way to an operation, and the operation's answer."""
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -30,6 +31,9 @@ CONDITIONS = ("IfMatch", "IfNoneMatch")
 WRITTEN = frozenset({*SETTINGS, "Tagging", "StorageClass", "ACL", "ServerSideEncryption", *GRANTS})
 CHECKSUMS = frozenset(f"Checksum{name}" for name in checksums.ALGORITHMS)
 METADATA_BYTES = 2048
+LONGEST_KEY = 1024
+# A name that a header can have (RFC 9110, 5.6.2).
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @dataclass
@@ -68,7 +72,12 @@ class Call:
         return self.store.bucket(self.bucket_name)
 
     def authorize(self, key: str, version_id: str | None = None, operation: str = "", bucket_name: str = "") -> None:
-        """Raise AccessDenied unless the caller may do the operation, or another one, to an object or the bucket."""
+        """Raise AccessDenied unless the caller may do the operation, or another one, to an object or the bucket.
+
+        KeyTooLongError for a key that no object can have.
+        """
+        if (size := len(key.encode())) > LONGEST_KEY:
+            raise failure("KeyTooLongError", Size=str(size), MaxSizeAllowed=str(LONGEST_KEY))
         action = rights.action_of(operation or self.operation.name, version_id)
         name = bucket_name or self.bucket_name
         bucket = self.store.buckets.get(name)
@@ -84,7 +93,7 @@ class Call:
         }
         if bucket is None:
             return found
-        upload = bucket.uploads.get(self.members.get("UploadId", ""))
+        upload = bucket.upload(key, self.members.get("UploadId", ""))
         version = bucket.find(key, version_id) if version_id else bucket.latest(key)
         tags = {} if version is None else {f"{TAG}{name}": value for name, value in version.tags.items()}
         return {**(upload.context if upload else {}), **found, **tags}
@@ -122,6 +131,10 @@ class Call:
             raise error
         return found
 
+    def limit(self, member: str, name: str, most: int = 1000) -> int:
+        """Return how many entries a list may have at most; InvalidArgument with this name for no such number."""
+        return min(integer(self.members.get(member, most), name), most)
+
     def settings(self) -> dict[str, Any]:
         """Return what comes back with the object as it was given."""
         check_object_rights(self.members)
@@ -131,6 +144,8 @@ class Call:
         if codings := [coding for coding in codings if coding not in ("", "aws-chunked")]:
             found["ContentEncoding"] = ",".join(codings)
         if "Metadata" in found:
+            if not all(map(TOKEN.fullmatch, found["Metadata"])):
+                raise failure("InvalidArgument", "The name of a user-defined metadata item is not valid.")
             found["Metadata"] = {name: _in_ascii(value) for name, value in found["Metadata"].items()}
         size = sum(len(name.encode()) + len(value.encode()) for name, value in found.get("Metadata", {}).items())
         if size > METADATA_BYTES:
@@ -200,6 +215,14 @@ def check_match(wanted: str, current: Version | None, key: str) -> None:
 def same_etag(wanted: str, etag: str) -> bool:
     """Return whether a condition's list of ETags has this one."""
     return any(entry.strip().strip('"') in ("*", etag) for entry in wanted.split(","))
+
+
+def integer(value: Any, name: str) -> int:
+    """Return the number that an argument of this name is, or says; InvalidArgument if it is not one."""
+    text = str(value)
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**31):
+        raise failure("InvalidArgument", f"Argument {name} must be an integer between 0 and 2147483647")
+    return int(text)
 
 
 def _in_ascii(text: str) -> str:

@@ -9,12 +9,15 @@ from typing import Any
 from slslab.object_store.errors import failure
 
 METHODS = ("GET", "PUT", "POST", "DELETE", "HEAD")
+# assumed: more than the 64 KB have that S3 takes (documented: API_PutBucketCors.html), and than a page sends.
+MOST_ENTRIES, MOST_ASKED = 2000, 100
 Rules = Sequence[Mapping[str, Any]]
 
 
 def check(rules: Rules) -> None:
     """Raise MalformedXML or InvalidRequest for rules that S3 does not take."""
-    if not 0 < len(rules) <= 100:
+    entries = sum(len(entry) for rule in rules for entry in rule.values() if isinstance(entry, list))
+    if not 0 < len(rules) <= 100 or entries > MOST_ENTRIES:
         raise failure("MalformedXML")
     for rule in rules:
         for method in rule["AllowedMethods"]:
@@ -33,7 +36,7 @@ def headers(rules: Rules, origin: str, method: str, asked: Iterable[str] = ()) -
     `asked` are the headers that it wants to send.
     """
     names = [name.strip().lower() for name in asked if name.strip()]
-    for rule in rules:
+    for rule in rules if len(names) <= MOST_ASKED else ():
         allowed = [entry.lower() for entry in rule.get("AllowedHeaders", [])]
         if (
             method in rule["AllowedMethods"]

@@ -32,6 +32,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "InternalError": (500, "We encountered an internal error. Please try again."),
     "InvalidAccessKeyId": (403, "The AWS Access Key Id you provided does not exist in our records."),
     "InvalidArgument": (400, "Invalid Argument"),
+    "InvalidChunkSizeError": (400, "Only the last chunk is allowed to have a size less than 8192 bytes"),
     "InvalidBucketName": (400, "The specified bucket is not valid."),
     "InvalidBucketAclWithObjectOwnership": (
         400,
@@ -82,6 +83,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "ObjectLockConfigurationNotFoundError": (404, "Object Lock configuration does not exist for this bucket"),
     "PreconditionFailed": (412, "At least one of the pre-conditions you specified did not hold"),
     "ReplicationConfigurationNotFoundError": (404, "The replication configuration was not found"),
+    "RequestHeaderSectionTooLarge": (400, "Your request header section exceeds the maximum allowed size."),
     "RequestTimeTooSkewed": (403, "The difference between the request time and the current time is too large."),
     "ServerSideEncryptionConfigurationNotFoundError": (
         404,

@@ -46,6 +46,7 @@ class Form:
         self._parts = incoming.raw()
         self._delimiter = b"\r\n--" + boundary.encode("latin-1", "replace")
         self._buffer = b"\r\n"
+        self._taken = 0
         self.fields: dict[str, str] = {}
         self._filename = ""
 
@@ -61,7 +62,7 @@ class Form:
                 self.fields["key"] = self.fields["key"].replace("${filename}", self._filename)
                 del self.fields["file"]
                 return
-            if len(self._buffer) > LARGEST_FIELDS:
+            if self._taken + len(self._buffer) > LARGEST_FIELDS:
                 raise failure("MaxPostPreDataLengthExceeded")
         raise failure("InvalidArgument", "POST requires exactly one file upload per request.")
 
@@ -77,8 +78,9 @@ class Form:
 
     def _take_field(self) -> bool:
         """Take one field out of the buffer; False if it is not whole yet, or the file."""
-        start = self._buffer.find(self._delimiter)
-        head_end = self._buffer.find(b"\r\n\r\n", start + len(self._delimiter)) if start >= 0 else -1
+        most = LARGEST_FIELDS - self._taken
+        start = self._buffer.find(self._delimiter, 0, most)
+        head_end = self._buffer.find(b"\r\n\r\n", start + len(self._delimiter), most) if start >= 0 else -1
         if head_end < 0:
             return False
         found = DISPOSITION.search(self._buffer, start, head_end)
@@ -92,11 +94,12 @@ class Form:
             self.fields["file"] = ""
             self._buffer = self._buffer[head_end + 4 :]
             return False
-        end = self._buffer.find(self._delimiter, head_end + 2)
+        end = self._buffer.find(self._delimiter, head_end + 2, most)
         if end < 0:
             return False
         self.fields[name] = self._buffer[head_end + 4 : end].decode("utf-8", "replace")
         self._buffer = self._buffer[end:]
+        self._taken += end
         return True
 
     async def _pieces(self) -> AsyncIterator[bytes]:

@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from botocore.model import ListShape, OperationModel, Shape, StructureShape
@@ -47,6 +48,8 @@ ROOTS = {
 ANY_PARAMETER = re.compile(r"[Xx]-.*|AWSAccessKeyId|Signature|Expires|content-type|content-md5")
 # What XML 1.0 cannot have, not even as a reference.
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+# assumed: more than 10,000 parts of an upload have, with four elements each, whose tags are two.
+MOST_TAGS = 100_000
 INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -150,15 +153,13 @@ def members(operation: Operation, parameters: Mapping[str, str], headers: Mappin
 def body_members(operation: Operation, document: bytes) -> dict[str, Any]:
     """Return the members of a document; MalformedXML if it is none of this operation's."""
     assert operation.payload is not None
-    # An entity can be defined by itself many times over.
-    if b"<!" in document:
+    if document.count(b"<") > MOST_TAGS:
         raise failure("MalformedXML")
     try:
-        root = ElementTree.fromstring(document)
-    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        root = _parse(document)
+    except (expat.ExpatError, ValueError, LookupError) as error:
         raise failure("MalformedXML") from error
-    value = _from_xml(operation.payload, root)
-    return {operation.payload_member: value}
+    return {operation.payload_member: _from_xml(operation.payload, root)}
 
 
 def document(operation: Operation, output: Mapping[str, Any]) -> bytes:
@@ -205,7 +206,7 @@ def parse_date(text: str) -> datetime | None:
     for parse in (email.utils.parsedate_to_datetime, datetime.fromisoformat):
         try:
             time = parse(text)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             continue
         return time if time.tzinfo else time.replace(tzinfo=UTC)
     return None
@@ -263,12 +264,28 @@ def _parsed(shape: Shape, text: str, name: str) -> Any:
     return text
 
 
-def _from_xml(shape: Shape, element: ElementTree.Element) -> Any:
+def _parse(document: bytes) -> Element:
+    """Return the root of a document, without namespaces, which a parser would copy for every element."""
+    builder, parser = TreeBuilder(), expat.ParserCreate()
+
+    def refuse(*_: object) -> None:
+        # It can define an entity by others many times over.
+        raise ValueError("a document type")
+
+    parser.StartDoctypeDeclHandler = refuse
+    parser.StartElementHandler = lambda name, _: builder.start(name.rpartition(":")[2], {})
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
+    parser.Parse(document, True)
+    return builder.close()
+
+
+def _from_xml(shape: Shape, element: Element) -> Any:
     if isinstance(shape, StructureShape):
         found: dict[str, Any] = {}
-        names = {of.serialization.get("name", member): (member, of) for member, of in shape.members.items()}
+        members = _elements(shape)
         for child in element:
-            entry = names.get(_local(child.tag))
+            entry = members.get(child.tag)
             if entry is None:
                 continue
             member, of = entry
@@ -293,8 +310,10 @@ def _from_xml(shape: Shape, element: ElementTree.Element) -> Any:
     return text
 
 
-def _local(tag: str) -> str:
-    return tag.rpartition("}")[2]
+@cache
+def _elements(shape: StructureShape) -> Mapping[str, tuple[str, Shape]]:
+    """Return the members of a structure by the names of their elements."""
+    return {of.serialization.get("name", member): (member, of) for member, of in shape.members.items()}
 
 
 def _to_xml(shape: StructureShape, value: Mapping[str, Any], elsewhere: Mapping[str, Place]) -> Iterator[str]:

@@ -19,10 +19,11 @@ from slslab.object_store.call import (
     check_match,
     check_object_rights,
     check_write,
+    integer,
     same_etag,
 )
 from slslab.object_store.errors import NOT_MODIFIED, failure, refusal
-from slslab.object_store.storage import NULL, Body, Bucket, Part, Version, cut, now, read, whole
+from slslab.object_store.storage import NULL, Bucket, Part, Version, cut, now, read, whole
 
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 READ_CONDITIONS = ("IfMatch", "IfNoneMatch", "IfModifiedSince", "IfUnmodifiedSince")
@@ -97,8 +98,8 @@ async def get_object_attributes(call: Call) -> Answer:
     if version.checksums:
         found["Checksum"] = {name: value.partition("-")[0] for name, value in version.checksums.items()}
     if version.parts:
-        limit = _limit(call.members.get("MaxParts"))
-        marker = int(call.members.get("PartNumberMarker", "0") or 0)
+        limit = call.limit("MaxParts", "max-parts")
+        marker = integer(call.members.get("PartNumberMarker", "0"), "part-number-marker")
         rest = [part for part in version.parts if part.number > marker]
         found["ObjectParts"] = {"TotalPartsCount": len(version.parts)}
         # documented: API_GetObjectAttributes.html: parts are named if they have checksums.
@@ -135,6 +136,8 @@ async def delete_objects(call: Call) -> Answer:
         raise failure("MalformedXML")
     deleted, errors = [], []
     for entry in entries:
+        # Other requests come between: a policy may be long to evaluate.
+        await asyncio.sleep(0)
         version_id = entry.get("VersionId") or None
         named = {"Key": entry["Key"], **({"VersionId": version_id} if version_id else {})}
         try:
@@ -365,26 +368,16 @@ def _not_since(modified: datetime, since: datetime | None) -> bool:
     return since is not None and modified <= since <= now()
 
 
-def _limit(given: int | None, most: int = 1000) -> int:
-    if given is not None and given < 0:
-        raise failure("InvalidArgument", "max-parts must be an Integer between 0 and 2147483647")
-    return most if given is None else min(given, most)
-
-
 async def _copied_sums(source: Version, algorithm: str) -> tuple[str, dict[str, str]]:
     """Return ETag and checksum of a copy: those of the source, unless that has parts, or another one is wanted."""
     known = algorithm or next((name for name in checksums.ALGORITHMS if f"Checksum{name}" in source.checksums), "")
     kept = source.checksums.get("ChecksumType") == checksums.FULL and f"Checksum{known}" in source.checksums
     sums = dict(source.checksums) if kept else {}
     if known and not kept:
-        value = await asyncio.to_thread(checksums.of, known, read(source.body))
+        value = await checksums.of(known, read(source.body))
         sums = {f"Checksum{known}": value, "ChecksumType": checksums.FULL}
-    etag = await asyncio.to_thread(_md5, source.body) if source.parts else source.etag
-    return etag, sums
-
-
-def _md5(body: Body) -> str:
-    total = hashlib.md5(usedforsecurity=False)
-    for part in read(body):
-        total.update(part)
-    return total.hexdigest()
+    if not source.parts:
+        return source.etag, sums
+    md5 = hashlib.md5(usedforsecurity=False)
+    await checksums.add(read(source.body), md5)
+    return md5.hexdigest(), sums

@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
@@ -51,9 +50,9 @@ class ChunkSigner:
         self._head = f"{ALGORITHM}-PAYLOAD\n{signature.stamp}\n{signature.scope}"
         self._key = key
 
-    def verify(self, data: bytes, signature: str) -> None:
-        """Raise SignatureDoesNotMatch unless this is the next chunk."""
-        text = f"{self._head}\n{self._previous}\n{EMPTY}\n{hashlib.sha256(data).hexdigest()}"
+    def verify(self, digest: str, signature: str) -> None:
+        """Raise SignatureDoesNotMatch unless this is the signature of the next chunk, whose SHA-256 is given."""
+        text = f"{self._head}\n{self._previous}\n{EMPTY}\n{digest}"
         if not hmac.compare_digest(hmac.digest(self._key, text.encode(), "sha256").hex(), signature):
             raise failure("SignatureDoesNotMatch")
         self._previous = signature
@@ -145,7 +144,6 @@ def holder(keys: Keyring, key_id: str, token: str) -> tuple[str, Principal]:
     return pair.secret, principal
 
 
-@lru_cache(1024)
 def _canonical_path(raw_path: str) -> str:
     """Return the path encoded once, in the one way that is signed."""
     return quote(unquote_to_bytes(raw_path), "/" + SAFE)

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import re
 import secrets
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ IN_MEMORY_BYTES = 16 * 1024
 MEMORY_BYTES = 256 * 1024 * 1024
 READ_BYTES = 512 * 1024
 NULL = "null"
+VERSION_ID = re.compile("[0-9a-f]{32}")
 
 
 class Folder:
@@ -119,7 +121,7 @@ class Version:
     """A version of an object, or a delete marker.
 
     `settings` are the members of the API that come back as they were given, such as ContentType. ETags are without
-    quotation marks. `upload` is the id of the multipart upload that made it.
+    quotation marks. `upload` is the id of the multipart upload that made it. Newer versions have larger numbers.
     """
 
     key: str
@@ -134,6 +136,7 @@ class Version:
     parts: tuple[Part, ...] = ()
     upload: str | None = None
     marker: bool = False
+    number: int = 0
 
 
 @dataclass
@@ -164,11 +167,14 @@ class Bucket:
         self.region = region
         self.created = now()
         self.versioning = ""
-        self.uploads: dict[str, Upload] = {}
+        # Uploads by their keys and ids.
+        self.uploads: dict[str, dict[str, Upload]] = {}
         # The bucket's own settings: policy, cors, tags, publicAccessBlock.
         self.settings: dict[str, Any] = {}
-        self._versions: dict[str, list[Version]] = {}
+        # Versions by keys and ids, the newest last.
+        self._versions: dict[str, dict[str, Version]] = {}
         self._keys: list[str] = []
+        self._numbers = itertools.count(1)
 
     @property
     def is_empty(self) -> bool:
@@ -177,34 +183,48 @@ class Bucket:
 
     def current(self, key: str) -> Version | None:
         """Return the newest version of an object; None if there is none, or a delete marker."""
-        versions = self._versions.get(key)
-        return None if versions is None or versions[-1].marker else versions[-1]
+        latest = self.latest(key)
+        return None if latest is None or latest.marker else latest
 
     def latest(self, key: str) -> Version | None:
         """Return the newest version of an object, or its delete marker."""
         versions = self._versions.get(key)
-        return None if versions is None else versions[-1]
+        return None if versions is None else next(reversed(versions.values()))
 
     def find(self, key: str, version_id: str) -> Version | None:
         """Return a version of an object, or a delete marker."""
-        return next((version for version in self._versions.get(key, ()) if version.id == version_id), None)
+        return self._versions.get(key, {}).get(version_id)
 
     def completed(self, key: str, upload_id: str) -> Version | None:
         """Return the version of an object that a multipart upload has made."""
-        return next((version for version in self._versions.get(key, ()) if version.upload == upload_id), None)
+        return next((version for version in self._versions.get(key, {}).values() if version.upload == upload_id), None)
+
+    def begin(self, upload: Upload) -> None:
+        """Add a multipart upload."""
+        self.uploads.setdefault(upload.key, {})[upload.id] = upload
+
+    def upload(self, key: str, upload_id: str) -> Upload | None:
+        """Return a multipart upload of an object."""
+        return self.uploads.get(key, {}).get(upload_id)
+
+    def end(self, upload: Upload) -> None:
+        """Remove a multipart upload."""
+        del self.uploads[upload.key][upload.id]
+        if not self.uploads[upload.key]:
+            del self.uploads[upload.key]
 
     def put(self, version: Version) -> None:
         """Add a version, which replaces the null version if the bucket is not versioned."""
         self._overtake(version.key)
-        version.id = secrets.token_urlsafe(24) if self.versioning == "Enabled" else NULL
-        versions = self._versions.get(version.key)
-        if versions is None:
-            self._versions[version.key] = [version]
+        version.number = next(self._numbers)
+        # A page of versions goes on after one that has been deleted since: its id says where it was.
+        version.id = f"{version.number:012x}{secrets.token_hex(10)}" if self.versioning == "Enabled" else NULL
+        if version.key not in self._versions:
+            self._versions[version.key] = {}
             insort(self._keys, version.key)
-            return
-        if version.id == NULL:
-            versions[:] = [other for other in versions if other.id != NULL]
-        versions.append(version)
+        versions = self._versions[version.key]
+        versions.pop(version.id, None)
+        versions[version.id] = version
 
     def delete(self, key: str) -> Version | None:
         """Delete an object: put a delete marker, which is returned, or remove it if the bucket is not versioned."""
@@ -217,19 +237,20 @@ class Bucket:
 
     def remove(self, key: str, version_id: str) -> Version | None:
         """Remove one version for good; returns it."""
-        removed = self.find(key, version_id)
-        if removed is not None:
-            self._overtake(key)
-            versions = self._versions[key]
-            versions.remove(removed)
-            if not versions:
-                del self._versions[key]
-                del self._keys[bisect_left(self._keys, key)]
+        versions = self._versions.get(key, {})
+        if version_id not in versions:
+            return None
+        self._overtake(key)
+        # From the end of a dictionary only this removes without a gap that later reads have to pass.
+        removed = versions.popitem()[1] if version_id == next(reversed(versions)) else versions.pop(version_id)
+        if not versions:
+            del self._versions[key]
+            del self._keys[bisect_left(self._keys, key)]
         return removed
 
     def _overtake(self, key: str) -> None:
-        for upload in self.uploads.values():
-            upload.overtaken = upload.overtaken or upload.key == key
+        for upload in self.uploads.get(key, {}).values():
+            upload.overtaken = True
 
     def walk(self, prefix: str, delimiter: str, after: str, limit: int) -> tuple[list[str], list[str], bool]:
         """Return the keys and common prefixes after a name, at most `limit`, and whether there are more."""
@@ -251,24 +272,32 @@ class Bucket:
         found: list[tuple[Version, bool]] = []
         groups: list[str] = []
         key_marker, version_marker = after
-        rest = self._older(key_marker, version_marker) if version_marker else []
-        following = names(self._keys, prefix, delimiter, key_marker, lambda _: True)
-        for name, is_group in itertools.chain([(key_marker, False)] if rest else [], following):
-            entries = rest if rest and name == key_marker else self._versions.get(name, [])[::-1]
-            for version in [None] if is_group else entries:
-                if len(found) + len(groups) == limit:
-                    return found, groups, limit > 0
-                if version is None:
-                    groups.append(name)
-                else:
-                    found.append((version, version is self._versions[name][-1]))
+        rest = self._older(key_marker, version_marker) if version_marker else ()
+        entries: Iterator[tuple[str, Version | None]] = itertools.chain(
+            ((key_marker, version) for version in rest),
+            (
+                (name, version)
+                for name, is_group in names(self._keys, prefix, delimiter, key_marker, lambda _: True)
+                for version in ([None] if is_group else reversed(self._versions[name].values()))
+            ),
+        )
+        for name, version in entries:
+            if len(found) + len(groups) == limit:
+                return found, groups, limit > 0
+            if version is None:
+                groups.append(name)
+            else:
+                found.append((version, version is self.latest(name)))
         return found, groups, False
 
-    def _older(self, key: str, version_id: str) -> list[Version]:
-        """Return what is older than a version of an object, newest first."""
-        versions = self._versions.get(key, [])[::-1]
-        places = [place for place, version in enumerate(versions) if version.id == version_id]
-        return versions[places[0] + 1 :] if places else []
+    def _older(self, key: str, version_id: str) -> Iterator[Version]:
+        """Return what is older than a version of an object, newest first; nothing for an id that is none of ours."""
+        version = self.find(key, version_id)
+        if version is None and not VERSION_ID.fullmatch(version_id):
+            return iter(())
+        number = int(version_id[:12], 16) if version is None else version.number
+        versions = reversed(self._versions.get(key, {}).values())
+        return itertools.dropwhile(lambda other: other.number >= number, versions)
 
 
 def names(

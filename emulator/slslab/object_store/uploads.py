@@ -1,6 +1,5 @@
 """The operations of multipart uploads, whose parts are pieces of the object that they become."""
 
-import asyncio
 import hashlib
 import re
 import secrets
@@ -9,7 +8,7 @@ from typing import Any
 
 from slslab.aws.arns import ACCOUNT
 from slslab.object_store import checksums
-from slslab.object_store.call import CHECKSUMS, CONDITIONS, WRITTEN, Answer, Call, check_write
+from slslab.object_store.call import CHECKSUMS, CONDITIONS, WRITTEN, Answer, Call, check_write, integer
 from slslab.object_store.errors import failure
 from slslab.object_store.objects import SOURCE_CONDITIONS, copy_source, given_tags, written_version
 from slslab.object_store.storage import NULL, Bucket, Part, Upload, Version, cut, names, now, read, whole
@@ -41,7 +40,7 @@ async def create_multipart_upload(call: Call) -> Answer:
     tags = given_tags(call)
     context = call.context(bucket, call.key)
     upload = Upload(secrets.token_urlsafe(48), call.key, now(), call.settings(), tags, algorithm, kind, context)
-    bucket.uploads[upload.id] = upload
+    bucket.begin(upload)
     chosen = {"ChecksumAlgorithm": algorithm, "ChecksumType": kind} if algorithm else {}
     return Answer({"Bucket": bucket.name, "Key": call.key, "UploadId": upload.id, **chosen})
 
@@ -84,7 +83,11 @@ async def upload_part_copy(call: Call) -> Answer:
         body = cut(body, start, size)
     if size > LARGEST_PART:
         raise failure("EntityTooLarge")
-    etag, sums = await asyncio.to_thread(_sums, body, upload.algorithm)
+    md5 = hashlib.md5(usedforsecurity=False)
+    totals = {f"Checksum{name}": checksums.new(name) for name in [upload.algorithm] if name}
+    await checksums.add(read(body), md5, *totals.values())
+    sums = {name: checksums.encoded(total) for name, total in totals.items()}
+    etag = md5.hexdigest()
     part = Part(number, etag, size, body, sums, now())
     _upload(call).parts[number] = part
     output: dict[str, Any] = {"CopyPartResult": {"ETag": f'"{etag}"', "LastModified": part.modified, **sums}}
@@ -112,7 +115,7 @@ async def complete_multipart_upload(call: Call) -> Answer:
         if upload.checksum_type == checksums.COMPOSITE:
             value = checksums.composite(upload.algorithm, (part.checksums[name] for part in parts))
         else:
-            value = await asyncio.to_thread(checksums.of, upload.algorithm, read(body))
+            value = await checksums.of(upload.algorithm, read(body))
         _check_checksum(call, upload, value)
         sums = {name: value, "ChecksumType": upload.checksum_type}
         bucket, upload = call.bucket(), _upload(call)
@@ -122,14 +125,14 @@ async def complete_multipart_upload(call: Call) -> Answer:
     made = upload.settings, upload.tags, sums, tuple(parts), upload.id
     version = Version(call.key, "", now(), etag, size, body, *made)
     bucket.put(version)
-    del bucket.uploads[upload.id]
+    bucket.end(upload)
     return _completed(call, version)
 
 
 async def abort_multipart_upload(call: Call) -> Answer:
     """End an upload without an object."""
     call.only("UploadId")
-    del call.bucket().uploads[_upload(call).id]
+    call.bucket().end(_upload(call))
     return Answer(status=204)
 
 
@@ -137,8 +140,8 @@ async def list_parts(call: Call) -> Answer:
     """List the parts of an upload."""
     call.only("UploadId", "MaxParts", "PartNumberMarker")
     upload = _upload(call)
-    marker = _integer(call.members.get("PartNumberMarker", 0), "part-number-marker")
-    limit = min(_integer(call.members.get("MaxParts", 1000), "max-parts"), 1000)
+    marker = integer(call.members.get("PartNumberMarker", 0), "part-number-marker")
+    limit = call.limit("MaxParts", "max-parts")
     rest = [part for number, part in sorted(upload.parts.items()) if number > marker]
     output: dict[str, Any] = {
         "Bucket": call.bucket_name,
@@ -171,10 +174,8 @@ async def list_multipart_uploads(call: Call) -> Answer:
     """List the uploads that have not ended, by their keys and then by their beginnings."""
     call.only("Delimiter", "EncodingType", "KeyMarker", "MaxUploads", "Prefix", "UploadIdMarker")
     bucket, given = call.bucket(), call.members
-    limit = min(_integer(given.get("MaxUploads", 1000), "max-uploads"), 1000)
-    by_key: dict[str, list[Upload]] = {}
-    for upload in bucket.uploads.values():
-        by_key.setdefault(upload.key, []).append(upload)
+    limit = call.limit("MaxUploads", "max-uploads")
+    by_key = {key: list(uploads.values()) for key, uploads in bucket.uploads.items()}
     marker, after_id = given.get("KeyMarker", ""), given.get("UploadIdMarker", "")
     found: list[Upload] = []
     groups: list[str] = []
@@ -234,8 +235,8 @@ def _completed(call: Call, version: Version) -> Answer:
 def _upload(call: Call) -> Upload:
     """Return the upload that a request names; NoSuchUpload if there is none of this key."""
     upload_id = call.members.get("UploadId", "")
-    found = call.bucket().uploads.get(upload_id)
-    if found is None or found.key != call.key:
+    found = call.bucket().upload(call.key, upload_id)
+    if found is None:
         raise failure("NoSuchUpload", UploadId=upload_id[:200])
     return found
 
@@ -273,13 +274,6 @@ def _number(call: Call) -> int:
     return number
 
 
-def _integer(value: Any, name: str) -> int:
-    text = str(value)
-    if not text.isascii() or not text.isdigit() or len(text) > 10:
-        raise failure("InvalidArgument", f"Argument {name} must be an integer between 0 and 2147483647")
-    return int(text)
-
-
 def _chosen(upload: Upload, entries: list[dict[str, Any]]) -> list[Part]:
     """Return the parts that a request names; raises S3's errors for an order, a part or a size that is wrong."""
     if not entries or len(entries) > MOST_PARTS or not all({"ETag", "PartNumber"} <= entry.keys() for entry in entries):
@@ -310,12 +304,3 @@ def _chosen(upload: Upload, entries: list[dict[str, Any]]) -> list[Part]:
                 PartNumber=str(part.number),
             )
     return parts
-
-
-def _sums(body: Any, algorithm: str) -> tuple[str, dict[str, str]]:
-    md5, chosen = hashlib.md5(usedforsecurity=False), checksums.new(algorithm) if algorithm else None
-    for part in read(body):
-        md5.update(part)
-        if chosen is not None:
-            chosen.update(part)
-    return md5.hexdigest(), {f"Checksum{algorithm}": checksums.encoded(chosen)} if chosen is not None else {}
