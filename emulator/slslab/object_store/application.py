@@ -213,9 +213,10 @@ class Request:
         """Return the operation that AWS bills the request as; empty for one that it does not bill.
 
         documented: S3 user guide, "Billing for Amazon S3 error responses": not its own failures, nor what it refuses to
-        a stranger.
+        a stranger. assumed: nor what it refuses because there is no bucket, and so no owner to bill.
         """
-        if status >= 500 or (status == 403 and self._principal is None):
+        nobodys = status == 404 and self._bucket not in self._store.buckets
+        if status >= 500 or nobodys or (status == 403 and self._principal is None):
             return ""
         if self._operation is not None and self._operation.name == "DeleteObjects":
             return DELETE

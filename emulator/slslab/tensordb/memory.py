@@ -10,8 +10,7 @@ HUGE = 4 * 1024**2
 
 _new = ctypes.pythonapi.PyByteArray_FromStringAndSize
 _new.argtypes, _new.restype = (ctypes.c_char_p, ctypes.c_ssize_t), ctypes.py_object
-_library = ctypes.CDLL(None)
-_advise = _library.madvise
+_advise = ctypes.CDLL(None).madvise
 _advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
@@ -25,8 +24,3 @@ def allocate(length: int) -> memoryview:
         _advise(address + to_page, length - to_page, mmap.MADV_HUGEPAGE)
     start = -address % ALIGNMENT
     return memoryview(padded)[start : start + length]
-
-
-def give_back() -> None:
-    """Give memory that is free in the process back to the host: the allocator keeps what lies below memory in use."""
-    _library.malloc_trim(0)

@@ -42,7 +42,8 @@ def test_a_grid_on_a_cluster_is_equal_bit_for_bit(
 ) -> None:
     command = [str(BIN / "slslab"), *GRID, "--on", place.format(head=nodes.address(0))]
     done = nodes.run(number, command, variables={"XDG_CACHE_HOME": str(tmp_path)})
-    assert (done.returncode, done.stdout, done.stderr) == (0, alone, "playing variants: 15 done\n\n")
+    assert (done.returncode, done.stdout) == (0, alone)
+    assert done.stderr.endswith("playing variants: 15 of 15\n")
 
 
 def test_an_error_on_a_cluster_is_the_same_as_here(nodes: Nodes, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_a_profile_is_fitted_to_a_run(slslab: Slslab, run: Path, tmp_path: Path)
     assert "channels.object.operations.put.latency_ms" in {figure["entry"] for figure in found["figures"]}
     parallel = load_profile(out).compute.parallel
     assert 0 <= parallel.value <= 1
-    assert done.err.strip() == "measuring training steps: 2 done"
+    assert done.err.strip() == "measuring training steps: 2 of 2"
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_this_host_is_measured(slslab: Slslab, tmp_path: Path, monkeypatch: pyte
     assert done.code == 0, done.err
     assert "threads of a training step" in done.out
     assert "channels.tensor.operations.get.bandwidth_mb_s" in done.out
-    assert done.err.split("\n")[:2] == ["measuring training steps: 2 done", "measuring requests: 69 done"]
+    assert done.err.split("\n")[:2] == ["measuring training steps: 2 of 2", "measuring requests: 69 of 69"]
     profile = load_profile(out)
     assert profile.name == "this-host"
     assert profile.channels["queue"].description.endswith("of the embedded stack, on loopback")

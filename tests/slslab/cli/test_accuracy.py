@@ -219,7 +219,7 @@ def test_each_of_several_curves_is_that_of_its_own_command(
     assert [each["curve"] for each in begun.document["curves"]] == [
         f"mlless-lenet-digits-seed-{seed}-threshold-{threshold}" for seed in (0, 1) for threshold in (0.1, 0.3)
     ]
-    assert begun.err == "training curves: 4 done\n\n"
+    assert begun.err == "training curves: 4 of 4\n"
     last = begun.document["curves"][-1]
     assert "--seed 0,1 --threshold 0.1,0.3" in last["command"]
     assert learnt(last) == learnt(alone)[:2]

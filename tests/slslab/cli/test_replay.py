@@ -161,7 +161,7 @@ def test_a_table_with_bars_and_what_the_signs_mean(slslab: Slslab) -> None:
     assert "█" in done.out
     assert "≈ modelled on round of 2026-11-21" in done.out
     assert "256 MB: Refused: the run's functions used 300 MB at their peak." in done.out
-    assert "playing variants: 2 done" in done.err
+    assert "playing variants: 2 of 2" in done.err
 
 
 @pytest.mark.parametrize("arguments", [("--memory", "1769,3538,5307"), ()])

@@ -5,6 +5,7 @@ has not the memory for the results: an exception would reach the script as an ob
 outside of its own code ends the process.
 """
 
+import ctypes
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +17,6 @@ from lupa import lua51
 from slslab.tensordb.lua import structs
 from slslab.tensordb.lua.arguments import LuaError, Value, measure
 from slslab.tensordb.lua.bytecode import without_tail_calls
-from slslab.tensordb.memory import give_back
 
 # What is passed between Lua and Python without a look at the memory fits into this.
 MARGIN = 32 * 1024 * 1024
@@ -27,6 +27,8 @@ VALUE_BYTES = 64
 NUMBERS = b"0123456789+-.eE, \t\r\n"
 GROUP = 1000
 NO_MEMORY = b"not enough memory"
+# Gives free memory back to the host; the allocator keeps what lies below memory in use.
+TRIM = ctypes.CDLL(None).malloc_trim
 
 
 class ScriptError(Exception):
@@ -110,7 +112,7 @@ class Runtime:
         finally:
             if self._lua.get_memory_used() > LITTER:
                 self._lua.gccollect()
-                give_back()
+                TRIM(0)
         if result == NO_MEMORY:
             raise OutOfMemory
         where = f" script: {name}, on {place[0].decode(errors='replace')}:{place[1]}." if place else ""

@@ -37,7 +37,7 @@ def test_small_models_are_trained_again_with_the_same_losses(
     assert first.series == second.series
     text = printed[0][1]
     assert text.index("rounds to the loss: ") < text.index("Orders") < text.index("Rounds of communication to the loss")
-    assert "training small models: 14 done" in printed[0][2]
+    assert "training small models: 14 of 14" in printed[0][2]
 
 
 def test_refusals(slslab: Run, tmp_path: Path) -> None:
