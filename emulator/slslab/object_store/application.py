@@ -1,4 +1,4 @@
-"""The ASGI application: finds the operation of a request and who asks, and sends its answer in S3's form."""
+"""The ASGI application: finds the operation and the caller of a request, and sends the answer in S3's format."""
 
 import asyncio
 import re
@@ -30,12 +30,12 @@ from slslab.object_store.storage import Store, read
 LARGEST_HEAD = 8192
 # assumed: a longer document is parsed on another thread.
 LARGE_DOCUMENT = 16 * 1024
-# A bucket as the first part of the host's name, as some clients have it.
+# Some clients put the bucket before the name of the host.
 HOST = re.compile(r"(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])\.localhost", re.IGNORECASE)
-# What no header can have; a parameter or the field of a form can.
+# Characters that parameters and forms can contain, but headers can't.
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 Handler = Callable[[Call], Awaitable[Answer]]
-# Takes the operation, function, start_ns, end_ns and size of a request (`slslab.stack.access_log.Logged`).
+# Takes operation, function, start_ns, end_ns and size of a request (`slslab.stack.access_log.Logged`).
 Log = Callable[[str, str, int, int, int], None]
 HANDLERS: Mapping[str, Handler] = {
     "AbortMultipartUpload": uploads.abort_multipart_upload,
@@ -85,7 +85,7 @@ HANDLERS: Mapping[str, Handler] = {
     "UploadPartCopy": uploads.upload_part_copy,
     **dict.fromkeys(buckets.UNSET, buckets.get_unset),
 }
-# What to use in the place of an operation.
+# What to use instead of an operation.
 HINTS = {
     "PutBucketNotificationConfiguration": "invoke the function, or send the message, when the object has been put.",
     "PutBucketLifecycleConfiguration": "delete objects by DeleteObjects; they go with the service at the latest.",
@@ -98,7 +98,7 @@ BILLED = {"PUT": PUT, "POST": PUT, "DELETE": DELETE}
 
 
 class Application:
-    """Serves the buckets of a store to holders of keys; `log` is called for each request that AWS would bill."""
+    """Serves the buckets of a store; `keys` are the callers' keys, and `log` is called for each billed request."""
 
     prefix, host = "/", HOST
 
@@ -130,7 +130,7 @@ class Application:
 
 
 class Request:
-    """One request: its names, its operation once that is found, and who asks."""
+    """One request: its bucket and key, and its operation and caller once these are known."""
 
     def __init__(self, scope: Scope, receive: Receive, store: Store, keys: Keyring) -> None:
         self._store = store
@@ -174,19 +174,20 @@ class Request:
         try:
             operation = model.find(self._method, self._bucket, self._key, given, "x-amz-copy-source" in headers)
         except ServiceError as error:
-            # A stranger learns nothing of what there is.
+            # Callers without a key don't learn which operations exist.
             raise (failure("AccessDenied") if self._principal is None else error) from None
         self._operation = operation
         self._incoming = Incoming(self._receive, _length(headers, signed.payload), signed.payload, signed.chunks)
         members = model.members(operation, given, headers)
         call = self._call(members, signed.principal, self._incoming)
-        call.authorize(self._key, members.get("VersionId")) if operation.name != "DeleteObjects" else None
+        if operation.name != "DeleteObjects":
+            call.authorize(self._key, members.get("VersionId"))
         for name in ("ExpectedBucketOwner", "ExpectedSourceBucketOwner"):
             if members.pop(name, ACCOUNT) != ACCOUNT:
                 raise failure("AccessDenied")
         handler = HANDLERS.get(operation.name)
         if handler is None:
-            raise refusal(operation.name, HINTS.get(operation.name, "see docs/object-store.md for what it has."))
+            raise refusal(operation.name, HINTS.get(operation.name, "docs/object-store.md lists what it does."))
         await self._read_body(call, headers)
         answer = await handler(call)
         await self._incoming.discard()
@@ -225,7 +226,7 @@ class Request:
         return BILLED.get(self._method, GET)
 
     async def send(self, answer: Answer, document: bytes, send: Send, log: Log) -> None:
-        """Send an answer; of an object as much as its client takes. It is logged before its last part."""
+        """Send an answer, an object only as fast as its client reads. It is logged before the last part is sent."""
         headers = [
             ("server", SERVER),
             ("x-amz-request-id", self._id),
@@ -256,14 +257,14 @@ class Request:
         await send({"type": "http.response.body", "body": last})
 
     def _moved(self, answer: Answer) -> int:
-        """Return the bytes of objects that the request and its answer have."""
+        """Return how many bytes of objects were in the request and its answer."""
         if self._operation is None or answer.status >= 300 or self._method == "HEAD":
             return 0
         stored = (self._incoming.length or 0) if self._operation.streams else 0
         return stored + sum(length for _, _, length in answer.body or ())
 
     async def _left_unread(self) -> bool:
-        """Read what is left of the body, unless its client waits to be told to send it; return whether it does."""
+        """Read the rest of the body, unless the client still waits for 100 Continue; return whether it waits."""
         if self._incoming.untouched and self._headers.get("expect", "").lower() == "100-continue":
             return True
         await self._incoming.discard()
@@ -281,7 +282,7 @@ class Request:
             raise failure("InvalidURI") from error
 
     async def _read_body(self, call: Call, headers: Mapping[str, str]) -> None:
-        """Read a body that is a document into the members; one of an object's bytes stays where it is."""
+        """Read a document in the body into the members. The bytes of an object are left for the operation."""
         operation = call.operation
         if operation.streams:
             if "x-amz-trailer" in headers:
@@ -289,7 +290,7 @@ class Request:
             return
         if operation.payload is None:
             return
-        # The checksum of a request that completes an upload is the object's.
+        # The checksum in CompleteMultipartUpload is that of the object, not of the request.
         sums = checksums.given(call.members) if operation.model.http_checksum else {}
         document = await self._incoming.document(call.members.get("ContentMD5"), sums)
         if operation.payload.type_name == "string":
@@ -314,7 +315,7 @@ class Request:
             raise failure("InvalidArgument")
         if "tagging" in fields:
             fields["x-amz-tagging"] = forms.tags(fields["tagging"])
-        # As headers have them.
+        # In the encoding of headers.
         given = {
             f"x-amz-{name}" if name == "acl" else name: value.encode().decode("latin-1")
             for name, value in fields.items()
@@ -355,13 +356,13 @@ def _is_form(headers: IndexedHeaders) -> bool:
 
 
 def _length(headers: Mapping[str, str], payload: str) -> int | None:
-    """Return how long the body is, decoded; None where the request does not say so."""
+    """Return the length of the decoded body; None if the request does not tell."""
     text = headers.get("x-amz-decoded-content-length" if payload.startswith(signing.CHUNKED) else "content-length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def _url_encoded(output: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an output with its keys encoded for a URL, as the encoding type asks."""
+    """Return an output with its keys encoded for a URL (EncodingType)."""
     names = ("Key", "Prefix", "Delimiter", "Marker", "NextMarker", "StartAfter", "KeyMarker", "NextKeyMarker")
     found: dict[str, Any] = {}
     for name, value in output.items():

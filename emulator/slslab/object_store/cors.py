@@ -1,4 +1,4 @@
-"""Which pages of other web sites may read an answer: the rules of a bucket.
+"""The rules of a bucket for pages of other web sites.
 
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/ManageCorsUsing.html
 """
@@ -9,7 +9,8 @@ from typing import Any
 from slslab.object_store.errors import failure
 
 METHODS = ("GET", "PUT", "POST", "DELETE", "HEAD")
-# assumed: more than the 64 KB have that S3 takes (documented: API_PutBucketCors.html), and than a page sends.
+# assumed: more entries than fit into 64 KB, S3's limit (documented: API_PutBucketCors.html), and more headers than a
+# page sends.
 MOST_ENTRIES, MOST_ASKED = 2000, 100
 Rules = Sequence[Mapping[str, Any]]
 
@@ -31,9 +32,9 @@ def check(rules: Rules) -> None:
 
 
 def headers(rules: Rules, origin: str, method: str, asked: Iterable[str] = ()) -> dict[str, str] | None:
-    """Return the headers by which a page of this origin may read an answer; None if no rule allows it.
+    """Return the headers that let a page of this origin read an answer; None if no rule allows it.
 
-    `asked` are the headers that it wants to send.
+    `asked` are the headers that the page wants to send.
     """
     names = [name.strip().lower() for name in asked if name.strip()]
     for rule in rules if len(names) <= MOST_ASKED else ():

@@ -99,16 +99,15 @@ ERRORS: dict[str, tuple[int, str]] = {
         "The provided 'x-amz-content-sha256' header does not match what was computed.",
     ),
 }
-# How a client reads that nothing was changed since.
 NOT_MODIFIED = "NotModified"
 
 
 def failure(code: str, message: str = "", **fields: str) -> ServiceError:
-    """Return S3's error with this code; `fields` are further elements of its document, such as Key."""
+    """Return S3's error with this code; `fields` are further elements of the document, such as Key."""
     status, usual = ERRORS[code]
     return ServiceError(status, code, message or usual, fields)
 
 
 def refusal(what: str, hint: str) -> ServiceError:
-    """Return the refusal of what slslab does not emulate, such as "PutBucketWebsite"."""
+    """Return the error for something that slslab does not emulate, such as "PutBucketWebsite"."""
     return failure("NotImplemented", f"slslab does not emulate {what}: {hint}")

@@ -1,4 +1,4 @@
-"""Buckets, the versions of their objects, and bodies: names are in memory, bodies of more than 16 KB in files."""
+"""Buckets, versions of objects, and bodies. Names are in memory, bodies above 16 KB in files."""
 
 import itertools
 import os
@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from slslab.object_store.errors import failure
 
-# A file takes about 50 µs more than memory, and a page of the disk.
+# A file costs about 50 µs more than memory, and a page of the disk.
 IN_MEMORY_BYTES = 16 * 1024
-# All bodies in memory together; further ones are in files.
+# Of all bodies together. Further ones go to files.
 MEMORY_BYTES = 256 * 1024 * 1024
 READ_BYTES = 512 * 1024
 NULL = "null"
@@ -23,7 +23,7 @@ VERSION_ID = re.compile("[0-9a-f]{32}")
 
 
 class Folder:
-    """The directory of bodies, which is this server's alone."""
+    """The directory of bodies. No other program uses it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -36,7 +36,7 @@ class Folder:
 
 
 class Piece:
-    """Bytes that were stored together, in memory or in a file, which goes with the last reference to them."""
+    """Bytes that were stored together, in memory or in a file. The file goes with the last reference to the piece."""
 
     __slots__ = ("_data", "_folder", "_path", "size")
 
@@ -72,7 +72,7 @@ class Piece:
 
 
 class Slice(NamedTuple):
-    """A part of a piece: bodies share pieces, so that copies and parts need not be written again."""
+    """A range of a piece. Bodies share pieces: copies and parts aren't written again."""
 
     piece: Piece
     start: int
@@ -83,7 +83,7 @@ Body = tuple[Slice, ...]
 
 
 def whole(piece: Piece) -> Body:
-    """Return the body that is one piece."""
+    """Return one piece as a body."""
     return (Slice(piece, 0, piece.size),)
 
 
@@ -120,8 +120,8 @@ class Part:
 class Version:
     """A version of an object, or a delete marker.
 
-    `settings` are the members of the API that come back as they were given, such as ContentType. ETags are without
-    quotation marks. `upload` is the id of the multipart upload that made it. Newer versions have larger numbers.
+    `settings` are members of the API that are returned as they were given, such as ContentType. ETags have no quotation
+    marks. `upload` is the id of the multipart upload that made it. Newer versions have larger numbers.
     """
 
     key: str
@@ -143,8 +143,8 @@ class Version:
 class Upload:
     """A multipart upload that has not ended.
 
-    `context` is what conditions of policies may ask of its beginning; `overtaken` is whether its key has been written
-    or deleted since.
+    `context` has the values of its first request for conditions of policies. `overtaken` says whether its key has been
+    written or deleted since.
     """
 
     id: str
@@ -160,7 +160,7 @@ class Upload:
 
 
 class Bucket:
-    """One bucket: its keys in the order of their UTF-8 bytes, which is that of their characters."""
+    """One bucket. Keys are in the order of their UTF-8 bytes, the same as the order of characters."""
 
     def __init__(self, name: str, region: str) -> None:
         self.name = name
@@ -169,7 +169,7 @@ class Bucket:
         self.versioning = ""
         # Uploads by their keys and ids.
         self.uploads: dict[str, dict[str, Upload]] = {}
-        # The bucket's own settings: policy, cors, tags, publicAccessBlock.
+        # policy and its statements, cors, tags, publicAccessBlock
         self.settings: dict[str, Any] = {}
         # Versions by keys and ids, the newest last.
         self._versions: dict[str, dict[str, Version]] = {}
@@ -178,11 +178,11 @@ class Bucket:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no version of any object, and no delete marker."""
+        """Whether it has neither versions nor delete markers."""
         return not self._versions
 
     def current(self, key: str) -> Version | None:
-        """Return the newest version of an object; None if there is none, or a delete marker."""
+        """Return the newest version of an object; None if it is missing or a delete marker."""
         latest = self.latest(key)
         return None if latest is None or latest.marker else latest
 
@@ -196,7 +196,7 @@ class Bucket:
         return self._versions.get(key, {}).get(version_id)
 
     def completed(self, key: str, upload_id: str) -> Version | None:
-        """Return the version of an object that a multipart upload has made."""
+        """Return the version that a multipart upload has made."""
         return next((version for version in self._versions.get(key, {}).values() if version.upload == upload_id), None)
 
     def begin(self, upload: Upload) -> None:
@@ -214,10 +214,10 @@ class Bucket:
             del self.uploads[upload.key]
 
     def put(self, version: Version) -> None:
-        """Add a version, which replaces the null version if the bucket is not versioned."""
+        """Add a version; it replaces the null version unless versioning is enabled."""
         self._overtake(version.key)
         version.number = next(self._numbers)
-        # A page of versions goes on after one that has been deleted since: its id says where it was.
+        # The id tells the position: the next page may start after a version that was deleted in between.
         version.id = f"{version.number:012x}{secrets.token_hex(10)}" if self.versioning == "Enabled" else NULL
         if version.key not in self._versions:
             self._versions[version.key] = {}
@@ -227,7 +227,7 @@ class Bucket:
         versions[version.id] = version
 
     def delete(self, key: str) -> Version | None:
-        """Delete an object: put a delete marker, which is returned, or remove it if the bucket is not versioned."""
+        """Put and return a delete marker, or remove the object if the bucket was never versioned."""
         if not self.versioning:
             self.remove(key, NULL)
             return None
@@ -236,12 +236,12 @@ class Bucket:
         return marker
 
     def remove(self, key: str, version_id: str) -> Version | None:
-        """Remove one version for good; returns it."""
+        """Remove one version for good; return it."""
         versions = self._versions.get(key, {})
         if version_id not in versions:
             return None
         self._overtake(key)
-        # From the end of a dictionary only this removes without a gap that later reads have to pass.
+        # `pop` would leave a gap at the end, and `latest` would have to skip all gaps.
         removed = versions.popitem()[1] if version_id == next(reversed(versions)) else versions.pop(version_id)
         if not versions:
             del self._versions[key]
@@ -253,7 +253,7 @@ class Bucket:
             upload.overtaken = True
 
     def walk(self, prefix: str, delimiter: str, after: str, limit: int) -> tuple[list[str], list[str], bool]:
-        """Return the keys and common prefixes after a name, at most `limit`, and whether there are more."""
+        """Return at most `limit` keys and common prefixes after a name, and whether there are more."""
         keys: list[str] = []
         groups: list[str] = []
         for name, is_group in names(self._keys, prefix, delimiter, after, lambda key: self.current(key) is not None):
@@ -265,9 +265,9 @@ class Bucket:
     def walk_versions(
         self, prefix: str, delimiter: str, after: tuple[str, str], limit: int
     ) -> tuple[list[tuple[Version, bool]], list[str], bool]:
-        """Return versions, newest first, each with whether it is the latest, common prefixes, and if there are more.
+        """Return versions, newest first, each with whether it is the latest; common prefixes; and if there are more.
 
-        They are after a key and, if it is not empty, a version of it.
+        `after` is a key and, unless empty, the id of a version: the page begins with older ones.
         """
         found: list[tuple[Version, bool]] = []
         groups: list[str] = []
@@ -291,11 +291,10 @@ class Bucket:
         return found, groups, False
 
     def _older(self, key: str, version_id: str) -> Iterator[Version]:
-        """Return what is older than a version of an object, newest first; nothing for an id that is none of ours."""
+        """Return the versions older than this one, newest first; none if the id isn't ours."""
         version = self.find(key, version_id)
-        if version is None and not VERSION_ID.fullmatch(version_id):
-            return iter(())
-        number = int(version_id[:12], 16) if version is None else version.number
+        removed = int(version_id[:12], 16) if VERSION_ID.fullmatch(version_id) else 0
+        number = removed if version is None else version.number
         versions = reversed(self._versions.get(key, {}).values())
         return itertools.dropwhile(lambda other: other.number >= number, versions)
 
@@ -303,7 +302,7 @@ class Bucket:
 def names(
     keys: Sequence[str], prefix: str, delimiter: str, after: str, visible: Callable[[str], bool]
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the visible keys with a prefix after a name, and the common prefixes of those with a delimiter."""
+    """Yield the visible keys with a prefix after a name; keys with a delimiter are grouped into common prefixes."""
     place = max(bisect_left(keys, prefix), bisect_right(keys, after) if after else 0)
     while place < len(keys) and (key := keys[place]).startswith(prefix):
         place += 1
@@ -338,7 +337,7 @@ class Store:
         self.buckets: dict[str, Bucket] = {}
 
     def bucket(self, name: str) -> Bucket:
-        """Return a bucket; NoSuchBucket if there is none."""
+        """Return a bucket; NoSuchBucket if it does not exist."""
         found = self.buckets.get(name)
         if found is None:
             raise failure("NoSuchBucket", BucketName=name)

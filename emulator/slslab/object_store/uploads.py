@@ -1,4 +1,4 @@
-"""The operations of multipart uploads, whose parts are pieces of the object that they become."""
+"""The operations on multipart uploads. The finished object shares the bytes of its parts."""
 
 import hashlib
 import re
@@ -46,23 +46,23 @@ async def create_multipart_upload(call: Call) -> Answer:
 
 
 async def upload_part(call: Call) -> Answer:
-    """Store a part of an upload, in the place of an earlier one of its number."""
+    """Store a part of an upload; it replaces an earlier part with the same number."""
     call.only("UploadId", "PartNumber", *CHECKSUMS, "ContentLength", "trailer")
     upload, number, sent = _upload(call), _number(call), call.sent_checksum()
-    # recorded: a part needs the checksum that its upload was created with, unless S3 can sum the whole object.
+    # recorded: a part needs the checksum of its upload, unless S3 computes the checksum of the whole object.
     if upload.algorithm and (sent or upload.checksum_type == checksums.COMPOSITE):
         _check_algorithm(upload, sent)
     stored = await call.store_body(upload.algorithm)
     part = Part(number, stored.md5, stored.piece.size, whole(stored.piece), stored.checksums, now())
     if part.size > LARGEST_PART:
         raise failure("EntityTooLarge")
-    # It may have ended meanwhile.
+    # The upload may have ended in the meantime.
     _upload(call).parts[number] = part
     return Answer({"ETag": f'"{part.etag}"', **part.checksums})
 
 
 async def upload_part_copy(call: Call) -> Answer:
-    """Make a part of an upload of an object, or of a range of it."""
+    """Copy an object, or a range of it, as a part of an upload."""
     call.only("UploadId", "PartNumber", "CopySource", "CopySourceRange", *SOURCE_CONDITIONS)
     upload, number, source = _upload(call), _number(call), copy_source(call)
     body, size = source.body, source.size
@@ -95,7 +95,7 @@ async def upload_part_copy(call: Call) -> Answer:
 
 
 async def complete_multipart_upload(call: Call) -> Answer:
-    """Make an object of the parts that the request names; a request that is sent again gets the same answer."""
+    """Make an object from the parts that the request names. A repeated request gets the same answer."""
     call.only("UploadId", "MultipartUpload", "MpuObjectSize", "ChecksumType", *CHECKSUMS, *CONDITIONS)
     bucket = call.bucket()
     if (version := bucket.completed(call.key, call.members.get("UploadId", ""))) is not None:
@@ -130,7 +130,7 @@ async def complete_multipart_upload(call: Call) -> Answer:
 
 
 async def abort_multipart_upload(call: Call) -> Answer:
-    """End an upload without an object."""
+    """Drop an upload and its parts."""
     call.only("UploadId")
     call.bucket().end(_upload(call))
     return Answer(status=204)
@@ -171,7 +171,7 @@ async def list_parts(call: Call) -> Answer:
 
 
 async def list_multipart_uploads(call: Call) -> Answer:
-    """List the uploads that have not ended, by their keys and then by their beginnings."""
+    """List the unfinished uploads, by key and then by start."""
     call.only("Delimiter", "EncodingType", "KeyMarker", "MaxUploads", "Prefix", "UploadIdMarker")
     bucket, given = call.bucket(), call.members
     limit = call.limit("MaxUploads", "max-uploads")
@@ -233,7 +233,7 @@ def _completed(call: Call, version: Version) -> Answer:
 
 
 def _upload(call: Call) -> Upload:
-    """Return the upload that a request names; NoSuchUpload if there is none of this key."""
+    """Return the upload that a request names; NoSuchUpload if the key has no such upload."""
     upload_id = call.members.get("UploadId", "")
     found = call.bucket().upload(call.key, upload_id)
     if found is None:
@@ -242,7 +242,7 @@ def _upload(call: Call) -> Upload:
 
 
 def _check_algorithm(upload: Upload, sent: str) -> None:
-    """Raise InvalidRequest unless a checksum is of the upload's algorithm."""
+    """Raise InvalidRequest unless a checksum has the upload's algorithm."""
     if sent != upload.algorithm:
         raise failure(
             "InvalidRequest",
@@ -252,7 +252,7 @@ def _check_algorithm(upload: Upload, sent: str) -> None:
 
 
 def _check_checksum(call: Call, upload: Upload, value: str) -> None:
-    """Raise InvalidRequest or BadDigest unless the checksum in a completion, if there is one, is the object's."""
+    """Raise InvalidRequest or BadDigest if the request has a checksum that isn't the object's."""
     found = {name: call.members[name].partition("-")[0] for name in CHECKSUMS & call.members.keys()}
     for name, digest in checksums.given(found).items():
         _check_algorithm(upload, name)
@@ -261,7 +261,7 @@ def _check_checksum(call: Call, upload: Upload, value: str) -> None:
 
 
 def _check_conditions(call: Call, bucket: Bucket, upload: Upload) -> None:
-    """Raise S3's errors unless the conditions of a completion hold, and held since its upload began."""
+    """Raise S3's errors unless the conditions of a completion hold and have held since the upload began."""
     check_write(call.members, bucket.current(call.key), call.key)
     if upload.overtaken and call.members.keys() & set(CONDITIONS):
         raise failure("ConditionalRequestConflict", Key=call.key)
@@ -275,7 +275,7 @@ def _number(call: Call) -> int:
 
 
 def _chosen(upload: Upload, entries: list[dict[str, Any]]) -> list[Part]:
-    """Return the parts that a request names; raises S3's errors for an order, a part or a size that is wrong."""
+    """Return the parts that a request names; S3's errors for a wrong order, part or size."""
     if not entries or len(entries) > MOST_PARTS or not all({"ETag", "PartNumber"} <= entry.keys() for entry in entries):
         raise failure("MalformedXML")
     numbers = [entry["PartNumber"] for entry in entries]
