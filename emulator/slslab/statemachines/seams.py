@@ -25,8 +25,12 @@ from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.inli
 )
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.max_concurrency import MaxConcurrencyPath
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.state_map import StateMap
+from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service_callback import (
+    StateTaskServiceCallback,
+)
 from moto.stepfunctions.parser.asl.component.state.state import CommonStateField
 from moto.stepfunctions.parser.asl.component.state.wait.wait_function.timestamp import Timestamp
+from moto.stepfunctions.parser.asl.eval.callback.callback import HeartbeatTimeoutError
 from moto.stepfunctions.parser.asl.eval.states import States
 from moto.stepfunctions.parser.asl.parse import preprocessor
 from moto.stepfunctions.parser.asl.utils import encoding
@@ -78,6 +82,7 @@ def mend(limits: Limits) -> None:
     # It refuses names that begin with `States.`, which an iteration or a worker reports, too.
     CustomErrorName.__init__ = ErrorName.__init__
     ErrorEqualsDecl._eval_body = _match
+    StateTaskServiceCallback._from_error = _with_heartbeat(StateTaskServiceCallback._from_error)
     FailureEvent.__init__ = _from_entered_state(FailureEvent.__init__)
     FailureEventException.get_execution_failed_event_details = _execution_failed
     FailureEventException.get_evaluation_failed_event_details = _evaluation_failed
@@ -207,7 +212,20 @@ def _match(declaration: Any, env: Any) -> None:
     declared = {known.error_name for known in declaration.error_names}
     by_all = "States.ALL" in declared and name != RUNTIME
     by_task = "States.TaskFailed" in declared and not str(name).startswith("States.")
-    env.stack.append(name is not None and (by_all or by_task or name in declared))
+    names = {name, getattr(error, "other_name", name)}
+    env.stack.append(name is not None and (by_all or by_task or not names.isdisjoint(declared)))
+
+
+def _with_heartbeat(explain: Callable[[Any, Any, Exception], FailureEvent]) -> Callable[..., FailureEvent]:
+    """Have a missing heartbeat be caught by its documented name, too: its error is States.Timeout (measured)."""
+
+    def explained(state: Any, env: Any, ex: Exception) -> FailureEvent:
+        event = explain(state, env, ex)
+        if isinstance(ex, HeartbeatTimeoutError):
+            event.error_name.other_name = "States.HeartbeatTimeout"
+        return event
+
+    return explained
 
 
 def _from_entered_state(initialise: Callable[..., None]) -> Callable[..., None]:

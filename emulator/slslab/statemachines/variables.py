@@ -16,10 +16,10 @@ from moto.stepfunctions.parser.asl.component.common.assign.assign_template_bindi
     AssignTemplateBindingStringExpressionSimple,
 )
 from moto.stepfunctions.parser.asl.component.state.choice.state_choice import StateChoice
-from moto.stepfunctions.parser.asl.eval.variable_store import IllegalOuterScopeWrite, VariableStore
+from moto.stepfunctions.parser.asl.eval.variable_store import VariableStore
 from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
 
-from slslab.statemachines.seams import SEPARATORS, failure
+from slslab.statemachines.seams import SEPARATORS, failure, runtime_failure
 
 
 def mend() -> None:
@@ -41,7 +41,8 @@ def _assign(declaration: Any, env: Any) -> None:
         values |= env.stack.pop()
     store = env.variable_store
     for name in values.keys() & store._outer_scope.keys():
-        raise IllegalOuterScopeWrite(name, values[name])
+        # documented: workflow-variables.html: an inner scope cannot assign it; the text is assumed.
+        raise runtime_failure(env, f"Cannot assign to the variable '${name}' of an outer scope.")
     text = json.dumps(values, ensure_ascii=False, separators=SEPARATORS)
     if len(text.encode(errors="replace")) >= quotas.MAX_STATE_SIZE_UTF8_BYTES:
         # assumed: the error, and its text.

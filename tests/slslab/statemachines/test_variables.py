@@ -91,6 +91,12 @@ def test_what_a_failed_attempt_assigned_is_forgotten() -> None:
     assert output(definition) == {"x": 1, "y": False, "z": 1}
 
 
+def test_a_variable_of_an_outer_scope_is_not_assigned() -> None:
+    inner = {"StartAt": "M", "States": {"M": {"Type": "Pass", "Assign": {"x": 2}, "End": True}}}
+    state = {"Type": "Map", "Items": [1], "QueryLanguage": "JSONata", "ItemProcessor": inner, "Next": "L"}
+    assert failure(machine(state)) == ("States.Runtime", "Cannot assign to the variable '$x' of an outer scope.")
+
+
 def test_an_assign_has_a_bound() -> None:
     large = {f"v{number}.$": "States.ArrayRange(1, 1000, 1)" for number in range(100)}
     error, cause = failure(chain({"Type": "Pass", "Assign": large}))
