@@ -12,17 +12,20 @@ from typing import Any
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import lambda_limits
+from slslab.aws.policies import statements
 from slslab.aws.requests import members
 from slslab.aws_services import PROTOCOLS
 from slslab.aws_services.patterns import pattern_problems
 from slslab.aws_services.rule_targets import target_problems
 from slslab.aws_services.schedules import ScheduleError, read_schedule
 from slslab.deploy.expansion import LOCAL
-from slslab.deploy.resources import Made, Properties, definition, function_members, machine_settings, table_members
+from slslab.deploy.other_resources import table_members
+from slslab.deploy.resources import Made, Properties, definition, function_members, machine_settings
 from slslab.lambda_.configuration import settings
 from slslab.lambda_.event_sources import EventSourceMapping, check_source, with_request
 from slslab.lambda_.policies import function_statement
 from slslab.lambda_.references import parse
+from slslab.object_store.buckets import ADDRESS, NAME
 from slslab.statemachines.definitions import check_settings, problems
 
 Files = Mapping[str, bytes]
@@ -158,6 +161,22 @@ def machine(properties: Properties, files: Files) -> Iterator[str]:
     with _collected(found):
         check_settings(machine_settings(properties))
     yield from found
+
+
+def bucket(properties: Properties, _files: Files) -> Iterator[str]:
+    """Yield what CreateBucket would refuse."""
+    name = properties.get("BucketName", "none")
+    if not NAME.fullmatch(name) or ADDRESS.fullmatch(name):
+        yield f"{name!r} cannot be the name of a bucket"
+
+
+def bucket_policy(properties: Properties, _files: Files) -> Iterator[str]:
+    """Yield what PutBucketPolicy would refuse."""
+    policy = properties["PolicyDocument"]
+    try:
+        statements(policy if isinstance(policy, str) else json.dumps(policy), principals=True)
+    except (ValueError, NotImplementedError) as error:
+        yield str(error).rstrip(".")
 
 
 def queue(properties: Properties, _files: Files) -> Iterator[str]:

@@ -20,6 +20,8 @@ LONGEST_NAME = 63
 # What a resource may have beside its type and its properties.
 MEMBERS = ("Type", "Properties", "DependsOn", "Condition", "DeletionPolicy", "UpdateReplacePolicy", "Metadata")
 POLICIES = ("Delete", "Retain", "RetainExceptOnCreate")
+# documented, and not in the schemas: changes of these replace a resource, too.
+REPLACING = {"AWS::DynamoDB::Table": frozenset(("KeySchema", "LocalSecondaryIndexes"))}
 
 
 def physical_name(stack: str, name: str) -> str:
@@ -45,7 +47,8 @@ def resolved(kind: str, resource: Mapping[str, Any], scope: Scope) -> dict[str, 
 
 def identity(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties whose change replaces a resource."""
-    return {name: properties[name] for name in sorted(fixed_properties(kind)) if name in properties}
+    names = fixed_properties(kind) | REPLACING.get(kind, frozenset())
+    return {name: properties[name] for name in sorted(names) if name in properties}
 
 
 def output_values(outputs: Mapping[str, Any], scope: Scope) -> Iterator[tuple[str, str | Unresolvable]]:

@@ -184,6 +184,17 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         ),
         (QUEUE + "Tags: {a: b}\n", 5, 'Q: Tags must be a list, not {"a": "b"}.'),
         (
+            "Resources:\n  B: {Type: AWS::S3::Bucket, Properties: {BucketName: 192.168.0.1}}\n",
+            2,
+            "B: '192.168.0.1' cannot be the name of a bucket.",
+        ),
+        (
+            "Resources:\n  B: {Type: AWS::S3::BucketPolicy, Properties: {Bucket: data, PolicyDocument: {Statement: "
+            "[{Effect: Allow, Principal: {Service: a.amazonaws.com}, Action: 's3:*', Resource: '*'}]}}}\n",
+            2,
+            'B: slslab knows the principals "*" and {"AWS": ...} alone.',
+        ),
+        (
             QUEUE + "QueueName: not a name\n",
             2,
             "Q: 'not a name' cannot be the name of a queue: letters, digits, - and _.",
