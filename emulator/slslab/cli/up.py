@@ -273,10 +273,9 @@ def down(stack: str | None) -> None:
     stops = {"embedded": lambda: embedded.stop(lambda line: click.echo(line, err=True)), "compose": compose.stop}
     ended = {kind: stop() for kind, stop in stops.items() if stack in (None, kind)}
     if ended.get("embedded"):
-        what = (
-            "Its functions, objects and logs are removed; `slslab show up` reads its record until the next `slslab up`."
+        click.echo(
+            "Its functions, objects and logs are removed; its record stays until the next `slslab up`.", err=True
         )
-        click.echo(what, err=True)
     click.echo("slslab is down." if any(ended.values()) else "slslab was not up.", err=True)
 
 
