@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from botocore.exceptions import ClientError
+
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
 from slslab.aws.limits import lambda_limits
@@ -106,8 +108,13 @@ def _reserve(services: Services, name: str, properties: Properties) -> None:
 def create_function(services: Services, name: str, properties: Properties) -> Made:
     """Create a function."""
     given = {"FunctionName": name, **function_members(properties)}
-    made = services("lambda").create_function(**given, Code=_code(services, properties["Code"]))
-    _reserve(services, given["FunctionName"], properties)
+    client = services("lambda")
+    made = client.create_function(**given, Code=_code(services, properties["Code"]))
+    try:
+        _reserve(services, given["FunctionName"], properties)
+    except ClientError:
+        client.delete_function(FunctionName=given["FunctionName"])
+        raise
     return Made(made["FunctionName"], {"Arn": made["FunctionArn"]})
 
 

@@ -411,6 +411,17 @@ def test_a_resource_that_is_refused_is_named_and_the_next_deployment_goes_on(ser
     assert service.done("half/template.yaml", "--delete") == {"First": "removed", "Second": "removed"}
 
 
+def test_a_function_that_is_refused_half_way_can_be_deployed_again(service: Service) -> None:
+    folder = service.folder / "reserved"
+    folder.mkdir()
+    text = CHANGING[: CHANGING.index("  Table:")] + CHANGING[CHANGING.index("  Fn:") : CHANGING.index("  Url:")]
+    (folder / "template.yaml").write_text(text + "      ReservedConcurrentExecutions: 5000\n")
+    assert "below its minimum value of [100]" in service.deploy("reserved/template.yaml").err
+    (folder / "template.yaml").write_text(text)
+    assert service.done("reserved/template.yaml") == {"Fn": "made"}
+    assert service.done("reserved/template.yaml", "--delete") == {"Fn": "removed"}
+
+
 def test_without_a_service_it_says_how_to_start_one(tmp_path: Path) -> None:
     state = {**os.environ, "SLSLAB_STATE": str(tmp_path)}
     done = commands.slslab("deploy", variables=state, directory=tmp_path)
