@@ -34,6 +34,7 @@ KEPT_MB = 256
 PROCESSES = {
     "lambda": "",  # the process of `up` itself
     "states": "slslab.statemachines",
+    "s3": "slslab.object_store",
     "tensordb": "slslab.tensordb",
     "rabbitmq": "beam.smp",
     "aws": "slslab_aws.services",

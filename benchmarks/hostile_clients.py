@@ -20,6 +20,7 @@ LIMIT_S, ENDLESS_S = 35.0, 10.0
 URLS = {
     "lambda": "AWS_ENDPOINT_URL_LAMBDA",
     "states": "AWS_ENDPOINT_URL_SFN",
+    "s3": "AWS_ENDPOINT_URL_S3",
     "aws": "AWS_ENDPOINT_URL",
     "edge": "AWS_ENDPOINT_URL",
     "tensordb": TENSOR_URLS,

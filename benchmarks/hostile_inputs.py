@@ -30,6 +30,7 @@ from hostile_clients import (
     raw,
     silent,
 )
+from hostile_s3 import BUCKET, S3, UNSIGNED, prepare_s3, small_s3
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.clients import aws_client, signed_headers
 from slslab.testing import DEFAULTS, ROLE, packaged
@@ -38,8 +39,9 @@ DEEP = b"[" * 100_000 + b"]" * 100_000
 
 # --- HTTP, whose requests have a service's own path and operation
 
-PATHS = {"lambda": "/2015-03-31/functions/echo/invocations", "edge": "/2015-03-31/functions/echo/invocations"}
-OPERATION = {"states": ("states", "ListStateMachines"), "aws": ("sqs", "ListQueues")}
+INVOKE = "/2015-03-31/functions/echo/invocations"
+PATHS = {"lambda": INVOKE, "edge": INVOKE, "s3": f"/{BUCKET}/raw"}
+OPERATION = {"states": ("states", "ListStateMachines"), "s3": ("s3", ""), "aws": ("sqs", "ListQueues")}
 
 
 def head(target: Target, *more: str, body: bytes = b"") -> bytes:
@@ -47,8 +49,9 @@ def head(target: Target, *more: str, body: bytes = b"") -> bytes:
     service, operation = OPERATION.get(target.kind, ("lambda", ""))
     url = target.url + PATHS.get(target.kind, "/")
     named = {"X-Amz-Target": f"{JSON_TARGETS[service]}.{operation}"} if operation else {}
-    headers = signed_headers(target.pair, "POST", url, body, named, service)
-    lines = [f"POST {urlsplit(url).path} HTTP/1.1", f"Host: {urlsplit(url).netloc}"]
+    method = "PUT" if service == "s3" else "POST"
+    headers = signed_headers(target.pair, method, url, body, UNSIGNED if service == "s3" else named, service)
+    lines = [f"{method} {urlsplit(url).path} HTTP/1.1", f"Host: {urlsplit(url).netloc}"]
     return "\r\n".join([*lines, *(f"{name}: {value}" for name, value in headers.items()), *more]).encode() + b"\r\n\r\n"
 
 
@@ -84,11 +87,13 @@ HTTP = [
     Case("500 half heads", silent(500, GET)),
     Case("requests without end, answers unread", lambda t: raw(t, endless((GET + b"\r\n") * 1000))),
     Case("random bytes", lambda t: raw(t, [os.urandom(MB)])),
+    Case("20 bodies of 6 MB at once", at_once(whole(lambda: b'"' + b"a" * 5_900_000 + b'"'), 20)),
+]
+JSON = [
     Case("JSON 10^5 deep", whole(lambda: DEEP)),
     Case("an object 10^5 deep", whole(lambda: b'{"a":' * 100_000 + b"1" + b"}" * 100_000)),
     Case("JSON of 10^6 members", whole(lambda: json.dumps({str(n): n for n in range(400_000)}).encode()[:5_900_000])),
     Case("a number of 10^6 digits", whole(lambda: b'{"a":' + b"9" * 1_000_000 + b"}")),
-    Case("20 bodies of 6 MB at once", at_once(whole(lambda: b'"' + b"a" * 5_900_000 + b'"'), 20)),
 ]
 
 # --- Lambda
@@ -917,14 +922,15 @@ RABBITMQ = [
 ]
 
 CASES = {
-    "lambda": [*HTTP, *LAMBDA],
-    "states": [*HTTP, *STATES],
+    "lambda": [*HTTP, *JSON, *LAMBDA],
+    "states": [*HTTP, *JSON, *STATES],
+    "s3": [*HTTP, *S3],
     "tensordb": TENSORDB,
     "aws": AWS,
-    "edge": HTTP,
+    "edge": [*HTTP, *JSON],
     "rabbitmq": RABBITMQ,
 }
-PREPARE: dict[str, Callable[[Target], None]] = {"lambda": prepare_lambda, "aws": prepare_aws}
+PREPARE: dict[str, Callable[[Target], None]] = {"lambda": prepare_lambda, "s3": prepare_s3, "aws": prepare_aws}
 
 
 def small_states(target: Target) -> Callable[[], object]:
@@ -986,6 +992,7 @@ def small_rabbitmq(target: Target) -> Callable[[], object]:
 SMALL: dict[str, Callable[[Target], Callable[[], object]]] = {
     "lambda": small_lambda,
     "states": small_states,
+    "s3": small_s3,
     "tensordb": small_tensordb,
     "aws": small_aws,
     "edge": small_lambda,

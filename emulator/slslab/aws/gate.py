@@ -113,7 +113,8 @@ class Gate:
     def _checked_host(self, headers: Headers, path: str) -> ASGIApp:
         """Return what answers the requests by this name and path."""
         hosts = headers.getlist("host")
-        name = _name(hosts[0]) if len(hosts) == 1 else None
+        # It is cached; a name has at most 253 letters.
+        name = _name(hosts[0][:300]) if len(hosts) == 1 else None
         if name is not None and self._public is not None and self._public.host.fullmatch(name):
             return self._public
         if name is None or not (name in self._names or _is_loopback(name)):

@@ -7,6 +7,8 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fnmatch import translate
+from functools import cached_property
 from typing import Any
 
 from slslab.aws.arns import ACCOUNT
@@ -34,14 +36,30 @@ TEXTS = {
 
 
 @dataclass(frozen=True)
+class Pattern:
+    """A text with the wildcards * and ?."""
+
+    text: str
+
+    def matches(self, text: str) -> bool:
+        """Return whether this is a text, in a time of both lengths' product at most."""
+        return self._expression.match(text) is not None
+
+    @cached_property
+    def _expression(self) -> re.Pattern[str]:
+        # A bracket is no wildcard of IAM's.
+        return re.compile(translate(self.text.replace("[", "[[]")))
+
+
+@dataclass(frozen=True)
 class Statement:
     """One statement: whom it allows or denies what; `conditions` are operator, key and values."""
 
     allows: bool
     principals: tuple[str, ...]
-    actions: tuple[str, ...]
-    resources: tuple[str, ...]
-    conditions: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    actions: tuple[Pattern, ...]
+    resources: tuple[Pattern, ...]
+    conditions: tuple[tuple[str, str, tuple[Pattern, ...]], ...] = ()
 
     @property
     def is_public(self) -> bool:
@@ -52,8 +70,8 @@ class Statement:
         """Return whether it speaks of this request; the ARN of somebody unknown is empty."""
         return (
             any(principal in ("*", arn) or (arn in OWNERS and principal in OWNERS) for principal in self.principals)
-            and _matches(self.actions, action, any_case=True)
-            and _matches(self.resources, resource)
+            and any(pattern.matches(action.lower()) for pattern in self.actions)
+            and any(pattern.matches(resource) for pattern in self.resources)
             and all(_is_met(*condition, {**context, "aws:principalarn": arn}) for condition in self.conditions)
         )
 
@@ -98,8 +116,8 @@ def _statement(entry: Any, principals: bool) -> Statement:
     return Statement(
         entry["Effect"] == "Allow",
         _principals(entry["Principal"]) if principals else ("*",),
-        actions,
-        resources,
+        tuple(Pattern(action.lower()) for action in actions),
+        tuple(map(Pattern, resources)),
         tuple(_conditions(entry.get("Condition", {}))),
     )
 
@@ -124,7 +142,7 @@ def _texts(value: Any, name: str) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _conditions(value: Any) -> Iterable[tuple[str, str, tuple[str, ...]]]:
+def _conditions(value: Any) -> Iterable[tuple[str, str, tuple[Pattern, ...]]]:
     if not isinstance(value, dict):
         raise ValueError("Condition must be an object")
     for operator, keys in value.items():
@@ -137,41 +155,20 @@ def _conditions(value: Any) -> Iterable[tuple[str, str, tuple[str, ...]]]:
                 raise NotImplementedError(f"slslab does not enforce the condition {operator} of {key}"[:300])
             texts = given if isinstance(given, list) else [given]
             texts = [str(text).lower() if isinstance(text, bool) else text for text in texts]
-            yield operator, name, _texts(texts, key)
+            yield operator, name, tuple(map(Pattern, _texts(texts, key)))
 
 
-def _names_principals(operator: str, key: str, values: tuple[str, ...]) -> bool:
-    return key == "aws:principalarn" and not TEXTS[operator][1] and not any(set(value) & set("*?") for value in values)
+def _names_principals(operator: str, key: str, values: tuple[Pattern, ...]) -> bool:
+    named = not any(set(value.text) & set("*?") for value in values)
+    return key == "aws:principalarn" and not TEXTS[operator][1] and named
 
 
-def _is_met(operator: str, key: str, values: tuple[str, ...], context: Mapping[str, str]) -> bool:
+def _is_met(operator: str, key: str, values: tuple[Pattern, ...], context: Mapping[str, str]) -> bool:
     if key == SECURE:
         # The endpoint has no TLS; policies that demand it would lock the owner out.
-        return "true" in values
+        return Pattern("true") in values
     pattern, negated = TEXTS[operator]
     text = context.get(key)
     if text is None:
         return negated
-    return negated != (_matches(values, text) if pattern else text in values)
-
-
-def _matches(patterns: Iterable[str], text: str, *, any_case: bool = False) -> bool:
-    return any(match(pattern.lower(), text.lower()) if any_case else match(pattern, text) for pattern in patterns)
-
-
-def match(pattern: str, text: str) -> bool:
-    """Return whether a pattern with * and ? is this text, in a time of both lengths' product."""
-    place = at = 0
-    star, tried = -1, 0
-    while at < len(text):
-        if place < len(pattern) and pattern[place] == "*":
-            star, tried = place, at
-            place += 1
-        elif place < len(pattern) and pattern[place] in ("?", text[at]):
-            place, at = place + 1, at + 1
-        elif star >= 0:
-            tried += 1
-            place, at = star + 1, tried
-        else:
-            return False
-    return all(character == "*" for character in pattern[place:])
+    return negated != any(value.matches(text) if pattern else value.text == text for value in values)

@@ -20,7 +20,8 @@ from slslab.aws.errors import ServiceError
 ALGORITHM = "AWS4-HMAC-SHA256"
 HEADER = re.compile(rf"{ALGORITHM} +Credential=([^, ]+), *SignedHeaders=([^, ]+), *Signature=([^, ]+)")
 NAMES, SIGNATURE = re.compile(r"[!-9<-~]+(;[!-9<-~]+)*"), re.compile(r"[0-9a-f]{64}")
-SCOPE = re.compile(r"(?P<key>[^/]+)/(?P<day>\d{8})/(?P<region>[^/]+)/(?P<service>[^/]+)/aws4_request")
+# Keys are cached by these.
+SCOPE = re.compile(r"(?P<key>[^/]{1,128})/(?P<day>\d{8})/(?P<region>[^/]{1,64})/(?P<service>[^/]{1,64})/aws4_request")
 STAMP = "%Y%m%dT%H%M%SZ"
 # documented: reference_sigv-troubleshooting.html: a request must be received within five minutes of its timestamp.
 ALLOWED_SKEW = timedelta(minutes=5)
@@ -63,7 +64,7 @@ class Signature:
                 for name in ("Credential", "SignedHeaders", "Signature", "Date", "Security-Token")
             )
             expires = values.get("X-Amz-Expires", "")
-            if not (expires.isascii() and expires.isdigit() and int(expires[:7]) <= LONGEST_S):
+            if not (expires.isascii() and expires.isdigit() and len(expires) < 8 and int(expires) <= LONGEST_S):
                 raise _incomplete(f"X-Amz-Expires must be a number of seconds, at most {LONGEST_S}.")
             valid = timedelta(seconds=int(expires))
         credential = SCOPE.fullmatch(scope)
@@ -72,8 +73,8 @@ class Signature:
                 "Credential must have exactly 5 slash-delimited elements, e.g. keyid/date/region/service/term."
             )
         signed = tuple(names.split(";"))
-        if not NAMES.fullmatch(names) or "host" not in signed:
-            raise _incomplete("SignedHeaders must be names of headers, and 'host' one of them.")
+        if not NAMES.fullmatch(names) or "host" not in signed or len(set(signed)) < len(signed):
+            raise _incomplete("SignedHeaders must be different names of headers, and 'host' one of them.")
         if not SIGNATURE.fullmatch(signature):
             raise _incomplete("Signature must be 64 hexadecimal digits.")
         return cls(
@@ -168,7 +169,6 @@ def _derived_key(secret: str, day: str, region: str, service: str) -> bytes:
     return key
 
 
-@lru_cache(1024)
 def _canonical_path(path: str) -> str:
     """Return the path as it was sent, its percent signs encoded once more; only S3's are not."""
     if "//" in path or "/." in path:

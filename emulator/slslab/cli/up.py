@@ -271,12 +271,16 @@ def _up_compose(files: Sequence[Path], offline: bool, tensor_databases: int | No
 @click.command()
 @_stack_option(None, "Stop only this stack (by default whatever `slslab up` started).")
 def down(stack: str | None) -> None:
-    """Stop what `slslab up` started, and remove its functions and objects."""
+    """Stop what `slslab up` started, and remove its functions, objects and logs."""
     from slslab.up import compose, embedded
 
     stops = {"embedded": lambda: embedded.stop(lambda line: click.echo(line, err=True)), "compose": compose.stop}
-    ended = [stop() for kind, stop in stops.items() if stack in (None, kind)]
-    click.echo("slslab is down." if any(ended) else "slslab was not up.", err=True)
+    ended = {kind: stop() for kind, stop in stops.items() if stack in (None, kind)}
+    if ended.get("embedded"):
+        click.echo(
+            "Its functions, objects and logs are removed; its record stays until the next `slslab up`.", err=True
+        )
+    click.echo("slslab is down." if any(ended.values()) else "slslab was not up.", err=True)
 
 
 @click.command()

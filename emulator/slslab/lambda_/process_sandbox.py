@@ -27,6 +27,8 @@ from slslab.lambda_.runtimes import Runtime, Runtimes
 from slslab.lambda_.sandbox import Sandbox, Setting, in_wrapper
 
 CLOCK_FILE = "/run/slslab-clock"
+# assumed: at 128 MB RLIMIT_NPROC is 742 (measured), which Linux derives from a memory of 185.5 MB, four for each.
+KERNEL_MB = 57.5
 LOG = logging.getLogger(__name__)
 
 
@@ -176,7 +178,7 @@ class ProcessSandbox:
             processors=setting.processors,
             resources={
                 "NOFILE": limits.descriptors,
-                "NPROC": limits.processes,
+                "NPROC": min(limits.processes, int(4 * (function.memory_mb + KERNEL_MB))),
                 "MEMLOCK": limits.locked_bytes,
                 # Without a file system of its own it would leave its cores in the host's.
                 "CORE": limits.core_bytes if isolated else 0,

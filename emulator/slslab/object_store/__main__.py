@@ -1,8 +1,8 @@
 """`python -m slslab.object_store --listener FD --data DIRECTORY`: the S3 server, in a process of its own.
 
-When it answers, it prints one JSON line, `{"endpoint": URL, "server": NAME}`. It ends on SIGTERM or SIGINT, and when
-its standard input closes, which happens when the process that started it ends in any way. SLSLAB_KEYS is the text of
-the keyring by which clients sign; the directory, which is its own, has the bodies of objects.
+When it is ready, it prints one JSON line, `{"endpoint": URL, "server": NAME}`. It ends on SIGTERM or SIGINT, and when
+its standard input closes: that happens when the process that started it ends in any way. SLSLAB_KEYS is the text of
+the keyring that clients sign with. The directory holds the bodies of objects and nothing else.
 """
 
 import argparse
@@ -35,7 +35,7 @@ def main() -> None:
     application = Application(Store(Folder(options.data)), keys, log)
     model.operations()
     server = Server(socket.socket(fileno=options.listener))
-    # A page of another web site may ask: a signature, or the rules of a bucket, say what it gets.
+    # Pages of other web sites may call it, too. Signatures and the buckets' CORS rules say what they get.
     with server.serving(application.__call__, public=application):
         print(json.dumps({"endpoint": server.endpoint, "server": SERVER}), flush=True)
         wait_for_end(tied=True)
@@ -43,8 +43,8 @@ def main() -> None:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m slslab.object_store", allow_abbrev=False)
-    parser.add_argument("--listener", type=int, required=True, help="descriptor of a socket that listens")
-    parser.add_argument("--data", type=Path, required=True, help="directory of bodies, which is empty")
+    parser.add_argument("--listener", type=int, required=True, help="descriptor of a listening socket")
+    parser.add_argument("--data", type=Path, required=True, help="empty directory for the bodies of objects")
     parser.add_argument("--log", type=int, help="descriptor that gets a line for each request that AWS would bill")
     return parser.parse_args()
 

@@ -1,5 +1,6 @@
-"""The ASGI application: finds the operation of a request and who asks, and sends its answer in S3's form."""
+"""The ASGI application: finds the operation and the caller of a request, and sends the answer in S3's format."""
 
+import asyncio
 import re
 import sys
 import time
@@ -25,11 +26,16 @@ from slslab.object_store.call import Answer, Call
 from slslab.object_store.errors import failure, refusal
 from slslab.object_store.storage import Store, read
 
-LONGEST_KEY = 1024
-# A bucket as the first part of the host's name, as some clients have it.
+# recorded: MaxSizeAllowed of RequestHeaderSectionTooLarge.
+LARGEST_HEAD = 8192
+# assumed: a longer document is parsed on another thread.
+LARGE_DOCUMENT = 16 * 1024
+# Some clients put the bucket before the name of the host.
 HOST = re.compile(r"(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])\.localhost", re.IGNORECASE)
+# Characters that parameters and forms can contain, but headers can't.
+CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 Handler = Callable[[Call], Awaitable[Answer]]
-# Takes the operation, function, start_ns, end_ns and size of a request (`slslab.stack.access_log.Logged`).
+# Takes operation, function, start_ns, end_ns and size of a request (`slslab.stack.access_log.Logged`).
 Log = Callable[[str, str, int, int, int], None]
 HANDLERS: Mapping[str, Handler] = {
     "AbortMultipartUpload": uploads.abort_multipart_upload,
@@ -79,7 +85,7 @@ HANDLERS: Mapping[str, Handler] = {
     "UploadPartCopy": uploads.upload_part_copy,
     **dict.fromkeys(buckets.UNSET, buckets.get_unset),
 }
-# What to use in the place of an operation.
+# What to use instead of an operation.
 HINTS = {
     "PutBucketNotificationConfiguration": "invoke the function, or send the message, when the object has been put.",
     "PutBucketLifecycleConfiguration": "delete objects by DeleteObjects; they go with the service at the latest.",
@@ -92,7 +98,7 @@ BILLED = {"PUT": PUT, "POST": PUT, "DELETE": DELETE}
 
 
 class Application:
-    """Serves the buckets of a store to holders of keys; `log` is called for each request that AWS would bill."""
+    """Serves the buckets of a store; `keys` are the callers' keys, and `log` is called for each billed request."""
 
     prefix, host = "/", HOST
 
@@ -124,7 +130,7 @@ class Application:
 
 
 class Request:
-    """One request: its names, its operation once that is found, and who asks."""
+    """One request: its bucket and key, and its operation and caller once these are known."""
 
     def __init__(self, scope: Scope, receive: Receive, store: Store, keys: Keyring) -> None:
         self._store = store
@@ -145,6 +151,9 @@ class Request:
 
     async def answer(self) -> tuple[Answer, bytes]:
         """Return the answer and its document; raises S3's errors."""
+        lines = sum(len(name) + len(value) + 4 for name, value in self._headers.raw)
+        if lines + len(self._path) + len(self._query) > LARGEST_HEAD:
+            raise failure("RequestHeaderSectionTooLarge", MaxSizeAllowed=str(LARGEST_HEAD))
         self._read_names()
         given = dict(parameters(self._query))
         self._allow_origin()
@@ -157,7 +166,7 @@ class Request:
         self._principal = signed.principal
         if "" in given and not given[""]:
             del given[""]
-        headers = {name: ",".join(self._headers.getlist(name)) for name in self._headers}
+        headers = {name: ",".join(self._headers.getlist(name)) for name in set(self._headers)}
         for name, value in given.items():
             # Boto3 moves headers into the query when it presigns by Version 2.
             if name.startswith("x-amz-") or name == "content-type":
@@ -165,19 +174,20 @@ class Request:
         try:
             operation = model.find(self._method, self._bucket, self._key, given, "x-amz-copy-source" in headers)
         except ServiceError as error:
-            # A stranger learns nothing of what there is.
+            # Callers without a key don't learn which operations exist.
             raise (failure("AccessDenied") if self._principal is None else error) from None
         self._operation = operation
         self._incoming = Incoming(self._receive, _length(headers, signed.payload), signed.payload, signed.chunks)
         members = model.members(operation, given, headers)
         call = self._call(members, signed.principal, self._incoming)
-        call.authorize(self._key, members.get("VersionId")) if operation.name != "DeleteObjects" else None
+        if operation.name != "DeleteObjects":
+            call.authorize(self._key, members.get("VersionId"))
         for name in ("ExpectedBucketOwner", "ExpectedSourceBucketOwner"):
             if members.pop(name, ACCOUNT) != ACCOUNT:
                 raise failure("AccessDenied")
         handler = HANDLERS.get(operation.name)
         if handler is None:
-            raise refusal(operation.name, HINTS.get(operation.name, "see docs/object-store.md for what it has."))
+            raise refusal(operation.name, HINTS.get(operation.name, "docs/object-store.md lists what it does."))
         await self._read_body(call, headers)
         answer = await handler(call)
         await self._incoming.discard()
@@ -197,7 +207,8 @@ class Request:
             f"<Message>{model.text_of(error.message)}</Message>{fields}"
             f"<Resource>{escape(self._path)}</Resource><RequestId>{self._id}</RequestId><HostId>slslab</HostId></Error>"
         )
-        return Answer(status=error.status, headers=error.headers), document.encode()
+        # A message can quote half a character of a policy in JSON.
+        return Answer(status=error.status, headers=error.headers), document.encode(errors="replace")
 
     def billed(self, status: int) -> str:
         """Return the operation that AWS bills the request as; empty for one that it does not bill.
@@ -215,7 +226,7 @@ class Request:
         return BILLED.get(self._method, GET)
 
     async def send(self, answer: Answer, document: bytes, send: Send, log: Log) -> None:
-        """Send an answer; of an object as much as its client takes. It is logged before its last part."""
+        """Send an answer, an object only as fast as its client reads. It is logged before the last part is sent."""
         headers = [
             ("server", SERVER),
             ("x-amz-request-id", self._id),
@@ -231,7 +242,9 @@ class Request:
                 headers.append(("content-length", str(len(document))))
         if await self._left_unread():
             headers.append(("connection", "close"))
-        encoded = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in headers]
+        encoded = [
+            (name.encode("latin-1"), CONTROL.sub(" ", value).encode("latin-1", "replace")) for name, value in headers
+        ]
         await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
         last = document
         for part in read(answer.body or ()) if self._method != "HEAD" else ():
@@ -244,14 +257,14 @@ class Request:
         await send({"type": "http.response.body", "body": last})
 
     def _moved(self, answer: Answer) -> int:
-        """Return the bytes of objects that the request and its answer have."""
+        """Return how many bytes of objects were in the request and its answer."""
         if self._operation is None or answer.status >= 300 or self._method == "HEAD":
             return 0
         stored = (self._incoming.length or 0) if self._operation.streams else 0
         return stored + sum(length for _, _, length in answer.body or ())
 
     async def _left_unread(self) -> bool:
-        """Read what is left of the body, unless its client waits to be told to send it; return whether it does."""
+        """Read the rest of the body, unless the client still waits for 100 Continue; return whether it waits."""
         if self._incoming.untouched and self._headers.get("expect", "").lower() == "100-continue":
             return True
         await self._incoming.discard()
@@ -267,11 +280,9 @@ class Request:
             self._bucket, _, self._key = unquote(path[1:], errors="strict").partition("/")
         except UnicodeDecodeError as error:
             raise failure("InvalidURI") from error
-        if len(self._key.encode()) > LONGEST_KEY:
-            raise failure("KeyTooLongError", Size=str(len(self._key.encode())), MaxSizeAllowed=str(LONGEST_KEY))
 
     async def _read_body(self, call: Call, headers: Mapping[str, str]) -> None:
-        """Read a body that is a document into the members; one of an object's bytes stays where it is."""
+        """Read a document in the body into the members. The bytes of an object are left for the operation."""
         operation = call.operation
         if operation.streams:
             if "x-amz-trailer" in headers:
@@ -279,11 +290,13 @@ class Request:
             return
         if operation.payload is None:
             return
-        # The checksum of a request that completes an upload is the object's.
+        # The checksum in CompleteMultipartUpload is that of the object, not of the request.
         sums = checksums.given(call.members) if operation.model.http_checksum else {}
         document = await self._incoming.document(call.members.get("ContentMD5"), sums)
         if operation.payload.type_name == "string":
             call.members[operation.payload_member] = document.decode("utf-8", "replace")
+        elif len(document) > LARGE_DOCUMENT:
+            call.members |= await asyncio.to_thread(model.body_members, operation, document)
         elif document:
             call.members |= model.body_members(operation, document)
         elif operation.name not in ("CreateBucket", "PutBucketAcl", "PutObjectAcl"):
@@ -298,11 +311,15 @@ class Request:
         fields = {name: value for name, value in form.fields.items() if name not in forms.UNCHECKED}
         operation = self._operation = model.operations()[0]["PUT", "object", ""]
         self._key = fields["key"]
-        if not self._key or len(self._key.encode()) > LONGEST_KEY:
-            raise failure("KeyTooLongError" if self._key else "InvalidArgument")
+        if not self._key:
+            raise failure("InvalidArgument")
         if "tagging" in fields:
             fields["x-amz-tagging"] = forms.tags(fields["tagging"])
-        given = {f"x-amz-{name}" if name == "acl" else name: value for name, value in fields.items()}
+        # In the encoding of headers.
+        given = {
+            f"x-amz-{name}" if name == "acl" else name: value.encode().decode("latin-1")
+            for name, value in fields.items()
+        }
         members = model.members(operation, {}, given)
         call = self._call(members, principal, form.file())
         call.authorize(self._key)
@@ -339,13 +356,13 @@ def _is_form(headers: IndexedHeaders) -> bool:
 
 
 def _length(headers: Mapping[str, str], payload: str) -> int | None:
-    """Return how long the body is, decoded; None where the request does not say so."""
+    """Return the length of the decoded body; None if the request does not tell."""
     text = headers.get("x-amz-decoded-content-length" if payload.startswith(signing.CHUNKED) else "content-length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def _url_encoded(output: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an output with its keys encoded for a URL, as the encoding type asks."""
+    """Return an output with its keys encoded for a URL (EncodingType)."""
     names = ("Key", "Prefix", "Delimiter", "Marker", "NextMarker", "StartAfter", "KeyMarker", "NextKeyMarker")
     found: dict[str, Any] = {}
     for name, value in output.items():

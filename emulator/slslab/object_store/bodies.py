@@ -1,4 +1,4 @@
-"""The bodies of requests, as they arrive: decoded, summed and stored in pieces, none of them whole in memory.
+"""The bodies of requests: decoded, hashed and stored as they arrive. None is held whole in memory.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming.html
 """
@@ -19,27 +19,29 @@ from slslab.object_store.errors import failure
 from slslab.object_store.signing import CHUNKED, UNSIGNED, ChunkSigner
 from slslab.object_store.storage import IN_MEMORY_BYTES, MEMORY_BYTES, Folder, Piece
 
-# What is summed and written together, on another thread.
+# Hashed and written together, on another thread.
 BATCH_BYTES = 1024 * 1024
 LARGEST_PUT = 5 * 1024**3
-# Of a file in a form, whose length no header has.
+# The length of a file in a form, which no header tells.
 ANY_LENGTH = -1
 # assumed: more than a thousand keys to delete of 1,024 bytes each, and less than half a second to parse.
 LARGEST_DOCUMENT = 2 * 1024 * 1024
 LONGEST_LINE = 16 * 1024
+# recorded: only the last chunk may be smaller. assumed: clients send one trailer, or two with its signature.
+LEAST_CHUNK, MOST_TRAILERS = 8192, 16
 CHUNK_HEAD = re.compile(rb"([0-9a-fA-F]{1,8})(?:;chunk-signature=([0-9a-f]{64}))?")
 
 
 class Incoming:
-    """The body of one request, which is read once.
+    """The body of one request. It can be read once.
 
-    `length` is what the headers say of it, `payload` the value of x-amz-content-sha256 and `signer` verifies chunks.
+    `length` is the decoded length in the headers, `payload` is x-amz-content-sha256, and `signer` verifies chunks.
     """
 
     def __init__(self, receive: Receive, length: int | None, payload: str, signer: ChunkSigner | None) -> None:
         self._receive = receive
         self._more = True
-        # Whether nothing of it has been asked for.
+        # Whether reading it has not begun.
         self.untouched = True
         self.length = length
         self._payload = payload
@@ -47,12 +49,12 @@ class Incoming:
         self.trailers: dict[str, str] = {}
 
     async def discard(self) -> None:
-        """Read what has not been read: a connection that was closed would take the answer with it."""
+        """Read the rest and drop it: if the connection were closed instead, the client would lose the answer."""
         async for _ in self.raw():
             pass
 
     async def document(self, md5: str | None, expected: dict[str, str]) -> bytes:
-        """Return a whole body, which must be small and match the digests."""
+        """Return the whole body; S3's errors if it is too large or does not match the digests."""
         sums = Sums(self._payload, next(iter(expected), ""))
         parts, size = [], 0
         async for part in self._pieces():
@@ -65,9 +67,9 @@ class Incoming:
         return b"".join(parts)
 
     async def store(self, folder: Folder, md5: str | None, algorithm: str, expected: dict[str, str]) -> "Stored":
-        """Store the body; BadDigest and the like if it is not what its headers or trailers say.
+        """Store the body; BadDigest and similar errors if it does not match its headers or trailers.
 
-        `algorithm` names its checksum, `expected` has it, if it is not among the trailers.
+        `algorithm` names its checksum. `expected` contains the checksum unless a trailer does.
         """
         if self.length is None:
             raise failure("MissingContentLength")
@@ -75,9 +77,12 @@ class Incoming:
             raise failure("EntityTooLarge", MaxSizeAllowed=str(LARGEST_PUT))
         sums = Sums(self._payload, algorithm)
         sink = Sink(folder, sums)
+        most = LARGEST_PUT if self.length == ANY_LENGTH else self.length
         try:
             async for part in self._pieces():
                 await sink.write(part)
+                if sink.size > most:
+                    raise failure("EntityTooLarge" if self.length == ANY_LENGTH else "IncompleteBody")
             if self.length not in (sink.size, ANY_LENGTH):
                 raise failure("IncompleteBody")
             await sink.end()
@@ -112,7 +117,7 @@ class Incoming:
 
 
 class Stored:
-    """A stored body: its piece, its MD5 in hexadecimal and its checksums, which are members of the API."""
+    """A stored body: its piece, its MD5 in hexadecimal, and its checksums as members of the API."""
 
     def __init__(self, piece: Piece, md5: str, sums: dict[str, str]) -> None:
         self.piece = piece
@@ -121,7 +126,7 @@ class Stored:
 
 
 class Sums:
-    """The sums of one body: MD5 for its ETag, SHA-256 if it was signed, and the checksum that its client chose."""
+    """The digests of one body: MD5 for the ETag, SHA-256 if it was signed, and the checksum that the client chose."""
 
     def __init__(self, payload: str, algorithm: str) -> None:
         self._signed = payload if not payload.startswith((CHUNKED, UNSIGNED)) else ""
@@ -139,7 +144,7 @@ class Sums:
             self._chosen.update(data)
 
     def check(self, md5: str | None, expected: dict[str, str]) -> dict[str, str]:
-        """Compare what was computed to what the client sent; returns the checksum as a member of the API."""
+        """Compare the digests with those that the client sent; return the checksum as a member of the API."""
         checksums.check_md5(md5, self.md5.digest())
         if self._sha256 is not None and not hmac.compare_digest(self._sha256.hexdigest(), self._signed):
             raise failure("XAmzContentSHA256Mismatch")
@@ -152,7 +157,7 @@ class Sums:
 
 
 class Sink:
-    """Takes a body in batches: a large one is summed and written on other threads while the next batch arrives."""
+    """Takes a body in batches. A large one is hashed and written on other threads while the next batch arrives."""
 
     def __init__(self, folder: Folder, sums: Sums) -> None:
         self._folder = folder
@@ -175,7 +180,7 @@ class Sink:
             self._writing = asyncio.get_running_loop().run_in_executor(None, self._take, batch)
 
     async def end(self) -> None:
-        """Sum what is left, and write it unless the whole body may stay in memory."""
+        """Hash the last batch, and write it unless the whole body may stay in memory."""
         await self._written()
         if self._file is None and self.size <= IN_MEMORY_BYTES and self._folder.in_memory < MEMORY_BYTES:
             self._data = b"".join(self._batch)
@@ -186,7 +191,7 @@ class Sink:
             self._take(self._batch)
 
     def piece(self) -> Piece:
-        """Return the piece that all bytes are, after their end."""
+        """Return the stored bytes as one piece; call `end` first."""
         if self._file is None:
             return Piece(self._folder, self.size, self._data, None)
         self._file.close()
@@ -194,11 +199,13 @@ class Sink:
         return Piece(self._folder, self.size, None, self._path)
 
     async def close(self) -> None:
-        """Remove what was written, unless it is a piece."""
-        await self._written()
-        if self._file is not None:
-            self._file.close()
-            self._path.unlink()
+        """Remove the file, unless `piece` has returned it."""
+        try:
+            await self._written()
+        finally:
+            if self._file is not None:
+                self._file.close()
+                self._path.unlink()
 
     async def _written(self) -> None:
         writing, self._writing = self._writing, None
@@ -221,19 +228,20 @@ def _private(path: str, flags: int) -> int:
 
 
 class Chunks:
-    """Decodes the content encoding `aws-chunked`, whose chunks and trailers come with signatures or without."""
+    """Decodes the content encoding `aws-chunked`, with or without signatures of chunks, and its trailers."""
 
     def __init__(self, signer: ChunkSigner | None) -> None:
         self._signer = signer
         self._buffer = bytearray()
         self._left = 0
+        self._size = LEAST_CHUNK
         self._signature = ""
-        self._signed: list[bytes] = []
+        self._sum = hashlib.sha256()
         self._state = "head"
         self._trailers: dict[str, str] = {}
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the bytes of the body in these of the encoding."""
+        """Decode more bytes; return those of the body."""
         self._buffer += data
         found: list[bytes] = []
         while self._step(found):
@@ -241,7 +249,7 @@ class Chunks:
         return found
 
     def end(self) -> dict[str, str]:
-        """Return the trailers; IncompleteBody unless the last chunk has been read."""
+        """Return the trailers; IncompleteBody if the last chunk is missing."""
         if self._state not in ("trailers", "end") or self._buffer.strip():
             raise failure("IncompleteBody")
         return self._trailers
@@ -254,7 +262,7 @@ class Chunks:
             if part:
                 found.append(part)
                 if self._signer is not None:
-                    self._signed.append(part)
+                    self._sum.update(part)
             if self._left:
                 return False
             self._verify()
@@ -272,6 +280,8 @@ class Chunks:
             return False
         if self._state == "trailers":
             name, _, value = line.decode("latin-1").partition(":")
+            if len(self._trailers) > MOST_TRAILERS:
+                raise failure("IncompleteBody")
             if name:
                 self._trailers[name.strip().lower()] = value.strip()
             else:
@@ -283,6 +293,9 @@ class Chunks:
         if head is None or (self._signer is not None and head[2] is None):
             raise failure("IncompleteBody")
         self._left, self._signature = int(head[1], 16), (head[2] or b"").decode()
+        if self._left and self._size < LEAST_CHUNK:
+            raise failure("InvalidChunkSizeError", BadChunkSize=str(self._size))
+        self._size = self._left
         if self._left:
             self._state = "data"
         else:
@@ -292,8 +305,8 @@ class Chunks:
 
     def _verify(self) -> None:
         if self._signer is not None:
-            self._signer.verify(b"".join(self._signed), self._signature)
-            self._signed.clear()
+            self._signer.verify(self._sum.hexdigest(), self._signature)
+            self._sum = hashlib.sha256()
 
     def _line(self) -> bytes | None:
         end = self._buffer.find(b"\r\n")

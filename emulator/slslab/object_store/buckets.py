@@ -1,4 +1,4 @@
-"""The operations of buckets: names, lists, versions, and the settings that have an effect here."""
+"""The operations on buckets: creating, listing, versions, and the settings that have an effect here."""
 
 import base64
 import binascii
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION
-from slslab.aws.policies import match, statements
+from slslab.aws.policies import Pattern, statements
 from slslab.object_store import cors
 from slslab.object_store.call import CHECKSUMS, Answer, Call
 from slslab.object_store.errors import failure, refusal
@@ -20,7 +20,6 @@ NAME = re.compile(
     r"(?<!-s3alias)(?<!--ol-s3)(?<!\.mrap)(?<!--x-s3)(?<!--table-s3)"
 )
 ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+")
-MOST = 1000
 OWNER = {"ID": ACCOUNT}
 LARGEST_POLICY = 20 * 1024
 MOST_BUCKET_TAGS = 50
@@ -31,7 +30,7 @@ async def list_buckets(call: Call) -> Answer:
     """List all buckets."""
     call.only("MaxBuckets", "ContinuationToken", "Prefix", "BucketRegion")
     after, prefix = _token(call.members.get("ContinuationToken")) or "", call.members.get("Prefix", "")
-    region, limit = call.members.get("BucketRegion"), call.members.get("MaxBuckets", 10_000)
+    region, limit = call.members.get("BucketRegion"), call.limit("MaxBuckets", "max-buckets", 10_000)
     found = [
         bucket
         for name, bucket in sorted(call.store.buckets.items())
@@ -45,7 +44,7 @@ async def list_buckets(call: Call) -> Answer:
 
 
 async def create_bucket(call: Call) -> Answer:
-    """Make a bucket; in us-east-1 its owner may do so again."""
+    """Create a bucket; in us-east-1 its owner may create it again."""
     call.only("ACL", "CreateBucketConfiguration", "ObjectOwnership", "ObjectLockEnabledForBucket", "BucketNamespace")
     name, members = call.bucket_name, call.members
     if not NAME.fullmatch(name) or ADDRESS.fullmatch(name):
@@ -71,13 +70,13 @@ async def create_bucket(call: Call) -> Answer:
 
 
 async def head_bucket(call: Call) -> Answer:
-    """Tell that there is a bucket."""
+    """Answer if the bucket exists."""
     call.only()
     return Answer({"BucketRegion": call.bucket().region})
 
 
 async def delete_bucket(call: Call) -> Answer:
-    """Delete a bucket without objects, versions and delete markers."""
+    """Delete a bucket that has no objects, versions or delete markers."""
     call.only()
     bucket = call.bucket()
     if not bucket.is_empty:
@@ -87,7 +86,7 @@ async def delete_bucket(call: Call) -> Answer:
 
 
 async def get_bucket_location(call: Call) -> Answer:
-    """Return the Region of a bucket, which is null for us-east-1."""
+    """Return the Region of a bucket; null for us-east-1."""
     call.only()
     region = call.bucket().region
     return Answer({"LocationConstraint": None if region == REGION else region})
@@ -96,7 +95,7 @@ async def get_bucket_location(call: Call) -> Answer:
 async def list_objects(call: Call) -> Answer:
     """List objects after a marker."""
     call.only("Delimiter", "EncodingType", "Marker", "MaxKeys", "Prefix", "OptionalObjectAttributes")
-    bucket, given, limit = call.bucket(), call.members, _limit(call)
+    bucket, given, limit = call.bucket(), call.members, call.limit("MaxKeys", "maxKeys")
     marker = given.get("Marker", "")
     keys, groups, more = bucket.walk(given.get("Prefix", ""), given.get("Delimiter", ""), marker, limit)
     output = _listed(bucket, given, keys, groups, owner=True) | {
@@ -110,12 +109,12 @@ async def list_objects(call: Call) -> Answer:
 
 
 async def list_objects_v2(call: Call) -> Answer:
-    """List objects after a name, or after the page before."""
+    """List objects after a key, or after the previous page."""
     call.only(
         *("ContinuationToken", "Delimiter", "EncodingType", "FetchOwner", "MaxKeys", "Prefix", "StartAfter"),
         "OptionalObjectAttributes",
     )
-    bucket, given, limit = call.bucket(), call.members, _limit(call)
+    bucket, given, limit = call.bucket(), call.members, call.limit("MaxKeys", "maxKeys")
     token = _token(given.get("ContinuationToken"))
     after = given.get("StartAfter", "") if token is None else token
     keys, groups, more = bucket.walk(given.get("Prefix", ""), given.get("Delimiter", ""), after, limit)
@@ -136,7 +135,7 @@ async def list_object_versions(call: Call) -> Answer:
     call.only(
         "Delimiter", "EncodingType", "KeyMarker", "MaxKeys", "Prefix", "VersionIdMarker", "OptionalObjectAttributes"
     )
-    bucket, given, limit = call.bucket(), call.members, _limit(call)
+    bucket, given, limit = call.bucket(), call.members, call.limit("MaxKeys", "maxKeys")
     after = given.get("KeyMarker", ""), given.get("VersionIdMarker", "")
     if after[1] and not after[0]:
         raise failure("InvalidArgument", "A version-id marker cannot be specified without a key marker.")
@@ -174,13 +173,13 @@ async def list_object_versions(call: Call) -> Answer:
 
 
 async def get_bucket_versioning(call: Call) -> Answer:
-    """Return whether new versions are kept."""
+    """Return the state of versioning."""
     call.only()
     return Answer({"Status": call.bucket().versioning or None})
 
 
 async def put_bucket_versioning(call: Call) -> Answer:
-    """Enable or suspend versions."""
+    """Enable or suspend versioning."""
     call.only("VersioningConfiguration", *CHECKSUMS)
     bucket, given = call.bucket(), call.members["VersioningConfiguration"]
     if given.get("MFADelete", "Disabled") != "Disabled":
@@ -226,7 +225,7 @@ async def get_bucket_policy(call: Call) -> Answer:
 
 
 async def put_bucket_policy(call: Call) -> Answer:
-    """Put a policy into force; one that could not be enforced is refused."""
+    """Set the policy; one that could not be enforced is refused."""
     call.only("Policy", "ConfirmRemoveSelfBucketAccess", *CHECKSUMS)
     bucket, text = call.bucket(), call.members["Policy"]
     if len(text) > LARGEST_POLICY:
@@ -237,7 +236,7 @@ async def put_bucket_policy(call: Call) -> Answer:
         raise failure("NotImplemented", str(error)) from error
     except ValueError as error:
         raise failure("MalformedPolicy", str(error)) from error
-    if not all(_covers(resource, bucket.name) for entry in found for resource in entry.resources):
+    if not all(_covers(resource.text, bucket.name) for entry in found for resource in entry.resources):
         raise failure("MalformedPolicy", "Policy has invalid resource")
     if bucket.settings.get("publicAccessBlock", {}).get("BlockPublicPolicy") and any(s.is_public for s in found):
         raise failure("AccessDenied", "Public policies are blocked by the BlockPublicPolicy setting.")
@@ -246,9 +245,9 @@ async def put_bucket_policy(call: Call) -> Answer:
 
 
 def _covers(resource: str, bucket: str) -> bool:
-    """Return whether a policy's resource can be this bucket, or objects in it."""
+    """Return whether a resource of a policy can be this bucket or objects in it."""
     arn, found, path = resource.partition("arn:aws:s3:::")
-    return resource == "*" or (found != "" and not arn and match(path.partition("/")[0], bucket))
+    return resource == "*" or (found != "" and not arn and Pattern(path.partition("/")[0]).matches(bucket))
 
 
 async def delete_bucket_policy(call: Call) -> Answer:
@@ -269,7 +268,7 @@ async def get_bucket_policy_status(call: Call) -> Answer:
 
 
 async def get_public_access_block(call: Call) -> Answer:
-    """Return what is blocked of public access."""
+    """Return which public access is blocked."""
     call.only()
     found = call.bucket().settings.get("publicAccessBlock")
     if found is None:
@@ -278,7 +277,7 @@ async def get_public_access_block(call: Call) -> Answer:
 
 
 async def put_public_access_block(call: Call) -> Answer:
-    """Block public access. There are no access control lists, which two of its settings are about."""
+    """Block public access. The two settings for access control lists have no effect: there are no such lists."""
     call.only("PublicAccessBlockConfiguration", *CHECKSUMS)
     given = call.members["PublicAccessBlockConfiguration"]
     call.bucket().settings["publicAccessBlock"] = {name: given.get(name, False) for name in BLOCKS}
@@ -286,7 +285,7 @@ async def put_public_access_block(call: Call) -> Answer:
 
 
 async def delete_public_access_block(call: Call) -> Answer:
-    """Block nothing."""
+    """Unblock public access."""
     call.only()
     call.bucket().settings.pop("publicAccessBlock", None)
     return Answer(status=204)
@@ -302,7 +301,7 @@ async def get_bucket_cors(call: Call) -> Answer:
 
 
 async def put_bucket_cors(call: Call) -> Answer:
-    """Put rules for pages of other web sites into force."""
+    """Set the rules for pages of other web sites."""
     call.only("CORSConfiguration", *CHECKSUMS)
     rules = call.members["CORSConfiguration"]["CORSRules"]
     cors.check(rules)
@@ -318,7 +317,7 @@ async def delete_bucket_cors(call: Call) -> Answer:
 
 
 async def get_acl(call: Call) -> Answer:
-    """Return the one access control list that there is: all is the owner's."""
+    """Return the only access control list there is: the owner has full control."""
     call.only("VersionId")
     if call.key:
         call.version()
@@ -336,13 +335,13 @@ async def put_acl(call: Call) -> Answer:
 
 
 async def get_bucket_ownership_controls(call: Call) -> Answer:
-    """Return that all objects are the bucket owner's."""
+    """Return that the bucket owner owns all objects."""
     call.only()
     call.bucket()
     return Answer({"OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}})
 
 
-# What a bucket answers about a setting that it can't have, and that it is not there any more.
+# Answers about settings that a bucket can't have: the output, or the error.
 UNSET: Mapping[str, str | dict[str, Any]] = {
     "GetBucketNotificationConfiguration": {},
     # Objects are not encrypted here.
@@ -361,19 +360,12 @@ UNSET: Mapping[str, str | dict[str, Any]] = {
 
 
 async def get_unset(call: Call) -> Answer:
-    """Answer that a bucket does not have a setting, as of those it can't have."""
+    """Answer that the bucket does not have this setting."""
     found = UNSET[call.operation.name]
     bucket = call.bucket()
     if isinstance(found, str):
         raise failure(found, BucketName=bucket.name)
     return Answer(found, 204 if call.operation.name.startswith("Delete") else 200)
-
-
-def _limit(call: Call) -> int:
-    given: int = call.members.get("MaxKeys", MOST)
-    if not 0 <= given < 2**31:
-        raise failure("InvalidArgument", "Argument maxKeys must be an integer between 0 and 2147483647")
-    return min(given, MOST)
 
 
 def _listed(
@@ -416,7 +408,7 @@ def _as_token(name: str) -> str:
 
 
 def _token(text: str | None) -> str | None:
-    """Return the name that a continuation token stands for; InvalidArgument for one that is none of ours."""
+    """Return the name in a continuation token; InvalidArgument if the token isn't ours."""
     if text is None:
         return None
     try:

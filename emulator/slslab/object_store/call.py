@@ -1,6 +1,7 @@
-"""One request to S3 on its way to an operation, and the operation's answer."""
+"""A request as operations get it, and their answer."""
 
 import base64
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,7 +15,7 @@ from slslab.object_store.errors import failure, refusal
 from slslab.object_store.model import Operation
 from slslab.object_store.storage import Body, Bucket, Store, Version
 
-# documented: API_PutObject.html and others; the rest is refused by name.
+# documented: API_PutObject.html and others. Other members are refused by name.
 COMMON = frozenset({"Bucket", "Key", "ExpectedBucketOwner", "RequestPayer", "ContentMD5", "ChecksumAlgorithm"})
 GRANTS = ("GrantFullControl", "GrantRead", "GrantReadACP", "GrantWrite", "GrantWriteACP")
 SETTINGS = (
@@ -30,11 +31,14 @@ CONDITIONS = ("IfMatch", "IfNoneMatch")
 WRITTEN = frozenset({*SETTINGS, "Tagging", "StorageClass", "ACL", "ServerSideEncryption", *GRANTS})
 CHECKSUMS = frozenset(f"Checksum{name}" for name in checksums.ALGORITHMS)
 METADATA_BYTES = 2048
+LONGEST_KEY = 1024
+# A name that a header can have (RFC 9110, 5.6.2).
+TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @dataclass
 class Answer:
-    """What an operation answers: members of its output, the bytes of an object, further headers."""
+    """The answer of an operation: members of the output, bytes of an object, further headers."""
 
     output: Mapping[str, Any] = field(default_factory=dict)
     status: int = 200
@@ -44,9 +48,9 @@ class Answer:
 
 @dataclass
 class Call:
-    """One request, whose signature has been verified; `members` are those of the operation's input.
+    """One request with a verified signature; `members` are the operation's input.
 
-    `host` is the name and port by which the client calls this server.
+    `host` is the name and port that the client uses for this server.
     """
 
     operation: Operation
@@ -64,43 +68,48 @@ class Call:
         return f"http://{self.host}/{self.bucket_name}/{quote(self.key, safe='')}"
 
     def bucket(self) -> Bucket:
-        """Return the bucket; NoSuchBucket if there is none."""
+        """Return the bucket; NoSuchBucket if it does not exist."""
         return self.store.bucket(self.bucket_name)
 
     def authorize(self, key: str, version_id: str | None = None, operation: str = "", bucket_name: str = "") -> None:
-        """Raise AccessDenied unless the caller may do the operation, or another one, to an object or the bucket."""
+        """Raise AccessDenied unless the caller may do this or another operation to an object, or to the bucket.
+
+        KeyTooLongError for a key that no object can have.
+        """
+        if (size := len(key.encode())) > LONGEST_KEY:
+            raise failure("KeyTooLongError", Size=str(size), MaxSizeAllowed=str(LONGEST_KEY))
         action = rights.action_of(operation or self.operation.name, version_id)
         name = bucket_name or self.bucket_name
         bucket = self.store.buckets.get(name)
         rights.check(self.principal, action, bucket, name, key, self.context(bucket, key, version_id))
 
     def context(self, bucket: Bucket | None, key: str, version_id: str | None = None) -> dict[str, str]:
-        """Return what conditions may ask: parameters and headers of the request, and tags of the object.
+        """Return the values for conditions of policies: parameters and headers of the request, tags of the object.
 
-        A request of a multipart upload also has the headers that began it.
+        Requests of a multipart upload also have the headers that began the upload.
         """
         found = {
             f"s3:{at.name}": str(self.members[at.member]) for at in self.operation.inputs if at.member in self.members
         }
         if bucket is None:
             return found
-        upload = bucket.uploads.get(self.members.get("UploadId", ""))
+        upload = bucket.upload(key, self.members.get("UploadId", ""))
         version = bucket.find(key, version_id) if version_id else bucket.latest(key)
         tags = {} if version is None else {f"{TAG}{name}": value for name, value in version.tags.items()}
         return {**(upload.context if upload else {}), **found, **tags}
 
     def authorize_listing(self, bucket_name: str = "") -> None:
-        """Raise AccessDenied unless the caller may know which keys are absent (documented: API_GetObject.html)."""
+        """Raise AccessDenied unless the caller may learn that a key is absent (documented: API_GetObject.html)."""
         self.authorize("", None, "ListObjectsV2", bucket_name)
 
     def only(self, *handled: str) -> None:
-        """Raise NotImplemented for a member of the request that the operation would ignore."""
+        """Raise NotImplemented if the request has a member that the operation would ignore."""
         for member in self.members:
             if member not in handled and member not in COMMON:
                 raise refusal(f"{member} of {self.operation.name}", "leave it out.")
 
     def version(self) -> Version:
-        """Return the version that the request names, or the current one; NoSuchKey and the like if there is none."""
+        """Return the version that the request names, or the current one; S3's errors if it is missing."""
         bucket, version_id = self.bucket(), self.members.get("VersionId")
         if version_id is None:
             found = bucket.latest(self.key)
@@ -122,8 +131,12 @@ class Call:
             raise error
         return found
 
+    def limit(self, member: str, name: str, most: int = 1000) -> int:
+        """Return how many entries a list may have at most; InvalidArgument with this name for no such number."""
+        return min(integer(self.members.get(member, most), name), most)
+
     def settings(self) -> dict[str, Any]:
-        """Return what comes back with the object as it was given."""
+        """Return the members that are stored with an object and returned unchanged."""
         check_object_rights(self.members)
         found = {name: self.members[name] for name in SETTINGS if name in self.members}
         found.setdefault("ContentType", "binary/octet-stream")
@@ -131,6 +144,8 @@ class Call:
         if codings := [coding for coding in codings if coding not in ("", "aws-chunked")]:
             found["ContentEncoding"] = ",".join(codings)
         if "Metadata" in found:
+            if not all(map(TOKEN.fullmatch, found["Metadata"])):
+                raise failure("InvalidArgument", "The name of a user-defined metadata item is not valid.")
             found["Metadata"] = {name: _in_ascii(value) for name, value in found["Metadata"].items()}
         size = sum(len(name.encode()) + len(value.encode()) for name, value in found.get("Metadata", {}).items())
         if size > METADATA_BYTES:
@@ -138,7 +153,7 @@ class Call:
         return found
 
     def sent_checksum(self) -> str:
-        """Return the algorithm of the checksum that comes with the body; empty if there is none."""
+        """Return the algorithm of the checksum sent with the body; empty without a checksum."""
         trailer = self.members.get("trailer", "").lower().removeprefix("x-amz-checksum-")
         names = {name.lower(): name for name in checksums.ALGORITHMS}
         sent = next(iter(checksums.given(self.members)), names.get(trailer, ""))
@@ -155,13 +170,13 @@ class Call:
         return sent
 
     async def store_body(self, algorithm: str = "") -> Stored:
-        """Store the body and verify its digests; `algorithm` is the checksum that it needs, if it has none."""
+        """Store the body and verify its digests; `algorithm` is computed if the client sent no checksum."""
         chosen, given = self.sent_checksum() or algorithm, checksums.given(self.members)
         return await self.incoming.store(self.store.folder, self.members.get("ContentMD5"), chosen, given)
 
 
 def check_object_rights(members: Mapping[str, Any]) -> None:
-    """Refuse what new buckets of S3 refuse (access control lists), and what is not kept here (keys, other classes)."""
+    """Refuse access control lists, as new buckets of S3 do, and encryption keys and storage classes."""
     if members.get("ACL", "bucket-owner-full-control") != "bucket-owner-full-control" or set(GRANTS) & members.keys():
         raise failure("AccessControlListNotSupported")
     if members.get("ServerSideEncryption", "AES256") != "AES256":
@@ -173,7 +188,7 @@ def check_object_rights(members: Mapping[str, Any]) -> None:
 
 
 def check_write(members: Mapping[str, Any], current: Version | None, key: str) -> None:
-    """Raise PreconditionFailed, or NoSuchKey, unless the conditions of a write hold for what is there."""
+    """Raise PreconditionFailed or NoSuchKey unless the conditions of a write hold for the current version."""
     match, none = (members.get(name) for name in CONDITIONS)
     # documented: conditional-writes.html: a write has one condition, If-Match with an ETag or If-None-Match with *.
     if (match is not None and none is not None) or match == "*" or none not in (None, "*"):
@@ -190,7 +205,7 @@ def check_write(members: Mapping[str, Any], current: Version | None, key: str) -
 
 
 def check_match(wanted: str, current: Version | None, key: str) -> None:
-    """Raise PreconditionFailed, or NoSuchKey, unless the ETags of If-Match have that of what is there."""
+    """Raise PreconditionFailed or NoSuchKey unless the ETag of the current version is in If-Match."""
     if current is None:
         raise failure("NoSuchKey", Key=key)
     if not same_etag(wanted, current.etag):
@@ -198,8 +213,16 @@ def check_match(wanted: str, current: Version | None, key: str) -> None:
 
 
 def same_etag(wanted: str, etag: str) -> bool:
-    """Return whether a condition's list of ETags has this one."""
+    """Return whether an ETag is in a condition's list."""
     return any(entry.strip().strip('"') in ("*", etag) for entry in wanted.split(","))
+
+
+def integer(value: Any, name: str) -> int:
+    """Return an argument as a number; InvalidArgument with its name if it is not one."""
+    text = str(value)
+    if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**31):
+        raise failure("InvalidArgument", f"Argument {name} must be an integer between 0 and 2147483647")
+    return int(text)
 
 
 def _in_ascii(text: str) -> str:

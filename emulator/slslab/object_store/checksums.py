@@ -1,13 +1,15 @@
-"""The checksums of S3: what a client sends is verified, stored and returned.
+"""The checksums of S3. Those that clients send are verified, stored and returned.
 
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity.html
 """
 
+import asyncio
 import base64
 import binascii
 import hashlib
+import itertools
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from slslab.installation import EXTRAS
@@ -16,7 +18,7 @@ from slslab.object_store.errors import failure, refusal
 # Their names in the members of the API, such as ChecksumCRC32, and their lengths in bytes.
 ALGORITHMS = {"CRC32": 4, "CRC32C": 4, "CRC64NVME": 8, "SHA1": 20, "SHA256": 32}
 FULL, COMPOSITE = "FULL_OBJECT", "COMPOSITE"
-# documented: checking-object-integrity.html: what each can be of a multipart upload; the first is the default.
+# documented: checking-object-integrity.html: the types for multipart uploads. The first is the default.
 KINDS = {
     "CRC32": (COMPOSITE, FULL),
     "CRC32C": (COMPOSITE, FULL),
@@ -37,7 +39,7 @@ class Hash(Protocol):
 
 
 class Cyclic:
-    """A cyclic redundancy check, by a function of the next bytes and the value until then."""
+    """A cyclic redundancy check; `step` computes it from the next bytes and the value before them."""
 
     def __init__(self, step: Callable[[bytes, int], int], length: int) -> None:
         self._step = step
@@ -49,7 +51,7 @@ class Cyclic:
         self._value = self._step(data, self._value)
 
     def digest(self) -> bytes:
-        """Return the check, the highest byte first."""
+        """Return the check, highest byte first."""
         return self._value.to_bytes(self._length, "big")
 
 
@@ -62,7 +64,7 @@ def new(algorithm: str) -> Hash:
     if algorithm not in ALGORITHMS:
         raise failure("InvalidRequest", f"Checksum algorithm provided is unsupported: {algorithm}.")
     try:
-        # No other package has them, and Python itself would take seconds for a gradient.
+        # In pure Python a gradient would take seconds.
         from awscrt import checksums
     except ImportError as error:
         raise refusal(
@@ -74,7 +76,7 @@ def new(algorithm: str) -> Hash:
 
 
 def given(members: Mapping[str, Any]) -> dict[str, str]:
-    """Return the checksums among the members of a request; InvalidRequest for one that is none."""
+    """Return the checksums among the members of a request; InvalidRequest for a malformed one."""
     found = {name: members[f"Checksum{name}"] for name in ALGORITHMS if f"Checksum{name}" in members}
     if len(found) > 1:
         raise failure(
@@ -87,7 +89,7 @@ def given(members: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_md5(text: str | None, digest: bytes) -> None:
-    """Raise InvalidDigest or BadDigest unless the value of Content-MD5, if there is one, is this digest."""
+    """Raise InvalidDigest or BadDigest if Content-MD5 is given and isn't this digest."""
     if text is None:
         return
     if not _is_digest(text, 16):
@@ -97,7 +99,7 @@ def check_md5(text: str | None, digest: bytes) -> None:
 
 
 def composite(algorithm: str, values: Iterable[str]) -> str:
-    """Return the checksum of the checksums of parts, with how many there are."""
+    """Return the checksum of the parts' checksums, with the number of parts."""
     values = list(values)
     total = new(algorithm)
     for value in values:
@@ -105,12 +107,25 @@ def composite(algorithm: str, values: Iterable[str]) -> str:
     return f"{encoded(total)}-{len(values)}"
 
 
-def of(algorithm: str, parts: Iterable[bytes]) -> str:
+async def of(algorithm: str, parts: Iterator[bytes]) -> str:
     """Return the checksum of these bytes."""
     total = new(algorithm)
-    for part in parts:
-        total.update(part)
+    await add(parts, total)
     return encoded(total)
+
+
+async def add(parts: Iterator[bytes], *totals: Hash) -> None:
+    """Add bytes to sums, two parts at a time on another thread, so that no request waits for a whole object's."""
+
+    def step() -> bool:
+        some = list(itertools.islice(parts, 2))
+        for part in some:
+            for total in totals:
+                total.update(part)
+        return bool(some)
+
+    while await asyncio.to_thread(step):
+        pass
 
 
 def encoded(total: Hash) -> str:

@@ -1,4 +1,4 @@
-"""Which pages of other web sites may read an answer: the rules of a bucket.
+"""The rules of a bucket for pages of other web sites.
 
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/ManageCorsUsing.html
 """
@@ -9,12 +9,16 @@ from typing import Any
 from slslab.object_store.errors import failure
 
 METHODS = ("GET", "PUT", "POST", "DELETE", "HEAD")
+# assumed: more entries than fit into 64 KB, S3's limit (documented: API_PutBucketCors.html), and more headers than a
+# page sends.
+MOST_ENTRIES, MOST_ASKED = 2000, 100
 Rules = Sequence[Mapping[str, Any]]
 
 
 def check(rules: Rules) -> None:
     """Raise MalformedXML or InvalidRequest for rules that S3 does not take."""
-    if not 0 < len(rules) <= 100:
+    entries = sum(len(entry) for rule in rules for entry in rule.values() if isinstance(entry, list))
+    if not 0 < len(rules) <= 100 or entries > MOST_ENTRIES:
         raise failure("MalformedXML")
     for rule in rules:
         for method in rule["AllowedMethods"]:
@@ -28,12 +32,12 @@ def check(rules: Rules) -> None:
 
 
 def headers(rules: Rules, origin: str, method: str, asked: Iterable[str] = ()) -> dict[str, str] | None:
-    """Return the headers by which a page of this origin may read an answer; None if no rule allows it.
+    """Return the headers that let a page of this origin read an answer; None if no rule allows it.
 
-    `asked` are the headers that it wants to send.
+    `asked` are the headers that the page wants to send.
     """
     names = [name.strip().lower() for name in asked if name.strip()]
-    for rule in rules:
+    for rule in rules if len(names) <= MOST_ASKED else ():
         allowed = [entry.lower() for entry in rule.get("AllowedHeaders", [])]
         if (
             method in rule["AllowedMethods"]

@@ -32,6 +32,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "InternalError": (500, "We encountered an internal error. Please try again."),
     "InvalidAccessKeyId": (403, "The AWS Access Key Id you provided does not exist in our records."),
     "InvalidArgument": (400, "Invalid Argument"),
+    "InvalidChunkSizeError": (400, "Only the last chunk is allowed to have a size less than 8192 bytes"),
     "InvalidBucketName": (400, "The specified bucket is not valid."),
     "InvalidBucketAclWithObjectOwnership": (
         400,
@@ -82,6 +83,7 @@ ERRORS: dict[str, tuple[int, str]] = {
     "ObjectLockConfigurationNotFoundError": (404, "Object Lock configuration does not exist for this bucket"),
     "PreconditionFailed": (412, "At least one of the pre-conditions you specified did not hold"),
     "ReplicationConfigurationNotFoundError": (404, "The replication configuration was not found"),
+    "RequestHeaderSectionTooLarge": (400, "Your request header section exceeds the maximum allowed size."),
     "RequestTimeTooSkewed": (403, "The difference between the request time and the current time is too large."),
     "ServerSideEncryptionConfigurationNotFoundError": (
         404,
@@ -97,16 +99,15 @@ ERRORS: dict[str, tuple[int, str]] = {
         "The provided 'x-amz-content-sha256' header does not match what was computed.",
     ),
 }
-# How a client reads that nothing was changed since.
 NOT_MODIFIED = "NotModified"
 
 
 def failure(code: str, message: str = "", **fields: str) -> ServiceError:
-    """Return S3's error with this code; `fields` are further elements of its document, such as Key."""
+    """Return S3's error with this code; `fields` are further elements of the document, such as Key."""
     status, usual = ERRORS[code]
     return ServiceError(status, code, message or usual, fields)
 
 
 def refusal(what: str, hint: str) -> ServiceError:
-    """Return the refusal of what slslab does not emulate, such as "PutBucketWebsite"."""
+    """Return the error for something that slslab does not emulate, such as "PutBucketWebsite"."""
     return failure("NotImplemented", f"slslab does not emulate {what}: {hint}")

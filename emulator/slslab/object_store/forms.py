@@ -1,4 +1,4 @@
-"""The upload of an HTML form, which a policy in the form allows: what `generate_presigned_post` is for.
+"""Uploads by HTML forms that carry a signed policy, as `generate_presigned_post` makes them.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-HTTPPOSTConstructPolicy.html
 """
@@ -24,18 +24,18 @@ from slslab.object_store.model import body_members, operations, text_of
 
 # documented: API_RESTObjectPOST: the form without the file is up to 20 KB.
 LARGEST_FIELDS = 20 * 1024
-# What a form needs to be signed by either version.
+# The fields of a signature, by version.
 SIGNED_BY_2 = ("AWSAccessKeyId", "Signature")
 SIGNED_BY_4 = ("X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Signature")
 # documented: sigv4-HTTPPOSTConstructPolicy.html.
 EXPIRATION = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
-# Fields that a policy need not name.
+# Fields that a policy doesn't have to name.
 UNCHECKED = frozenset({"x-amz-signature", "signature", "awsaccesskeyid", "policy"})
 DISPOSITION = re.compile(rb"content-disposition:([^\r\n]*)", re.IGNORECASE)
 
 
 class Form:
-    """A form as it arrives: its fields by their names in lower case, and then its file."""
+    """A form as it arrives: first the fields, by name in lower case, then the file."""
 
     def __init__(self, incoming: Incoming, content_type: str) -> None:
         head = Message()
@@ -46,6 +46,7 @@ class Form:
         self._parts = incoming.raw()
         self._delimiter = b"\r\n--" + boundary.encode("latin-1", "replace")
         self._buffer = b"\r\n"
+        self._taken = 0
         self.fields: dict[str, str] = {}
         self._filename = ""
 
@@ -61,12 +62,12 @@ class Form:
                 self.fields["key"] = self.fields["key"].replace("${filename}", self._filename)
                 del self.fields["file"]
                 return
-            if len(self._buffer) > LARGEST_FIELDS:
+            if self._taken + len(self._buffer) > LARGEST_FIELDS:
                 raise failure("MaxPostPreDataLengthExceeded")
         raise failure("InvalidArgument", "POST requires exactly one file upload per request.")
 
     def file(self) -> Incoming:
-        """Return the file as a body of a request."""
+        """Return the file as if it were the body of a request."""
         pieces = self._pieces()
 
         async def receive() -> dict[str, Any]:
@@ -76,9 +77,10 @@ class Form:
         return Incoming(receive, ANY_LENGTH, signing.UNSIGNED, None)
 
     def _take_field(self) -> bool:
-        """Take one field out of the buffer; False if it is not whole yet, or the file."""
-        start = self._buffer.find(self._delimiter)
-        head_end = self._buffer.find(b"\r\n\r\n", start + len(self._delimiter)) if start >= 0 else -1
+        """Take one field out of the buffer; False if it is incomplete, or the file."""
+        most = LARGEST_FIELDS - self._taken
+        start = self._buffer.find(self._delimiter, 0, most)
+        head_end = self._buffer.find(b"\r\n\r\n", start + len(self._delimiter), most) if start >= 0 else -1
         if head_end < 0:
             return False
         found = DISPOSITION.search(self._buffer, start, head_end)
@@ -92,11 +94,12 @@ class Form:
             self.fields["file"] = ""
             self._buffer = self._buffer[head_end + 4 :]
             return False
-        end = self._buffer.find(self._delimiter, head_end + 2)
+        end = self._buffer.find(self._delimiter, head_end + 2, most)
         if end < 0:
             return False
         self.fields[name] = self._buffer[head_end + 4 : end].decode("utf-8", "replace")
         self._buffer = self._buffer[end:]
+        self._taken += end
         return True
 
     async def _pieces(self) -> AsyncIterator[bytes]:
@@ -114,7 +117,7 @@ class Form:
 
 
 def signer(keys: Keyring, fields: Mapping[str, str]) -> Principal | None:
-    """Return who signed the policy of a form; None for a form without a policy or signature.
+    """Return who signed the policy of a form; None without a policy or a signature.
 
     Raises S3's errors for an incomplete or wrong signature.
     """
@@ -144,7 +147,7 @@ def signer(keys: Keyring, fields: Mapping[str, str]) -> Principal | None:
 
 
 def check(fields: Mapping[str, str], bucket: str) -> tuple[int, int] | None:
-    """Raise AccessDenied unless the policy of a form allows its fields; returns the range of lengths that it allows."""
+    """Raise AccessDenied unless the policy of a form allows its fields; return the range of lengths that it allows."""
     try:
         policy = json.loads(base64.b64decode(fields["policy"]))
         conditions, expires = policy["conditions"], _expiration(policy["expiration"])
@@ -170,13 +173,13 @@ def check(fields: Mapping[str, str], bucket: str) -> tuple[int, int] | None:
 
 
 def tags(text: str) -> str:
-    """Return the document of a field `tagging` as a query; MalformedXML for another text."""
+    """Return the tags in a field `tagging` as a query; MalformedXML if it isn't a document of tags."""
     given = body_members(operations()[0]["PUT", "object", "tagging"], text.encode())
     return urlencode([(tag["Key"], tag["Value"]) for tag in given["Tagging"]["TagSet"]])
 
 
 def answer(fields: Mapping[str, str], call: Call) -> tuple[int, dict[str, str], bytes]:
-    """Return status, headers and document of the answer, as the form chose it."""
+    """Return status, headers and document of the answer that the form asked for."""
     names = {"Bucket": call.bucket_name, "Key": call.key, "ETag": f'"{call.version().etag}"'}
     redirect = fields.get("success_action_redirect", fields.get("redirect", ""))
     if redirect.startswith(("http://", "https://")) and redirect.isascii() and redirect.isprintable():
@@ -198,7 +201,7 @@ def _missing(name: str) -> ServiceError:
 
 
 def _condition(given: Any) -> tuple[str, str, str]:
-    """Return a condition as operator, field and value; a range of lengths has its ends in their place."""
+    """Return a condition as operator, field and value; for a range of lengths as operator, start and end."""
     if isinstance(given, dict):
         ((name, value),) = given.items()
         return "eq", name.lower(), _text(value)

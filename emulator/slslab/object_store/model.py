@@ -1,4 +1,4 @@
-"""S3's operations by botocore's model: which one a request is, its members, and the document of its answer."""
+"""S3's operations, from botocore's model: finds the operation and members of a request, and writes its answer."""
 
 import email.utils
 import re
@@ -8,7 +8,8 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element, TreeBuilder
+from xml.parsers import expat
 from xml.sax.saxutils import escape
 
 from botocore.model import ListShape, OperationModel, Shape, StructureShape
@@ -18,7 +19,7 @@ from slslab.object_store.errors import failure, refusal
 
 DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
 NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
-# documented: the response syntax of each operation; the model has no names of roots.
+# documented: the response syntax of each operation. The model doesn't name the root elements.
 ROOTS = {
     "ListBuckets": "ListAllMyBucketsResult",
     "ListObjects": "ListBucketResult",
@@ -43,10 +44,12 @@ ROOTS = {
     "GetBucketAccelerateConfiguration": "AccelerateConfiguration",
     "GetBucketRequestPayment": "RequestPaymentConfiguration",
 }
-# Parameters of every request: of its signature, and what clients add about themselves.
+# Parameters that every request may have: the signature's, and clients' own.
 ANY_PARAMETER = re.compile(r"[Xx]-.*|AWSAccessKeyId|Signature|Expires|content-type|content-md5")
-# What XML 1.0 cannot have, not even as a reference.
+# Characters that XML 1.0 can't contain, not even as references.
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+# assumed: 10,000 parts of an upload, with four elements of two tags each, stay below.
+MOST_TAGS = 100_000
 INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
@@ -61,9 +64,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation: its name, what its answer is, and where its members are.
+    """An operation: its name, and where the members of its input and output are.
 
-    `payload` is the member that the body is, `streams` whether that is an object's bytes.
+    `payload` is the member in the body, and `streams` says whether the body is an object's bytes.
     """
 
     name: str
@@ -90,7 +93,7 @@ def operations() -> tuple[dict[Key, Operation], frozenset[str]]:
         level = "object" if "{Key+}" in path else "bucket" if "{Bucket}" in path else "service"
         key = (operation.http["method"], level, OWN.get(name, query.partition("&")[0].partition("=")[0]))
         if not operation.deprecated:
-            # By name in order, so that GetX stands before ListXs, and both before what only directory buckets have.
+            # In the order of names: GetX takes precedence over ListXs, and both over operations of directory buckets.
             found.setdefault(key, _operation(operation))
     return found, frozenset(sub for _, _, sub in found if sub and not sub.startswith(":"))
 
@@ -107,7 +110,7 @@ OWN = {
 
 
 def find(method: str, bucket: str, key: str, parameters: Mapping[str, str], copies: bool) -> Operation:
-    """Return which operation a request is; NotImplemented if there is none, or a parameter is not its own."""
+    """Return the operation of a request; NotImplemented if it is unknown, or has an unknown parameter."""
     known, sub_resources = operations()
     level = "object" if key else "bucket" if bucket else "service"
     subs = [name for name in parameters if name in sub_resources]
@@ -123,7 +126,7 @@ def find(method: str, bucket: str, key: str, parameters: Mapping[str, str], copi
         if not subs and method not in ("GET", "HEAD", "PUT", "POST", "DELETE"):
             raise failure("MethodNotAllowed")
         what = f"{method} of {'a bucket' if level == 'bucket' else 'an object' if key else 'the service'}"
-        raise refusal(f"{what}{' with ' * bool(subs)}{' and '.join(subs)}", "see docs/object-store.md for what it has.")
+        raise refusal(f"{what}{' with ' * bool(subs)}{' and '.join(subs)}", "docs/object-store.md lists what it does.")
     for name in parameters:
         if name not in found.parameters and name != sub and not ANY_PARAMETER.fullmatch(name):
             raise refusal(f"the parameter {name[:100]} of {found.name}", "leave it out.")
@@ -131,7 +134,7 @@ def find(method: str, bucket: str, key: str, parameters: Mapping[str, str], copi
 
 
 def members(operation: Operation, parameters: Mapping[str, str], headers: Mapping[str, str]) -> dict[str, Any]:
-    """Return the members of a request but those of its body; InvalidArgument for one of another type."""
+    """Return the members of a request except those in the body; InvalidArgument for a value of the wrong type."""
     found: dict[str, Any] = {}
     for member, shape, location, name in operation.inputs:
         if location == "headers":
@@ -148,27 +151,25 @@ def members(operation: Operation, parameters: Mapping[str, str], headers: Mappin
 
 
 def body_members(operation: Operation, document: bytes) -> dict[str, Any]:
-    """Return the members of a document; MalformedXML if it is none of this operation's."""
+    """Return the members in a document; MalformedXML if it isn't a document of this operation."""
     assert operation.payload is not None
-    # An entity can be defined by itself many times over.
-    if b"<!" in document:
+    if document.count(b"<") > MOST_TAGS:
         raise failure("MalformedXML")
     try:
-        root = ElementTree.fromstring(document)
-    except (ElementTree.ParseError, ValueError, LookupError) as error:
+        root = _parse(document)
+    except (expat.ExpatError, ValueError, LookupError) as error:
         raise failure("MalformedXML") from error
-    value = _from_xml(operation.payload, root)
-    return {operation.payload_member: value}
+    return {operation.payload_member: _from_xml(operation.payload, root)}
 
 
 def document(operation: Operation, output: Mapping[str, Any]) -> bytes:
-    """Return the document of an answer; empty where the operation has none."""
+    """Return the document of an answer; empty if the operation doesn't have one."""
     shape = operation.model.output_shape
     if not isinstance(shape, StructureShape):
         return b""
     payload = shape.serialization.get("payload")
     if operation.name == "GetBucketLocation":
-        # documented: API_GetBucketLocation.html: the root has the Region itself, which the model does not say.
+        # documented: API_GetBucketLocation.html: the Region is in the root itself. The model doesn't say so.
         region = text_of(output["LocationConstraint"] or "")
         return f'{DECLARATION}<LocationConstraint xmlns="{NAMESPACE}">{region}</LocationConstraint>'.encode()
     if payload is not None:
@@ -196,28 +197,28 @@ def header_fields(operation: Operation, output: Mapping[str, Any]) -> Iterator[t
 
 
 def http_date(time: datetime) -> str:
-    """Return a time as HTTP has it."""
+    """Return a time in HTTP's format."""
     return email.utils.format_datetime(time, usegmt=True)
 
 
 def parse_date(text: str) -> datetime | None:
-    """Return the time of HTTP's or of ISO 8601's form; None for another text."""
+    """Return the time in a text in HTTP's format or ISO 8601; None for another text."""
     for parse in (email.utils.parsedate_to_datetime, datetime.fromisoformat):
         try:
             time = parse(text)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, OverflowError):
             continue
         return time if time.tzinfo else time.replace(tzinfo=UTC)
     return None
 
 
 def text_of(value: str) -> str:
-    """Return a text for a document, where it cannot be one as it is: as a reference, which some parsers take."""
+    """Return a text as XML. Characters that XML can't contain become references, which some parsers accept."""
     return NOT_XML.sub(lambda found: f"&#{ord(found[0])};", escape(value).replace("\r", "&#13;"))
 
 
 def encoded(name: str) -> str:
-    """Return a key as the encoding type `url` has it."""
+    """Return a key in the encoding type `url`."""
     return quote(name, safe="/-_.*~", errors="surrogatepass")
 
 
@@ -256,19 +257,35 @@ def _parsed(shape: Shape, text: str, name: str) -> Any:
     if shape.type_name == "boolean":
         return text.lower() == "true"
     if shape.type_name == "timestamp" and name != "expires":
-        # A condition on a time that is none is ignored (RFC 9110, 13.1.3).
+        # A condition with an invalid date is ignored (RFC 9110, 13.1.3).
         return parse_date(text)
     if isinstance(shape, ListShape):
         return [entry.strip() for entry in text.split(",")]
     return text
 
 
-def _from_xml(shape: Shape, element: ElementTree.Element) -> Any:
+def _parse(document: bytes) -> Element:
+    """Return the root of a document. Namespaces are dropped: the parser would copy them for every element."""
+    builder, parser = TreeBuilder(), expat.ParserCreate()
+
+    def refuse(*_: object) -> None:
+        # It could define entities that multiply.
+        raise ValueError("a document type")
+
+    parser.StartDoctypeDeclHandler = refuse
+    parser.StartElementHandler = lambda name, _: builder.start(name.rpartition(":")[2], {})
+    parser.EndElementHandler = builder.end
+    parser.CharacterDataHandler = builder.data
+    parser.Parse(document, True)
+    return builder.close()
+
+
+def _from_xml(shape: Shape, element: Element) -> Any:
     if isinstance(shape, StructureShape):
         found: dict[str, Any] = {}
-        names = {of.serialization.get("name", member): (member, of) for member, of in shape.members.items()}
+        members = _elements(shape)
         for child in element:
-            entry = names.get(_local(child.tag))
+            entry = members.get(child.tag)
             if entry is None:
                 continue
             member, of = entry
@@ -293,8 +310,10 @@ def _from_xml(shape: Shape, element: ElementTree.Element) -> Any:
     return text
 
 
-def _local(tag: str) -> str:
-    return tag.rpartition("}")[2]
+@cache
+def _elements(shape: StructureShape) -> Mapping[str, tuple[str, Shape]]:
+    """Return the members of a structure by the names of their elements."""
+    return {of.serialization.get("name", member): (member, of) for member, of in shape.members.items()}
 
 
 def _to_xml(shape: StructureShape, value: Mapping[str, Any], elsewhere: Mapping[str, Place]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The operations of objects: put, get, head, attributes, copy, delete, tags."""
+"""The operations on objects: put, get, head, attributes, copy, delete, tags."""
 
 import asyncio
 import hashlib
@@ -19,10 +19,11 @@ from slslab.object_store.call import (
     check_match,
     check_object_rights,
     check_write,
+    integer,
     same_etag,
 )
 from slslab.object_store.errors import NOT_MODIFIED, failure, refusal
-from slslab.object_store.storage import NULL, Body, Bucket, Part, Version, cut, now, read, whole
+from slslab.object_store.storage import NULL, Bucket, Part, Version, cut, now, read, whole
 
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 READ_CONDITIONS = ("IfMatch", "IfNoneMatch", "IfModifiedSince", "IfUnmodifiedSince")
@@ -41,14 +42,14 @@ TAG = re.compile(r"[\w .:/=+\-@]*")
 
 
 async def put_object(call: Call, lengths: tuple[int, int] | None = None) -> Answer:
-    """Store an object, whose length must be in a range, if there is one."""
+    """Store an object; EntityTooSmall or EntityTooLarge if its length is not within the range `lengths`."""
     call.only(*WRITTEN, *CHECKSUMS, *CONDITIONS, "ContentLength", "trailer")
     bucket, settings, tags = call.bucket(), call.settings(), given_tags(call)
     check_write(call.members, bucket.current(call.key), call.key)
     stored = await call.store_body()
     if lengths is not None and not lengths[0] <= stored.piece.size <= lengths[1]:
         raise failure("EntityTooSmall" if stored.piece.size < lengths[0] else "EntityTooLarge")
-    # Another request may have come between; from here on none does.
+    # Other requests may have come between. None does from here on.
     bucket = call.bucket()
     check_write(call.members, bucket.current(call.key), call.key)
     sums = {**stored.checksums, **({"ChecksumType": checksums.FULL} if stored.checksums else {})}
@@ -78,7 +79,7 @@ async def get_object(call: Call) -> Answer:
     elif (found := byte_range(call.members.get("Range"), version.size)) is not None:
         status, start, length = 206, *found
     if length < version.size:
-        # A checksum of the whole object is none of a part's.
+        # The checksum is the whole object's.
         output = {name: value for name, value in output.items() if not name.startswith("Checksum")}
     if status == 206 and length:
         output["ContentRange"] = f"bytes {start}-{start + length - 1}/{version.size}"
@@ -87,7 +88,7 @@ async def get_object(call: Call) -> Answer:
 
 
 async def get_object_attributes(call: Call) -> Answer:
-    """Return what is known of an object."""
+    """Return attributes of an object."""
     call.only("ObjectAttributes", "VersionId", "MaxParts", "PartNumberMarker")
     wanted = call.members.get("ObjectAttributes", [])
     if not wanted or not set(wanted) <= {"ETag", "Checksum", "ObjectParts", "StorageClass", "ObjectSize"}:
@@ -97,8 +98,8 @@ async def get_object_attributes(call: Call) -> Answer:
     if version.checksums:
         found["Checksum"] = {name: value.partition("-")[0] for name, value in version.checksums.items()}
     if version.parts:
-        limit = _limit(call.members.get("MaxParts"))
-        marker = int(call.members.get("PartNumberMarker", "0") or 0)
+        limit = call.limit("MaxParts", "max-parts")
+        marker = integer(call.members.get("PartNumberMarker", "0"), "part-number-marker")
         rest = [part for part in version.parts if part.number > marker]
         found["ObjectParts"] = {"TotalPartsCount": len(version.parts)}
         # documented: API_GetObjectAttributes.html: parts are named if they have checksums.
@@ -127,7 +128,7 @@ async def delete_object(call: Call) -> Answer:
 
 
 async def delete_objects(call: Call) -> Answer:
-    """Delete up to a thousand objects; what may not be deleted is in the answer."""
+    """Delete up to a thousand objects; the answer has an error for each that the caller may not delete."""
     call.only("Delete", *CHECKSUMS)
     bucket, request = call.bucket(), call.members["Delete"]
     entries = request.get("Objects", [])
@@ -135,6 +136,8 @@ async def delete_objects(call: Call) -> Answer:
         raise failure("MalformedXML")
     deleted, errors = [], []
     for entry in entries:
+        # Let other requests in: a policy can take long to evaluate.
+        await asyncio.sleep(0)
         version_id = entry.get("VersionId") or None
         named = {"Key": entry["Key"], **({"VersionId": version_id} if version_id else {})}
         try:
@@ -154,7 +157,7 @@ async def delete_objects(call: Call) -> Answer:
 
 
 async def copy_object(call: Call) -> Answer:
-    """Copy an object, whose bytes the copy shares."""
+    """Copy an object. The copy shares its bytes."""
     directives = ("MetadataDirective", "TaggingDirective")
     call.only(*WRITTEN, *CONDITIONS, *directives, *SOURCE_CONDITIONS, "CopySource")
     bucket, source = call.bucket(), copy_source(call)
@@ -212,7 +215,7 @@ async def delete_object_tagging(call: Call) -> Answer:
 
 
 def described(bucket: Bucket, version: Version) -> dict[str, Any]:
-    """Return the members of the output that every read of an object has."""
+    """Return the members of the output of every read."""
     return {
         "LastModified": version.modified,
         "ETag": f'"{version.etag}"',
@@ -222,17 +225,19 @@ def described(bucket: Bucket, version: Version) -> dict[str, Any]:
 
 
 def version_member(bucket: Bucket, version: Version) -> dict[str, Any]:
-    """Return the member VersionId, which objects of versioned buckets have."""
+    """Return the member VersionId of a read; nothing in buckets without versioning."""
     return {"VersionId": version.id} if bucket.versioning else {}
 
 
 def written_version(version: Version) -> dict[str, Any]:
-    """Return the member VersionId of a write, except for null versions."""
+    """Return the member VersionId of a write; nothing for null versions."""
     return {} if version.id == NULL else {"VersionId": version.id}
 
 
 def check_read(members: Mapping[str, Any], version: Version, prefix: str = "", missed: str = NOT_MODIFIED) -> None:
-    """Raise unless the conditions of a read hold, whose members have this prefix; an ETag's beat a time's.
+    """Raise S3's errors unless the conditions of a read hold; `prefix` is that of their members, `missed` an error.
+
+    Conditions on ETags take precedence over those on times.
 
     documented: API_GetObject.html, "Additional Considerations about Request Headers".
     """
@@ -249,7 +254,7 @@ def check_read(members: Mapping[str, Any], version: Version, prefix: str = "", m
 
 
 def byte_range(text: str | None, size: int) -> tuple[int, int] | None:
-    """Return start and length of a range; None for all, which a range that is not valid is, too (RFC 9110, 14.2)."""
+    """Return start and length of a range; None for no or an invalid range (RFC 9110, 14.2)."""
     found = RANGE.fullmatch(text.strip()) if text else None
     if found is None or not (found[1] or found[2]):
         return None
@@ -270,7 +275,7 @@ SOURCE_CONDITIONS = tuple(f"CopySource{name}" for name in READ_CONDITIONS)
 
 
 def copy_source(call: Call) -> Version:
-    """Return the version that a copy reads, which its conditions hold for."""
+    """Return the version that a copy reads; S3's errors unless the caller may read it and the conditions hold."""
     if call.principal is None:
         # documented: API_CopyObject.html, "Authentication and authorization".
         raise failure("AccessDenied", "Anonymous users cannot copy objects. Please authenticate.")
@@ -289,7 +294,7 @@ def copy_source(call: Call) -> Version:
 
 
 def split_source(text: str) -> tuple[str, str, str]:
-    """Return bucket, key and version id of the source of a copy; InvalidArgument if it names none."""
+    """Return bucket, key and version id of the source of a copy; InvalidArgument if one is missing."""
     path, _, version_id = text.partition("?versionId=")
     try:
         bucket, _, key = unquote(path, errors="strict").removeprefix("/").partition("/")
@@ -301,7 +306,7 @@ def split_source(text: str) -> tuple[str, str, str]:
 
 
 def given_tags(call: Call) -> dict[str, str]:
-    """Return the tags of a write, which are encoded as a query; AccessDenied if the caller may not put any."""
+    """Return the tags of a write, given as a query; AccessDenied if the caller may not set tags."""
     pairs = parse_qsl(call.members.get("Tagging", ""), keep_blank_values=True)
     if pairs:
         call.authorize(call.key, None, "PutObjectTagging")
@@ -315,7 +320,7 @@ def given_tags(call: Call) -> dict[str, str]:
 
 
 def tags_of(entries: list[dict[str, str]], most: int) -> dict[str, str]:
-    """Return tags by their keys; BadRequest for too many, InvalidTag for one that is not valid."""
+    """Return tags by key; BadRequest for too many, InvalidTag for an invalid one."""
     if len(entries) > most:
         raise failure("BadRequest", f"Object tags cannot be greater than {most}")
     for entry in entries:
@@ -331,12 +336,12 @@ def tags_of(entries: list[dict[str, str]], most: int) -> dict[str, str]:
 
 
 def tag_set(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return tags as the API has them, in the order of their keys."""
+    """Return tags in the API's form, in the order of their keys."""
     return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
 
 
 def _delete(bucket: Bucket, key: str, version_id: str | None, etag: str | None) -> dict[str, Any]:
-    """Delete an object or a version of it; returns the members of the output."""
+    """Delete an object or a version of it; return the members of the output."""
     current = bucket.find(key, version_id) if version_id else bucket.current(key)
     if etag is not None:
         check_match(etag, current, key)
@@ -348,7 +353,7 @@ def _delete(bucket: Bucket, key: str, version_id: str | None, etag: str | None) 
 
 
 def _place_of_part(version: Version, number: int) -> tuple[int, int]:
-    """Return where a part of an object is; InvalidPartNumber if it has none of this number."""
+    """Return start and length of a part; InvalidPartNumber if the object has no such part."""
     if not 1 <= number <= 10_000:
         raise failure("InvalidArgument", "Part number must be an integer between 1 and 10000, inclusive")
     parts = version.parts or (Part(1, version.etag, version.size, version.body, {}, version.modified),)
@@ -365,26 +370,16 @@ def _not_since(modified: datetime, since: datetime | None) -> bool:
     return since is not None and modified <= since <= now()
 
 
-def _limit(given: int | None, most: int = 1000) -> int:
-    if given is not None and given < 0:
-        raise failure("InvalidArgument", "max-parts must be an Integer between 0 and 2147483647")
-    return most if given is None else min(given, most)
-
-
 async def _copied_sums(source: Version, algorithm: str) -> tuple[str, dict[str, str]]:
-    """Return ETag and checksum of a copy: those of the source, unless that has parts, or another one is wanted."""
+    """Return ETag and checksum of a copy. They are computed if the source has parts, or `algorithm` is another one."""
     known = algorithm or next((name for name in checksums.ALGORITHMS if f"Checksum{name}" in source.checksums), "")
     kept = source.checksums.get("ChecksumType") == checksums.FULL and f"Checksum{known}" in source.checksums
     sums = dict(source.checksums) if kept else {}
     if known and not kept:
-        value = await asyncio.to_thread(checksums.of, known, read(source.body))
+        value = await checksums.of(known, read(source.body))
         sums = {f"Checksum{known}": value, "ChecksumType": checksums.FULL}
-    etag = await asyncio.to_thread(_md5, source.body) if source.parts else source.etag
-    return etag, sums
-
-
-def _md5(body: Body) -> str:
-    total = hashlib.md5(usedforsecurity=False)
-    for part in read(body):
-        total.update(part)
-    return total.hexdigest()
+    if not source.parts:
+        return source.etag, sums
+    md5 = hashlib.md5(usedforsecurity=False)
+    await checksums.add(read(source.body), md5)
+    return md5.hexdigest(), sums

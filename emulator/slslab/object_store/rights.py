@@ -1,4 +1,4 @@
-"""Who may do what: the owner everything, functions what their keys allow, anybody what a bucket's policy allows.
+"""Who may do what: the owner everything, functions what their keys allow, others what a bucket's policy allows.
 
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/access-policy-language-overview.html
 """
@@ -41,12 +41,12 @@ ACTIONS = {
     "UploadPartCopy": "PutObject",
 }
 OF_VERSIONS = frozenset({"GetObject", "DeleteObject", "GetObjectTagging", "PutObjectTagging", "DeleteObjectTagging"})
-# documented: bucket-policies.html: the account's root user can always see and mend a policy.
+# documented: bucket-policies.html: the account's root user can always read and change a policy.
 OF_ROOT = frozenset({"s3:GetBucketPolicy", "s3:PutBucketPolicy", "s3:DeleteBucketPolicy"})
 
 
 def action_of(operation: str, version_id: str | None) -> str:
-    """Return the action that an operation is, such as `s3:GetObject`."""
+    """Return the action of an operation, such as `s3:GetObject`."""
     name = ACTIONS.get(operation, operation)
     if version_id and name in OF_VERSIONS:
         name = f"{name}Version" if not name.endswith("Tagging") else name.replace("Tagging", "VersionTagging")
@@ -56,8 +56,8 @@ def action_of(operation: str, version_id: str | None) -> str:
 def check(
     principal: Principal | None, action: str, bucket: Bucket | None, name: str, key: str, context: Mapping[str, str]
 ) -> None:
-    """Raise AccessDenied unless somebody, None for everybody, may do this to an object, or to the bucket if key is
-    empty; NoSuchBucket if there is no such bucket to do it to. `context` is what conditions may ask of the request."""
+    """Raise AccessDenied unless a caller, None for one without a key, may do this to an object, or to the bucket if
+    `key` is empty; NoSuchBucket if it does not exist. `context` has the values for conditions."""
     if bucket is None and name and action != "s3:CreateBucket":
         raise failure("NoSuchBucket", BucketName=name)
     resource = f"arn:aws:s3:::{name}{'/' * bool(key)}{key}" if name else "*"
@@ -72,7 +72,7 @@ def check(
 
 
 def allowed_policy(bucket: Bucket | None) -> tuple[Statement, ...]:
-    """Return what is in force of a bucket's policy: nothing that is public, if public access is blocked."""
+    """Return the statements in force: without the public ones if public access is blocked."""
     if bucket is None:
         return ()
     policy: tuple[Statement, ...] = bucket.settings.get("statements", ())
@@ -82,7 +82,7 @@ def allowed_policy(bucket: Bucket | None) -> tuple[Statement, ...]:
 
 
 def denied(arn: str, action: str, resource: str, *, explicitly: bool) -> Exception:
-    """Return AccessDenied with AWS's sentence for somebody known."""
+    """Return AccessDenied, with AWS's sentence if the caller is known."""
     if not arn:
         return failure("AccessDenied")
     reason = (

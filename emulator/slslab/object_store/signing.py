@@ -1,4 +1,4 @@
-"""Who signed a request to S3, by Signature Version 4 or, in a presigned URL, Version 2.
+"""Verifies signatures of S3: Version 4, and in presigned URLs also Version 2.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-authenticating-requests.html
 https://docs.aws.amazon.com/AmazonS3/latest/API/RESTAuthentication.html
@@ -12,7 +12,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
-from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
@@ -30,13 +29,13 @@ CHUNKED_SIGNED = ("STREAMING-AWS4-HMAC-SHA256-PAYLOAD", "STREAMING-AWS4-HMAC-SHA
 PAYLOAD = re.compile(r"[0-9a-f]{64}")
 # documented: sig-v4-authenticating-requests.html: within 15 minutes.
 SKEW = timedelta(minutes=15)
-# What Version 2 signs of a query.
+# The parameters that Version 2 signs.
 SIGNED_BY_2 = frozenset(HmacV1Auth.QSAOfInterest)
 EMPTY = hashlib.sha256().hexdigest()
 
 
 class Signed(NamedTuple):
-    """Who signed a request, None for nobody, what it says of its body, and what verifies the chunks of that."""
+    """The signer of a request, None without a signature; its x-amz-content-sha256; and the verifier of its chunks."""
 
     principal: Principal | None
     payload: str
@@ -44,16 +43,16 @@ class Signed(NamedTuple):
 
 
 class ChunkSigner:
-    """Verifies the signatures of a body's chunks, of which each covers the one before."""
+    """Verifies the signatures of a body's chunks. Each covers the one before."""
 
     def __init__(self, signature: Signature, key: bytes) -> None:
         self._previous = signature.signature
         self._head = f"{ALGORITHM}-PAYLOAD\n{signature.stamp}\n{signature.scope}"
         self._key = key
 
-    def verify(self, data: bytes, signature: str) -> None:
-        """Raise SignatureDoesNotMatch unless this is the next chunk."""
-        text = f"{self._head}\n{self._previous}\n{EMPTY}\n{hashlib.sha256(data).hexdigest()}"
+    def verify(self, digest: str, signature: str) -> None:
+        """Raise SignatureDoesNotMatch unless this is the signature of the next chunk; `digest` is its SHA-256."""
+        text = f"{self._head}\n{self._previous}\n{EMPTY}\n{digest}"
         if not hmac.compare_digest(hmac.digest(self._key, text.encode(), "sha256").hex(), signature):
             raise failure("SignatureDoesNotMatch")
         self._previous = signature
@@ -69,7 +68,7 @@ def authenticate(
             return Signed(_by_version_2(keys, method, raw_path, parameters, headers), UNSIGNED, None)
         return Signed(None, payload if payload == CHUNKED_UNSIGNED else UNSIGNED, None)
     if headers.get("authorization", "").startswith("AWS "):
-        raise refusal("Signature Version 2 in headers", "sign by Version 4, as AWS's clients do.")
+        raise refusal("Signature Version 2 in headers", "sign by Version 4, as AWS's clients do by default.")
     try:
         signature = Signature.of(headers, query)
         if signature.service != "s3":
@@ -86,7 +85,7 @@ def authenticate(
     elif payload is None or "x-amz-content-sha256" not in signature.headers:
         payload = UNSIGNED
     if payload not in (UNSIGNED, CHUNKED_UNSIGNED, *CHUNKED_SIGNED) and not PAYLOAD.fullmatch(payload):
-        raise refusal(f"x-amz-content-sha256: {payload[:100]}", "sign the body, or nothing of it.")
+        raise refusal(f"x-amz-content-sha256: {payload[:100]}", "sign the body, or send UNSIGNED-PAYLOAD.")
     secret, principal = holder(keys, signature.key_id, signature.token)
     try:
         signature.check_time()
@@ -106,7 +105,7 @@ def authenticate(
 def _by_version_2(
     keys: Keyring, method: str, raw_path: str, parameters: Mapping[str, str], headers: Headers
 ) -> Principal:
-    """Return who signed a URL by Version 2, which boto3 still does for S3 unless it is told otherwise."""
+    """Return who signed a URL by Version 2, boto3's default for S3."""
     token = parameters.get("x-amz-security-token", "")
     secret, principal = holder(keys, parameters["AWSAccessKeyId"], token)
     expires = parameters.get("Expires", "")
@@ -135,7 +134,7 @@ def _by_version_2(
 
 
 def holder(keys: Keyring, key_id: str, token: str) -> tuple[str, Principal]:
-    """Return the secret of a key, and whose it is."""
+    """Return the secret and the holder of a key."""
     try:
         pair, principal = keys.find(key_id, token)
     except ServiceError as error:
@@ -145,7 +144,6 @@ def holder(keys: Keyring, key_id: str, token: str) -> tuple[str, Principal]:
     return pair.secret, principal
 
 
-@lru_cache(1024)
 def _canonical_path(raw_path: str) -> str:
-    """Return the path encoded once, in the one way that is signed."""
+    """Return the path in the encoding that is signed."""
     return quote(unquote_to_bytes(raw_path), "/" + SAFE)

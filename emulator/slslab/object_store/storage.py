@@ -1,7 +1,8 @@
-"""Buckets, the versions of their objects, and bodies: names are in memory, bodies of more than 16 KB in files."""
+"""Buckets, versions of objects, and bodies. Names are in memory, bodies above 16 KB in files."""
 
 import itertools
 import os
+import re
 import secrets
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,16 +13,17 @@ from typing import Any, NamedTuple
 
 from slslab.object_store.errors import failure
 
-# A file takes about 50 µs more than memory, and a page of the disk.
+# A file costs about 50 µs more than memory, and a page of the disk.
 IN_MEMORY_BYTES = 16 * 1024
-# All bodies in memory together; further ones are in files.
+# Of all bodies together. Further ones go to files.
 MEMORY_BYTES = 256 * 1024 * 1024
 READ_BYTES = 512 * 1024
 NULL = "null"
+VERSION_ID = re.compile("[0-9a-f]{32}")
 
 
 class Folder:
-    """The directory of bodies, which is this server's alone."""
+    """The directory of bodies. No other program uses it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -34,7 +36,7 @@ class Folder:
 
 
 class Piece:
-    """Bytes that were stored together, in memory or in a file, which goes with the last reference to them."""
+    """Bytes that were stored together, in memory or in a file. The file goes with the last reference to the piece."""
 
     __slots__ = ("_data", "_folder", "_path", "size")
 
@@ -70,7 +72,7 @@ class Piece:
 
 
 class Slice(NamedTuple):
-    """A part of a piece: bodies share pieces, so that copies and parts need not be written again."""
+    """A range of a piece. Bodies share pieces: copies and parts aren't written again."""
 
     piece: Piece
     start: int
@@ -81,7 +83,7 @@ Body = tuple[Slice, ...]
 
 
 def whole(piece: Piece) -> Body:
-    """Return the body that is one piece."""
+    """Return one piece as a body."""
     return (Slice(piece, 0, piece.size),)
 
 
@@ -118,8 +120,8 @@ class Part:
 class Version:
     """A version of an object, or a delete marker.
 
-    `settings` are the members of the API that come back as they were given, such as ContentType. ETags are without
-    quotation marks. `upload` is the id of the multipart upload that made it.
+    `settings` are members of the API that are returned as they were given, such as ContentType. ETags have no quotation
+    marks. `upload` is the id of the multipart upload that made it. Newer versions have larger numbers.
     """
 
     key: str
@@ -134,14 +136,15 @@ class Version:
     parts: tuple[Part, ...] = ()
     upload: str | None = None
     marker: bool = False
+    number: int = 0
 
 
 @dataclass
 class Upload:
     """A multipart upload that has not ended.
 
-    `context` is what conditions of policies may ask of its beginning; `overtaken` is whether its key has been written
-    or deleted since.
+    `context` has the values of its first request for conditions of policies. `overtaken` says whether its key has been
+    written or deleted since.
     """
 
     id: str
@@ -157,57 +160,74 @@ class Upload:
 
 
 class Bucket:
-    """One bucket: its keys in the order of their UTF-8 bytes, which is that of their characters."""
+    """One bucket. Keys are in the order of their UTF-8 bytes, the same as the order of characters."""
 
     def __init__(self, name: str, region: str) -> None:
         self.name = name
         self.region = region
         self.created = now()
         self.versioning = ""
-        self.uploads: dict[str, Upload] = {}
-        # The bucket's own settings: policy, cors, tags, publicAccessBlock.
+        # Uploads by their keys and ids.
+        self.uploads: dict[str, dict[str, Upload]] = {}
+        # policy and its statements, cors, tags, publicAccessBlock
         self.settings: dict[str, Any] = {}
-        self._versions: dict[str, list[Version]] = {}
+        # Versions by keys and ids, the newest last.
+        self._versions: dict[str, dict[str, Version]] = {}
         self._keys: list[str] = []
+        self._numbers = itertools.count(1)
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no version of any object, and no delete marker."""
+        """Whether it has neither versions nor delete markers."""
         return not self._versions
 
     def current(self, key: str) -> Version | None:
-        """Return the newest version of an object; None if there is none, or a delete marker."""
-        versions = self._versions.get(key)
-        return None if versions is None or versions[-1].marker else versions[-1]
+        """Return the newest version of an object; None if it is missing or a delete marker."""
+        latest = self.latest(key)
+        return None if latest is None or latest.marker else latest
 
     def latest(self, key: str) -> Version | None:
         """Return the newest version of an object, or its delete marker."""
         versions = self._versions.get(key)
-        return None if versions is None else versions[-1]
+        return None if versions is None else next(reversed(versions.values()))
 
     def find(self, key: str, version_id: str) -> Version | None:
         """Return a version of an object, or a delete marker."""
-        return next((version for version in self._versions.get(key, ()) if version.id == version_id), None)
+        return self._versions.get(key, {}).get(version_id)
 
     def completed(self, key: str, upload_id: str) -> Version | None:
-        """Return the version of an object that a multipart upload has made."""
-        return next((version for version in self._versions.get(key, ()) if version.upload == upload_id), None)
+        """Return the version that a multipart upload has made."""
+        return next((version for version in self._versions.get(key, {}).values() if version.upload == upload_id), None)
+
+    def begin(self, upload: Upload) -> None:
+        """Add a multipart upload."""
+        self.uploads.setdefault(upload.key, {})[upload.id] = upload
+
+    def upload(self, key: str, upload_id: str) -> Upload | None:
+        """Return a multipart upload of an object."""
+        return self.uploads.get(key, {}).get(upload_id)
+
+    def end(self, upload: Upload) -> None:
+        """Remove a multipart upload."""
+        del self.uploads[upload.key][upload.id]
+        if not self.uploads[upload.key]:
+            del self.uploads[upload.key]
 
     def put(self, version: Version) -> None:
-        """Add a version, which replaces the null version if the bucket is not versioned."""
+        """Add a version; it replaces the null version unless versioning is enabled."""
         self._overtake(version.key)
-        version.id = secrets.token_urlsafe(24) if self.versioning == "Enabled" else NULL
-        versions = self._versions.get(version.key)
-        if versions is None:
-            self._versions[version.key] = [version]
+        version.number = next(self._numbers)
+        # The id tells the position: the next page may start after a version that was deleted in between.
+        version.id = f"{version.number:012x}{secrets.token_hex(10)}" if self.versioning == "Enabled" else NULL
+        if version.key not in self._versions:
+            self._versions[version.key] = {}
             insort(self._keys, version.key)
-            return
-        if version.id == NULL:
-            versions[:] = [other for other in versions if other.id != NULL]
-        versions.append(version)
+        versions = self._versions[version.key]
+        versions.pop(version.id, None)
+        versions[version.id] = version
 
     def delete(self, key: str) -> Version | None:
-        """Delete an object: put a delete marker, which is returned, or remove it if the bucket is not versioned."""
+        """Put and return a delete marker, or remove the object if the bucket was never versioned."""
         if not self.versioning:
             self.remove(key, NULL)
             return None
@@ -216,23 +236,24 @@ class Bucket:
         return marker
 
     def remove(self, key: str, version_id: str) -> Version | None:
-        """Remove one version for good; returns it."""
-        removed = self.find(key, version_id)
-        if removed is not None:
-            self._overtake(key)
-            versions = self._versions[key]
-            versions.remove(removed)
-            if not versions:
-                del self._versions[key]
-                del self._keys[bisect_left(self._keys, key)]
+        """Remove one version for good; return it."""
+        versions = self._versions.get(key, {})
+        if version_id not in versions:
+            return None
+        self._overtake(key)
+        # `pop` would leave a gap at the end, and `latest` would have to skip all gaps.
+        removed = versions.popitem()[1] if version_id == next(reversed(versions)) else versions.pop(version_id)
+        if not versions:
+            del self._versions[key]
+            del self._keys[bisect_left(self._keys, key)]
         return removed
 
     def _overtake(self, key: str) -> None:
-        for upload in self.uploads.values():
-            upload.overtaken = upload.overtaken or upload.key == key
+        for upload in self.uploads.get(key, {}).values():
+            upload.overtaken = True
 
     def walk(self, prefix: str, delimiter: str, after: str, limit: int) -> tuple[list[str], list[str], bool]:
-        """Return the keys and common prefixes after a name, at most `limit`, and whether there are more."""
+        """Return at most `limit` keys and common prefixes after a name, and whether there are more."""
         keys: list[str] = []
         groups: list[str] = []
         for name, is_group in names(self._keys, prefix, delimiter, after, lambda key: self.current(key) is not None):
@@ -244,37 +265,44 @@ class Bucket:
     def walk_versions(
         self, prefix: str, delimiter: str, after: tuple[str, str], limit: int
     ) -> tuple[list[tuple[Version, bool]], list[str], bool]:
-        """Return versions, newest first, each with whether it is the latest, common prefixes, and if there are more.
+        """Return versions, newest first, each with whether it is the latest; common prefixes; and if there are more.
 
-        They are after a key and, if it is not empty, a version of it.
+        `after` is a key and, unless empty, the id of a version: the page begins with older ones.
         """
         found: list[tuple[Version, bool]] = []
         groups: list[str] = []
         key_marker, version_marker = after
-        rest = self._older(key_marker, version_marker) if version_marker else []
-        following = names(self._keys, prefix, delimiter, key_marker, lambda _: True)
-        for name, is_group in itertools.chain([(key_marker, False)] if rest else [], following):
-            entries = rest if rest and name == key_marker else self._versions.get(name, [])[::-1]
-            for version in [None] if is_group else entries:
-                if len(found) + len(groups) == limit:
-                    return found, groups, limit > 0
-                if version is None:
-                    groups.append(name)
-                else:
-                    found.append((version, version is self._versions[name][-1]))
+        rest = self._older(key_marker, version_marker) if version_marker else ()
+        entries: Iterator[tuple[str, Version | None]] = itertools.chain(
+            ((key_marker, version) for version in rest),
+            (
+                (name, version)
+                for name, is_group in names(self._keys, prefix, delimiter, key_marker, lambda _: True)
+                for version in ([None] if is_group else reversed(self._versions[name].values()))
+            ),
+        )
+        for name, version in entries:
+            if len(found) + len(groups) == limit:
+                return found, groups, limit > 0
+            if version is None:
+                groups.append(name)
+            else:
+                found.append((version, version is self.latest(name)))
         return found, groups, False
 
-    def _older(self, key: str, version_id: str) -> list[Version]:
-        """Return what is older than a version of an object, newest first."""
-        versions = self._versions.get(key, [])[::-1]
-        places = [place for place, version in enumerate(versions) if version.id == version_id]
-        return versions[places[0] + 1 :] if places else []
+    def _older(self, key: str, version_id: str) -> Iterator[Version]:
+        """Return the versions older than this one, newest first; none if the id isn't ours."""
+        version = self.find(key, version_id)
+        removed = int(version_id[:12], 16) if VERSION_ID.fullmatch(version_id) else 0
+        number = removed if version is None else version.number
+        versions = reversed(self._versions.get(key, {}).values())
+        return itertools.dropwhile(lambda other: other.number >= number, versions)
 
 
 def names(
     keys: Sequence[str], prefix: str, delimiter: str, after: str, visible: Callable[[str], bool]
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the visible keys with a prefix after a name, and the common prefixes of those with a delimiter."""
+    """Yield the visible keys with a prefix after a name; keys with a delimiter are grouped into common prefixes."""
     place = max(bisect_left(keys, prefix), bisect_right(keys, after) if after else 0)
     while place < len(keys) and (key := keys[place]).startswith(prefix):
         place += 1
@@ -309,7 +337,7 @@ class Store:
         self.buckets: dict[str, Bucket] = {}
 
     def bucket(self, name: str) -> Bucket:
-        """Return a bucket; NoSuchBucket if there is none."""
+        """Return a bucket; NoSuchBucket if it does not exist."""
         found = self.buckets.get(name)
         if found is None:
             raise failure("NoSuchBucket", BucketName=name)

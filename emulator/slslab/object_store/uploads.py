@@ -1,6 +1,5 @@
-"""The operations of multipart uploads, whose parts are pieces of the object that they become."""
+"""The operations on multipart uploads. The finished object shares the bytes of its parts."""
 
-import asyncio
 import hashlib
 import re
 import secrets
@@ -9,7 +8,7 @@ from typing import Any
 
 from slslab.aws.arns import ACCOUNT
 from slslab.object_store import checksums
-from slslab.object_store.call import CHECKSUMS, CONDITIONS, WRITTEN, Answer, Call, check_write
+from slslab.object_store.call import CHECKSUMS, CONDITIONS, WRITTEN, Answer, Call, check_write, integer
 from slslab.object_store.errors import failure
 from slslab.object_store.objects import SOURCE_CONDITIONS, copy_source, given_tags, written_version
 from slslab.object_store.storage import NULL, Bucket, Part, Upload, Version, cut, names, now, read, whole
@@ -41,29 +40,29 @@ async def create_multipart_upload(call: Call) -> Answer:
     tags = given_tags(call)
     context = call.context(bucket, call.key)
     upload = Upload(secrets.token_urlsafe(48), call.key, now(), call.settings(), tags, algorithm, kind, context)
-    bucket.uploads[upload.id] = upload
+    bucket.begin(upload)
     chosen = {"ChecksumAlgorithm": algorithm, "ChecksumType": kind} if algorithm else {}
     return Answer({"Bucket": bucket.name, "Key": call.key, "UploadId": upload.id, **chosen})
 
 
 async def upload_part(call: Call) -> Answer:
-    """Store a part of an upload, in the place of an earlier one of its number."""
+    """Store a part of an upload; it replaces an earlier part with the same number."""
     call.only("UploadId", "PartNumber", *CHECKSUMS, "ContentLength", "trailer")
     upload, number, sent = _upload(call), _number(call), call.sent_checksum()
-    # recorded: a part needs the checksum that its upload was created with, unless S3 can sum the whole object.
+    # recorded: a part needs the checksum of its upload, unless S3 computes the checksum of the whole object.
     if upload.algorithm and (sent or upload.checksum_type == checksums.COMPOSITE):
         _check_algorithm(upload, sent)
     stored = await call.store_body(upload.algorithm)
     part = Part(number, stored.md5, stored.piece.size, whole(stored.piece), stored.checksums, now())
     if part.size > LARGEST_PART:
         raise failure("EntityTooLarge")
-    # It may have ended meanwhile.
+    # The upload may have ended in the meantime.
     _upload(call).parts[number] = part
     return Answer({"ETag": f'"{part.etag}"', **part.checksums})
 
 
 async def upload_part_copy(call: Call) -> Answer:
-    """Make a part of an upload of an object, or of a range of it."""
+    """Copy an object, or a range of it, as a part of an upload."""
     call.only("UploadId", "PartNumber", "CopySource", "CopySourceRange", *SOURCE_CONDITIONS)
     upload, number, source = _upload(call), _number(call), copy_source(call)
     body, size = source.body, source.size
@@ -84,7 +83,11 @@ async def upload_part_copy(call: Call) -> Answer:
         body = cut(body, start, size)
     if size > LARGEST_PART:
         raise failure("EntityTooLarge")
-    etag, sums = await asyncio.to_thread(_sums, body, upload.algorithm)
+    md5 = hashlib.md5(usedforsecurity=False)
+    totals = {f"Checksum{name}": checksums.new(name) for name in [upload.algorithm] if name}
+    await checksums.add(read(body), md5, *totals.values())
+    sums = {name: checksums.encoded(total) for name, total in totals.items()}
+    etag = md5.hexdigest()
     part = Part(number, etag, size, body, sums, now())
     _upload(call).parts[number] = part
     output: dict[str, Any] = {"CopyPartResult": {"ETag": f'"{etag}"', "LastModified": part.modified, **sums}}
@@ -92,7 +95,7 @@ async def upload_part_copy(call: Call) -> Answer:
 
 
 async def complete_multipart_upload(call: Call) -> Answer:
-    """Make an object of the parts that the request names; a request that is sent again gets the same answer."""
+    """Make an object from the parts that the request names. A repeated request gets the same answer."""
     call.only("UploadId", "MultipartUpload", "MpuObjectSize", "ChecksumType", *CHECKSUMS, *CONDITIONS)
     bucket = call.bucket()
     if (version := bucket.completed(call.key, call.members.get("UploadId", ""))) is not None:
@@ -112,7 +115,7 @@ async def complete_multipart_upload(call: Call) -> Answer:
         if upload.checksum_type == checksums.COMPOSITE:
             value = checksums.composite(upload.algorithm, (part.checksums[name] for part in parts))
         else:
-            value = await asyncio.to_thread(checksums.of, upload.algorithm, read(body))
+            value = await checksums.of(upload.algorithm, read(body))
         _check_checksum(call, upload, value)
         sums = {name: value, "ChecksumType": upload.checksum_type}
         bucket, upload = call.bucket(), _upload(call)
@@ -122,14 +125,14 @@ async def complete_multipart_upload(call: Call) -> Answer:
     made = upload.settings, upload.tags, sums, tuple(parts), upload.id
     version = Version(call.key, "", now(), etag, size, body, *made)
     bucket.put(version)
-    del bucket.uploads[upload.id]
+    bucket.end(upload)
     return _completed(call, version)
 
 
 async def abort_multipart_upload(call: Call) -> Answer:
-    """End an upload without an object."""
+    """Drop an upload and its parts."""
     call.only("UploadId")
-    del call.bucket().uploads[_upload(call).id]
+    call.bucket().end(_upload(call))
     return Answer(status=204)
 
 
@@ -137,8 +140,8 @@ async def list_parts(call: Call) -> Answer:
     """List the parts of an upload."""
     call.only("UploadId", "MaxParts", "PartNumberMarker")
     upload = _upload(call)
-    marker = _integer(call.members.get("PartNumberMarker", 0), "part-number-marker")
-    limit = min(_integer(call.members.get("MaxParts", 1000), "max-parts"), 1000)
+    marker = integer(call.members.get("PartNumberMarker", 0), "part-number-marker")
+    limit = call.limit("MaxParts", "max-parts")
     rest = [part for number, part in sorted(upload.parts.items()) if number > marker]
     output: dict[str, Any] = {
         "Bucket": call.bucket_name,
@@ -168,13 +171,11 @@ async def list_parts(call: Call) -> Answer:
 
 
 async def list_multipart_uploads(call: Call) -> Answer:
-    """List the uploads that have not ended, by their keys and then by their beginnings."""
+    """List the unfinished uploads, by key and then by start."""
     call.only("Delimiter", "EncodingType", "KeyMarker", "MaxUploads", "Prefix", "UploadIdMarker")
     bucket, given = call.bucket(), call.members
-    limit = min(_integer(given.get("MaxUploads", 1000), "max-uploads"), 1000)
-    by_key: dict[str, list[Upload]] = {}
-    for upload in bucket.uploads.values():
-        by_key.setdefault(upload.key, []).append(upload)
+    limit = call.limit("MaxUploads", "max-uploads")
+    by_key = {key: list(uploads.values()) for key, uploads in bucket.uploads.items()}
     marker, after_id = given.get("KeyMarker", ""), given.get("UploadIdMarker", "")
     found: list[Upload] = []
     groups: list[str] = []
@@ -232,16 +233,16 @@ def _completed(call: Call, version: Version) -> Answer:
 
 
 def _upload(call: Call) -> Upload:
-    """Return the upload that a request names; NoSuchUpload if there is none of this key."""
+    """Return the upload that a request names; NoSuchUpload if the key has no such upload."""
     upload_id = call.members.get("UploadId", "")
-    found = call.bucket().uploads.get(upload_id)
-    if found is None or found.key != call.key:
+    found = call.bucket().upload(call.key, upload_id)
+    if found is None:
         raise failure("NoSuchUpload", UploadId=upload_id[:200])
     return found
 
 
 def _check_algorithm(upload: Upload, sent: str) -> None:
-    """Raise InvalidRequest unless a checksum is of the upload's algorithm."""
+    """Raise InvalidRequest unless a checksum has the upload's algorithm."""
     if sent != upload.algorithm:
         raise failure(
             "InvalidRequest",
@@ -251,7 +252,7 @@ def _check_algorithm(upload: Upload, sent: str) -> None:
 
 
 def _check_checksum(call: Call, upload: Upload, value: str) -> None:
-    """Raise InvalidRequest or BadDigest unless the checksum in a completion, if there is one, is the object's."""
+    """Raise InvalidRequest or BadDigest if the request has a checksum that isn't the object's."""
     found = {name: call.members[name].partition("-")[0] for name in CHECKSUMS & call.members.keys()}
     for name, digest in checksums.given(found).items():
         _check_algorithm(upload, name)
@@ -260,7 +261,7 @@ def _check_checksum(call: Call, upload: Upload, value: str) -> None:
 
 
 def _check_conditions(call: Call, bucket: Bucket, upload: Upload) -> None:
-    """Raise S3's errors unless the conditions of a completion hold, and held since its upload began."""
+    """Raise S3's errors unless the conditions of a completion hold and have held since the upload began."""
     check_write(call.members, bucket.current(call.key), call.key)
     if upload.overtaken and call.members.keys() & set(CONDITIONS):
         raise failure("ConditionalRequestConflict", Key=call.key)
@@ -273,15 +274,8 @@ def _number(call: Call) -> int:
     return number
 
 
-def _integer(value: Any, name: str) -> int:
-    text = str(value)
-    if not text.isascii() or not text.isdigit() or len(text) > 10:
-        raise failure("InvalidArgument", f"Argument {name} must be an integer between 0 and 2147483647")
-    return int(text)
-
-
 def _chosen(upload: Upload, entries: list[dict[str, Any]]) -> list[Part]:
-    """Return the parts that a request names; raises S3's errors for an order, a part or a size that is wrong."""
+    """Return the parts that a request names; S3's errors for a wrong order, part or size."""
     if not entries or len(entries) > MOST_PARTS or not all({"ETag", "PartNumber"} <= entry.keys() for entry in entries):
         raise failure("MalformedXML")
     numbers = [entry["PartNumber"] for entry in entries]
@@ -310,12 +304,3 @@ def _chosen(upload: Upload, entries: list[dict[str, Any]]) -> list[Part]:
                 PartNumber=str(part.number),
             )
     return parts
-
-
-def _sums(body: Any, algorithm: str) -> tuple[str, dict[str, str]]:
-    md5, chosen = hashlib.md5(usedforsecurity=False), checksums.new(algorithm) if algorithm else None
-    for part in read(body):
-        md5.update(part)
-        if chosen is not None:
-            chosen.update(part)
-    return md5.hexdigest(), {f"Checksum{algorithm}": checksums.encoded(chosen)} if chosen is not None else {}

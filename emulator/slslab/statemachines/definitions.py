@@ -49,6 +49,8 @@ JSONATA_FIELDS = ("Output", "Arguments", "Items")
 TEXTS = frozenset("Comment Next Default Resource ErrorEquals Retry Credentials".split())
 MACHINES = frozenset(("ItemProcessor", "Iterator", "Branches"))
 PAYLOADS = frozenset(("Output", "Assign", "Arguments", "ItemSelector"))
+# Fields that only a distributed Map has.
+DISTRIBUTED = ("ItemReader", "ItemBatcher", "ResultWriter")
 # A variable in a JSONPath state: in a path, or as an argument of an intrinsic function.
 VARIABLE = re.compile(r"'(?:\\.|[^'\\])*'|(?<![\w$.])\$([A-Za-z_]\w*)")
 
@@ -126,17 +128,24 @@ def _jsonata_references(state: Mapping[str, Any]) -> Iterator[str]:
 
 def _expressions(value: Any, path: str, payload: bool, caught: bool) -> Iterator[tuple[str, str, bool]]:
     """Yield every JSONata expression of a state with where it is, and whether it belongs to a Catcher."""
+    for text, where, in_catcher in _texts(value, path, payload, caught):
+        if match := EXPRESSION.fullmatch(text):
+            yield match[1].strip(), where, in_catcher
+
+
+def _texts(value: Any, path: str, payload: bool, caught: bool) -> Iterator[tuple[str, str, bool]]:
+    """Yield every text of a state that may be an expression."""
     if isinstance(value, dict):
         for name, entry in value.items():
             if payload or name not in TEXTS | MACHINES:
-                yield from _expressions(
+                yield from _texts(
                     entry, f"{path}/{name}", payload or name in PAYLOADS, caught or (not payload and name == "Catch")
                 )
     elif isinstance(value, list):
         for number, entry in enumerate(value):
-            yield from _expressions(entry, f"{path}[{number}]", payload, caught)
-    elif isinstance(value, str) and (match := EXPRESSION.fullmatch(value)):
-        yield match[1].strip(), path, caught
+            yield from _texts(entry, f"{path}[{number}]", payload, caught)
+    elif isinstance(value, str):
+        yield value, path, caught
 
 
 def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any]) -> Iterator[Problem]:
@@ -155,6 +164,8 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
     reached = set()
     if _names(start, states):
         reached.add(start)
+    elif not isinstance(start, str):
+        yield expected("String", f"{where}/StartAt")
     else:
         yield Problem(TARGET, f"Missing 'Next' target: {start}", f"{where}/StartAt")
     for name, state in states.items():
@@ -178,7 +189,7 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
         for target, field in _targets(state):
             if _names(target, states):
                 reached.add(target)
-            else:
+            elif isinstance(target, str):  # otherwise its type is a problem already
                 yield Problem(TARGET, f"Missing 'Next' target: {target}", f"{path}/{field}")
     for name in states:
         if name not in reached:
@@ -194,10 +205,8 @@ def _state_problems(state: Mapping[str, Any], path: str, names: set[str], top: M
     if kind in REQUIRED and REQUIRED[kind] not in state:
         yield Problem(SCHEMA, f"These fields are required: [{REQUIRED[kind]}]", path)
         return
-    if kind == "Task" and not RESOURCES.fullmatch(str(state["Resource"])):
-        yield Problem(
-            SCHEMA, f"slslab emulates only Tasks of Lambda functions, not {state['Resource']}", f"{path}/Resource"
-        )
+    if kind == "Task" and isinstance(resource := state["Resource"], str) and not RESOURCES.fullmatch(resource):
+        yield Problem(SCHEMA, f"slslab emulates only Tasks of Lambda functions, not {resource}", f"{path}/Resource")
     if kind == "Wait" and "Timestamp" in state and not _is_timestamp(state["Timestamp"], state, top):
         yield Problem(SCHEMA, "String does not match RFC3339 timestamp", f"{path}/Timestamp")
     if kind == "Parallel":
@@ -212,8 +221,9 @@ def _state_problems(state: Mapping[str, Any], path: str, names: set[str], top: M
             return
         yield from _problems(state[field], f"{path}/{field}", names, top)
         config = state[field].get("ProcessorConfig") if isinstance(state[field], dict) else None
-        if isinstance(config, dict) and config.get("Mode") == "DISTRIBUTED":
-            yield Problem(SCHEMA, "slslab emulates Map only in inline mode", f"{path}/{field}")
+        distributed = isinstance(config, dict) and config.get("Mode") == "DISTRIBUTED"
+        for name in (*([field] if distributed else ()), *(each for each in DISTRIBUTED if each in state)):
+            yield Problem(SCHEMA, "slslab emulates Map only in inline mode", f"{path}/{name}")
 
 
 def check_settings(members: Mapping[str, Any]) -> dict[str, Any]:
@@ -266,6 +276,11 @@ def _language(part: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Ite
 
 
 def _expression_problems(state: Mapping[str, Any], path: str) -> Iterator[Problem]:
+    for text, where, _ in _texts(state, path, False, False):
+        # documented: transforming-data.html: what is not opened and closed properly is refused; the text is assumed.
+        if (text.startswith("{%") or text.endswith("%}")) and not EXPRESSION.fullmatch(text):
+            what = "An expression must begin with '{%' and end with '%}', without spaces around them."
+            yield Problem("INVALID_JSONATA_EXPRESSION", what, where)
     for expression, where, caught in _expressions(state, path, False, False):
         try:
             reading = read(expression)

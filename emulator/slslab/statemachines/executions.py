@@ -10,11 +10,10 @@ from slslab.aws.errors import ServiceError, constraint
 from slslab.aws.jackson import JacksonError
 from slslab.aws.jackson import parse as parse_json
 from slslab.aws.limits import Limits
-from slslab.lambda_.configuration import ROLE
 from slslab.statemachines.definitions import check
 from slslab.statemachines.history import History, transition_event
 from slslab.statemachines.interpreter import Run, parse
-from slslab.statemachines.machines import PREFIX, Machine, Registry, Target, Version, check_arn, check_name
+from slslab.statemachines.machines import PREFIX, Machine, Registry, Target, Version, check_arn, check_name, check_role
 
 Record = Callable[[dict[str, Any]], None]
 
@@ -104,7 +103,7 @@ class Machines:
         ServiceError as CreateStateMachine has it.
         """
         check_name(name)
-        new = Machine(name, definition, _checked_role(role), self._program(definition), settings)
+        new = Machine(name, definition, check_role(role), self._program(definition), settings)
         with self.lock:
             machine = self.registry.create(new, tags)
             return machine, None if version is None else self.registry.publish(machine.arn, version)
@@ -122,7 +121,7 @@ class Machines:
         if definition is not None:
             changes = {"definition": definition, "program": self._program(definition)}
         if role is not None:
-            changes["role"] = _checked_role(role)
+            changes["role"] = check_role(role)
         with self.lock:
             machine = self.registry.update(arn, changes, settings)
             return machine, None if version is None else self.registry.publish(arn, version)
@@ -202,9 +201,3 @@ class Machines:
     def _program(self, definition: str) -> Any:
         check(definition, self.definition_bytes)
         return parse(definition)
-
-
-def _checked_role(role: str) -> str:
-    if not ROLE.fullmatch(role):
-        raise ServiceError(400, "InvalidArn", f"Invalid Role Arn: '{role}'")
-    return role

@@ -7,11 +7,12 @@ message points to is assumed, as are the names of other types.
 """
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from slslab.statemachines import intrinsics, paths
+from slslab.statemachines.comparisons import timestamp
 
 SCHEMA = "SCHEMA_VALIDATION_FAILED"
 EXPRESSION = re.compile(r"\{%(.*)%\}", re.DOTALL)
@@ -45,11 +46,12 @@ ENTRIES: Mapping[str, Collection[str]] = {
 }
 NEEDED = {"Retry": ["ErrorEquals"], "Catch": ["ErrorEquals", "Next"]}
 INTEGERS = frozenset(
-    "TimeoutSeconds HeartbeatSeconds Seconds MaxConcurrency ToleratedFailureCount ToleratedFailurePercentage "
-    "IntervalSeconds MaxAttempts MaxDelaySeconds".split()
+    "TimeoutSeconds HeartbeatSeconds Seconds MaxConcurrency ToleratedFailureCount IntervalSeconds MaxAttempts "
+    "MaxDelaySeconds".split()
 )
 LEAST = {"TimeoutSeconds": 1, "HeartbeatSeconds": 1, "Seconds": 0, "MaxConcurrency": 0, "MaxAttempts": 0}
-LEAST |= {"BackoffRate": 1, "MaxDelaySeconds": 1}
+LEAST |= {"BackoffRate": 1, "MaxDelaySeconds": 1, "IntervalSeconds": 1}
+LEAST |= {"ToleratedFailureCount": 0, "ToleratedFailurePercentage": 0}
 MOST = {"TimeoutSeconds": 99_999_999, "HeartbeatSeconds": 99_999_999, "Seconds": 99_999_999, "MaxAttempts": 99_999_999}
 MOST |= {"ToleratedFailurePercentage": 100, "MaxDelaySeconds": 31_622_400}
 LEADING_ON = ("Next", "Assign", "Output", "Comment")
@@ -65,18 +67,22 @@ VALUES = {"JitterStrategy": ("NONE", "FULL"), "Version": ("1.0",), "Mode": ("INL
 VALUES |= {"ExecutionType": ("STANDARD", "EXPRESS")}
 KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
     **dict.fromkeys(INTEGERS, ("Integer", (int,))),
-    "BackoffRate": ("Double", (int, float)),
+    **dict.fromkeys(("BackoffRate", "ToleratedFailurePercentage"), ("Double", (int, float))),
     "End": ("Boolean", (bool,)),
-    **dict.fromkeys("Comment Next Default Resource Label Variable Error Cause".split(), ("String", (str,))),
+    **dict.fromkeys("Comment Next Default Resource Label Variable Error Cause RoleArn".split(), ("String", (str,))),
     "Condition": ("String", (str, bool)),
-    **dict.fromkeys("Retry Catch Choices Branches ErrorEquals And Or".split(), ("Array", (list,))),
-    "Items": ("Array", (list, dict)),
+    **dict.fromkeys("Retry Catch Choices Branches ErrorEquals And Or Items".split(), ("Array", (list,))),
     **dict.fromkeys(VALUES, ("String", (str,))),
     **dict.fromkeys(
         "Assign ProcessorConfig Credentials Parameters Arguments ResultSelector ItemSelector".split(),
         ("Object", (dict,)),
     ),
 }
+# Fields that may be an expression in JSONata; of others the entries may be.
+EXPRESSIONS = frozenset(
+    "Output Arguments Items Condition Seconds Timestamp TimeoutSeconds HeartbeatSeconds MaxConcurrency Error Cause "
+    "ToleratedFailureCount ToleratedFailurePercentage RoleArn".split()
+)
 # Fields of which a state has at most one, and for these types exactly one.
 ALTERNATIVES = [
     *([name, f"{name}Path"] for name in ("TimeoutSeconds", "HeartbeatSeconds", "MaxConcurrency")),
@@ -148,7 +154,7 @@ def _problems(given: Mapping[str, Any], known: Collection[str], path: str, jsona
 
 
 def _value_problems(name: str, value: Any, path: str, jsonata: bool) -> Iterator[Problem]:
-    if jsonata and isinstance(value, str) and EXPRESSION.fullmatch(value):
+    if jsonata and name in EXPRESSIONS and isinstance(value, str) and EXPRESSION.fullmatch(value):
         return
     kind, types = KINDS.get(name, ("", ()))
     if types and type(value) not in types:
@@ -164,8 +170,14 @@ def _value_problems(name: str, value: Any, path: str, jsonata: bool) -> Iterator
         yield from _entry_problems(name, value, path, jsonata)
     if name in ("Choices", "ErrorEquals", "Branches", "And", "Or") and not value:
         yield Problem(SCHEMA, "Value cannot be empty", path)
+    if name == "Condition" and isinstance(value, str):
+        yield Problem(SCHEMA, "Value must be a valid JSONata expression", path)
     if name == "ProcessorConfig":
         yield from _problems(value, ("Mode", "ExecutionType"), path, False)
+    if name == "Credentials":
+        yield from _problems(value, ("RoleArn", "RoleArn.$"), path, jsonata)
+        if not value:
+            yield Problem(SCHEMA, "These fields are required: [RoleArn]", path)
     if name == "Choices":
         for number, rule in enumerate(value):
             yield from _rule_problems(rule, f"{path}[{number}]", jsonata)
@@ -174,7 +186,7 @@ def _value_problems(name: str, value: Any, path: str, jsonata: bool) -> Iterator
     if not jsonata and name in TEMPLATES:
         yield from _template_problems(value, path)
     if name == "Assign":
-        yield from _variable_problems(value, path)
+        yield from _variable_problems(value if jsonata else [name.removesuffix(".$") for name in value], path)
 
 
 def _entry_problems(field: str, entries: list[Any], path: str, jsonata: bool) -> Iterator[Problem]:
@@ -213,6 +225,8 @@ def _rule_problems(rule: Any, path: str, jsonata: bool, outermost: bool = True) 
         kind, types = _operand(name)
         if type(rule[name]) not in types:
             yield expected(kind, f"{path}/{name}")
+        elif name.startswith("Timestamp") and not name.endswith("Path") and timestamp(rule[name]) is None:
+            yield Problem(SCHEMA, "String does not match RFC3339 timestamp", f"{path}/{name}")
     for name in ("Variable", *(name for name in operators if name.endswith("Path"))):
         value = rule.get(name)
         if isinstance(value, str) and not _is_path(value):
@@ -273,8 +287,8 @@ def _template_problems(value: Any, path: str) -> Iterator[Problem]:
             yield from _template_problems(entry, f"{path}[{number}]")
 
 
-def _variable_problems(variables: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    for name in (given.removesuffix(".$") for given in variables):
+def _variable_problems(names: Iterable[str], path: str) -> Iterator[Problem]:
+    for name in names:
         if name == "states":
             yield Problem("RESERVED_VARIABLE_NAME", "Cannot assign to reserved variable '$states'.", path)
         elif not name.isidentifier() or name.startswith("_"):

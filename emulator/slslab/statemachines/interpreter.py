@@ -4,6 +4,7 @@ What of it is replaced is in seams.py, its Tasks are in tasks.py; `prepare` does
 """
 
 import copy
+import json
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -25,7 +26,7 @@ from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguagePa
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import Limits
-from slslab.statemachines import bounded, jsonpath, seams, tasks
+from slslab.statemachines import bounded, jsonpath, seams, tasks, variables
 from slslab.statemachines.definitions import invalid_definition
 from slslab.statemachines.history import History
 
@@ -38,12 +39,15 @@ def prepare(lambda_client: Any, limits: Limits) -> None:
     logging.getLogger("moto").setLevel(logging.CRITICAL)  # failures are in the execution's history
     seams.mend(limits)
     jsonpath.mend()
+    variables.mend()
     tasks.connect(lambda_client, limits)
 
 
 def parse(definition: str) -> Any:
     """Parse a definition into a program; ServiceError (InvalidDefinition) if the interpreter does not accept it."""
     try:
+        if "ToleratedFailure" in definition or "ProcessorConfig" in definition:
+            definition = json.dumps(json.loads(definition, object_hook=_without_idle_fields))
         program = AmazonStateLanguageParser.parse(definition)[0]
         copy.deepcopy(program)  # as each execution does
     except RecursionError as error:
@@ -54,6 +58,13 @@ def parse(definition: str) -> Any:
     if '"JSONata"' in definition:
         bounded.POOL.warm()
     return program
+
+
+def _without_idle_fields(given: dict[str, Any]) -> dict[str, Any]:
+    """Return an object without what has no effect in an inline Map: moto's grammar misreads some of it."""
+    is_map = given.get("Type") == "Map" and not given.keys().isdisjoint(("ItemProcessor", "Iterator"))
+    idle = "ToleratedFailure" if is_map else "ProcessorConfig" if "StartAt" in given else None
+    return {name: value for name, value in given.items() if idle is None or not name.startswith(idle)}
 
 
 class Run:

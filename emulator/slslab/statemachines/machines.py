@@ -13,6 +13,7 @@ from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError
+from slslab.lambda_.configuration import ROLE
 
 PREFIX = f"arn:aws:states:{REGION}:{ACCOUNT}"
 # documented: API_StartExecution.html: "A name must not contain" white space, brackets, wildcards, special and control
@@ -293,3 +294,10 @@ def _within_limit(tags: Mapping[str, str]) -> dict[str, str]:
             400, "TooManyTags", f"You've exceeded the number of tags allowed for a resource: {MOST_TAGS}"
         )
     return dict(tags)
+
+
+def check_role(role: str) -> str:
+    """Return the ARN of a role; ServiceError (InvalidArn) for what is none."""
+    if not ROLE.fullmatch(role):
+        raise ServiceError(400, "InvalidArn", f"Invalid Role Arn: '{role}'")
+    return role

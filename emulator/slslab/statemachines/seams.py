@@ -19,17 +19,19 @@ from moto.stepfunctions.parser.asl.component.common.error_name.error_name import
 from moto.stepfunctions.parser.asl.component.common.error_name.failure_event import FailureEvent, FailureEventException
 from moto.stepfunctions.parser.asl.component.common.string import string_expression
 from moto.stepfunctions.parser.asl.component.component import Component
-from moto.stepfunctions.parser.asl.component.state.choice.state_choice import StateChoice
 from moto.stepfunctions.parser.asl.component.state.exec.execute_state import ExecutionState
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.inline_iteration_component import (
     InlineIterationComponent,
 )
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.max_concurrency import MaxConcurrencyPath
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.state_map import StateMap
+from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service_callback import (
+    StateTaskServiceCallback,
+)
 from moto.stepfunctions.parser.asl.component.state.state import CommonStateField
 from moto.stepfunctions.parser.asl.component.state.wait.wait_function.timestamp import Timestamp
+from moto.stepfunctions.parser.asl.eval.callback.callback import HeartbeatTimeoutError
 from moto.stepfunctions.parser.asl.eval.states import States
-from moto.stepfunctions.parser.asl.eval.variable_store import VariableStore
 from moto.stepfunctions.parser.asl.parse import preprocessor
 from moto.stepfunctions.parser.asl.utils import encoding
 from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
@@ -38,6 +40,7 @@ from slslab.aws.limits import Limits
 from slslab.statemachines.bounded import evaluate_bounded
 from slslab.statemachines.comparisons import timestamp
 from slslab.statemachines.expressions import QueryError
+from slslab.statemachines.fields import LEAST, MOST
 
 RUNTIME, QUERY = "States.Runtime", "States.QueryEvaluationError"
 # Errors whose cause begins with the state.
@@ -76,14 +79,13 @@ def mend(limits: Limits) -> None:
     preprocessor.Preprocessor.__init__ = lambda parsing: setattr(parsing, "_query_language_per_scope", [])
     string_expression.StringJSONata._eval_body = _evaluate_expression
     States.reset = _reset
-    VariableStore.get_assigned_variables = _assigned_variables
     # It refuses names that begin with `States.`, which an iteration or a worker reports, too.
     CustomErrorName.__init__ = ErrorName.__init__
     ErrorEqualsDecl._eval_body = _match
+    StateTaskServiceCallback._from_error = _with_heartbeat(StateTaskServiceCallback._from_error)
     FailureEvent.__init__ = _from_entered_state(FailureEvent.__init__)
     FailureEventException.get_execution_failed_event_details = _execution_failed
     FailureEventException.get_evaluation_failed_event_details = _evaluation_failed
-    StateChoice._eval_state = _decided(StateChoice._eval_state)
     Timestamp._from_timestamp_string = staticmethod(timestamp)
     Timestamp._get_wait_seconds = _seconds_until
     StateMap._eval_body = _checked(StateMap._eval_body)
@@ -167,11 +169,8 @@ def _evaluate_expression(component: Any, env: Any) -> None:
     try:
         variables = {**store._outer_scope, **store._inner_scope, "states": states}
         value = evaluate_bounded(component.expression, variables, env.is_running)
-        if component.expected and component.expected != (kind := TYPES.get(type(value), "null")):
-            raise QueryError(
-                f" returned an unexpected result type. Expected '{component.expected}', but was '{kind}' for value: "
-                + json.dumps(value, ensure_ascii=False, separators=SEPARATORS)
-            )
+        if problem := _unexpected(value, component.expected, component.field):
+            raise QueryError(problem)
     except QueryError as error:
         cause = f"The JSONata expression '{component.expression}' specified for the field '{component.field}'"
         failed = failure(env, "EvaluationFailed", "evaluationFailedEventDetails", QUERY, cause + error.problem)
@@ -182,20 +181,23 @@ def _evaluate_expression(component: Any, env: Any) -> None:
     env.stack.append(value)
 
 
+def _unexpected(value: Any, expected: str | None, field: str) -> str | None:
+    """Return what is wrong with the value of an expression; the text on integers is assumed."""
+    if expected and expected != (kind := TYPES.get(type(value), "null")):
+        shown = json.dumps(value, ensure_ascii=False, separators=SEPARATORS)
+        return f" returned an unexpected result type. Expected '{expected}', but was '{kind}' for value: {shown}"
+    least, most = (-math.inf if field == "MaxConcurrency" else LEAST.get(field, -math.inf)), MOST.get(field, math.inf)
+    if expected == "number" and not (isinstance(value, int) and least <= value <= most):
+        return f" returned a number that {field} can't have: {value}"
+    return None
+
+
 def _reset(states: Any, input_value: Any) -> None:
     """Begin a state's `$states` with its input: it has a result or an error only after there is one."""
     data = states._states_data
     data["input"] = json.loads(json.dumps(input_value))
     data.pop("result", None)
     data.pop("errorOutput", None)
-
-
-def _assigned_variables(store: Any) -> dict[str, str]:
-    """Return the variables that a state has assigned, as its event of exit has them: JSON texts by name."""
-    return {
-        name: json.dumps(store.get(name), ensure_ascii=False, separators=SEPARATORS)
-        for name in sorted(store._declaration_tracing)
-    }
 
 
 def _match(declaration: Any, env: Any) -> None:
@@ -210,7 +212,20 @@ def _match(declaration: Any, env: Any) -> None:
     declared = {known.error_name for known in declaration.error_names}
     by_all = "States.ALL" in declared and name != RUNTIME
     by_task = "States.TaskFailed" in declared and not str(name).startswith("States.")
-    env.stack.append(name is not None and (by_all or by_task or name in declared))
+    names = {name, getattr(error, "other_name", name)}
+    env.stack.append(name is not None and (by_all or by_task or not names.isdisjoint(declared)))
+
+
+def _with_heartbeat(explain: Callable[[Any, Any, Exception], FailureEvent]) -> Callable[..., FailureEvent]:
+    """Have a missing heartbeat be caught by its documented name, too: its error is States.Timeout (measured)."""
+
+    def explained(state: Any, env: Any, ex: Exception) -> FailureEvent:
+        event = explain(state, env, ex)
+        if isinstance(ex, HeartbeatTimeoutError):
+            event.error_name.other_name = "States.HeartbeatTimeout"
+        return event
+
+    return explained
 
 
 def _from_entered_state(initialise: Callable[..., None]) -> Callable[..., None]:
@@ -244,24 +259,6 @@ def _execution_failed(exception: Any) -> dict[str, Any] | None:
 def _evaluation_failed(exception: Any) -> dict[str, Any]:
     details: dict[str, Any] = exception.failure_event.event_details["evaluationFailedEventDetails"]
     return details
-
-
-def _decided(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Have a Choice that matches nothing and has no Default fail as on AWS."""
-
-    def decided(state: Any, env: Any) -> None:
-        try:
-            evaluate_state(state, env)
-        except RuntimeError as error:
-            if not str(error.args[0]).startswith("No branching option"):
-                raise
-            # documented: state-choice.html names States.NoChoiceMatched; cause assumed.
-            cause = f"No choice rule matched in the state '{state.name}', and it has no Default"
-            raise failure(
-                env, "ExecutionFailed", "executionFailedEventDetails", "States.NoChoiceMatched", cause
-            ) from error
-
-    return decided
 
 
 def _seconds_until(component: Any, env: Any) -> int:
@@ -353,11 +350,15 @@ def _observed(evaluate_attempt: Callable[[Any, Any], None]) -> Callable[[Any, An
         env.event_manager.attempt(env.event_history_context)
         _renew_token(env)
         try:
+            if getattr(state, "heartbeat", None):  # moto reads it for some Tasks alone
+                state.heartbeat.eval(env)
+                env.stack.pop()
             evaluate_attempt(state, env)
             if state.output and env.is_running():
                 state.output.jsonata_template_value.eval(env=env)
                 env.heap["output"] = env.stack.pop()
         except Exception as error:
+            env.variable_store.waiting = {}
             env.event_manager.attempt_failed(env.event_history_context)
             if env.is_running():
                 if isinstance(error, NoSuchJsonPathError):

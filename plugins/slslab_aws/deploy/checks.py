@@ -12,14 +12,18 @@ from typing import Any
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import lambda_limits
+from slslab.aws.policies import statements
 from slslab.aws.requests import members
 from slslab.lambda_.configuration import settings
 from slslab.lambda_.event_sources import EventSourceMapping, check_source, with_request
 from slslab.lambda_.policies import function_statement
 from slslab.lambda_.references import parse
+from slslab.object_store.buckets import ADDRESS, NAME
 from slslab.statemachines.definitions import check_settings, problems
+from slslab.statemachines.machines import check_name, check_role
 from slslab_aws.deploy.expansion import LOCAL
-from slslab_aws.deploy.resources import Made, Properties, definition, function_members, machine_settings, table_members
+from slslab_aws.deploy.other_resources import table_members
+from slslab_aws.deploy.resources import Made, Properties, definition, function_members, machine_settings
 from slslab_aws.services import PROTOCOLS
 from slslab_aws.services.patterns import pattern_problems
 from slslab_aws.services.rule_targets import target_problems
@@ -29,6 +33,9 @@ Files = Mapping[str, bytes]
 # documented: API_CreateQueue.html
 QUEUE_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}")
 FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
+# documented: API_CreateTable.html, API_CreateTopic.html
+TABLE_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
+TOPIC_NAME = re.compile(r"[A-Za-z0-9_-]{1,256}")
 # documented: API_PutTargets.html; the first are what a rule does here, the last two are stored.
 TARGET_MEMBERS = frozenset("Arn Id Input InputPath InputTransformer SqsParameters RoleArn RetryPolicy".split())
 MOST_TARGETS = 5
@@ -88,6 +95,13 @@ def url(properties: Properties, files: Files) -> Iterator[str]:
 
 def table(properties: Properties, _files: Files) -> Iterator[str]:
     """Yield what CreateTable would refuse."""
+    if not TABLE_NAME.fullmatch(name := properties.get("TableName", "none")):
+        yield f"{name!r} cannot be the name of a table"
+    provisioned = properties.get("BillingMode", "PROVISIONED") == "PROVISIONED"
+    if "ProvisionedThroughput" in properties and not provisioned:
+        yield "ProvisionedThroughput cannot be specified when BillingMode is PAY_PER_REQUEST"
+    elif "BillingMode" in properties and provisioned and "ProvisionedThroughput" not in properties:
+        yield "BillingMode PROVISIONED needs ProvisionedThroughput"
     found: list[str] = []
     with _collected(found):
         members("dynamodb", "CreateTable", json.dumps({"TableName": "name", **table_members(properties)}).encode())
@@ -95,6 +109,9 @@ def table(properties: Properties, _files: Files) -> Iterator[str]:
         yield from found
         return
     indexes = [*properties.get("GlobalSecondaryIndexes", ()), *properties.get("LocalSecondaryIndexes", ())]
+    for each in (properties, *indexes):
+        if [key["KeyType"] for key in each["KeySchema"]] not in (["HASH"], ["HASH", "RANGE"]):
+            yield "a KeySchema must have one HASH key, and one RANGE key at most after it"
     keys = sorted({key["AttributeName"] for each in (properties, *indexes) for key in each["KeySchema"]})
     defined = sorted(each["AttributeName"] for each in properties.get("AttributeDefinitions", ()))
     if keys != defined:
@@ -154,10 +171,31 @@ def machine(properties: Properties, files: Files) -> Iterator[str]:
         return
     for problem in problems(definition(files, properties), lambda_limits().definition_bytes):
         yield f"the definition is refused: {problem}".rstrip(".")
-    found: list[str] = []
-    with _collected(found):
-        check_settings(machine_settings(properties))
-    yield from found
+    for refused in (
+        lambda: check_settings(machine_settings(properties)),
+        lambda: check_name(properties.get("StateMachineName", "none")),
+        lambda: check_role(properties["RoleArn"]),
+    ):
+        found: list[str] = []
+        with _collected(found):
+            refused()
+        yield from found
+
+
+def bucket(properties: Properties, _files: Files) -> Iterator[str]:
+    """Yield what CreateBucket would refuse."""
+    name = properties.get("BucketName", "none")
+    if not NAME.fullmatch(name) or ADDRESS.fullmatch(name):
+        yield f"{name!r} cannot be the name of a bucket"
+
+
+def bucket_policy(properties: Properties, _files: Files) -> Iterator[str]:
+    """Yield what PutBucketPolicy would refuse."""
+    policy = properties["PolicyDocument"]
+    try:
+        statements(policy if isinstance(policy, str) else json.dumps(policy), principals=True)
+    except (ValueError, NotImplementedError) as error:
+        yield str(error).rstrip(".")
 
 
 def queue(properties: Properties, _files: Files) -> Iterator[str]:
@@ -176,6 +214,8 @@ def queue(properties: Properties, _files: Files) -> Iterator[str]:
         yield f"RedrivePolicy needs {', '.join(missing)}"
     elif "RedrivePolicy" in properties and not str(policy["deadLetterTargetArn"]).startswith("arn:aws:sqs:"):
         yield "RedrivePolicy.deadLetterTargetArn must be the ARN of a queue"
+    elif "RedrivePolicy" in properties and str(policy["deadLetterTargetArn"]).endswith(".fifo") != fifo:
+        yield "the dead letter queue of a FIFO queue is a FIFO queue, and that of another is not"
     elif not re.fullmatch("[1-9][0-9]{0,2}|1000", str(policy["maxReceiveCount"])):
         yield "RedrivePolicy.maxReceiveCount must be an integer from 1 to 1000"
 
@@ -191,7 +231,9 @@ def queue_policy(properties: Properties, _files: Files) -> Iterator[str]:
 
 
 def topic(properties: Properties, files: Files) -> Iterator[str]:
-    """Yield what Subscribe would refuse of a topic's subscriptions."""
+    """Yield what CreateTopic would refuse, and Subscribe of a topic's subscriptions."""
+    if not TOPIC_NAME.fullmatch(name := properties.get("TopicName", "none")):
+        yield f"{name!r} cannot be the name of a topic: letters, digits, - and _"
     for each in properties.get("Subscription") or ():
         yield from subscription(each, files)
 

@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
-from slslab_aws.deploy import checks, resources
+from slslab_aws.deploy import checks, other_resources, resources
 from slslab_aws.deploy.resources import Made, Properties, Services
 from slslab_aws.deploy.schemas import properties_of
 
@@ -73,7 +73,11 @@ def _url(_name: str, properties: Properties) -> Made:
 
 def _bucket(name: str, properties: Properties) -> Made:
     name = str(properties.get("BucketName", name.lower()))
-    return Made(name, resources.bucket_attributes(name))
+    return Made(name, other_resources.bucket_attributes(name))
+
+
+def _bucket_policy(_name: str, properties: Properties) -> Made:
+    return Made(str(properties.get("Bucket")))
 
 
 def _queue(name: str, properties: Properties) -> Made:
@@ -167,7 +171,8 @@ def _lambda() -> dict[str, Kind]:
             _url,
             resources.create_url,
             _by_keys("lambda", "delete_function_url_config"),
-            check=checks.url,
+            resources.change_url,
+            checks.url,
         ),
         "AWS::Lambda::EventInvokeConfig": Kind(
             _names("DestinationConfig FunctionName MaximumEventAgeInSeconds MaximumRetryAttempts Qualifier"),
@@ -200,35 +205,49 @@ def _others() -> dict[str, Kind]:
             checks.machine,
         ),
         "AWS::S3::Bucket": Kind(
-            _names("BucketName Tags"), _bucket, resources.create_bucket, _by("s3", "delete_bucket", "Bucket")
+            _names("BucketName CorsConfiguration PublicAccessBlockConfiguration Tags VersioningConfiguration"),
+            _bucket,
+            other_resources.create_bucket,
+            _by("s3", "delete_bucket", "Bucket"),
+            other_resources.change_bucket,
+            checks.bucket,
+        ),
+        "AWS::S3::BucketPolicy": Kind(
+            _names("Bucket PolicyDocument"),
+            _bucket_policy,
+            other_resources.put_bucket_policy,
+            _by("s3", "delete_bucket_policy", "Bucket"),
+            lambda services, _made, properties: other_resources.put_bucket_policy(services, "", properties),
+            checks.bucket_policy,
         ),
         "AWS::SQS::Queue": Kind(
             _names("""ContentBasedDeduplication DelaySeconds FifoQueue MaximumMessageSize MessageRetentionPeriod
             QueueName ReceiveMessageWaitTimeSeconds RedrivePolicy SqsManagedSseEnabled Tags VisibilityTimeout"""),
             _queue,
-            resources.create_queue,
+            other_resources.create_queue,
             _by("sqs", "delete_queue", "QueueUrl"),
-            resources.change_queue,
+            other_resources.change_queue,
             checks.queue,
         ),
         "AWS::SQS::QueuePolicy": Kind(
             _names("PolicyDocument Queues"),
             _named("", "{name}", Id="{name}"),
-            resources.put_queue_policy,
-            resources.remove_queue_policy,
+            other_resources.put_queue_policy,
+            other_resources.remove_queue_policy,
             check=checks.queue_policy,
         ),
         "AWS::SNS::Topic": Kind(
             _names("DisplayName TopicName Subscription Tags"),
             _named("TopicName", topic, TopicArn=topic, TopicName="{name}"),
-            resources.create_topic,
+            other_resources.create_topic,
             _by("sns", "delete_topic", "TopicArn"),
-            check=checks.topic,
+            other_resources.change_topic,
+            checks.topic,
         ),
         "AWS::SNS::Subscription": Kind(
             _names("TopicArn Protocol Endpoint FilterPolicy FilterPolicyScope RawMessageDelivery"),
             _subscription,
-            resources.subscribe,
+            other_resources.subscribe,
             _by("sns", "unsubscribe", "SubscriptionArn"),
             check=checks.subscription,
         ),
@@ -236,31 +255,32 @@ def _others() -> dict[str, Kind]:
             _names("""AssumeRolePolicyDocument Description ManagedPolicyArns MaxSessionDuration Path PermissionsBoundary
             Policies RoleName Tags"""),
             _role,
-            resources.create_role,
-            resources.remove_role,
+            other_resources.create_role,
+            other_resources.remove_role,
             check=checks.role,
         ),
         "AWS::DynamoDB::Table": Kind(
             _names("""AttributeDefinitions BillingMode DeletionProtectionEnabled GlobalSecondaryIndexes KeySchema
             LocalSecondaryIndexes ProvisionedThroughput StreamSpecification TableClass TableName Tags"""),
             _table,
-            resources.create_table,
+            other_resources.create_table,
             _by("dynamodb", "delete_table", "TableName"),
-            check=checks.table,
+            other_resources.change_table,
+            checks.table,
         ),
         "AWS::Logs::LogGroup": Kind(
             _names("LogGroupClass LogGroupName RetentionInDays Tags"),
             _named("LogGroupName", "{name}", Arn=_arn("logs", "log-group:{name}:*")),
-            resources.create_log_group,
+            other_resources.create_log_group,
             _by("logs", "delete_log_group", "logGroupName"),
-            resources.change_log_group,
+            other_resources.change_log_group,
         ),
         "AWS::Events::Rule": Kind(
             _names("Description EventPattern Name RoleArn ScheduleExpression State Tags Targets"),
             _named("Name", "{name}", Arn=rule, RuleName="{name}"),
-            resources.create_rule,
-            resources.remove_rule,
-            resources.change_rule,
+            other_resources.create_rule,
+            other_resources.remove_rule,
+            other_resources.change_rule,
             checks.rule,
         ),
     }

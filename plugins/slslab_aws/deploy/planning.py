@@ -17,9 +17,12 @@ from slslab_aws.deploy.schemas import closest, convert, fixed_properties, proper
 from slslab_aws.deploy.template import PSEUDO, SERVERLESS, Template
 
 LONGEST_NAME = 63
+RULE = "AWS::Events::Rule"
 # What a resource may have beside its type and its properties.
 MEMBERS = ("Type", "Properties", "DependsOn", "Condition", "DeletionPolicy", "UpdateReplacePolicy", "Metadata")
 POLICIES = ("Delete", "Retain", "RetainExceptOnCreate")
+# documented, and not in the schemas: changes of these replace a resource, too.
+REPLACING = {"AWS::DynamoDB::Table": frozenset(("KeySchema", "LocalSecondaryIndexes"))}
 
 
 def physical_name(stack: str, name: str) -> str:
@@ -45,7 +48,8 @@ def resolved(kind: str, resource: Mapping[str, Any], scope: Scope) -> dict[str, 
 
 def identity(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
     """Return the properties whose change replaces a resource."""
-    return {name: properties[name] for name in sorted(fixed_properties(kind)) if name in properties}
+    names = fixed_properties(kind) | REPLACING.get(kind, frozenset())
+    return {name: properties[name] for name in sorted(names) if name in properties}
 
 
 def output_values(outputs: Mapping[str, Any], scope: Scope) -> Iterator[tuple[str, str | Unresolvable]]:
@@ -88,7 +92,11 @@ def plan(stack: str, template: Template, expanded: Expanded) -> list[str]:
         name for name in order if "Condition" not in (it := expanded.resources[name]) or scope.holds(it["Condition"])
     ]
     planned = {name: _planned(stack, template, expanded, name, scope) for name in made}
+    owners: dict[tuple[str, str], str] = {}
     for name, resource in planned.items():
+        own = resource.properties.get("Name" if resource.kind == RULE else f"{resource.kind.rpartition('::')[2]}Name")
+        if own is not None and (first := owners.setdefault((resource.kind, str(own)), name)) != name:
+            template.wrong(template.line(name), f"{name} has the name of {first}, {own}.")
         for problem in checks.visibility(resource, planned.values()):
             template.wrong(template.line(name), f"{name}: {problem}.")
     if not template.problems:

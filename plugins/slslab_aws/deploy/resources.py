@@ -5,13 +5,12 @@ types of CloudFormation's registry, and the names of the operations' members but
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from botocore.exceptions import ClientError
 
-from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
 from slslab.aws.limits import lambda_limits
@@ -53,12 +52,29 @@ class Services:
             client.close()
 
 
-def _tags(properties: Properties) -> dict[str, str]:
+def tags_of(properties: Properties) -> dict[str, str]:
+    """Return the tags of a resource by their names."""
     tags = properties.get("Tags") or {}
     return tags if isinstance(tags, dict) else {tag["Key"]: tag.get("Value", "") for tag in tags}
 
 
-def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+def change_tags(
+    before: Any, properties: Properties, add: Callable[[dict[str, str]], object], remove: Callable[[list[str]], object]
+) -> None:
+    """Add the tags that are new or have another value, and remove those that are gone."""
+    known, given = tags_of({"Tags": before}), tags_of(properties)
+    if new := {name: value for name, value in given.items() if known.get(name) != value}:
+        add(new)
+    if gone := sorted(known.keys() - given.keys()):
+        remove(gone)
+
+
+def pairs(tags: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return tags as most services take them."""
+    return [{"Key": name, "Value": value} for name, value in tags.items()]
+
+
+def texts(values: Mapping[str, Any]) -> dict[str, str]:
     """Return attributes as texts, as SQS and SNS take them; what has a structure is JSON."""
     return {
         name: json.dumps(value) if isinstance(value, dict | list) else text_of(value) for name, value in values.items()
@@ -81,7 +97,7 @@ def function_members(properties: Properties) -> Properties:
     }
     if "KmsKeyArn" in members:
         members["KMSKeyArn"] = members.pop("KmsKeyArn")
-    return {**members, "Tags": _tags(properties)}
+    return {**members, "Tags": tags_of(properties)}
 
 
 def _reserve(services: Services, name: str, properties: Properties) -> None:
@@ -92,8 +108,13 @@ def _reserve(services: Services, name: str, properties: Properties) -> None:
 def create_function(services: Services, name: str, properties: Properties) -> Made:
     """Create a function."""
     given = {"FunctionName": name, **function_members(properties)}
-    made = services("lambda").create_function(**given, Code=_code(services, properties["Code"]))
-    _reserve(services, given["FunctionName"], properties)
+    client = services("lambda")
+    made = client.create_function(**given, Code=_code(services, properties["Code"]))
+    try:
+        _reserve(services, given["FunctionName"], properties)
+    except ClientError:
+        client.delete_function(FunctionName=given["FunctionName"])
+        raise
     return Made(made["FunctionName"], {"Arn": made["FunctionArn"]})
 
 
@@ -109,7 +130,18 @@ def change_function(services: Services, made: Made, properties: Properties) -> M
     if properties.get("ReservedConcurrentExecutions") is None:
         client.delete_function_concurrency(FunctionName=made.ref)
     _reserve(services, made.ref, properties)
+    _change_lambda_tags(services, made.attributes["Arn"], properties)
     return made
+
+
+def _change_lambda_tags(services: Services, arn: str, properties: Properties) -> None:
+    client = services("lambda")
+    change_tags(
+        client.list_tags(Resource=arn)["Tags"],
+        properties,
+        lambda new: client.tag_resource(Resource=arn, Tags=new),
+        lambda gone: client.untag_resource(Resource=arn, TagKeys=gone),
+    )
 
 
 def _defaults() -> Properties:
@@ -119,6 +151,9 @@ def _defaults() -> Properties:
         **{"Description": "", "Environment": {"Variables": {}}, "Layers": [], "DeadLetterConfig": {"TargetArn": ""}},
         **{"MemorySize": limits.memory_mb.default, "Timeout": limits.timeout_s.default},
         "EphemeralStorage": {"Size": limits.ephemeral_mb.default},
+        **{"KMSKeyArn": "", "TracingConfig": {"Mode": "PassThrough"}, "SnapStart": {"ApplyOn": "None"}},
+        **{"LoggingConfig": {"LogFormat": "Text"}, "VpcConfig": {"SubnetIds": [], "SecurityGroupIds": []}},
+        "FileSystemConfigs": [],
     }
 
 
@@ -168,6 +203,14 @@ def create_url(services: Services, _name: str, properties: Properties) -> Made:
     return Made(arn, {"FunctionUrl": made["FunctionUrl"], "FunctionArn": arn}, {"FunctionName": target})
 
 
+def change_url(services: Services, made: Made, properties: Properties) -> Made:
+    """Change the URL of a function, which keeps its address."""
+    members = {"Cors": {}, "InvokeMode": "BUFFERED", **properties}
+    target = members.pop("TargetFunctionArn")
+    services("lambda").update_function_url_config(FunctionName=target, **members)
+    return made
+
+
 def put_event_settings(services: Services, name: str, properties: Properties) -> Made:
     """Set how a function handles events."""
     services("lambda").put_function_event_invoke_config(**properties)
@@ -183,8 +226,9 @@ def create_source(services: Services, _name: str, properties: Properties) -> Mad
 
 def change_source(services: Services, made: Made, properties: Properties) -> Made:
     """Change an event source mapping."""
-    members = {name: value for name, value in properties.items() if name != "EventSourceArn"}
+    members = {name: value for name, value in properties.items() if name not in ("EventSourceArn", "Tags")}
     services("lambda").update_event_source_mapping(**members, **made.keys)
+    _change_lambda_tags(services, made.attributes["EventSourceMappingArn"], properties)
     return made
 
 
@@ -208,14 +252,21 @@ def create_machine(services: Services, name: str, properties: Properties) -> Mad
     made = services("stepfunctions").create_state_machine(
         name=name,
         **_machine_members(services, properties),
-        tags=[{"key": key, "value": value} for key, value in _tags(properties).items()],
+        tags=_lower_names(pairs(tags_of(properties))),
     )
     return Made(made["stateMachineArn"], {"Arn": made["stateMachineArn"], "Name": name})
 
 
 def change_machine(services: Services, made: Made, properties: Properties) -> Made:
     """Change a state machine."""
-    services("stepfunctions").update_state_machine(stateMachineArn=made.ref, **_machine_members(services, properties))
+    client = services("stepfunctions")
+    client.update_state_machine(stateMachineArn=made.ref, **_machine_members(services, properties))
+    change_tags(
+        {tag["key"]: tag["value"] for tag in client.list_tags_for_resource(resourceArn=made.ref)["tags"]},
+        properties,
+        lambda new: client.tag_resource(resourceArn=made.ref, tags=_lower_names(pairs(new))),
+        lambda gone: client.untag_resource(resourceArn=made.ref, tagKeys=gone),
+    )
     return made
 
 
@@ -241,179 +292,3 @@ def _lower_names(value: Any) -> Any:
     if isinstance(value, dict):
         return {name[0].lower() + name[1:]: _lower_names(entry) for name, entry in value.items()}
     return value
-
-
-# --- what stands around them
-
-
-def create_bucket(services: Services, name: str, properties: Properties) -> Made:
-    """Create a bucket."""
-    name = properties.get("BucketName", name.lower())
-    services("s3").create_bucket(Bucket=name)
-    return Made(name, bucket_attributes(name))
-
-
-def bucket_attributes(name: str) -> dict[str, str]:
-    """Return a bucket's attributes; its domain names are AWS's, and lead nowhere here."""
-    return {
-        "Arn": f"arn:aws:s3:::{name}",
-        "DomainName": f"{name}.s3.amazonaws.com",
-        "DualStackDomainName": f"{name}.s3.dualstack.{REGION}.amazonaws.com",
-        "RegionalDomainName": f"{name}.s3.{REGION}.amazonaws.com",
-    }
-
-
-def create_queue(services: Services, name: str, properties: Properties) -> Made:
-    """Create a queue."""
-    name = properties.get("QueueName", name + ".fifo" * bool(properties.get("FifoQueue")))
-    url = services("sqs").create_queue(QueueName=name, Attributes=_attributes(properties), tags=_tags(properties))
-    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"
-    return Made(url["QueueUrl"], {"Arn": arn, "QueueName": name, "QueueUrl": url["QueueUrl"]})
-
-
-def change_queue(services: Services, made: Made, properties: Properties) -> Made:
-    """Change the attributes of a queue."""
-    attributes = {name: value for name, value in _attributes(properties).items() if name != "FifoQueue"}
-    services("sqs").set_queue_attributes(QueueUrl=made.ref, Attributes=attributes)
-    return made
-
-
-def _attributes(properties: Properties) -> dict[str, str]:
-    """Return the attributes of a queue; one that is not FIFO does not have the attribute."""
-    left_out = ("QueueName", "Tags", *(("FifoQueue",) if not properties.get("FifoQueue") else ()))
-    return _texts({name: value for name, value in properties.items() if name not in left_out})
-
-
-def put_queue_policy(services: Services, name: str, properties: Properties) -> Made:
-    """Set the policy of queues."""
-    policy, queues = properties["PolicyDocument"], properties["Queues"]
-    for queue in queues:
-        attributes = {"Policy": policy if isinstance(policy, str) else json.dumps(policy)}
-        services("sqs").set_queue_attributes(QueueUrl=queue, Attributes=attributes)
-    return Made(name, {"Id": name}, {"queues": queues})
-
-
-def remove_queue_policy(services: Services, made: Made) -> None:
-    """Remove the policy of queues."""
-    for queue in made.keys["queues"]:
-        services("sqs").set_queue_attributes(QueueUrl=queue, Attributes={"Policy": ""})
-
-
-def create_topic(services: Services, name: str, properties: Properties) -> Made:
-    """Create a topic with its subscriptions."""
-    attributes = {key: properties[key] for key in ("DisplayName",) if key in properties}
-    arn = services("sns").create_topic(Name=properties.get("TopicName", name), Attributes=attributes)["TopicArn"]
-    for subscription in properties.get("Subscription") or []:
-        services("sns").subscribe(TopicArn=arn, **subscription)
-    return Made(arn, {"TopicArn": arn, "TopicName": arn.rpartition(":")[2]})
-
-
-def subscribe(services: Services, _name: str, properties: Properties) -> Made:
-    """Subscribe a queue or a function to a topic."""
-    given = {name: properties[name] for name in ("TopicArn", "Protocol", "Endpoint")}
-    attributes = _texts({name: value for name, value in properties.items() if name not in given})
-    made = services("sns").subscribe(**given, Attributes=attributes, ReturnSubscriptionArn=True)
-    return Made(made["SubscriptionArn"], {"Arn": made["SubscriptionArn"]})
-
-
-def create_role(services: Services, name: str, properties: Properties) -> Made:
-    """Create a role with its inline policies, which are not enforced."""
-    client, name = services("iam"), properties.get("RoleName", name)
-    trust = properties["AssumeRolePolicyDocument"]
-    members = {name: properties[name] for name in ("Description", "MaxSessionDuration", "Path") if name in properties}
-    role = client.create_role(
-        RoleName=name, AssumeRolePolicyDocument=trust if isinstance(trust, str) else json.dumps(trust), **members
-    )["Role"]
-    # AWS's own managed policies are not there to be attached, and no policy is enforced.
-    made = Made(name, {"Arn": role["Arn"], "RoleId": role["RoleId"]}, {"policies": []})
-    for policy in properties.get("Policies") or []:
-        # AWS takes a policy without a version as one of 2008; moto refuses it.
-        document = policy["PolicyDocument"]
-        if not isinstance(document, str):
-            document = json.dumps({"Version": "2012-10-17", **document})
-        try:
-            client.put_role_policy(RoleName=name, PolicyName=policy["PolicyName"], PolicyDocument=document)
-        except ClientError:
-            remove_role(services, made)
-            raise
-        made.keys["policies"].append(policy["PolicyName"])
-    return made
-
-
-def remove_role(services: Services, made: Made) -> None:
-    """Remove a role with its inline policies."""
-    for policy in made.keys["policies"]:
-        services("iam").delete_role_policy(RoleName=made.ref, PolicyName=policy)
-    services("iam").delete_role(RoleName=made.ref)
-
-
-def table_members(properties: Properties) -> Properties:
-    """Return the members of CreateTable, except the name that slslab gives."""
-    given = {"BillingMode": "PAY_PER_REQUEST", **properties}
-    if "ProvisionedThroughput" in properties:
-        given["BillingMode"] = properties.get("BillingMode", "PROVISIONED")
-    if "StreamSpecification" in properties:
-        given["StreamSpecification"] = {**properties["StreamSpecification"], "StreamEnabled": True}
-    return given
-
-
-def create_table(services: Services, name: str, properties: Properties) -> Made:
-    """Create a table."""
-    made = services("dynamodb").create_table(**{"TableName": name, **table_members(properties)})["TableDescription"]
-    stream = {"StreamArn": made["LatestStreamArn"]} if "StreamSpecification" in properties else {}
-    return Made(made["TableName"], {"Arn": made["TableArn"], **stream})
-
-
-def create_log_group(services: Services, name: str, properties: Properties) -> Made:
-    """Create a log group, or take over the one that the logs of a function have made."""
-    client, name = services("logs"), properties.get("LogGroupName", name)
-    try:
-        client.create_log_group(logGroupName=name, **({"tags": tags} if (tags := _tags(properties)) else {}))
-    except ClientError as error:
-        # A function of the same name may have written there: names are the same at each deployment, unlike on AWS.
-        if error.response["Error"]["Code"] != "ResourceAlreadyExistsException":
-            raise
-    made = Made(name, {"Arn": f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{name}:*"})
-    return change_log_group(services, made, properties)
-
-
-def change_log_group(services: Services, made: Made, properties: Properties) -> Made:
-    """Change how long a log group keeps events."""
-    if (days := properties.get("RetentionInDays")) is None:
-        services("logs").delete_retention_policy(logGroupName=made.ref)
-    else:
-        services("logs").put_retention_policy(logGroupName=made.ref, retentionInDays=days)
-    return made
-
-
-def create_rule(services: Services, name: str, properties: Properties) -> Made:
-    """Create a rule with its targets."""
-    made = Made(properties.get("Name", name), {}, {"targets": []})
-    try:
-        return change_rule(services, made, properties)
-    except ClientError:
-        remove_rule(services, made)
-        raise
-
-
-def change_rule(services: Services, made: Made, properties: Properties) -> Made:
-    """Change a rule and its targets."""
-    client = services("events")
-    members = {name: value for name, value in properties.items() if name not in ("Name", "Targets")}
-    if "EventPattern" in members and not isinstance(members["EventPattern"], str):
-        members["EventPattern"] = json.dumps(members["EventPattern"])
-    arn = client.put_rule(Name=made.ref, **members)["RuleArn"]
-    targets = properties.get("Targets") or []
-    if targets:
-        client.put_targets(Rule=made.ref, Targets=targets)
-    ids = [target["Id"] for target in targets]
-    if gone := sorted(set(made.keys["targets"]) - set(ids)):
-        client.remove_targets(Rule=made.ref, Ids=gone)
-    return Made(made.ref, {"Arn": arn, "RuleName": made.ref}, {"targets": ids})
-
-
-def remove_rule(services: Services, made: Made) -> None:
-    """Remove a rule and its targets."""
-    if made.keys["targets"]:
-        services("events").remove_targets(Rule=made.ref, Ids=made.keys["targets"])
-    services("events").delete_rule(Name=made.ref)

@@ -84,6 +84,7 @@ def test_loopback_has_these_names(host: str) -> None:
         [("host", "10.0.0.1")],
         [("host", "127.1")],
         [("host", "::1")],
+        [("host", "a" * 400_000)],
         [*OWN, ("host", "evil.example")],
         [*OWN, ("origin", "https://evil.example")],
         [*OWN, ("origin", "null")],

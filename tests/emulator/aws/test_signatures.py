@@ -155,6 +155,8 @@ def _pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         ("Signature=", "Signature=0", "IncompleteSignatureException"),
         ("host;", "host;\xe9;", "IncompleteSignatureException"),
         ("host;", "", "IncompleteSignatureException"),
+        ("host;", "host;host;", "IncompleteSignatureException"),
+        ("/us-east-1/", f"/{'a' * 65}/", "IncompleteSignatureException"),
     ],
 )
 def test_a_header_that_is_none_is_refused(old: str, new: str, kind: str) -> None:
@@ -195,7 +197,7 @@ def test_a_date_that_is_none_or_another_days_is_refused() -> None:
         assert sent.refused()[0] == kind
 
 
-@pytest.mark.parametrize("expires", ["604801", "-1", "soon", "", "99999999999999999999"])
+@pytest.mark.parametrize("expires", ["604801", "-1", "soon", "", "9" * 20, f"0000000{10**20}", "0" * 5000])
 def test_a_presigned_url_lasts_at_most_a_week(expires: str) -> None:
     sent = presigned(604_800)
     sent.verify()

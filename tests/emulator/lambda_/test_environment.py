@@ -116,11 +116,15 @@ def test_l17_every_environment_has_a_log_stream_of_its_own(isolated: Emulator, d
     assert streams[0] == streams[1] != streams[2]
 
 
-def test_l17_resource_limits_are_the_recorded_ones(isolated: Emulator, deploy: Deploy, invoke: Invoke) -> None:
-    limits = invoke(deploy(SEEN), ["NOFILE", "MEMLOCK", "CORE", "NPROC"]).payload["limits"]
+@pytest.mark.parametrize(("memory_mb", "processes"), [(128, 742), (256, 1024)])
+def test_l17_resource_limits_are_the_recorded_ones(
+    isolated: Emulator, deploy: Deploy, invoke: Invoke, memory_mb: int, processes: int
+) -> None:
+    name = deploy(SEEN, MemorySize=memory_mb)
+    limits = invoke(name, ["NOFILE", "MEMLOCK", "CORE", "NPROC"]).payload["limits"]
     if not isolated.isolation.own_uid:
         limits.pop("NPROC")  # there the control group counts processes
-    expected = {"NOFILE": [1024] * 2, "MEMLOCK": [65_536] * 2, "CORE": [10_737_418_240] * 2, "NPROC": [1024] * 2}
+    expected = {"NOFILE": [1024] * 2, "MEMLOCK": [65_536] * 2, "CORE": [10_737_418_240] * 2, "NPROC": [processes] * 2}
     assert limits == {name: expected[name] for name in limits}
 
 

@@ -48,6 +48,7 @@ def handler(event, context):
         "region": boto3.client("s3").meta.region_name,
         "client": type(boto3.client("lambda")).__name__,
         "numpy": found("numpy"),
+        "awscrt": found("awscrt"),
         "path": sys.path,
         "prefix": sys.prefix,
         "event": event,
@@ -117,6 +118,7 @@ def test_l18_the_python_that_was_asked_for_runs_the_function(
         "region": "us-east-1",
         "client": "Lambda",
         "numpy": "ModuleNotFoundError",
+        "awscrt": "ModuleNotFoundError",
         "path": [*first, *stdlib, f"/var/lang/lib/{runtime}/site-packages"],
         "prefix": "/var/lang",
         "event": {"key": "Größe ☃"},
@@ -226,7 +228,7 @@ def test_what_functions_of_the_own_python_see_is_the_hosts_packages_after_lambda
     asked(emulator)
     name = deploy(f"import yaml\n{ABOUT}", Runtime=OWN)
     answer = invoke(name)
-    assert answer.payload["numpy"] == "found"
+    assert (answer.payload["numpy"], answer.payload["awscrt"]) == ("found", "ModuleNotFoundError")
     assert answer.payload["boto3"] == [version("boto3"), "/var/runtime/boto3"]
     assert answer.payload["path"][:4] == [
         *("/var/task", f"/opt/python/lib/{OWN}/site-packages", "/opt/python", "/var/runtime")

@@ -17,7 +17,7 @@ from slslab.object_store.bodies import Chunks, Incoming, Stored
 from slslab.object_store.signing import CHUNKED_SIGNED, CHUNKED_UNSIGNED, EMPTY, UNSIGNED, ChunkSigner
 from slslab.object_store.storage import Folder, read, whole
 
-BODY = bytes(range(256)) * 40
+BODY = bytes(range(256)) * 80
 CRC = base64.b64encode(zlib.crc32(BODY).to_bytes(4, "big")).decode()
 KEY, STAMP, SCOPE = b"k" * 32, "20260101T000000Z", "20260101/us-east-1/s3/aws4_request"
 
@@ -43,7 +43,7 @@ def chunked(sizes: list[int], *, sign: bool, trailer: str = "") -> bytes:
 
 @pytest.mark.parametrize("sign", [True, False])
 def test_chunks_may_be_cut_anywhere(sign: bool) -> None:
-    data = chunked([1000, 1, 9239], sign=sign, trailer=f"x-amz-checksum-crc32:{CRC}")
+    data = chunked([8192, 8193, 4095], sign=sign, trailer=f"x-amz-checksum-crc32:{CRC}")
     for step in (1, 2, 3, 7, 100, 1024, len(data)):
         chunks = Chunks(signer() if sign else None)
         found = [part for place in range(0, len(data), step) for part in chunks.feed(data[place : place + step])]
@@ -56,7 +56,7 @@ def test_chunks_may_be_cut_anywhere(sign: bool) -> None:
     [
         lambda data: data[:-4],
         lambda data: data[: len(data) // 2],
-        lambda data: data.replace(b"3e8", b"3e7", 1),
+        lambda data: data.replace(b"2328", b"2327", 1),
         lambda data: b"zz" + data,
         lambda data: data + b"more",
         lambda data: b"1" * 100_000 + data,
@@ -70,11 +70,11 @@ def test_chunks_that_are_none_are_refused(change: Callable[[bytes], bytes]) -> N
         chunks.end()
 
     with pytest.raises(ServiceError, match="bytes specified"):
-        decode(change(chunked([1000, 9240], sign=False)))
+        decode(change(chunked([9000, 11_480], sign=False)))
 
 
 def test_a_chunk_that_was_changed_on_its_way_is_refused() -> None:
-    data = bytearray(chunked([1000, 9240], sign=True))
+    data = bytearray(chunked([9000, 11_480], sign=True))
     data[600] ^= 1
     with pytest.raises(ServiceError) as refused:
         Chunks(signer()).feed(bytes(data))
@@ -100,7 +100,7 @@ def stored(folder: Path, data: bytes, payload: str, size: int = 1000, **more: An
 
 
 def test_a_body_is_what_was_sent(tmp_path: Path) -> None:
-    for body in (b"", b"x", BODY, BODY * 500):
+    for body in (b"", b"x", BODY[:1000], BODY * 250):
         found = stored(tmp_path, body, UNSIGNED, length=len(body), size=100_000)
         assert b"".join(read(whole(found.piece))) == body
         assert found.md5 == hashlib.md5(body).hexdigest()
@@ -110,9 +110,9 @@ def test_a_body_is_what_was_sent(tmp_path: Path) -> None:
 
 def test_the_checksum_in_a_trailer_is_verified(tmp_path: Path) -> None:
     for payload, sign in ((CHUNKED_UNSIGNED, False), (CHUNKED_SIGNED[1], True)):
-        data = chunked([5000, 5240], sign=sign, trailer=f"x-amz-checksum-crc32:{CRC}")
+        data = chunked([10_000, 10_480], sign=sign, trailer=f"x-amz-checksum-crc32:{CRC}")
         assert stored(tmp_path, data, payload, algorithm="CRC32").checksums == {"ChecksumCRC32": CRC}
-        wrong = chunked([5000, 5240], sign=sign, trailer="x-amz-checksum-crc32:AAAAAA==")
+        wrong = chunked([10_000, 10_480], sign=sign, trailer="x-amz-checksum-crc32:AAAAAA==")
         with pytest.raises(ServiceError, match="CRC32 you specified"):
             stored(tmp_path, wrong, payload, algorithm="CRC32")
 

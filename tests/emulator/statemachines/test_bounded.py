@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.emulator.statemachines.here import begin, failure, finish, machines, output
-from tests.emulator.statemachines.written import chain
+from tests.emulator.statemachines.written import ARN, Definition, chain
 
 from slslab.statemachines import bounded
 from slslab.statemachines.executions import Execution
@@ -148,6 +148,37 @@ def test_a_negative_limit_of_a_map_fails() -> None:
     mapped = {"Type": "Map", "Items": [1], "MaxConcurrency": "{% -1 %}", "ItemProcessor": inner}
     expected = "Expected non-negative integer for MaxConcurrency, got '-1' instead."
     assert failure(chain(mapped, QueryLanguage="JSONata")) == ("States.Runtime", expected)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("Seconds", "-1"),
+        ("Seconds", "1.5"),
+        ("TimeoutSeconds", "0"),
+        ("HeartbeatSeconds", "-1"),
+        ("MaxConcurrency", "1.5"),
+    ],
+)
+def test_a_number_that_a_field_can_t_have(field: str, value: str) -> None:
+    inner = {"StartAt": "M", "States": {"M": {"Type": "Pass", "End": True}}}
+    states: dict[str, Definition] = {
+        "Seconds": {"Type": "Wait"},
+        "MaxConcurrency": {"Type": "Map", "Items": [1], "ItemProcessor": inner},
+    }
+    state = states.get(field, {"Type": "Task", "Resource": ARN + "works"})
+    error, cause = failure(chain({**state, field: f"{{% {value} %}}"}, QueryLanguage="JSONata"))
+    assert error == "States.QueryEvaluationError"
+    assert cause.endswith(f"specified for the field '{field}' returned a number that {field} can't have: {value}")
+
+
+@pytest.mark.parametrize("fields", [{"ToleratedFailurePercentage": 5}, {"ToleratedFailureCount": 1}])
+def test_what_an_inline_map_does_not_use_is_accepted(fields: dict[str, Any]) -> None:
+    inner = {"StartAt": "M", "States": {"M": {"Type": "Pass", "End": True}}, "ProcessorConfig": {}}
+    assert output(chain({"Type": "Map", "ItemProcessor": inner, **fields}), [1, 2]) == [1, 2]
+    expressions = {name: f"{{% {value} %}}" for name, value in fields.items()}
+    mapped = {"Type": "Map", "ItemProcessor": inner, **expressions, "ToleratedFailurePercentage": "{% 5 %}"}
+    assert output(chain(mapped, QueryLanguage="JSONata"), [1, 2]) == [1, 2]
 
 
 def test_items_that_are_no_array() -> None:

@@ -96,6 +96,37 @@ SELECTORS = "The object must have only one of the following fields, [And, Or, No
             ],
         ),
         (
+            CALLS | {"Retry": [{"ErrorEquals": ["E"], "IntervalSeconds": 0, "BackoffRate": 0.5}]},
+            [
+                "Minimum value is 1 at /States/S0/Retry[0]/IntervalSeconds",
+                "Minimum value is 1 at /States/S0/Retry[0]/BackoffRate",
+            ],
+        ),
+        (CALLS | {"Resource": None}, ["Expected value of type String at /States/S0/Resource"]),
+        (CALLS | {"Credentials": {}}, ["These fields are required: [RoleArn] at /States/S0/Credentials"]),
+        (
+            CALLS | {"Credentials": {"RoleArn": 1}},
+            ["Expected value of type String at /States/S0/Credentials/RoleArn"],
+        ),
+        (
+            {"Type": "Map", "ItemProcessor": INNER | {"StartAt": None}},
+            [
+                "Expected value of type String at /States/S0/ItemProcessor/StartAt",
+                'MISSING_TRANSITION_TARGET: State "P" is not reachable. at /States/S0/ItemProcessor/States/P',
+            ],
+        ),
+        (
+            {"Type": "Map", "ItemProcessor": INNER, "ToleratedFailureCount": -1, "ToleratedFailurePercentage": 101},
+            [
+                "Minimum value is 0 at /States/S0/ToleratedFailureCount",
+                "Maximum value is 100 at /States/S0/ToleratedFailurePercentage",
+            ],
+        ),
+        (
+            {"Type": "Map", "ItemProcessor": INNER, "ItemBatcher": {"MaxItemsPerBatch": 2}},
+            ["slslab emulates Map only in inline mode at /States/S0/ItemBatcher"],
+        ),
+        (
             {"Type": []},
             [
                 "The field 'Type' should have one of these values: [Task, Wait, Pass, Succeed, Fail, Choice, Parallel, "
@@ -121,6 +152,38 @@ def test_s11_fields_of_machines(fields: Definition, expected: list[str]) -> None
     assert found(chain({"Type": "Pass"}, **fields)) == expected
 
 
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [
+        ({"Type": "Pass", "Assign": "{% 1 %}"}, "Object"),
+        ({"Type": "Map", "ItemProcessor": INNER, "ItemSelector": "{% 1 %}"}, "Object"),
+        ({"Type": "Map", "ItemProcessor": INNER, "Items": {}}, "Array"),
+        (CALLS | {"Retry": "{% [] %}"}, "Array"),
+        (CALLS | {"Catch": [{"ErrorEquals": "{% ['E'] %}", "Next": "S0"}]}, "Array"),
+        (CALLS | {"Retry": [{"ErrorEquals": ["E"], "MaxAttempts": "{% 1 %}"}]}, "Integer"),
+    ],
+)
+def test_where_no_expression_may_stand(state: Definition, kind: str) -> None:
+    [problem] = found(chain(state, QueryLanguage="JSONata"))
+    assert problem.startswith(f"Expected value of type {kind} at /States/S0/")
+
+
+@pytest.mark.parametrize("text", [" {% 1 %}", "{% 1 %} ", "{% 1", "1 %}"])
+def test_an_expression_begins_and_ends_its_text(text: str) -> None:
+    assert found(chain({"Type": "Pass", "Output": {"a": [text]}}, QueryLanguage="JSONata")) == [
+        "INVALID_JSONATA_EXPRESSION: An expression must begin with '{%' and end with '%}', without spaces around them. "
+        "at /States/S0/Output/a[0]"
+    ]
+    assert not found(chain({"Type": "Pass", "Parameters": {"a": text}}))
+
+
+def test_a_condition_is_an_expression_or_a_literal() -> None:
+    rule = {"Condition": "text", "Next": "F"}
+    assert found({**choice(rule), "QueryLanguage": "JSONata"}) == [
+        "Value must be a valid JSONata expression at /States/C/Choices[0]/Condition"
+    ]
+
+
 def test_s11_expressions_stand_for_integers_in_jsonata_alone() -> None:
     waits = {"Type": "Wait", "Seconds": "{% 1 %}"}
     assert not found(chain(waits, QueryLanguage="JSONata"))
@@ -143,6 +206,14 @@ def test_s11_expressions_stand_for_integers_in_jsonata_alone() -> None:
                 "Expected value of type Double at /States/C/Choices[0]/NumericEquals",
                 "Value is not a Reference Path: Reference path didn't start with '$' at /States/C/Choices[0]/Variable",
             ],
+        ),
+        (
+            [{"Variable": "$.a", "TimestampEquals": "noon", "Next": "F"}],
+            ["String does not match RFC3339 timestamp at /States/C/Choices[0]/TimestampEquals"],
+        ),
+        (
+            [{"Variable": "$.a", "IsNull": True, "Next": None}],
+            ["Expected value of type String at /States/C/Choices[0]/Next"],
         ),
         ([{"And": [5], "Next": "F"}], ["Expected value of type Object at /States/C/Choices[0]/And[0]"]),
         ([{"Or": [{"Variable": "$.a", "BooleanEqualsPath": "$.b"}], "Next": "F"}], []),

@@ -372,7 +372,7 @@ def test_a_task_waits_for_its_token(states_client: Any) -> None:
         ("[]", "SCHEMA_VALIDATION_FAILED"),
         (" " * 5001, "INVALID_DEFINITION_LENGTH"),
         ({"StartAt": "A"}, "SCHEMA_VALIDATION_FAILED"),
-        ({"StartAt": ["A"], "States": {"A": {"Type": "Succeed"}}}, "Missing 'Next' target: ['A'] at /StartAt"),
+        ({"StartAt": ["A"], "States": {"A": {"Type": "Succeed"}}}, "Expected value of type String at /StartAt"),
         (
             {"StartAt": "A", "States": {"A": {"Type": "Choice", "Choices": 5, "Default": "B"}, "B": {"Type": "Fail"}}},
             "SCHEMA_VALIDATION_FAILED",

@@ -242,6 +242,14 @@ def test_s16_a_task_that_waits_in_vain_times_out(states_client: Any) -> None:
     }
 
 
+@pytest.mark.parametrize("name", ["States.Timeout", "States.HeartbeatTimeout"])
+def test_a_missing_heartbeat_is_caught_by_both_of_its_names(states_client: Any, name: str) -> None:
+    caught = {"ErrorEquals": [name], "Next": "S1"}
+    definition = chain(waiting(HeartbeatSeconds=1, Catch=[caught]), {"Type": "Succeed"})
+    described = ended(states_client, start(states_client, name.replace(".", "-"), definition))
+    assert json.loads(described["output"]) == {"Error": "States.Timeout", "Cause": ""}
+
+
 def test_s16_a_function_that_fails_leaves_nobody_waiting(states_client: Any) -> None:
     task = invocation({"how": "raise", "t.$": "$$.Task.Token"}) | {"Resource": f"{INVOKE}.waitForTaskToken"}
     execution = start(states_client, "fails-first", chain(task))

@@ -177,7 +177,8 @@ def test_up_status_down(state: dict[str, str]) -> None:
         assert f"slslab is up already at {described['endpoints']['lambda']}" in again.err
         assert "Hint: " in again.err
     finally:
-        assert slslab(state, "down").err == "slslab is down.\n"
+        removed = "Its functions, objects and logs are removed; its record stays until the next `slslab up`.\n"
+        assert slslab(state, "down").err.endswith(f"{removed}slslab is down.\n")
     os.waitpid(described["pid"], 0)
     assert not psutil.pid_exists(described["pid"])
     assert not Path(described["logs"]).exists()

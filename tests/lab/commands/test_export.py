@@ -1,6 +1,6 @@
 """`slslab export`: what is written is read back with the formats' own readers.
 
-The runs are recordings of tests/slslab/replay: ScatterReduce with 2 functions, 6 epochs of 5 minibatches, and the
+The runs are recordings of tests/lab/replay: ScatterReduce with 2 functions, 6 epochs of 5 minibatches, and the
 same on 2 instances.
 """
 

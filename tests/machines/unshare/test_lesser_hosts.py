@@ -77,7 +77,7 @@ def test_doctor_tells_what_is_missing_and_lambdas_limits_hold_by_the_means_that_
 ) -> None:
     options = ["-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'pytest'}", f"--rootdir={os.getcwd()}"]
     # Without what the tests of commands import.
-    options.append("--confcutdir=tests/slslab")
+    options.append("--confcutdir=tests/emulator")
     with on(host, "-m", "slslab", "doctor", "--json") as doctor, on(host, "-m", "pytest", *options, *TESTS) as tests:
         printed, _ = doctor.communicate(timeout=300)
         assert doctor.returncode == 0, "nothing of it is needed for a run"

@@ -49,6 +49,9 @@ def main() -> None:
     from awslambdaric.lambda_runtime_client import LambdaRuntimeClient
 
     own = arrange_path(os.environ["LAMBDA_RUNTIME_DIR"])
+    if not any(os.path.isdir(os.path.join(place, "awscrt")) for place in own):
+        # Of the host's, boto3 would take a tenth of a second to import; on Lambda it has none.
+        sys.modules["awscrt"] = None  # type: ignore[assignment]
     # The same pipe, so that records and what is printed stay in order.
     os.environ["_LAMBDA_TELEMETRY_LOG_FD"] = str(os.dup(sys.stdout.fileno()))
 

@@ -1,7 +1,7 @@
 """Charts as Vega-Lite specifications, made with Altair. They fill their containers; legends are HTML, which wraps."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,6 +158,10 @@ def _widths(rows: Rows, keys: Sequence[Key]) -> alt.Scale:
     return alt.Scale(domain=names, range=[2 + 3 * behind.get(name, 0) for name in names])
 
 
+# Of a picture 600 pixels wide and 300 high: half of a point, a letter's width, a line's height, its way from the point.
+MARK, LETTER, LINE, AWAY = 0.015, 0.012, 0.045, 0.057
+
+
 @dataclass(frozen=True)
 class Point:
     """A named point of cost and time, with its text and the 80 % ranges of both if they are known."""
@@ -187,10 +191,12 @@ class Point:
 def scatter(
     identifier: str, label: str, points: Sequence[Point], keys: Sequence[Key], titles: tuple[str, str], caption: str
 ) -> Chart:
-    """Draw named points with their 80 % ranges as bars; a text stands at each point, and both axes begin at 0."""
-    above = _above([(point.seconds, point.cost) for point in points])
-    columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "above")
-    data = Data(columns, [(*point.row(), is_above) for point, is_above in zip(points, above, strict=True)])
+    """Draw named points with their 80 % ranges as bars; both axes begin at 0.
+
+    Each point has its text above or below; it has none where that would cover another text or point.
+    """
+    columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "side")
+    data = Data(columns, [(*point.row(), side) for point, side in zip(points, _sides(points), strict=True)])
 
     def x(field: str) -> alt.X:
         return alt.X(f"{field}:Q", title=title_lines(titles[0]), axis=number_axis())
@@ -211,9 +217,13 @@ def scatter(
     )
     marks = base.mark_point(filled=True, size=170, opacity=0.9).encode(color=colour)
     # At the sides no text may leave the picture.
-    most = max(max(point.seconds, point.ranges["seconds"]["high"] if point.ranges else 0) for point in points)
-    side = f"datum.x < {most / 4} ? 'left' : datum.x > {most * 3 / 4} ? 'right' : 'center'"
-    texts = base.mark_text(align=alt.ExprRef(side), dy=alt.ExprRef("datum.above ? -17 : 17")).encode(text="text:N")
+    most = _most(points, "seconds")
+    align = f"datum.x < {most / 4} ? 'left' : datum.x > {most * 3 / 4} ? 'right' : 'center'"
+    texts = (
+        base.transform_filter("datum.side != 0")
+        .mark_text(align=alt.ExprRef(align), dy=alt.ExprRef("-17 * datum.side"))
+        .encode(text="text:N")
+    )
     bars = base.transform_filter("isValid(datum.x_low)").mark_rule(strokeWidth=2, opacity=0.55).encode(color=colour)
     ranges = (bars.encode(x=x("x_low"), x2="x_high:Q"), bars.encode(y=y("y_low"), y2="y_high:Q"))
     # Without any range, its axis would have no extent.
@@ -227,15 +237,33 @@ def _tooltips(axis: str, title: str, form: str) -> list[alt.Tooltip]:
     return [alt.Tooltip(field, title=name, format=form) for field, name in ends]
 
 
-def _above(points: Sequence[tuple[float, float]]) -> Iterator[bool]:
-    """Yield whether each point's text stands above it: away from the nearest other point."""
-    width, height = (max(values) or 1.0 for values in zip(*points, strict=True))
-    for number, (x, y) in enumerate(points):
-        others = [other for place, other in enumerate(points) if place != number]
-        nearest = min(
-            others, key=lambda other: math.hypot((other[0] - x) / width, (other[1] - y) / height), default=(x, y)
-        )
-        yield nearest[1] <= y
+def _most(points: Sequence[Point], name: str) -> float:
+    return max(max(getattr(point, name), point.ranges[name]["high"] if point.ranges else 0) for point in points) or 1.0
+
+
+def _sides(points: Sequence[Point]) -> list[int]:
+    """Return where each point's text stands: 1 above it, -1 below it, 0 nowhere. Points with ranges choose first."""
+    width, height = _most(points, "seconds"), _most(points, "cost")
+    places = [(point.seconds / width, point.cost / height) for point in points]
+    taken = [(x - MARK, x + MARK, y - MARK, y + MARK) for x, y in places]
+    sides = [0] * len(points)
+    for number in sorted(range(len(points)), key=lambda number: points[number].ranges is None):
+        x, y = places[number]
+        long = LETTER * len(points[number].text)
+        left = x if x < 1 / 4 else x - long if x > 3 / 4 else x - long / 2
+        others = [place for other, place in enumerate(places) if other != number]
+        nearest = min(others, key=lambda place: math.hypot(place[0] - x, place[1] - y), default=(x, y))
+        away = 1 if nearest[1] <= y else -1
+        for side in (away, -away):
+            middle = y + side * AWAY
+            box = (left, left + long, middle - LINE / 2, middle + LINE / 2)
+            if not any(
+                box[0] < each[1] and each[0] < box[1] and box[2] < each[3] and each[2] < box[3] for each in taken
+            ):
+                taken.append(box)
+                sides[number] = side
+                break
+    return sides
 
 
 def gantt(

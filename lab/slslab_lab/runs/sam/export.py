@@ -111,8 +111,8 @@ def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
         deployment, requirements = deployment_of(plan, architecture), architecture.requirements(plan)
     if deployment is None:
         raise RequestError(
-            f"{plan.architecture} has no functions, of which a SAM template could be made.",
-            "export a run of another architecture.",
+            f"No SAM template can be made of {plan.architecture}: its `deployment` names no functions.",
+            "export a run of another architecture, or write its `deployment` (docs/architectures.md).",
         )
     if requirements.channel:
         raise RequestError(

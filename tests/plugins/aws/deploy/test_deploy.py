@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 from tests import commands
 
 from slslab.aws.clients import HTTP, aws_client
@@ -265,6 +266,110 @@ def test_only_what_is_different_changes(service: Service) -> None:
     assert service.done()["Letters"] == "removed"
 
 
+CHANGING = """
+Resources:
+  Table:
+    Type: AWS::DynamoDB::Table
+    Properties:
+      KeySchema: [{AttributeName: id, KeyType: HASH}]
+      AttributeDefinitions: [{AttributeName: id, AttributeType: S}]
+  Data:
+    Type: AWS::S3::Bucket
+    Properties:
+      Tags: [{Key: a, Value: 1}, {Key: b, Value: 2}]
+      VersioningConfiguration: {Status: Enabled}
+      CorsConfiguration: {CorsRules: [{AllowedMethods: [GET], AllowedOrigins: ["*"], MaxAge: "60"}]}
+      PublicAccessBlockConfiguration: {BlockPublicPolicy: "true"}
+  News: {Type: AWS::SNS::Topic, Properties: {DisplayName: old, Tags: [{Key: a, Value: 1}]}}
+  Jobs: {Type: AWS::SQS::Queue, Properties: {VisibilityTimeout: 60, Tags: [{Key: a, Value: 1}]}}
+  Rule: {Type: AWS::Events::Rule, Properties: {ScheduleExpression: rate(1 day), Tags: [{Key: a, Value: 1}]}}
+  Fn:
+    Type: AWS::Lambda::Function
+    Properties:
+      Handler: index.handler
+      Runtime: python3.11
+      Role: arn:aws:iam::000000000000:role/x
+      Code: {ZipFile: "def handler(event, context): pass"}
+      Tags: [{Key: a, Value: 1}]
+      LoggingConfig: {LogFormat: JSON}
+  Url: {Type: AWS::Lambda::Url, Properties: {TargetFunctionArn: !Ref Fn, AuthType: AWS_IAM}}
+  Machine:
+    Type: AWS::StepFunctions::StateMachine
+    Properties:
+      RoleArn: arn:aws:iam::000000000000:role/x
+      Definition: {StartAt: A, States: {A: {Type: Succeed}}}
+      Tags: [{Key: a, Value: 1}]
+Outputs:
+  Table: {Value: !Ref Table}
+  Data: {Value: !Ref Data}
+  News: {Value: !Ref News}
+  Jobs: {Value: !Ref Jobs}
+  Rule: {Value: !GetAtt Rule.Arn}
+  Fn: {Value: !GetAtt Fn.Arn}
+  Url: {Value: !GetAtt Url.FunctionUrl}
+  Machine: {Value: !Ref Machine}
+"""
+CHANGED = {
+    "      KeySchema": "      Tags: [{Key: b, Value: x}]\n      TableClass: STANDARD\n      KeySchema",
+    "Tags: [{Key: a, Value: 1}, {Key: b, Value: 2}]\n      VersioningConfiguration: {Status: Enabled}": (
+        "Tags: [{Key: b, Value: x}]"
+    ),
+    '      CorsConfiguration: {CorsRules: [{AllowedMethods: [GET], AllowedOrigins: ["*"], MaxAge: "60"}]}\n': "",
+    '      PublicAccessBlockConfiguration: {BlockPublicPolicy: "true"}\n': "",
+    "DisplayName: old, ": "",
+    "VisibilityTimeout: 60, ": "",
+    "      LoggingConfig: {LogFormat: JSON}\n": "",
+    "AWS_IAM": "NONE",
+    "Tags: [{Key: a, Value: 1}]": "Tags: [{Key: b, Value: x}]",
+}
+
+
+def test_a_change_keeps_what_a_resource_holds(service: Service) -> None:
+    folder = service.folder / "changing"
+    folder.mkdir()
+    (folder / "template.yaml").write_text(CHANGING)
+    first = service.deploy("changing/template.yaml", "--json").document["outputs"]
+    with service.client("dynamodb") as tables, service.client("s3") as s3:
+        tables.put_item(TableName=first["Table"], Item={"id": {"S": "kept"}})
+        s3.put_object(Bucket=first["Data"], Key="kept", Body=b"")
+        assert s3.get_bucket_cors(Bucket=first["Data"])["CORSRules"][0]["MaxAgeSeconds"] == 60
+        assert s3.get_bucket_versioning(Bucket=first["Data"])["Status"] == "Enabled"
+    text = CHANGING
+    for before, after in CHANGED.items():
+        assert before in text, before
+        text = text.replace(before, after)
+    (folder / "template.yaml").write_text(text)
+    done = service.deploy("changing/template.yaml", "--json").document
+    assert {each["done"] for each in done["resources"]} == {"changed"}
+    assert done["outputs"] == first
+    with service.client("dynamodb") as tables, service.client("s3") as s3, service.client("sqs") as sqs:
+        assert tables.get_item(TableName=first["Table"], Key={"id": {"S": "kept"}})["Item"]
+        arn = tables.describe_table(TableName=first["Table"])["Table"]["TableArn"]
+        tags = [tables.list_tags_of_resource(ResourceArn=arn)["Tags"]]
+        s3.head_object(Bucket=first["Data"], Key="kept")
+        assert s3.get_bucket_versioning(Bucket=first["Data"])["Status"] == "Suspended"
+        for read in (s3.get_bucket_cors, s3.get_public_access_block):
+            with pytest.raises(ClientError):
+                read(Bucket=first["Data"])
+        tags.append(s3.get_bucket_tagging(Bucket=first["Data"])["TagSet"])
+        attributes = sqs.get_queue_attributes(QueueUrl=first["Jobs"], AttributeNames=["VisibilityTimeout"])
+        assert attributes["Attributes"] == {"VisibilityTimeout": "30"}
+        assert sqs.list_queue_tags(QueueUrl=first["Jobs"])["Tags"] == {"b": "x"}
+        for version in s3.list_object_versions(Bucket=first["Data"])["Versions"]:
+            s3.delete_object(Bucket=first["Data"], Key="kept", VersionId=version["VersionId"])
+    with service.client("sns") as sns, service.client("events") as events, service.client("lambda") as functions:
+        assert sns.get_topic_attributes(TopicArn=first["News"])["Attributes"]["DisplayName"] == ""
+        tags.append(sns.list_tags_for_resource(ResourceArn=first["News"])["Tags"])
+        tags.append(events.list_tags_for_resource(ResourceARN=first["Rule"])["Tags"])
+        assert functions.list_tags(Resource=first["Fn"])["Tags"] == {"b": "x"}
+        configuration = functions.get_function_configuration(FunctionName=first["Fn"])
+        assert configuration["LoggingConfig"]["LogFormat"] == "Text"
+    with service.client("stepfunctions") as states:
+        assert states.list_tags_for_resource(resourceArn=first["Machine"])["tags"] == [{"key": "b", "value": "x"}]
+    assert tags == [[{"Key": "b", "Value": "x"}]] * 4
+    assert service.deploy("changing/template.yaml", "--delete").code == 0
+
+
 def test_a_wrong_template_makes_nothing(service: Service) -> None:
     wrong = TEMPLATE.replace("CodeUri: app\n      Handler: app.fail", "CodeUri: absent\n      Handler: app.fail")
     wrong = wrong.replace("!Ref Data, QUEUE", "!Ref Dat, QUEUE").replace(
@@ -304,6 +409,17 @@ def test_a_resource_that_is_refused_is_named_and_the_next_deployment_goes_on(ser
     (folder / "template.yaml").write_text(text)
     assert service.done("half/template.yaml") == {"First": "unchanged", "Second": "made"}
     assert service.done("half/template.yaml", "--delete") == {"First": "removed", "Second": "removed"}
+
+
+def test_a_function_that_is_refused_half_way_can_be_deployed_again(service: Service) -> None:
+    folder = service.folder / "reserved"
+    folder.mkdir()
+    text = CHANGING[: CHANGING.index("  Table:")] + CHANGING[CHANGING.index("  Fn:") : CHANGING.index("  Url:")]
+    (folder / "template.yaml").write_text(text + "      ReservedConcurrentExecutions: 5000\n")
+    assert "below its minimum value of [100]" in service.deploy("reserved/template.yaml").err
+    (folder / "template.yaml").write_text(text)
+    assert service.done("reserved/template.yaml") == {"Fn": "made"}
+    assert service.done("reserved/template.yaml", "--delete") == {"Fn": "removed"}
 
 
 def test_without_a_service_it_says_how_to_start_one(tmp_path: Path) -> None:

@@ -130,6 +130,11 @@ MACHINE = """\
 Resources:
   M: {Type: AWS::StepFunctions::StateMachine, Properties: {RoleArn: "arn:aws:iam::000000000000:role/x",
 """
+SUCCEEDS = "Definition: {StartAt: A, States: {A: {Type: Succeed}}}}}\n"
+TABLE = """\
+Resources:
+  T: {Type: AWS::DynamoDB::Table, Properties: {KeySchema: [{AttributeName: a, KeyType: HASH}],
+    AttributeDefinitions: [{AttributeName: a, AttributeType: S}], """
 CONDITION = "Resources: {Q: {Type: AWS::SQS::Queue}}\nConditions:\n  A: "
 OUTPUT = "Resources: {Q: {Type: AWS::SQS::Queue}}\nOutputs: {A: {Value: "
 RULE = "Resources:\n  R:\n    Type: AWS::Events::Rule\n    Properties: "
@@ -183,6 +188,49 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
             "Q: VisibilityTimeout must have a value of at most 43200, not 99999.",
         ),
         (QUEUE + "Tags: {a: b}\n", 5, 'Q: Tags must be a list, not {"a": "b"}.'),
+        (
+            "Resources:\n  A: {Type: AWS::S3::Bucket, Properties: {BucketName: data}}\n"
+            "  B: {Type: AWS::S3::Bucket, DependsOn: A, Properties: {BucketName: data}}\n",
+            3,
+            "B has the name of A, data.",
+        ),
+        (
+            "Resources:\n  T: {Type: AWS::SNS::Topic, Properties: {TopicName: a.fifo}}\n",
+            2,
+            "T: 'a.fifo' cannot be the name of a topic: letters, digits, - and _.",
+        ),
+        (TABLE + "TableName: a b}}\n", 2, "T: 'a b' cannot be the name of a table."),
+        (TABLE + "BillingMode: PROVISIONED}}\n", 2, "T: BillingMode PROVISIONED needs ProvisionedThroughput."),
+        (
+            TABLE + "BillingMode: PAY_PER_REQUEST, ProvisionedThroughput: {ReadCapacityUnits: 1, "
+            "WriteCapacityUnits: 1}}}\n",
+            2,
+            "T: ProvisionedThroughput cannot be specified when BillingMode is PAY_PER_REQUEST.",
+        ),
+        (
+            TABLE.replace("HASH", "RANGE") + "Tags: []}}\n",
+            2,
+            "T: a KeySchema must have one HASH key, and one RANGE key at most after it.",
+        ),
+        (MACHINE + "    StateMachineName: a b, " + SUCCEEDS, 2, "M: Invalid Name: 'a b'."),
+        (MACHINE.replace("arn:aws:iam::000000000000:role/x", "x") + "    " + SUCCEEDS, 2, "M: Invalid Role Arn: 'x'."),
+        (
+            QUEUE + "{FifoQueue: true, RedrivePolicy: {maxReceiveCount: 1, "
+            "deadLetterTargetArn: 'arn:aws:sqs:us-east-1:000000000000:q'}}\n",
+            2,
+            "Q: the dead letter queue of a FIFO queue is a FIFO queue, and that of another is not.",
+        ),
+        (
+            "Resources:\n  B: {Type: AWS::S3::Bucket, Properties: {BucketName: 192.168.0.1}}\n",
+            2,
+            "B: '192.168.0.1' cannot be the name of a bucket.",
+        ),
+        (
+            "Resources:\n  B: {Type: AWS::S3::BucketPolicy, Properties: {Bucket: data, PolicyDocument: {Statement: "
+            "[{Effect: Allow, Principal: {Service: a.amazonaws.com}, Action: 's3:*', Resource: '*'}]}}}\n",
+            2,
+            'B: slslab knows the principals "*" and {"AWS": ...} alone.',
+        ),
         (
             QUEUE + "QueueName: not a name\n",
             2,

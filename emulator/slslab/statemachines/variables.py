@@ -1,0 +1,106 @@
+"""What of moto's variables and Choices is replaced: when Assign takes effect, and whose Assign and Output a Choice has.
+
+documented: https://docs.aws.amazon.com/step-functions/latest/dg/workflow-variables.html: all fields of a state see the
+variables as they were on its entry, and an Assign sets up to 256 KiB. state-choice.html: a rule that matches has its
+own Assign and Output; those of the state belong to Default.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from moto.stepfunctions.parser import quotas
+from moto.stepfunctions.parser.asl.antlr.runtime.ASLParser import ASLParser
+from moto.stepfunctions.parser.asl.component.common.assign.assign_decl import AssignDecl
+from moto.stepfunctions.parser.asl.component.common.assign.assign_template_binding import (
+    AssignTemplateBindingStringExpressionSimple,
+)
+from moto.stepfunctions.parser.asl.component.state.choice.state_choice import StateChoice
+from moto.stepfunctions.parser.asl.eval.variable_store import VariableStore
+from moto.stepfunctions.parser.asl.parse.preprocessor import Preprocessor
+
+from slslab.statemachines.seams import SEPARATORS, failure, runtime_failure
+
+
+def mend() -> None:
+    """Replace what sets variables, and what a Choice does once it has chosen."""
+    AssignDecl._eval_body = _assign
+    AssignTemplateBindingStringExpressionSimple._eval_value = _sample
+    VariableStore.get_assigned_variables = _assigned
+    VariableStore.reset_tracing = _set
+    StateChoice._eval_state = _choose
+    StateChoice._eval_state_output = _lead_on
+    Preprocessor.visitChoice_rule_comparison_variable = _with_assign(Preprocessor.visitChoice_rule_comparison_variable)
+
+
+def _assign(declaration: Any, env: Any) -> None:
+    """Evaluate an Assign, whose variables wait for the end of their state."""
+    values: dict[str, Any] = {}
+    for binding in declaration.declaration_bindings:
+        binding.eval(env=env)
+        values |= env.stack.pop()
+    store = env.variable_store
+    for name in values.keys() & store._outer_scope.keys():
+        # documented: workflow-variables.html: an inner scope cannot assign it; the text is assumed.
+        raise runtime_failure(env, f"Cannot assign to the variable '${name}' of an outer scope.")
+    text = json.dumps(values, ensure_ascii=False, separators=SEPARATORS)
+    if len(text.encode(errors="replace")) >= quotas.MAX_STATE_SIZE_UTF8_BYTES:
+        # assumed: the error, and its text.
+        cause = "The variables of an Assign exceed the maximum number of bytes service limit."
+        raise failure(env, "ExecutionFailed", "executionFailedEventDetails", "States.DataLimitExceeded", cause)
+    store.waiting = {**vars(store).get("waiting", {}), **values}
+
+
+def _sample(binding: Any, env: Any) -> Any:
+    env.next_field_name = f"{binding.identifier}.$"
+    binding.string_expression_simple._eval_body(env)  # eval would name the field after its class
+    return env.stack.pop()
+
+
+def _assigned(store: Any) -> dict[str, str]:
+    """Return the variables that a state has assigned, as its event of exit has them: JSON texts by name."""
+    waiting = vars(store).get("waiting", {})
+    return {name: json.dumps(waiting[name], ensure_ascii=False, separators=SEPARATORS) for name in sorted(waiting)}
+
+
+def _set(store: Any) -> None:
+    store._inner_scope.update(vars(store).pop("waiting", {}))
+
+
+def _choose(state: Any, env: Any) -> None:
+    """Evaluate the Assign and the Output of the first rule that matches, otherwise those that belong to Default."""
+    for rule in state.choices_decl.rules:
+        rule.comparison.eval(env)
+        if env.stack.pop() is True:
+            assign, output, following = rule.assign, rule.output, rule.next_stmt.name
+            break
+    else:
+        if state.default_state is None:
+            # documented: state-choice.html names States.NoChoiceMatched; cause assumed.
+            cause = f"No choice rule matched in the state '{state.name}', and it has no Default"
+            raise failure(env, "ExecutionFailed", "executionFailedEventDetails", "States.NoChoiceMatched", cause)
+        assign, output, following = state.assign_decl, state.output, state.default_state.state_name
+    for part in (assign, output):
+        if part:
+            part.eval(env)
+    env.stack.append(following)
+
+
+def _lead_on(state: Any, env: Any) -> None:
+    following = env.stack.pop()
+    if state.output_path:
+        state.output_path.eval(env)
+    env.next_state_name = following
+
+
+def _with_assign(visit: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """Have a rule in JSONPath keep its Assign, which moto leaves out."""
+
+    def visited(parsing: Any, rule: Any) -> Any:
+        made = visit(parsing, rule)
+        for part in rule.getTypedRuleContexts(ASLParser.Comparison_variable_stmtContext):
+            if part.assign_decl() is not None:
+                made.assign = parsing.visit(part.assign_decl())
+        return made
+
+    return visited

@@ -1,0 +1,287 @@
+"""How buckets, queues, topics, roles, tables, log groups and rules of a template are made, changed and removed."""
+
+import json
+
+from botocore.exceptions import ClientError
+
+from slslab.aws.arns import ACCOUNT, REGION
+from slslab_aws.deploy.resources import Made, Properties, Services, change_tags, pairs, tags_of, texts
+
+# documented: API_SetQueueAttributes.html.
+QUEUE_DEFAULTS = {
+    **{"DelaySeconds": "0", "MessageRetentionPeriod": "345600", "ReceiveMessageWaitTimeSeconds": "0"},
+    **{"VisibilityTimeout": "30", "RedrivePolicy": ""},
+}
+
+
+def create_bucket(services: Services, name: str, properties: Properties) -> Made:
+    """Create a bucket."""
+    name = properties.get("BucketName", name.lower())
+    services("s3").create_bucket(Bucket=name)
+    return change_bucket(services, Made(name, bucket_attributes(name)), properties)
+
+
+def change_bucket(services: Services, made: Made, properties: Properties) -> Made:
+    """Set what has an effect of a bucket's settings; its objects stay."""
+    client, tags = services("s3"), tags_of(properties)
+    if tags:
+        client.put_bucket_tagging(Bucket=made.ref, Tagging={"TagSet": pairs(tags)})
+    else:
+        client.delete_bucket_tagging(Bucket=made.ref)
+    if "CorsConfiguration" in properties:
+        client.put_bucket_cors(Bucket=made.ref, CORSConfiguration=_cors(properties["CorsConfiguration"]))
+    else:
+        client.delete_bucket_cors(Bucket=made.ref)
+    if (block := properties.get("PublicAccessBlockConfiguration")) is not None:
+        client.put_public_access_block(Bucket=made.ref, PublicAccessBlockConfiguration=block)
+    else:
+        client.delete_public_access_block(Bucket=made.ref)
+    versioning = properties.get("VersioningConfiguration")
+    if versioning or client.get_bucket_versioning(Bucket=made.ref).get("Status"):
+        # documented: versioning that was enabled can only be suspended.
+        client.put_bucket_versioning(Bucket=made.ref, VersioningConfiguration=versioning or {"Status": "Suspended"})
+    return made
+
+
+def _cors(configuration: Properties) -> Properties:
+    """Return the rules with the names that S3's operation has."""
+    names = {"ExposedHeaders": "ExposeHeaders", "Id": "ID", "MaxAge": "MaxAgeSeconds"}
+    rules = configuration["CorsRules"]
+    return {"CORSRules": [{names.get(name, name): value for name, value in rule.items()} for rule in rules]}
+
+
+def put_bucket_policy(services: Services, _name: str, properties: Properties) -> Made:
+    """Set the policy of a bucket."""
+    policy = properties["PolicyDocument"]
+    text = policy if isinstance(policy, str) else json.dumps(policy)
+    services("s3").put_bucket_policy(Bucket=properties["Bucket"], Policy=text)
+    return Made(properties["Bucket"])
+
+
+def bucket_attributes(name: str) -> dict[str, str]:
+    """Return a bucket's attributes; its domain names are AWS's, and lead nowhere here."""
+    return {
+        "Arn": f"arn:aws:s3:::{name}",
+        "DomainName": f"{name}.s3.amazonaws.com",
+        "DualStackDomainName": f"{name}.s3.dualstack.{REGION}.amazonaws.com",
+        "RegionalDomainName": f"{name}.s3.{REGION}.amazonaws.com",
+    }
+
+
+def create_queue(services: Services, name: str, properties: Properties) -> Made:
+    """Create a queue."""
+    name = properties.get("QueueName", name + ".fifo" * bool(properties.get("FifoQueue")))
+    url = services("sqs").create_queue(QueueName=name, Attributes=_attributes(properties), tags=tags_of(properties))
+    arn = f"arn:aws:sqs:{REGION}:{ACCOUNT}:{name}"
+    return Made(url["QueueUrl"], {"Arn": arn, "QueueName": name, "QueueUrl": url["QueueUrl"]})
+
+
+def change_queue(services: Services, made: Made, properties: Properties) -> Made:
+    """Change the attributes of a queue; what its template no longer has gets its default."""
+    attributes = {name: value for name, value in _attributes(properties).items() if name != "FifoQueue"}
+    attributes = QUEUE_DEFAULTS | attributes
+    client = services("sqs")
+    client.set_queue_attributes(QueueUrl=made.ref, Attributes=attributes)
+    change_tags(
+        client.list_queue_tags(QueueUrl=made.ref).get("Tags"),
+        properties,
+        lambda new: client.tag_queue(QueueUrl=made.ref, Tags=new),
+        lambda gone: client.untag_queue(QueueUrl=made.ref, TagKeys=gone),
+    )
+    return made
+
+
+def _attributes(properties: Properties) -> dict[str, str]:
+    """Return the attributes of a queue; one that is not FIFO does not have the attribute."""
+    left_out = ("QueueName", "Tags", *(("FifoQueue",) if not properties.get("FifoQueue") else ()))
+    return texts({name: value for name, value in properties.items() if name not in left_out})
+
+
+def put_queue_policy(services: Services, name: str, properties: Properties) -> Made:
+    """Set the policy of queues."""
+    policy, queues = properties["PolicyDocument"], properties["Queues"]
+    for queue in queues:
+        attributes = {"Policy": policy if isinstance(policy, str) else json.dumps(policy)}
+        services("sqs").set_queue_attributes(QueueUrl=queue, Attributes=attributes)
+    return Made(name, {"Id": name}, {"queues": queues})
+
+
+def remove_queue_policy(services: Services, made: Made) -> None:
+    """Remove the policy of queues."""
+    for queue in made.keys["queues"]:
+        services("sqs").set_queue_attributes(QueueUrl=queue, Attributes={"Policy": ""})
+
+
+def create_topic(services: Services, name: str, properties: Properties) -> Made:
+    """Create a topic with its subscriptions."""
+    arn = services("sns").create_topic(Name=properties.get("TopicName", name))["TopicArn"]
+    made = Made(arn, {"TopicArn": arn, "TopicName": arn.rpartition(":")[2]}, {"subscriptions": []})
+    return change_topic(services, made, properties)
+
+
+def change_topic(services: Services, made: Made, properties: Properties) -> Made:
+    """Change a topic and its own subscriptions; those of other resources stay."""
+    client = services("sns")
+    name = properties.get("DisplayName", "")
+    client.set_topic_attributes(TopicArn=made.ref, AttributeName="DisplayName", AttributeValue=name)
+    change_tags(
+        client.list_tags_for_resource(ResourceArn=made.ref)["Tags"],
+        properties,
+        lambda new: client.tag_resource(ResourceArn=made.ref, Tags=pairs(new)),
+        lambda gone: client.untag_resource(ResourceArn=made.ref, TagKeys=gone),
+    )
+    # Subscribing again gives the subscription that there is.
+    arns = [
+        client.subscribe(TopicArn=made.ref, ReturnSubscriptionArn=True, **subscription)["SubscriptionArn"]
+        for subscription in properties.get("Subscription") or []
+    ]
+    for gone in sorted(set(made.keys["subscriptions"]) - set(arns)):
+        client.unsubscribe(SubscriptionArn=gone)
+    return Made(made.ref, made.attributes, {"subscriptions": arns})
+
+
+def subscribe(services: Services, _name: str, properties: Properties) -> Made:
+    """Subscribe a queue or a function to a topic."""
+    given = {name: properties[name] for name in ("TopicArn", "Protocol", "Endpoint")}
+    attributes = texts({name: value for name, value in properties.items() if name not in given})
+    made = services("sns").subscribe(**given, Attributes=attributes, ReturnSubscriptionArn=True)
+    return Made(made["SubscriptionArn"], {"Arn": made["SubscriptionArn"]})
+
+
+def create_role(services: Services, name: str, properties: Properties) -> Made:
+    """Create a role with its inline policies, which are not enforced."""
+    client, name = services("iam"), properties.get("RoleName", name)
+    trust = properties["AssumeRolePolicyDocument"]
+    members = {name: properties[name] for name in ("Description", "MaxSessionDuration", "Path") if name in properties}
+    role = client.create_role(
+        RoleName=name,
+        AssumeRolePolicyDocument=trust if isinstance(trust, str) else json.dumps(trust),
+        Tags=pairs(tags_of(properties)),
+        **members,
+    )["Role"]
+    # AWS's own managed policies are not there to be attached, and no policy is enforced.
+    made = Made(name, {"Arn": role["Arn"], "RoleId": role["RoleId"]}, {"policies": []})
+    for policy in properties.get("Policies") or []:
+        # AWS takes a policy without a version as one of 2008; moto refuses it.
+        document = policy["PolicyDocument"]
+        if not isinstance(document, str):
+            document = json.dumps({"Version": "2012-10-17", **document})
+        try:
+            client.put_role_policy(RoleName=name, PolicyName=policy["PolicyName"], PolicyDocument=document)
+        except ClientError:
+            remove_role(services, made)
+            raise
+        made.keys["policies"].append(policy["PolicyName"])
+    return made
+
+
+def remove_role(services: Services, made: Made) -> None:
+    """Remove a role with its inline policies."""
+    for policy in made.keys["policies"]:
+        services("iam").delete_role_policy(RoleName=made.ref, PolicyName=policy)
+    services("iam").delete_role(RoleName=made.ref)
+
+
+def table_members(properties: Properties) -> Properties:
+    """Return the members of CreateTable, except the name that slslab gives."""
+    given = {"BillingMode": "PAY_PER_REQUEST", **properties}
+    if "ProvisionedThroughput" in properties:
+        given["BillingMode"] = properties.get("BillingMode", "PROVISIONED")
+    if "StreamSpecification" in properties:
+        given["StreamSpecification"] = {**properties["StreamSpecification"], "StreamEnabled": True}
+    return given
+
+
+def create_table(services: Services, name: str, properties: Properties) -> Made:
+    """Create a table."""
+    made = services("dynamodb").create_table(**{"TableName": name, **table_members(properties)})["TableDescription"]
+    stream = {"StreamArn": made["LatestStreamArn"]} if "StreamSpecification" in properties else {}
+    return Made(made["TableName"], {"Arn": made["TableArn"], **stream})
+
+
+def change_table(services: Services, made: Made, properties: Properties) -> Made:
+    """Change a table, whose items stay."""
+    client, members = services("dynamodb"), table_members(properties)
+    described = client.describe_table(TableName=made.ref)["Table"]
+    before = {index["IndexName"] for index in described.get("GlobalSecondaryIndexes", ())}
+    after = {index["IndexName"]: index for index in members.get("GlobalSecondaryIndexes", ())}
+    updates: list[Properties] = [{"Delete": {"IndexName": name}} for name in sorted(before - after.keys())]
+    updates += [{"Create": index} for name, index in after.items() if name not in before]
+    names = ("AttributeDefinitions", "BillingMode", "DeletionProtectionEnabled", "ProvisionedThroughput", "TableClass")
+    given = {name: members[name] for name in names if name in members}
+    stream = members.get("StreamSpecification", {"StreamEnabled": False})
+    if stream["StreamEnabled"] != bool(described.get("LatestStreamArn") and described.get("StreamSpecification")):
+        given["StreamSpecification"] = stream
+    if updates:
+        given["GlobalSecondaryIndexUpdates"] = updates
+    client.update_table(TableName=made.ref, **given)
+    arn = made.attributes["Arn"]
+    change_tags(
+        client.list_tags_of_resource(ResourceArn=arn)["Tags"],
+        properties,
+        lambda new: client.tag_resource(ResourceArn=arn, Tags=pairs(new)),
+        lambda gone: client.untag_resource(ResourceArn=arn, TagKeys=gone),
+    )
+    latest = client.describe_table(TableName=made.ref)["Table"].get("LatestStreamArn")
+    return Made(made.ref, {"Arn": arn, **({"StreamArn": latest} if "StreamSpecification" in members else {})})
+
+
+def create_log_group(services: Services, name: str, properties: Properties) -> Made:
+    """Create a log group, or take over the one that the logs of a function have made."""
+    client, name = services("logs"), properties.get("LogGroupName", name)
+    try:
+        client.create_log_group(logGroupName=name, **({"tags": tags} if (tags := tags_of(properties)) else {}))
+    except ClientError as error:
+        # A function of the same name may have written there: names are the same at each deployment, unlike on AWS.
+        if error.response["Error"]["Code"] != "ResourceAlreadyExistsException":
+            raise
+    made = Made(name, {"Arn": f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{name}:*"})
+    return change_log_group(services, made, properties)
+
+
+def change_log_group(services: Services, made: Made, properties: Properties) -> Made:
+    """Change how long a log group keeps events."""
+    if (days := properties.get("RetentionInDays")) is None:
+        services("logs").delete_retention_policy(logGroupName=made.ref)
+    else:
+        services("logs").put_retention_policy(logGroupName=made.ref, retentionInDays=days)
+    return made
+
+
+def create_rule(services: Services, name: str, properties: Properties) -> Made:
+    """Create a rule with its targets."""
+    made = Made(properties.get("Name", name), {}, {"targets": []})
+    try:
+        return change_rule(services, made, properties)
+    except ClientError:
+        remove_rule(services, made)
+        raise
+
+
+def change_rule(services: Services, made: Made, properties: Properties) -> Made:
+    """Change a rule and its targets."""
+    client = services("events")
+    members = {name: value for name, value in properties.items() if name not in ("Name", "Tags", "Targets")}
+    if "EventPattern" in members and not isinstance(members["EventPattern"], str):
+        members["EventPattern"] = json.dumps(members["EventPattern"])
+    arn = client.put_rule(Name=made.ref, **members)["RuleArn"]
+    targets = properties.get("Targets") or []
+    if targets:
+        client.put_targets(Rule=made.ref, Targets=targets)
+    change_tags(
+        client.list_tags_for_resource(ResourceARN=arn)["Tags"],
+        properties,
+        lambda new: client.tag_resource(ResourceARN=arn, Tags=pairs(new)),
+        lambda gone: client.untag_resource(ResourceARN=arn, TagKeys=gone),
+    )
+    ids = [target["Id"] for target in targets]
+    if gone := sorted(set(made.keys["targets"]) - set(ids)):
+        client.remove_targets(Rule=made.ref, Ids=gone)
+    return Made(made.ref, {"Arn": arn, "RuleName": made.ref}, {"targets": ids})
+
+
+def remove_rule(services: Services, made: Made) -> None:
+    """Remove a rule and its targets."""
+    if made.keys["targets"]:
+        services("events").remove_targets(Rule=made.ref, Ids=made.keys["targets"])
+    services("events").delete_rule(Name=made.ref)

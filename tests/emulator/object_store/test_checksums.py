@@ -1,0 +1,36 @@
+"""The checksums of S3 are those that their standards say, computed in parts."""
+
+import asyncio
+import base64
+import hashlib
+import sys
+
+import pytest
+
+from slslab.aws.errors import ServiceError
+from slslab.object_store import checksums
+
+TEXT = b"123456789"
+# The check values of CRC-32/ISO-HDLC, CRC-32/ISCSI and CRC-64/NVME: https://reveng.sourceforge.io/crc-catalogue
+EXPECTED = {
+    "CRC32": "cbf43926",
+    "CRC32C": "e3069283",
+    "CRC64NVME": "ae8b14860a799888",
+    "SHA1": hashlib.sha1(TEXT).hexdigest(),
+    "SHA256": hashlib.sha256(TEXT).hexdigest(),
+}
+
+
+@pytest.mark.parametrize("algorithm", checksums.ALGORITHMS)
+def test_checksums(algorithm: str) -> None:
+    if algorithm in ("CRC32C", "CRC64NVME"):
+        pytest.importorskip("awscrt", reason="pip install 'slslab[checksums]'")
+    found = asyncio.run(checksums.of(algorithm, iter([TEXT[:4], b"", TEXT[4:]])))
+    assert base64.b64decode(found).hex() == EXPECTED[algorithm]
+    assert checksums.given({f"Checksum{algorithm}": found}) == {algorithm: found}
+
+
+def test_without_its_package_a_checksum_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "awscrt", None)
+    with pytest.raises(ServiceError, match="pip install 'slslab\\[checksums\\]'"):
+        checksums.new("CRC32C")
