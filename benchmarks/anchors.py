@@ -29,9 +29,9 @@ from pathlib import Path
 from statistics import median
 
 from slslab.predict.anchors import PATH, load_anchors, minor_version
-from slslab.predict.kept import read_cpu
-from slslab.predict.measurement import NEEDS, read_versions, run_workloads
 from slslab.predict.processor import Timing
+from slslab.processor.kept import read_cpu
+from slslab.processor.measurement import NEEDS, read_versions, run_workloads
 
 OLD = {"resnet50-2019": "resnet50", "fft-2022": "fft"}
 PYTHON = ("hash", "loop", "floats", "sort", "imports", "start", "boto3")

@@ -36,12 +36,12 @@ from rich.table import Table
 from slslab import Emulator
 from slslab.predict.anchors import load_anchors, minor_version
 from slslab.predict.environment import NS, Environment
-from slslab.predict.kept import load_measurement, load_processor, probe
-from slslab.predict.measurement import read_versions, run_workloads
 from slslab.predict.processor import SHARED, Factor, Host, Processor, anchor_residuals
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.predict.uncertainty import Uncertainty, ratio_range
+from slslab.processor.kept import load_measurement, load_processor, probe
+from slslab.processor.measurement import read_versions, run_workloads
 from slslab.report.formats import span
 from slslab.report.summaries import LEAST_WIDTH
 from slslab_lab.papers.paper import load_paper

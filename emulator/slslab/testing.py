@@ -147,7 +147,7 @@ class CostReport:
         if self._output is not None:
             return
         from slslab.predict.invocation import make_predictor
-        from slslab.predict.kept import load_processor
+        from slslab.processor.kept import load_processor
         from slslab.report.html.functions import session_page
         from slslab.report.html.page import write_page
         from slslab.report.sessions import session_document

@@ -20,12 +20,12 @@ OTHERS = "Plug-ins"
 class RootGroup(click.Group):
     """The commands that entry points name; one that is called is the only one that is imported."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(plugins(COMMANDS))
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *plugins(COMMANDS)]
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         entry = entry_point(COMMANDS, cmd_name)
-        return None if entry is None else cast(click.Command, entry.load())
+        return super().get_command(ctx, cmd_name) if entry is None else cast(click.Command, entry.load())
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         found = plugins(COMMANDS)

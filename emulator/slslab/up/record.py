@@ -26,7 +26,7 @@ from starlette.routing import Route
 
 from slslab.aws.gate import principal
 from slslab.errors import HostError, RequestError
-from slslab.predict.kept import load_processor
+from slslab.processor.kept import load_processor
 from slslab.run.directory import RunDirectory, root
 from slslab.run.events import own_event
 from slslab.run.log import SERVICE, TraceWriter, replacing

@@ -4,9 +4,9 @@ from typing import Any
 
 from slslab.installation import cache_directory
 from slslab.predict.anchors import load_anchors, minor_version
-from slslab.predict.kept import NAME, load_measurement, measure_processor
-from slslab.predict.measurement import Progress, read_versions
 from slslab.predict.processor import Host, anchor_residuals
+from slslab.processor.kept import NAME, load_measurement, measure_processor
+from slslab.processor.measurement import Progress, read_versions
 
 
 def calibrate_processor(progress: Progress) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from slslab.errors import HostError
 from slslab.host.pressure import Pressure, read_times
 from slslab.host.priority import high_priority
 from slslab.host.probe import Probe, probe, slowdown
-from slslab.predict.kept import make_key
+from slslab.processor.kept import make_key
 from slslab.run.document import Alone, NotAlone
 from slslab.run.log import LOG, TraceWriter, instances, invocations, load
 from slslab.run.metrics import delayed

@@ -6,8 +6,8 @@ from math import hypot, log
 from typing import Any
 
 from slslab.errors import HostError
-from slslab.predict.kept import load_processor, measure_processor, probe
 from slslab.predict.processor import Factor
+from slslab.processor.kept import load_processor, measure_processor, probe
 from slslab_workers.architecture import Progress
 from slslab_workers.plan import Plan
 

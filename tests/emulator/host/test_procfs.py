@@ -55,7 +55,7 @@ def test_a_sample_has_the_times_of_every_thread(family: list[int], exited: int) 
 
 def test_resident_memory_and_its_peak(exited: int) -> None:
     pids = [os.getpid(), exited]
-    block = bytearray(64 << 20)
+    block = bytearray(b"x") * (64 << 20)
     assert resident_sets(pids).keys() == {os.getpid()}
     held = resident_sets(pids)[os.getpid()]
     assert held.peak >= held.anonymous + held.file + held.shared > held.anonymous > len(block)

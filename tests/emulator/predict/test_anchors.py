@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slslab.predict.anchors import PATH, Z80, AnchorError, Anchors, envelope, load_anchors
-from slslab.predict.workloads import SIZES
+from slslab.processor.workloads import SIZES
 from slslab_workers.trace.kinds import KINDS
 
 

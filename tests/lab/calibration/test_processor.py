@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
-from tests.emulator.predict.fake_host import FakeHost
+from tests.emulator.processor.fake_host import FakeHost
 
 from slslab.errors import RequestError
-from slslab.predict import measurement
 from slslab.predict.anchors import load_anchors
+from slslab.processor import measurement
 from slslab_lab.calibration.processor import calibrate_processor
 from slslab_lab.commands.calibrate import calibrate
 from slslab_lab.pages.terminal.calibration import processor_table

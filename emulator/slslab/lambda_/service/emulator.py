@@ -260,7 +260,7 @@ class Emulator(Managed):
         that `slslab calibrate --cloudwatch` fitted to REPORT lines has a speed that counts instead.
         """
         from slslab.predict.invocation import make_predictor
-        from slslab.predict.kept import load_processor
+        from slslab.processor.kept import load_processor
 
         return make_predictor(load_processor(), kind, self.host()["cpu_share_enforced"], profile)
 

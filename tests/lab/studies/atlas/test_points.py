@@ -10,6 +10,7 @@ from slslab.run.bill import load_book
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.replay.ranges import with_processor
 from slslab_lab.studies.atlas.costs import measure
 from slslab_lab.studies.atlas.points import MEMORY_MB, Job, Point, points, refusal
 from slslab_lab.studies.atlas.recordings import Recordings
@@ -33,7 +34,8 @@ def test_a_recorded_model_takes_what_its_own_recording_says(name: str, recording
     system = System(name, channel, "ga" if channel else "")
     at = measure(system, recordings, BATCH_SIZE).at(MOBILENET).costs
     own = {key: at[key] if key[1] == "compute" else cost for key, cost in run.costs.costs.items()}
-    played = outcome(play(generate(replace(run.costs, costs=own), 4, 24, 2), JOB.profile))
+    profile = with_processor(JOB.profile, run.recording.processor)
+    played = outcome(play(generate(replace(run.costs, costs=own), 4, 24, 2), profile))
     point = find(recordings, system, 4, run.plan.memory_mb)
     # Requests are fitted over all models; forward and backward are AllReduce's, and all else the recording's.
     assert point.seconds == pytest.approx(played.seconds, rel=0.03)

@@ -10,6 +10,7 @@ from slslab.predict.profiles.profile import load_profile
 from slslab.report.formats import span
 from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab_lab.replay.measured import read_measured
+from slslab_lab.replay.ranges import with_processor
 from slslab_lab.replay.whatif import Platform, Variant, evaluate
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.atlas.systems import PAPERS, SYSTEMS
@@ -34,7 +35,8 @@ def test_every_registered_architecture_stands_there(rows: dict[str, list[str]]) 
 def test_its_figures_are_those_of_the_replay(rows: dict[str, list[str]]) -> None:
     each = next(each for each in systems() if each.name == "SPIRT")
     run = read_measured(each.recording, architectures())
-    platform = Platform(load_profile(DEFAULT_PROFILE), load_book(DEFAULT_BOOK), run.plan.timeout)
+    profile = with_processor(load_profile(DEFAULT_PROFILE), run.recording.processor)
+    platform = Platform(profile, load_book(DEFAULT_BOOK), run.plan.timeout)
     own, many = (evaluate(run, variant, platform) for variant in (Variant(), Variant(workers=64)))
     assert rows["SPIRT"][2:6] == [
         span(row.figures[name].low or 0, row.figures[name].high or 0)

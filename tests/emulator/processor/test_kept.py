@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.emulator.predict.fake_host import VERSIONS, FakeHost
+from tests.emulator.processor.fake_host import VERSIONS, FakeHost
 
 from slslab.errors import HostError, RequestError
-from slslab.predict import kept, measurement
-from slslab.predict.kept import load_measurement, load_processor, make_key, measure_processor, probe, read_cpu
 from slslab.predict.processor import UNANCHORED
-from slslab.predict.workloads import SIZES
+from slslab.processor import kept, measurement
+from slslab.processor.kept import load_measurement, load_processor, make_key, measure_processor, probe, read_cpu
+from slslab.processor.workloads import SIZES
 from slslab_workers.trace.kinds import KINDS
 
 PYTHON = "/opt/function/python"

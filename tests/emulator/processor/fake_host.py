@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from slslab.predict.anchors import load_anchors
-from slslab.predict.measurement import PROBES
+from slslab.processor.measurement import PROBES
 
 VERSIONS = {"python": "3.11.9", "build": "CPython", "openssl": "OpenSSL 3.0.1", "torch": "2.13.0", "numpy": "2.4"}
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from slslab.errors import HostError, RequestError
 from slslab.installation import cache_directory
-from slslab.predict import workloads
 from slslab.predict.anchors import Form
-from slslab.predict.measurement import Measurement, Progress, measure, read_versions, run_probe
 from slslab.predict.processor import UNANCHORED, Processor, Timing, make_processor
+from slslab.processor import workloads
+from slslab.processor.measurement import Measurement, Progress, measure, read_versions, run_probe
 
 NAME, SCHEMA = "processors.json", 1
 # Fields of /proc/cpuinfo, on x86-64 and on arm64.

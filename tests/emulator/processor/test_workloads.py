@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from slslab.predict import workloads
-from slslab.predict.workloads import SIZES, WORKLOADS, measure
+from slslab.processor import workloads
+from slslab.processor.workloads import SIZES, WORKLOADS, measure
 
 
 def run(*arguments: str) -> list[dict[str, Any]]:

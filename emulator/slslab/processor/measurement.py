@@ -13,9 +13,9 @@ from typing import Any
 
 from slslab.errors import HostError, RequestError
 from slslab.host.processes import tied_to_this_process
-from slslab.predict import workloads
 from slslab.predict.anchors import Form
 from slslab.predict.processor import Timing
+from slslab.processor import workloads
 from slslab_workers.trace.kinds import Kind
 
 # Seconds that measuring takes at most, and that a probe takes at most.
