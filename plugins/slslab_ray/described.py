@@ -20,7 +20,7 @@ def described() -> dict[str, Any]:
     except PackageNotFoundError:
         found = ""
     code = sha256()
-    for package in ("slslab", "slslab_workers"):
+    for package in ("slslab", "slslab_lab", "slslab_ray", "slslab_workers"):
         spec = find_spec(package)
         for place in (spec and spec.submodule_search_locations) or ():
             for file in sorted(Path(place).rglob("*.py")):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.machines.packaging.test_core import environment, run
+from tests.machines.packaging.test_core import PROJECT_PACKAGES, environment, run
 from tests.test_dependencies import PROJECT, ROOT
 
 from slslab.installation import __version__
@@ -33,7 +33,7 @@ def installed(built: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     needed = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["report"]]
     with environment(tmp_path_factory.mktemp("installed"), needed) as folder:
         packages = next(folder.glob("lib/python*/site-packages"))
-        for name in ("slslab", "slslab_workers", "slslab-0.dist-info"):
+        for name in (*(Path(code).name for code in PROJECT_PACKAGES), "slslab-0.dist-info"):
             shutil.rmtree(packages / name)
         zipfile.ZipFile(next(built.glob("*.whl"))).extractall(packages)
         yield folder
@@ -49,8 +49,12 @@ def test_both_distributions_are_of_this_version_and_hold_what_they_need(built: P
     assert {"README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "mkdocs.yml", "docs/build.py"} < sources
     assert not [name for name in sources if name.startswith((".venv", "runs/", "site/", ".git/"))]
     names = zipfile.ZipFile(next(built.glob("*.whl"))).namelist()
-    for part in ("published/barrak-2025.toml", "recorded/table2/mobilenet-gpu/run.json", "reports/html/page.js"):
-        assert f"slslab/{part}" in names
+    of_lab = ("published/barrak-2025.toml", "recorded/table2/mobilenet-gpu/run.json", "pages/live/list.js")
+    assert {
+        "slslab/report/html/page.js",
+        "slslab_aws/deploy/schemas.json",
+        *(f"slslab_lab/{part}" for part in of_lab),
+    } < {*names}
     assert not [name for name in names if name.startswith("tests")]
 
 

@@ -29,7 +29,7 @@ class Results:
 
     def __init__(self, function: Callable[..., Any], inputs: Iterable[str], packages: Iterable[str] = ()) -> None:
         named: Any = function.func if isinstance(function, partial) else function
-        sources = map(_source, ("slslab", "slslab_workers", *packages))
+        sources = map(_source, ("slslab", "slslab_lab", "slslab_workers", *packages))
         versions = (python_version(), version("numpy"), version("scipy"))
         self._folder = folder() / _digest(named.__module__, named.__qualname__, *versions, *sources, *inputs)
 
