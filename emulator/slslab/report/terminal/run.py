@@ -269,6 +269,12 @@ def _headline(document: Document) -> Text:
     return text
 
 
+def interrupted(document: Document) -> RenderableType:
+    """Return what `run` prints of a run that was interrupted: that it was, and how to see what it did."""
+    rest = Text(f"`slslab show {document['run']}` prints what it did until then.")
+    return Group(_identity(document), _failure(document), rest)
+
+
 def _identity(document: Document) -> Text:
     if "architecture" not in document:
         line = f"{document['run']}: functions since {document['started_at']} — {document['status']}"

@@ -92,6 +92,14 @@ def test_a_run_has_all_its_parts() -> None:
     assert all(attrs["role"] == "img" and attrs["aria-label"] for attrs in drawn.values())
 
 
+def test_a_run_that_stopped_early_says_how_many_epochs_it_trained() -> None:
+    known = document("mlless")
+    text = "of them trained"
+    assert text not in page_of(known, TRACES / "mlless")
+    stopped = {**known, "plan": {**known["plan"], "epochs": 80}, "epochs": 80, "epochs_trained": 11}
+    assert f"11 {text}" in page_of(stopped, TRACES / "mlless")
+
+
 def test_a_page_allows_what_it_holds_and_no_network() -> None:
     text = run_page(document("gpu"))
     parts = Parts(text)
