@@ -258,7 +258,7 @@ def test_a_run_is_the_embedded_ones_equal(name: str, composed: Composed, slslab:
     assert {event["host_delay_ns"] > 0 for event in by_operation["compute"]} <= {True, False}
     # What it was is said, and its plan can be run again.
     assert set(document["stack"]) == set(embedded["stack"])
-    assert document["stack"]["s3"] == embedded["stack"]["s3"]
+    assert embedded["stack"]["s3"].startswith(document["stack"]["s3"])  # a server tells no version
     assert document["host"]["own_cpu_seconds"].keys() == {"emulator", "driver"}
     assert document["package"] == embedded["package"]
     plan = Plan.from_document(tomllib.loads((directory / "plan.toml").read_text()))
@@ -632,7 +632,7 @@ def test_up_status_and_down_of_a_compose_stack(composed: Composed, slslab: Comma
     assert healthy == {"lambda", "s3", "states", "tensors", "queue"} | runnable()
     _, table, _ = slslab(composed.url, "status", "--stack", "compose")
     assert table.count("healthy") == len(healthy)
-    assert "SeaweedFS" in table
+    assert "slslab S3" in table
     assert slslab(composed.url, "status", "--stack", "embedded")[0] == 1
     assert slslab(composed.url, "down", PATH=path)[2].endswith("slslab is down.\n")
     assert slslab(composed.url, "down", PATH=path)[2] == "slslab was not up.\n"

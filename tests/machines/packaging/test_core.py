@@ -182,9 +182,9 @@ def test_endpoints_their_record_and_their_bill(core: Path, tmp_path: Path) -> No
 
 @pytest.fixture
 def without_lab(core: Path) -> Iterator[Path]:
-    """The core, in which the lab and the plug-ins can't be imported."""
+    """The core, in which the lab can't be imported."""
     packages = next(core.glob("lib/python*/site-packages"))
-    held = [packages / Path(code).name for code in PROJECT_PACKAGES if code.startswith(("lab/", "plugins/"))]
+    held = [packages / Path(code).name for code in PROJECT_PACKAGES if code.startswith("lab/")]
     for each in held:
         each.rename(each.with_suffix(".held"))
     yield core
