@@ -157,6 +157,7 @@ def test_a_metered_record_may_lack_what_is_not_read() -> None:
         ("end_ns", 2**60),
         ("start_ns", -1),
         ("duration_ms", float("nan")),
+        ("architecture", "riscv"),
     ],
 )
 def test_a_metered_record_has_fields_of_their_types(name: str, value: object) -> None:
