@@ -6,7 +6,10 @@ recorded.json has a digest of each output. `make same BASE=COMMIT` shows how an 
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
@@ -18,15 +21,16 @@ RECORDED = Path(__file__).with_name("recorded.json")
 
 
 class Here(Checkout):
-    """This checkout's commands, in this process."""
+    """This checkout's commands, all in one process: one of their own, as threads of other tests may print in this."""
 
     at_once = 1
 
-    def __init__(self) -> None:
+    def __init__(self, process: ProcessPoolExecutor) -> None:
         super().__init__(ROOT, ROOT)
+        self._process = process
 
     def _execute(self, words: Sequence[str], variables: Mapping[str, str]) -> tuple[int, str, str]:
-        return commands.slslab(*words, variables=variables, directory=ROOT)
+        return self._process.submit(commands.slslab, *words, variables=variables, directory=ROOT).result()
 
 
 def digest(text: str) -> str:
@@ -39,22 +43,35 @@ def kept() -> dict[str, str]:
     return dict(json.loads(RECORDED.read_text()))
 
 
-def test_help_is_as_recorded() -> None:
-    shown = {name: digest(page) for name, page in Here().help()}
+@contextmanager
+def one_process() -> Iterator[Here]:
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        yield Here(process)
+
+
+@pytest.fixture(scope="module")
+def here() -> Iterator[Here]:
+    with one_process() as checkout:
+        yield checkout
+
+
+def test_help_is_as_recorded(here: Here) -> None:
+    shown = {name: digest(page) for name, page in here.help()}
     assert shown == {name: value for name, value in kept().items() if name.startswith("help")}
 
 
 @pytest.mark.parametrize("name", [name for name, _ in cases.quick()])
-def test_a_kept_run_is_shown_as_recorded(name: str) -> None:
-    assert digest(Here().record(dict(cases.quick())[name])) == kept()[name], "make same BASE=main shows how it differs"
+def test_a_kept_run_is_shown_as_recorded(here: Here, name: str) -> None:
+    assert digest(here.record(dict(cases.quick())[name])) == kept()[name], "make same BASE=main shows how it differs"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, _ in cases.slow()])
-def test_a_study_is_shown_as_recorded(name: str) -> None:
-    assert digest(Here().record(dict(cases.slow())[name])) == kept()[name], "make same BASE=main shows how it differs"
+def test_a_study_is_shown_as_recorded(here: Here, name: str) -> None:
+    assert digest(here.record(dict(cases.slow())[name])) == kept()[name], "make same BASE=main shows how it differs"
 
 
 if __name__ == "__main__":
-    outputs = record(Here(), bits=False)
+    with one_process() as checkout:
+        outputs = record(checkout, bits=False)
     RECORDED.write_text(json.dumps({name: digest(text) for name, text in outputs.items()}, indent=0) + "\n")

@@ -7,13 +7,14 @@ import time
 import traceback
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 from urllib.parse import unquote
 from xml.sax.saxutils import escape
 
 from starlette.requests import ClientDisconnect
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from slslab.aws.arns import ACCOUNT
 from slslab.aws.errors import ServiceError
@@ -245,16 +246,17 @@ class Request:
         encoded = [
             (name.encode("latin-1"), CONTROL.sub(" ", value).encode("latin-1", "replace")) for name, value in headers
         ]
-        await send({"type": "http.response.start", "status": answer.status, "headers": encoded})
-        last = document
-        for part in read(answer.body or ()) if self._method != "HEAD" else ():
-            if last:
-                await send({"type": "http.response.body", "body": last, "more_body": True})
-            last = part
+        parts = chain([document] * bool(document), read(answer.body or ())) if self._method != "HEAD" else ()
+        waiting: Message = {"type": "http.response.start", "status": answer.status, "headers": encoded}
+        for part in parts:
+            await send(waiting)
+            waiting = {"type": "http.response.body", "body": part, "more_body": True}
         if operation := self.billed(answer.status):
             function = self._principal.function if self._principal is not None else ""
             log(operation, function, self._began_ns, time.monotonic_ns(), self._moved(answer))
-        await send({"type": "http.response.body", "body": last})
+        # An answer without a body is whole for its client when it has the headers.
+        await send(waiting)
+        await send({"type": "http.response.body"})
 
     def _moved(self, answer: Answer) -> int:
         """Return how many bytes of objects were in the request and its answer."""

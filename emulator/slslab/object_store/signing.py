@@ -117,6 +117,8 @@ def _by_version_2(
     amazon = {name: value for name, value in parameters.items() if name.startswith("x-amz-")}
     amazon |= {name: ",".join(headers.getlist(name)) for name in headers if name.startswith("x-amz-")}
     signed = sorted(name for name in parameters if name in SIGNED_BY_2)
+    # documented: of "/bucket", boto3 signs "/bucket/", as S3 accepts no other (botocore/handlers.py, fix_s3_host).
+    path = raw_path if raw_path.count("/") > 1 else f"{raw_path}/"
     resource = "&".join(f"{name}={parameters[name]}" if parameters[name] else name for name in signed)
     text = "\n".join(
         (
@@ -124,7 +126,7 @@ def _by_version_2(
             *(headers.get(name, parameters.get(name, "")) for name in ("content-md5", "content-type")),
             expires,
             *(f"{name}:{value.strip()}" for name, value in sorted(amazon.items())),
-            raw_path + (f"?{resource}" if resource else ""),
+            path + (f"?{resource}" if resource else ""),
         )
     )
     digest = base64.b64encode(hmac.digest(secret.encode(), text.encode(), "sha1")).decode()

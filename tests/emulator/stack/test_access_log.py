@@ -1,16 +1,22 @@
 """The requests to the embedded S3 server are counted as AWS bills them, each once."""
 
+import asyncio
 import io
 import os
 import time
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from botocore.exceptions import ClientError
+from starlette.types import Message
 
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring
+from slslab.object_store.application import Application
+from slslab.object_store.storage import Folder, Store
 from slslab.stack import access_log
 from slslab.stack.access_log import AccessLog, Logged
 from slslab.stack.object_store import EmbeddedObjectStore
@@ -83,6 +89,26 @@ def test_requests_to_a_bucket_outlive_it(counted: Counted) -> None:
     s3.delete_object(Bucket="short", Key="key")
     s3.delete_bucket(Bucket="short")
     assert counted.since() == {"object.put": 2, "object.delete": 2}
+
+
+def test_a_request_is_logged_before_its_client_has_the_answer(tmp_path: Path) -> None:
+    """An answer without a body is whole with its headers."""
+    keys, events = Keyring(), list[str]()
+    application = Application(Store(Folder(tmp_path)), keys, lambda operation, *_: events.append(operation))
+    client = aws_client("s3", "http://127.0.0.1:9", keys.owner)
+
+    async def receive() -> Message:
+        return {"type": "http.request"}
+
+    async def send(message: Message) -> None:
+        events.append(message["type"])
+
+    for call, method in (("create_bucket", "PUT"), ("head_bucket", "HEAD"), ("delete_bucket", "DELETE")):
+        url = urlsplit(client.generate_presigned_url(call, {"Bucket": "bucket"}))
+        scope = {"type": "http", "method": method, "raw_path": url.path.encode(), "query_string": url.query.encode()}
+        asyncio.run(application({**scope, "headers": [(b"host", url.netloc.encode())]}, receive, send))
+    answered = ["http.response.start", "http.response.body"]
+    assert events == ["object.put", *answered, "object.get", *answered, "object.delete", *answered]
 
 
 @pytest.mark.server
