@@ -164,7 +164,7 @@ class RunDirectory:
         for name, digest in document.get("files", {}).items():
             path = self.path / name
             with reading(path, "what the run left"):
-                if digest != (_document_digest(document) if name == DOCUMENT else _sha256(path)):
+                if name != DOCUMENT and digest != _sha256(path):
                     raise ValueError("its digest is another than in run.json")
 
     def digest(self) -> str:
@@ -198,7 +198,10 @@ class RunDirectory:
         if not path.exists():
             return None
         with reading(path, "a run's document"):
-            return check_document(json.loads(path.read_text()))
+            document = check_document(json.loads(path.read_text()))
+            if document.get("files", {}).get(DOCUMENT) not in (None, _document_digest(document)):
+                raise ValueError("its digest is another than it says")
+            return document
 
     def ended(self) -> bool:
         """Return whether it does not go on; a run that has its document has come to its end."""
@@ -290,7 +293,7 @@ def _sha256(path: Path) -> str:
 
 def _document_digest(document: Mapping[str, Any]) -> str:
     """Return the SHA-256 of a document as JSON, except its own digest."""
-    files = {name: digest for name, digest in document["files"].items() if name != DOCUMENT}
+    files = {name: digest for name, digest in document.get("files", {}).items() if name != DOCUMENT}
     return sha256(json.dumps({**document, "files": files}, sort_keys=True).encode()).hexdigest()
 
 

@@ -64,6 +64,7 @@ def unlocated(document: dict[str, Any]) -> dict[str, Any]:
         {},
         {"Description": "what all need", "LicenseInfo": "MIT", "CompatibleRuntimes": ["python3.11", "python3.12"]},
         {"CompatibleRuntimes": [], "CompatibleArchitectures": ["x86_64"]},
+        {"CompatibleRuntimes": ["python3.14", "nodejs24.x", "java25", "dotnet10"]},
     ],
 )
 def test_a_published_version_is_answered_read_and_listed(lambda_client: Any, described: dict[str, Any]) -> None:
