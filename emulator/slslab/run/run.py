@@ -48,7 +48,8 @@ class Run:
     """
 
     PARTS: ClassVar[tuple[str, ...]] = (
-        *("plan", "events", "torn", "invocations", "instances", "running_hosts", "document", "bill", "complete"),
+        *("plan", "_trace", "events", "torn", "invocations", "instances", "running_hosts"),
+        *("document", "bill", "complete"),
     )
     running_hosts: metrics.Records = ()
 

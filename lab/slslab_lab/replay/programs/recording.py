@@ -12,6 +12,7 @@ from slslab.run import metrics
 from slslab.run.directory import RunDirectory
 from slslab.run.run import Run
 from slslab_lab.replay.programs.disturbance import widen
+from slslab_workers.architecture import read_plan
 from slslab_workers.channels.scripts import PREFIX
 
 Event = Mapping[str, Any]
@@ -36,6 +37,7 @@ def read_recording(directory: Path) -> Run:
     if document.get("faults"):
         raise RunError(f"Faults were injected into {name}.", "replay a run without --faults.")
     run.directory.verify(document)
+    run = run.replace(plan=read_plan(run.directory.plan()))
     if run.torn:
         raise RunError(f"The trace of {name} breaks off in its last line.", "run the plan again.")
     check(run)
