@@ -37,19 +37,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from slslab.errors import SlslabError
+from slslab.run.run import Run
 from slslab_lab.replay.fitting import fit
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.recorded import make_program
-from slslab_lab.replay.programs.recording import BESIDE, Recording, read_recording
+from slslab_lab.replay.programs.recording import BESIDE, read_recording
 from slslab_lab.replay.programs.scaling import generate, measure, workload_of
 from slslab_lab.replay.whatif import with_memory
 from slslab_lab.runs.planning import architectures
@@ -75,14 +75,6 @@ CASES = (
 )
 CASES_OF_INSTANCES = (CASES[0], Case("minibatches of 16", {"batch-size": 16}), Case("1 worker", {"workers": 1}))
 QUICK = CASES[:1]
-
-
-@dataclass(frozen=True)
-class Run:
-    """A recorded run and its document."""
-
-    recording: Recording
-    document: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -120,7 +112,7 @@ def record(architecture: str, options: Mapping[str, int], number: int, directory
         done = subprocess.run([*command, "--out", str(path), "--json"], capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{' '.join(command)} failed: {done.stderr[-2000:]}")
-    return Run(read_recording(path), json.loads((path / "run.json").read_text()))
+    return read_recording(path)
 
 
 def repeated(architecture: str, plans: Sequence[Mapping[str, int]], directory: Path) -> list[list[Run]]:
@@ -133,10 +125,10 @@ def repeated(architecture: str, plans: Sequence[Mapping[str, int]], directory: P
 
 def measured(run: Run) -> dict[str, float]:
     """Return the figures of a recorded run."""
-    records, instances = run.recording.invocations, run.recording.instances
-    workers = run.recording.plan.workers
+    records, instances = run.invocations, run.instances
+    workers = run.plan.workers
     spans: dict[str, list[int]] = {}
-    for event in run.recording.events:
+    for event in run.events:
         if event["epoch"] >= 0 and 0 <= event["worker"] < workers and event["op"] not in (*BESIDE, "invoke"):
             span = spans.setdefault(event["invocation"], [event["start_ns"], 0, 0])
             span[1] = event["end_ns"]
@@ -148,7 +140,7 @@ def measured(run: Run) -> dict[str, float]:
             for instance in instances
         ]
         return {"training": training, "duration": statistics.fmean(seconds)}
-    owner = {e["invocation"]: e["worker"] for e in run.recording.events if e["worker"] >= 0}
+    owner = {e["invocation"]: e["worker"] for e in run.events if e["worker"] >= 0}
     total = sum(r["duration_ms"] for r in records if owner.get(r["request_id"], -1) < workers)
     return {
         "training": training,
@@ -176,15 +168,15 @@ def predicted(timeline: Timeline) -> dict[str, float]:
 def predict(fitted: Sequence[Run], case: Case) -> Timeline:
     """Return what the fitted runs predict for the case."""
     first = fitted[0]
-    architecture = architectures()[first.recording.plan.architecture]
-    programs = [make_program(run.recording) for run in fitted]
-    costs = measure(programs, architecture, workload_of(first.recording.plan, int(first.document["parameters"])))
+    architecture = architectures()[first.plan.architecture]
+    programs = [make_program(run) for run in fitted]
+    costs = measure(programs, architecture, workload_of(first.plan, int(first.summary()["parameters"])))
     plan = {**BASE, **case.options}
     samples = plan["batch-size"] / BASE["batch-size"]
     program: Program = generate(costs, plan["workers"], plan["batches"], plan["epochs"], samples)
     if plan["memory"] != BASE["memory"]:
         program = with_memory(program, BASE["memory"], plan["memory"])
-    return play(program, fit([run.recording for run in fitted], BASE["epochs"], datetime.now(UTC).date()))
+    return play(program, fit(fitted, BASE["epochs"], datetime.now(UTC).date()))
 
 
 def compare(architecture: str, quick: bool, directory: Path) -> Iterator[Comparison]:
@@ -193,7 +185,7 @@ def compare(architecture: str, quick: bool, directory: Path) -> Iterator[Compari
     fitted, *held_out = repeated(architecture, [{}, *(case.options for case in cases)], directory)
     for case, runs in zip(cases, held_out, strict=True):
         prediction, seen = predicted(predict(fitted, case)), [measured(run) for run in runs]
-        oversubscribed = any(run.document["host"]["oversubscribed"] for run in runs)
+        oversubscribed = any(run.summary()["host"]["oversubscribed"] for run in runs)
         for figure in seen[0]:
             values = [one[figure] for one in seen]
             mean = statistics.fmean(values)

@@ -27,10 +27,10 @@ from slslab.lambda_ import process_sandbox
 from slslab.lambda_.service.emulator import Emulator
 from slslab.run.directory import DOCUMENT, RunDirectory
 from slslab.run.log import TABLE
+from slslab.run.run import Run, read_run
 from slslab.stack import assembly
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.queues import queue_kind
-from slslab_lab.checks.recorded import Recorded, read_recorded
 from slslab_lab.checks.run import check
 from slslab_lab.runs import embedded
 
@@ -173,7 +173,7 @@ def forked_environments() -> Iterator[None]:
         yield
 
 
-def assert_holds(run: Recorded) -> None:
+def assert_holds(run: Run) -> None:
     """Assert what `slslab check` checks of every run."""
     checked = check(run)
     assert not checked.violations, "\n".join(map(str, checked.violations))
@@ -188,7 +188,7 @@ def checked_runs() -> Iterator[None]:
         unlock(directory, descriptor)
         # Runs that a test makes up have a log and no table.
         if (directory.path / DOCUMENT).exists() and (directory.path / TABLE).exists():
-            assert_holds(read_recorded(directory))
+            assert_holds(read_run(directory))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunDirectory, "unlock", unlock_checked)

@@ -28,7 +28,7 @@ from slslab.errors import RequestError
 from slslab.run.bill import DEFAULT_BOOK
 from slslab.run.directory import RunDirectory
 from slslab.run.log import load, replacing
-from slslab_lab.checks.recorded import read_recorded
+from slslab.run.run import read_run
 from slslab_lab.runs.execution import run_plan
 from slslab_workers.faults.plan import CUT, DEATHS, LOSSES, OBJECTS, PHASES
 
@@ -232,7 +232,7 @@ def _run(system: str, fault: Mapping[str, Any] | None, directory: Path) -> tuple
     document = run_plan(system.partition("/")[0], values, options, out=directory, book=DEFAULT_BOOK, progress=Silent())
     if time.monotonic() - began > BOUND_S:
         raise Defect(f"{system} took {time.monotonic() - began:.0f} s to end with {fault}.")
-    assert_holds(read_recorded(RunDirectory(directory)))
+    assert_holds(read_run(RunDirectory(directory)))
     return document, load(directory).events
 
 

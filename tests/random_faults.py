@@ -26,7 +26,7 @@ from tests.random_plans import ALSO, Drawn, draw
 from slslab.run.bill import DEFAULT_BOOK
 from slslab.run.directory import RunDirectory
 from slslab.run.log import invocations, load, replacing
-from slslab_lab.checks.recorded import read_recorded
+from slslab.run.run import read_run
 from slslab_lab.checks.run import check
 from slslab_lab.runs.execution import run_plan
 from slslab_workers.faults.plan import DEATHS
@@ -83,7 +83,7 @@ def make(seed: int, directory: Path) -> Row:
         raise KeyboardInterrupt
     records = invocations(out)
     error = document["error"]
-    checked = check(read_recorded(RunDirectory(out)))
+    checked = check(read_run(RunDirectory(out)))
     # By how much a busy host made the run longer, as it was metered: never longer than all its functions together.
     delayed_s = sum(record["host_delay_ms"] for record in records) / 1000
     row: Row = {

@@ -27,12 +27,11 @@ from tests.memory.queues import Connection, Server
 from tests.memory.stores import KEYED, S3, Tables, Wait
 from tests.memory.tensors import Databases, Stream, compiled_once
 
-from slslab.report.document import bill_document, make_document
 from slslab.run.bill import load_book
-from slslab.run.table import Trace, tabulate
+from slslab.run.run import Run, bill_document
+from slslab.run.table import tabulate
 from slslab.tensordb.executions import Usage
 from slslab.tensordb.trace import reporter
-from slslab_lab.checks.recorded import Recorded
 from slslab_lab.runs.on_lambda import play
 from slslab_lab.runs.planning import architectures
 from slslab_lab.runs.recorder import Recorder
@@ -79,7 +78,7 @@ class Ran:
     the run's that are left in databases. `executions` are those of state machines, by name.
     """
 
-    recorded: Recorded
+    recorded: Run
     outcome: Outcome | None
     failure: BaseException | None
     seconds: float
@@ -175,19 +174,18 @@ def _reporter(recorder: Recorder) -> Callable[[int, str, Usage], None]:
 
 def _recorded(
     plan: Plan, log: "_Log", recorder: Recorder, outcome: Outcome | None, failure: BaseException | None, seconds: float
-) -> Recorded:
+) -> Run:
     """Return the run as `slslab check` reads it, with the document and bill that it would have left."""
-    records = [record.as_document() for record in recorder.records]
     failed = failure if isinstance(failure, RunFailed | None) else RunFailed(type(failure).__name__, str(failure))
-    trace = Trace(tabulate([{"record": "header", "run": plan.run, "clock": "virtual"}, *log.records]), torn=False)
+    events = tabulate([{"record": "header", "run": plan.run, "clock": "virtual"}, *log.records])
+    records, book = [record.as_document() for record in recorder.records], load_book(plan.prices)
+    run = Run(plan=plan, events=events, invocations=records)
+    made = run.describe(HOST, outcome, failed, seconds, book)
+    run = run.replace(document=made)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("slslab_lab.replay.modelled.SIZES", ())  # other memory sizes take most of a document's time
-        book = load_book(plan.prices)
-        on_lambda = play(plan, trace, records, [], {"host": HOST}, book, complete=failed is None)
-        made = make_document(plan, trace, records, [], HOST, outcome, failed, seconds, book, None, None, on_lambda)
-    document: Any = made
-    bill = bill_document(made["lambda"], made["cost"])
-    return Recorded(plan, trace.events, records, (), document, bill, failed is None, plan.run)
+        made["lambda"] = play(run, book)
+    return run.replace(bill=bill_document(made["lambda"], made["cost"]))
 
 
 def learnt_alone(plan: Plan) -> str | None:
@@ -208,7 +206,7 @@ def learnt_alone(plan: Plan) -> str | None:
 def read_once() -> Iterator[None]:
     """Have versions read once for all blocks."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("slslab.report.document.version", versions)
+        patch.setattr("slslab.run.run.version", versions)
         yield
 
 

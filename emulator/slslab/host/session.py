@@ -14,7 +14,7 @@ from pathlib import Path
 from slslab.errors import HostError
 from slslab.host import reaper
 from slslab.host.managed import Managed
-from slslab.run.appending import append
+from slslab_workers.trace.appending import append
 
 HOME = "slslab-"
 JOURNAL = "session"

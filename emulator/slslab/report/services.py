@@ -2,122 +2,159 @@
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from functools import cached_property
+from types import MappingProxyType
+from typing import Any, ClassVar
 
+from slslab.errors import RequestError
 from slslab.predict.invocation import make_predictor
 from slslab.predict.processor import UNANCHORED, Processor
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.report.predictions import Bill, Predicted, bill_of, predict, requests_of
 from slslab.run import metrics
+from slslab.run.bill import DEFAULT_BOOK, Book, load_book
 from slslab.run.directory import RunDirectory
 from slslab.run.document import SCHEMA
-from slslab.run.events import clock_domain
+from slslab.run.events import clock_domain, host_until
 from slslab.run.faults import injected
-from slslab.run.log import read_log
+from slslab.run.log import metered, read_log
+from slslab.run.run import Run
+from slslab.run.table import tabulate
 from slslab_workers.trace.operations import OPERATIONS
 
+# What a predicted bill rests on.
+BASIS = ("kind", "profile", "processor", "notes")
 
-@dataclass(frozen=True)
-class Recorded:
-    """What a service has recorded until now: what it is, how it stands, its trace and its invocations' records.
 
-    The hosts that run count as if they ended now, or with the last record of a service that was killed. `profiles` were
-    fitted to AWS's times of a function, by its name.
+class Service(Run):
+    """What `slslab up` has recorded until now: what it is, how it stands, its trace and its invocations' records.
+
+    Hosts that run count as if they ended now, or with the last record of a service that was killed. `profiles` were
+    fitted to AWS's times of a function, by its name. `kind` is the handlers' kind of work, None if it isn't known.
     """
 
+    PARTS: ClassVar[tuple[str, ...]] = (*Run.PARTS, "about", "status", "seconds", "profiles", "kind")
     about: Mapping[str, Any]
     status: str
     seconds: float
-    events: metrics.Rows
-    invocations: list[dict[str, Any]]
-    torn: bool
-    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    profiles: Mapping[str, Profile] = MappingProxyType({})
+    kind: str | None = None
+
+    @property
+    def id(self) -> str:
+        """Its name, which is that of its directory."""
+        return self.directory.id
+
+    def bill_by(self, book: Book) -> Bill:
+        """Return what makes its bill: that of these invocations and of all that was used besides."""
+        return lambda records: self.replace(invocations=records).cost(book)
+
+    def bill_document(self, book: Book) -> dict[str, Any]:
+        """Return its bill: Lambda's with its 80 % range, or why there is none; `host` is what was metered."""
+        return service_bill(self.predicted.document(self.bill_by(book)), self.cost(book))
+
+    @cached_property
+    def predicted(self) -> Predicted:
+        """What the invocations take on Lambda."""
+        described, enforced = self.about.get("processor"), self.about["cpu_share_enforced"]
+        processor = Processor.from_dict(described) if described else UNANCHORED
+        predictor = make_predictor(processor, self.kind, enforced)
+        return predict(self.invocations, requests_of(self.events), predictor, self.profiles)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the document, with the keys that a run's has; what only a run has is left out.
+
+        `predicted` is what the functions' handlers, of their kind of work, take and cost on Lambda.
+        """
+        bill, totals, about = self.bill_by(load_book(DEFAULT_BOOK)), self.totals(), self.about
+        document: dict[str, Any] = {
+            "schema": SCHEMA,
+            "run": self.id,
+            "status": self.status,
+            "error": None,
+            "started_at": about["started_at"],
+            "host": {
+                "cores": about["cores"],
+                "cpu_share_enforced": about["cpu_share_enforced"],
+                **totals["host"],
+                "own_cpu_seconds": None,
+            },
+            "stack": about["stack"],
+            "environment": about["environment"],
+            "confinement": about["confinement"],
+            "seconds": {"measured": round(self.seconds, 3), "span": round(self.span_s, 3)},
+            **{name: totals[name] for name in ("billed_seconds", "gb_seconds", "invocations", "cold_starts")},
+            **{name: totals[name] for name in ("peak_memory_mb", "orchestration_seconds", "reports")},
+            "counts": _counts(self.events),
+            "predicted": self.predicted.document(bill),
+            "functions": _functions(self.invocations, self.predicted),
+            "cost": bill(self.invocations),
+            "faults": injected(self.events, about.get("faults")),
+            "trace_torn": self.torn,
+        }
+        if self.status == "interrupted":
+            document["error"] = {
+                "type": "Killed",
+                "message": "`slslab up` was killed; this is what its trace holds.",
+                "hint": "what ran when it was killed, and the last requests to stores, are not in the bill.",
+                "worker": None,
+                "epoch": None,
+                "step": None,
+            }
+        return document
 
 
-def read_recorded(directory: RunDirectory, about: Mapping[str, Any]) -> Recorded:
+def open_run(directory: RunDirectory, kind: str | None = None) -> Run:
+    """Return the run in a directory, or what a service (`slslab up`) that records there has recorded until now.
+
+    `kind` is the kind of work of a service's handlers; RequestError if it is given for a run, and for a run that goes
+    on.
+    """
+    if (about := directory.service()) is not None:
+        return read_service(directory, about, kind)
+    if kind is not None:
+        raise RequestError(
+            f"{directory.id} is a run, whose operations have kinds of their own.", "leave out --kind, or name `up`."
+        )
+    return Run.read(directory)
+
+
+def read_service(directory: RunDirectory, about: Mapping[str, Any], kind: str | None = None) -> Service:
     """Read the directory of a service; RunError if its trace is broken."""
     # In this order, a service that ends in between is shown as it was before.
     status = directory.status()
     records, torn = read_log(directory.trace_log)
-    of = metrics.grouped((record["record"], record) for record in records)
-    events, invoked = of["event"], of["invocation"]
-    for event in events:
-        event["host_delay_ns"] = 0  # without samples of clocks it is not known within an event
+    events, invoked = tabulate(records), metered(records, "invocation")
     running = status == "running" and records[0]["clock"] == clock_domain()
-    last_ns = max((event["end_ns"] for event in events), default=0)
-    if running:
-        last_ns = time.monotonic_ns()
-    if not any(event["op"] == "host.run" for event in events):
-        events += [_host(host, max(last_ns, host["start_ns"])) for host in of["begin"]]
+    last_ns = time.monotonic_ns() if running else max((event["end_ns"] for event in events), default=0)
+    begun = [] if any(event["op"] == "host.run" for event in events) else metered(records, "begin")
     started = datetime.fromisoformat(about["started_at"])
     until = datetime.fromisoformat(about["ended_at"]) if "ended_at" in about else datetime.now(UTC)
     seconds = (until - started).total_seconds()
     if status == "interrupted":
         last = max((record["started_at"] for record in invoked), default=about["started_at"])
         seconds = (datetime.fromisoformat(last) - started).total_seconds()
-    # The last line of a log that is being written may be half a line.
-    profiles = {name: load_profile(path) for name, path in directory.profiles().items()}
-    return Recorded(about, status, seconds, events, invoked, torn and not running, profiles)
+    return Service(
+        directory,
+        about=about,
+        status=status,
+        seconds=seconds,
+        events=events,
+        running_hosts=[host_until(host, last_ns) for host in begun],
+        invocations=invoked,
+        # The last line of a log that is being written may be half a line.
+        torn=torn and not running,
+        profiles={name: load_profile(path) for name, path in directory.profiles().items()},
+        kind=kind,
+    )
 
 
-def predict_recorded(recorded: Recorded, kind: str | None) -> Predicted:
-    """Return what the invocations take on Lambda; `kind` is the handlers' kind of work, None if it isn't known."""
-    described, enforced = recorded.about.get("processor"), recorded.about["cpu_share_enforced"]
-    processor = Processor.from_dict(described) if described else UNANCHORED
-    predictor = make_predictor(processor, kind, enforced)
-    return predict(recorded.invocations, requests_of(recorded.events), predictor, recorded.profiles)
-
-
-def service_document(run: str, recorded: Recorded, bill: Bill, kind: str | None = None) -> dict[str, Any]:
-    """Return the document, with the keys that a run's has; what only a run has is left out.
-
-    `bill` makes the bill of invocations and of all else that was used. `predicted` is what the functions' handlers, of
-    this `kind` of work, take and cost on Lambda.
-    """
-    predicted = predict_recorded(recorded, kind)
-    events, records = recorded.events, recorded.invocations
-    totals = metrics.totals(events, records)
-    about = recorded.about
-    document: dict[str, Any] = {
-        "schema": SCHEMA,
-        "run": run,
-        "status": recorded.status,
-        "error": None,
-        "started_at": about["started_at"],
-        "host": {
-            "cores": about["cores"],
-            "cpu_share_enforced": about["cpu_share_enforced"],
-            **totals["host"],
-            "own_cpu_seconds": None,
-        },
-        "stack": about["stack"],
-        "environment": about["environment"],
-        "confinement": about["confinement"],
-        "seconds": {
-            "measured": round(recorded.seconds, 3),
-            "span": round(metrics.span_seconds(events), 3),
-        },
-        **{name: totals[name] for name in ("billed_seconds", "gb_seconds", "invocations", "cold_starts")},
-        **{name: totals[name] for name in ("peak_memory_mb", "orchestration_seconds", "reports")},
-        "counts": _counts(events),
-        "predicted": predicted.document(bill),
-        "functions": _functions(records, predicted),
-        "cost": dict(bill(records)),
-        "faults": injected(events, about.get("faults")),
-        "trace_torn": recorded.torn,
-    }
-    if recorded.status == "interrupted":
-        document["error"] = {
-            "type": "Killed",
-            "message": "`slslab up` was killed; this is what its trace holds.",
-            "hint": "what ran when it was killed, and the last requests to stores, are not in the bill.",
-            "worker": None,
-            "epoch": None,
-            "step": None,
-        }
-    return document
+def service_bill(predicted: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the bill of a service by what it takes on Lambda and what was metered here."""
+    if predicted["status"] == "modelled":
+        return {"schema": 1, **predicted["cost"], **{name: predicted[name] for name in BASIS}, "host": dict(cost)}
+    return {"schema": 1, **predicted, "host": dict(cost)}
 
 
 def _counts(events: metrics.Rows) -> dict[str, int]:
@@ -148,19 +185,4 @@ def function_row(own: metrics.Records) -> dict[str, Any]:
         "gb_seconds": format(metrics.gb_seconds(own), "f"),
         "peak_memory_mb": max(record["max_memory_mb"] for record in own),
         "reports": metrics.report_summary(own),
-    }
-
-
-def _host(begun: Mapping[str, Any], end_ns: int) -> dict[str, Any]:
-    return {
-        "op": "host.run",
-        "resource": begun["type"],
-        "start_ns": begun["start_ns"],
-        "end_ns": end_ns,
-        "requests": 0,
-        "bytes": 0,
-        "worker": -1,
-        "overhead": True,
-        "invocation": "",
-        "host_delay_ns": 0,
     }

@@ -18,9 +18,12 @@ from decimal import ROUND_CEILING, Context, Decimal, DivisionByZero, Inexact, In
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator
+
+# Those of `typing` can be checked from Python 3.12 on.
+from typing_extensions import TypedDict
 
 from slslab.errors import RequestError
 from slslab.toml_files import read_toml, validate
@@ -212,6 +215,52 @@ class Unpriced:
     unit: str
 
 
+# How the decimals of a document are written.
+Decimals = Annotated[str, StringConstraints(pattern=r"^-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]+)?$")]
+
+
+class BillLine(TypedDict):
+    """What one meter costs; decimals are texts.
+
+    `status` says how well the price is known, documented or assumed; `assumed` is there, and true, where no paper names
+    the type of a database's or queue's host.
+    """
+
+    item: str
+    quantity: Decimals
+    unit: str
+    price: Decimals
+    amount: Decimals
+    status: str
+    assumed: NotRequired[bool]
+
+
+class NotBilled(TypedDict):
+    """What was used and has no price in the book."""
+
+    item: str
+    quantity: Decimals
+    unit: str
+
+
+class BookName(TypedDict):
+    """A price book's name and date."""
+
+    name: str
+    date: str
+
+
+class Cost(TypedDict):
+    """What usage costs; `notes` must be known by whoever reads it (Lambda's has none)."""
+
+    book: BookName
+    currency: str
+    total: Decimals
+    lines: list[BillLine]
+    not_billed: list[NotBilled]
+    notes: NotRequired[list[str]]
+
+
 @dataclass(frozen=True)
 class Bill:
     """The lines of a bill, and what its book leaves out."""
@@ -229,7 +278,7 @@ class Bill:
             return sum((line.amount for line in self.lines), Decimal(0))
 
     def as_document(self) -> dict[str, Any]:
-        """Return a mapping safe for JSON, every decimal a plain string (`Cost` of `slslab.report.document`)."""
+        """Return a mapping safe for JSON, every decimal a plain string (`Cost`)."""
         return {
             "book": {"name": self.book, "date": self.date.isoformat()},
             "currency": self.currency,

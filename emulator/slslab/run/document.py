@@ -5,11 +5,12 @@ states no error."""
 
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import AfterValidator, StringConstraints, TypeAdapter
+from pydantic import AfterValidator, TypeAdapter
 
 # Those of `typing` can be checked from Python 3.12 on.
 from typing_extensions import TypedDict
 
+from slslab.run.bill import Cost, Decimals
 from slslab.run.faults import Injected
 from slslab.run.records import check_metered
 from slslab_workers.plan import Plan, PlanError
@@ -30,7 +31,6 @@ def _check_instance(record: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
-Decimals = Annotated[str, StringConstraints(pattern=r"^-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]+)?$")]
 Instance = Annotated[dict[str, Any], AfterValidator(_check_instance)]
 PlanDocument = Annotated[dict[str, Any], AfterValidator(_check_plan)]
 
@@ -147,48 +147,6 @@ class Reports(TypedDict):
     init_ms: Spread | None
     billed_ms: Spread | None
     max_memory_mb: Spread | None
-
-
-class BillLine(TypedDict):
-    """What one meter costs; decimals are texts.
-
-    `status` says how well the price is known, documented or assumed; `assumed` is there, and true, where no paper names
-    the type of a database's or queue's host.
-    """
-
-    item: str
-    quantity: Decimals
-    unit: str
-    price: Decimals
-    amount: Decimals
-    status: str
-    assumed: NotRequired[bool]
-
-
-class NotBilled(TypedDict):
-    """What was used and has no price in the book."""
-
-    item: str
-    quantity: Decimals
-    unit: str
-
-
-class BookName(TypedDict):
-    """A price book's name and date."""
-
-    name: str
-    date: str
-
-
-class Cost(TypedDict):
-    """What usage costs; `notes` must be known by whoever reads it (Lambda's has none)."""
-
-    book: BookName
-    currency: str
-    total: Decimals
-    lines: list[BillLine]
-    not_billed: list[NotBilled]
-    notes: NotRequired[list[str]]
 
 
 class Deviation(TypedDict):

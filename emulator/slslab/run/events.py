@@ -1,6 +1,7 @@
 """Trace events that the emulator and the stack write themselves, and the clock that all events share."""
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,11 @@ def own_event(op: str, start_ns: int, request_id: str, *, resource: str, functio
         environment="",
     )
     return {"record": "event", **event.record()}
+
+
+def host_until(begun: Mapping[str, Any], end_ns: int) -> dict[str, Any]:
+    """Return the event of a host that has begun (`launch_record`) as if it ended then, with what its bill needs."""
+    return {**begun, "op": "host.run", "resource": begun["type"], "end_ns": max(end_ns, begun["start_ns"])}
 
 
 def clock_domain() -> str:

@@ -1,6 +1,6 @@
 """What became of a run's fault plan, and what a worker that failed did last, both by the trace."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 # As in `document`.
@@ -70,6 +70,13 @@ def blame(events: Sequence[Event], worker: int | None) -> str | None:
         if _kind(event) in (*DEATHS, *LOSSES, *MESSAGES):
             return f"{_name(event)} of the run's fault plan had happened to worker {event['worker']}."
     return None
+
+
+def epochs_with_losses(events: Iterable[Event]) -> Iterator[int]:
+    """Yield the epochs in which a fault plan took away a database or a message that peers wait for."""
+    for event in events:
+        if event["op"] == "fault" and _kind(event) in (*LOSSES, "message-lost"):
+            yield int(event["epoch"])
 
 
 def _that_died(own: Sequence[Event]) -> list[Event]:

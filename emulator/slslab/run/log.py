@@ -15,11 +15,11 @@ from typing import Any, BinaryIO, Self
 
 from slslab.errors import HostError, RunError
 from slslab.installation import installed
-from slslab.run.appending import append
 from slslab.run.events import clock_domain
 from slslab.run.reading import reading
 from slslab.run.records import check_metered, check_record
 from slslab.run.table import SCHEMA, Trace, tabulate
+from slslab_workers.trace.appending import append
 
 LOG = "trace.jsonl"
 TABLE = "trace.parquet"

@@ -8,7 +8,7 @@ from typing import Any
 
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Figure, Profile, figures, load_profile, save_profile
-from slslab.report.services import Recorded, predict_recorded, read_recorded
+from slslab.report.services import Service, read_service
 from slslab.run.directory import resolve
 from slslab_lab.calibration.cloudwatch import (
     STDIN,
@@ -74,7 +74,7 @@ def calibrate_cloudwatch(file: Path, run: str, function: str | None, base: str, 
     reports = read_reports(file)
     directory = resolve(run)
     about = directory.service()
-    metered = None if about is None else _metered(read_recorded(directory, about), function)
+    metered = None if about is None else _metered(read_service(directory, about), function)
     path = _vacant(out or (CALIBRATED if metered is None else directory.profile(metered.function)))
     recorded: RecordedFunction
     if metered is not None:
@@ -95,9 +95,9 @@ def calibrate_cloudwatch(file: Path, run: str, function: str | None, base: str, 
     return document | {"run": directory.id, "base": base, **fitted, "recorded_max_memory_mb": median(own)}
 
 
-def _metered(recorded: Recorded, function: str | None) -> Metered:
+def _metered(service: Service, function: str | None) -> Metered:
     """Return the function's invocations that succeeded and can be predicted."""
-    found = predict_recorded(recorded, None)
+    found = service.predicted
     chosen = choose_function(sorted({record["function"] for record in found.records}), function)
     records = [
         (record, found.requests.get(place, ()))

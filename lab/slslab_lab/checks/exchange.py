@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from slslab.run.causes import GETTING, MAKING
 from slslab.run.metrics import Rows, grouped
-from slslab_lab.checks.recorded import Place
+from slslab.run.run import Place
 from slslab_workers.trace.operations import ALL_REDUCE, KEYED, OPERATIONS
 
 Event = Mapping[str, Any]

@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 
+from slslab.run.run import Place, Run
 from slslab_lab.checks.exchange import Name, Parcel, Protocol, Wait
 from slslab_lab.checks.lambdaml import NOWHERE, steps_taken
-from slslab_lab.checks.recorded import Place, Recorded
 from slslab_workers.gradssharding.settings import UPLOADED, gradient_key, output_key, shards_of, tree_of
 from slslab_workers.gradssharding.topology import Aggregator, slices
 
 DRIVER = -1
 
 
-def gradssharding(run: Recorded) -> Protocol:
+def gradssharding(run: Run) -> Protocol:
     """Return the protocol: level after level takes all that the one before made; the driver deletes a round's objects
     in the next."""
     rounds = _Rounds(run)
@@ -35,7 +35,7 @@ def gradssharding(run: Recorded) -> Protocol:
 class _Rounds:
     """The rounds of a run: who makes what in each of them, and who takes it."""
 
-    def __init__(self, run: Recorded) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
         self.plan = run.plan
         self.tree = tree_of(run.plan)

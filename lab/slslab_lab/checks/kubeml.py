@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from slslab.run.metrics import grouped
+from slslab.run.run import Place, Run
 from slslab_lab.checks.exchange import Name, Parcel, Protocol, Wait, key_of
-from slslab_lab.checks.recorded import Place, Recorded
 from slslab_workers.kubeml.settings import (
     PARALLELISM,
     STATIC,
@@ -28,7 +28,7 @@ INIT, FIRST = 0, (0, 0)
 Round = tuple[Place, Sequence[int]]
 
 
-def kubeml(run: Recorded) -> Protocol:
+def kubeml(run: Run) -> Protocol:
     """Return the protocol: in each round the job takes all models that are reported, and makes the reference model."""
     plan, job, failing = run.plan, job_rank(run.plan), _failing(run)
     epochs = _epochs(run, failing)
@@ -72,7 +72,7 @@ def kubeml(run: Recorded) -> Protocol:
     )
 
 
-def _failing(run: Recorded) -> int | None:
+def _failing(run: Run) -> int | None:
     """Return the first epoch in which a function failed, or a message was lost."""
     epochs = {event["invocation"]: event["epoch"] for event in run.events if 0 <= event["worker"] < job_rank(run.plan)}
     failed = (record["request_id"] for record in run.invocations if record["status"] != "success")
@@ -84,7 +84,7 @@ def _failing(run: Recorded) -> int | None:
     return min(found, default=None)
 
 
-def _epochs(run: Recorded, failing: int | None) -> Mapping[int, Epoch]:
+def _epochs(run: Run, failing: int | None) -> Mapping[int, Epoch]:
     """Return who trains with what in the epochs that were to be, or were begun where training may end before, until one
     in which a function failed."""
     plan = run.plan
@@ -105,7 +105,7 @@ def _minibatches(epochs: Mapping[int, Epoch]) -> Iterator[tuple[int, int, int]]:
                 yield function, number, step
 
 
-def _layers(run: Recorded) -> list[str]:
+def _layers(run: Run) -> list[str]:
     """Return the names of the model's entries: those that the first model has."""
     prefix = reference_key(run.plan, "")
     sets = (e for e in run.events if e["op"] == "tensor.set" and (e["worker"], e["phase"]) == (INIT, "other"))
@@ -113,7 +113,7 @@ def _layers(run: Recorded) -> list[str]:
 
 
 def _followers(
-    run: Recorded, epochs: Mapping[int, Epoch], one: Round | None, following: Round | None
+    run: Run, epochs: Mapping[int, Epoch], one: Round | None, following: Round | None
 ) -> Iterator[tuple[int, Place]]:
     """Yield who takes the reference that a round has made, and in which: those that validate it after an epoch's last
     round, and those that train from it in the round that follows."""
@@ -126,7 +126,7 @@ def _followers(
             yield function, following[0]
 
 
-def _places(run: Recorded, epochs: Mapping[int, Epoch], rounds: Sequence[Place]) -> Iterator[tuple[int, Place]]:
+def _places(run: Run, epochs: Mapping[int, Epoch], rounds: Sequence[Place]) -> Iterator[tuple[int, Place]]:
     """Yield what is exchanged with its round: a function's begins with the reference model, the job's with the first
     report after a merge; what validates comes after an epoch's last round."""
     job = job_rank(run.plan)

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterator
 
+from slslab.run.run import Place, Run
 from slslab_lab.checks.exchange import Name, Parcel, Protocol, Wait
-from slslab_lab.checks.recorded import Place, Recorded
 from slslab_workers.channels.choice import moved_bytes, sums
 from slslab_workers.gloo import ring
 from slslab_workers.scatterreduce.pattern import chunk
@@ -22,7 +22,7 @@ NOWHERE: Place = (-1, -1)
 class Exchanges:
     """The steps of a run, and those of them that end with an exchange."""
 
-    def __init__(self, run: Recorded) -> None:
+    def __init__(self, run: Run) -> None:
         self.run = run
         self.plan = run.plan
         self.workers = range(run.plan.workers)
@@ -72,7 +72,7 @@ class Exchanges:
         return Protocol(tuple(parcels), tuple(waits), self.minibatches)
 
 
-def steps_taken(run: Recorded) -> int:
+def steps_taken(run: Run) -> int:
     """Return the steps of a run: the plan's, or as many as were begun where training may end before."""
     plan = run.plan
     whole = plan.epochs * plan.batches
@@ -81,7 +81,7 @@ def steps_taken(run: Recorded) -> int:
     return begun if may_end else whole
 
 
-def allreduce(run: Recorded) -> Protocol:
+def allreduce(run: Run) -> Protocol:
     """Return the protocol with a barrier, without one, or with a server that adds up."""
     exchanges = Exchanges(run)
     if is_asynchronous(run.plan.options):
@@ -128,7 +128,7 @@ def _asynchronous(exchanges: Exchanges) -> Protocol:
     return Protocol(parcels, minibatches=exchanges.minibatches, drawn=frozenset(rounds))
 
 
-def scatterreduce(run: Recorded) -> Protocol:
+def scatterreduce(run: Run) -> Protocol:
     """Return the protocol: worker i takes chunk i of all others, and all others take its sum."""
     exchanges = Exchanges(run)
 
@@ -170,7 +170,7 @@ def _chunk_bytes(exchanges: Exchanges, owner: int) -> int | None:
     return moved_bytes(exchanges.plan.options, 4 * (part.stop - part.start))
 
 
-def gpu(run: Recorded) -> Protocol:
+def gpu(run: Run) -> Protocol:
     """Return the GPU baseline's protocol: every instance takes the gradients of all others."""
     exchanges = Exchanges(run)
 
@@ -190,7 +190,7 @@ def gpu(run: Recorded) -> Protocol:
     return exchanges.protocol(exchange)
 
 
-def gloo(run: Recorded) -> Protocol:
+def gloo(run: Run) -> Protocol:
     """Return the protocol of IaaS peers: all find rank 0, and take part in the all-reduce of each step with as many
     bytes as the ring has each send."""
     exchanges = Exchanges(run)
@@ -206,5 +206,5 @@ def gloo(run: Recorded) -> Protocol:
     return exchanges.protocol(exchange, found)
 
 
-def _sent(run: Recorded, rank: int) -> int | None:
+def _sent(run: Run, rank: int) -> int | None:
     return None if run.parameters is None else ring.sent_bytes(run.parameters, run.plan.workers, rank)

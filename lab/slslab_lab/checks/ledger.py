@@ -4,10 +4,9 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 
-from slslab.report.document import make_bill
 from slslab.run import metrics
 from slslab.run.bill import BookError, load_book
-from slslab_lab.checks.recorded import Recorded
+from slslab.run.run import Run
 from slslab_lab.checks.violation import NotChecked, Violation
 
 # Figures of a document that its trace and the metered records decide.
@@ -29,7 +28,7 @@ ROUNDING = Decimal("1e-20")
 NO_DOCUMENT = "the run has no document, since its command was killed"
 
 
-def check_metered(run: Recorded) -> Iterator[Violation]:
+def check_metered(run: Run) -> Iterator[Violation]:
     """Every invocation that was accepted is metered, and none other."""
     accepted = {e["invocation"]: e for e in run.events if e["op"] == "invoke" and e["worker"] < 0}
     metered = metrics.grouped((record["request_id"], record) for record in run.invocations)
@@ -53,18 +52,18 @@ def check_metered(run: Recorded) -> Iterator[Violation]:
             yield Violation("metered", sentence, event=accepting["event"])
 
 
-def check_totals(run: Recorded) -> Iterator[Violation]:
+def check_totals(run: Run) -> Iterator[Violation]:
     """The figures of the run's document are those of its trace and of what was metered."""
     if run.document is None:
         raise NotChecked(NO_DOCUMENT)
-    found = metrics.totals(run.events, run.invocations, run.instances)
+    found = run.totals()
     for name in TOTALS:
         if run.document[name] != found[name]:
             stated, sums = _different(run.document[name], found[name])
             yield Violation("totals", f"The document says {name} {stated}, and its trace adds up to {sums}.")
 
 
-def check_bill(run: Recorded) -> Iterator[Violation]:
+def check_bill(run: Run) -> Iterator[Violation]:
     """The lines of the bill are the trace's usage at the book's prices, and add up to its total."""
     if run.document is None:
         raise NotChecked(NO_DOCUMENT)
@@ -81,8 +80,7 @@ def check_bill(run: Recorded) -> Iterator[Violation]:
         raise NotChecked(error.message) from error
     if {"name": book.name, "date": book.date.isoformat()} != cost["book"]:
         raise NotChecked(f"its prices are of {cost['book']['name']}, {cost['book']['date']}, which is not at hand")
-    due = make_bill(run.events, [*map(dict, run.invocations)], [*map(dict, run.instances)], book)
-    stated, expected = (dict(_quantities(each)) for each in (cost, due))
+    stated, expected = (dict(_quantities(each)) for each in (cost, run.cost(book)))
     for item in sorted(stated.keys() | expected.keys()):
         if stated.get(item) != expected.get(item):
             here, there = stated.get(item, "nothing"), expected.get(item, "nothing")

@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from slslab.run.run import Run
 from slslab_lab.checks.exchange import DELETES, Event, Exchange, key_of
 from slslab_lab.checks.messages import where, who
-from slslab_lab.checks.recorded import Recorded
 from slslab_lab.checks.violation import NotChecked, Violation
 from slslab_workers.trace.operations import KEYED
 
@@ -15,7 +15,7 @@ KEPT = ("data", "train", "test", "state", "model", "results", "logs", "validatio
 UNFINISHED = "the run did not come to its end, and left what there was"
 
 
-def check_objects(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
+def check_objects(run: Run, exchange: Exchange) -> Iterator[Violation]:
     """Objects are deleted as the protocol says, once, and no others are left."""
     if not run.complete:
         raise NotChecked(UNFINISHED)
@@ -48,7 +48,7 @@ def check_objects(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
     yield from _check_cleared(run, exchange)
 
 
-def _check_cleared(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
+def _check_cleared(run: Run, exchange: Exchange) -> Iterator[Violation]:
     """Check that who has several tensors to delete in an epoch did, once."""
     cleared = Counter((e["worker"], e["epoch"]) for e in run.events if e["op"] == "tensor.delete" and not e["overhead"])
     for rank, epoch in sorted(exchange.protocol.cleared):
@@ -57,7 +57,7 @@ def _check_cleared(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
             yield Violation("objects", sentence, rank, epoch, event=exchange.after(rank, (epoch, -1)))
 
 
-def check_queues(run: Recorded) -> Iterator[Violation]:
+def check_queues(run: Run) -> Iterator[Violation]:
     """Every queue that was declared is deleted."""
     if not run.complete:
         raise NotChecked(UNFINISHED)
@@ -68,7 +68,7 @@ def check_queues(run: Recorded) -> Iterator[Violation]:
             yield Violation("queues", f"The queue {queue} is left.", event["worker"], event=event["event"])
 
 
-def check_environments(run: Recorded) -> Iterator[Violation]:
+def check_environments(run: Run) -> Iterator[Violation]:
     """Every execution environment that was started has ended, once."""
     if not run.complete:
         raise NotChecked(UNFINISHED)
@@ -80,6 +80,6 @@ def check_environments(run: Recorded) -> Iterator[Violation]:
             yield Violation("environments", sentence, event["worker"], event=event["event"])
 
 
-def _is_kept(run: Recorded, key: str) -> bool:
+def _is_kept(run: Run, key: str) -> bool:
     prefix, _, name = key.partition("/")
     return prefix == run.plan.run and name.partition("/")[0] in KEPT

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 from slslab.run.metrics import grouped
 from slslab.run.metrics import protocol as counted
+from slslab.run.run import Place, Run
 from slslab_lab.checks.exchange import READING, Exchange, Name, Parcel, Protocol, key_of
 from slslab_lab.checks.gradssharding import gradssharding
 from slslab_lab.checks.kubeml import kubeml
 from slslab_lab.checks.lambdaml import allreduce, gloo, gpu, scatterreduce
 from slslab_lab.checks.mlless import mlless
-from slslab_lab.checks.recorded import Place, Recorded
 from slslab_lab.checks.spirt import spirt
 from slslab_lab.checks.violation import NotChecked, Violation
 from slslab_workers.architecture import architectures
@@ -22,7 +22,7 @@ from slslab_workers.spirt.roster import JOIN
 from slslab_workers.trace.operations import KEYED, PROTOCOL
 
 # What the messages of an architecture are checked by; one that is not here has its `counts` alone.
-PROTOCOLS: Mapping[str, Callable[[Recorded], Protocol]] = {
+PROTOCOLS: Mapping[str, Callable[[Run], Protocol]] = {
     "allreduce": allreduce,
     "gloo": gloo,
     "gpu": gpu,
@@ -34,7 +34,7 @@ PROTOCOLS: Mapping[str, Callable[[Recorded], Protocol]] = {
 }
 
 
-def exchange_of(run: Recorded) -> Exchange:
+def exchange_of(run: Run) -> Exchange:
     """Return the exchange of a run; NotChecked if nothing is known of what its architecture or channel exchanges."""
     if run.plan.architecture not in PROTOCOLS:
         raise NotChecked(f"{run.plan.architecture} has no protocol among the checks")
@@ -46,7 +46,7 @@ def exchange_of(run: Recorded) -> Exchange:
     return Exchange(run.events, PROTOCOLS[run.plan.architecture](run))
 
 
-def check_lost(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
+def check_lost(run: Run, exchange: Exchange) -> Iterator[Violation]:
     """Everything that the protocol asks for is made, and taken by all who must."""
     _require_complete(run)
     for parcel in exchange.parcels.values():
@@ -67,7 +67,7 @@ def check_lost(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
         yield _at("lost", sentence, rank, (epoch, step), exchange.after(rank, (epoch, step)))
 
 
-def check_twice(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
+def check_twice(run: Run, exchange: Exchange) -> Iterator[Violation]:
     """Nothing is made twice, nor counted twice by anyone."""
     for parcel in exchange.parcels.values():
         place = parcel.name[2:]
@@ -91,7 +91,7 @@ def check_twice(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
             yield _at("twice", f"{who(run, each[0])} took a second model", each[0], each[1:], number)
 
 
-def check_stray(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
+def check_stray(run: Run, exchange: Exchange) -> Iterator[Violation]:
     """No worker makes, takes or deletes what the protocol does not give it."""
     for name, numbers in exchange.made.items():
         if name not in exchange.parcels:
@@ -114,7 +114,7 @@ def check_stray(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
         yield Violation.by(event, "stray", f"{who(run, event['worker'])} took {key_of(event)}, which nobody made")
 
 
-def check_altered(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
+def check_altered(run: Run, exchange: Exchange) -> Iterator[Violation]:
     """What is taken is what was made: the same version, with as many bytes, which are those of the whole vector."""
     for parcel in exchange.parcels.values():
         if parcel.name not in exchange.made:
@@ -132,7 +132,7 @@ def check_altered(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
                 yield Violation.by(taken, "altered", sentence)
 
 
-def check_early(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
+def check_early(run: Run, exchange: Exchange) -> Iterator[Violation]:
     """Nothing is taken before it is made, nor deleted before all who must have taken it."""
     for parcel in exchange.parcels.values():
         taken = [exchange.events[number] for number in exchange.taken.get(parcel.name, ())]
@@ -151,7 +151,7 @@ def check_early(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
                 yield Violation.by(deletion, "early", sentence)
 
 
-def check_counts(run: Recorded) -> Iterator[Violation]:
+def check_counts(run: Run) -> Iterator[Violation]:
     """Requests and bytes of the training protocol are those of the architecture's closed form."""
     _require_complete(run)
     plan = run.plan
@@ -180,7 +180,7 @@ def check_counts(run: Recorded) -> Iterator[Violation]:
             )
 
 
-def _as_joined(run: Recorded, epochs: int) -> Plan:
+def _as_joined(run: Run, epochs: int) -> Plan:
     """Return the plan with the epochs in which peers joined, which may be later than it says; `epochs` for never."""
     joins = None if run.document is None else run.document["details"].get("joins")
     if not joins:
@@ -190,7 +190,7 @@ def _as_joined(run: Recorded, epochs: int) -> Plan:
     return replace(run.plan, options={**run.plan.options, JOIN.name: join})
 
 
-def _uncounted(run: Recorded) -> str:
+def _uncounted(run: Run) -> str:
     """Return why an architecture's closed form is not that of the run."""
     options = run.plan.options
     if run.plan.architecture == "mlless" and (options["filter"] != "none" or options["remove-threshold"] != "off"):
@@ -202,13 +202,13 @@ def _uncounted(run: Recorded) -> str:
     return ""
 
 
-def _epochs(run: Recorded) -> tuple[int, int]:
+def _epochs(run: Run) -> tuple[int, int]:
     """Return the epochs that were trained, and the steps beyond them."""
     steps = max((epoch * run.plan.batches + step + 1 for _, epoch, step in run.computed), default=None)
     return divmod(run.plan.epochs * run.plan.batches if steps is None else steps, run.plan.batches)
 
 
-def who(run: Recorded, worker: int, *, inside: bool = False) -> str:
+def who(run: Run, worker: int, *, inside: bool = False) -> str:
     """Return what a worker's number means, for the beginning of a sentence or the inside of one."""
     workers, architecture = run.plan.workers, run.plan.architecture
     if worker < 0:
@@ -246,7 +246,7 @@ def _drawn(exchange: Exchange) -> Mapping[tuple[int, int, int], list[int]]:
     return grouped(((event["worker"], event["epoch"], event["step"]), event["event"]) for event in events)
 
 
-def _require_complete(run: Recorded) -> None:
+def _require_complete(run: Run) -> None:
     if not run.complete:
         raise NotChecked("the run did not come to its end, so that what is missing is no loss")
 

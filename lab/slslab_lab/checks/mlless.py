@@ -6,8 +6,8 @@ A trace does not hold what a message says: its kind follows from who sent it whe
 import itertools
 from collections.abc import Iterator
 
+from slslab.run.run import Place, Run
 from slslab_lab.checks.exchange import Event, Name, Parcel, Protocol, Wait, key_of
-from slslab_lab.checks.recorded import Place, Recorded
 from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import client_queue, exchange_name, removed_model_key, supervisor_queue, update_key
 
@@ -15,7 +15,7 @@ DRIVER = -1
 WHOLE_UPDATES = ("none", "norm-ratio")
 
 
-def mlless(run: Recorded) -> Protocol:
+def mlless(run: Run) -> Protocol:
     """Return the protocol: who sends an update in a step is the filter's choice; that all take it is not."""
     plan, supervisor = run.plan, run.plan.workers
     removals = _removals(run)
@@ -51,7 +51,7 @@ def mlless(run: Recorded) -> Protocol:
     return Protocol(tuple(parcels), tuple(waits), frozenset(minibatches), places=places)
 
 
-def _removals(run: Recorded) -> list[tuple[int, int]]:
+def _removals(run: Run) -> list[tuple[int, int]]:
     """Return the steps of the run after which workers were removed, with their ranks: each says so to the others, with
     a message that is not part of the training protocol."""
     plan = run.plan
@@ -64,7 +64,7 @@ def _removals(run: Recorded) -> list[tuple[int, int]]:
     return removals
 
 
-def _steps(run: Recorded, schedule: Schedule) -> int:
+def _steps(run: Run, schedule: Schedule) -> int:
     """Return how many steps there were: as many as any worker began, since losses and the clock may end training."""
     reached = max(((epoch, step) for _, epoch, step in run.computed), default=None)
     if reached is None:
@@ -79,18 +79,18 @@ def _position(schedule: Schedule, place: Place) -> int:
     return next(position for position in itertools.count() if schedule.place(position) >= place)
 
 
-def _sends_all(run: Recorded) -> bool:
+def _sends_all(run: Run) -> bool:
     """Return whether the filter lets every gradient pass."""
     options = run.plan.options
     return options["filter"] == "none" or (options["filter"] == "norm-ratio" and float(options["threshold"]) == 0)
 
 
-def _size(run: Recorded) -> int | None:
+def _size(run: Run) -> int | None:
     """Return the bytes of an update: of single coordinates only the filter knows."""
     return run.gradient_bytes if run.plan.options["filter"] in WHOLE_UPDATES else None
 
 
-def _sent(run: Recorded) -> set[tuple[int, int, int]]:
+def _sent(run: Run) -> set[tuple[int, int, int]]:
     """Return the updates that were stored or announced, by worker, epoch and step."""
     exchange, prefix = exchange_name(run.plan), f"{run.plan.run}/mlless/"
     return {
@@ -105,11 +105,11 @@ def _sent(run: Recorded) -> set[tuple[int, int, int]]:
     }
 
 
-def _is_decision(run: Recorded, event: Event) -> bool:
+def _is_decision(run: Run, event: Event) -> bool:
     return str(event["resource"]) == exchange_name(run.plan)
 
 
-def _supervised(run: Recorded, schedule: Schedule) -> Iterator[tuple[int, Place]]:
+def _supervised(run: Run, schedule: Schedule) -> Iterator[tuple[int, Place]]:
     """Yield the supervisor's messages with the steps that they are of: that in which workers took a decision; of what
     the driver is told, that of the decision before it."""
     taken: dict[str, Place] = {}
@@ -130,7 +130,7 @@ def _supervised(run: Recorded, schedule: Schedule) -> Iterator[tuple[int, Place]
             yield event["event"], schedule.place(max(0, position))
 
 
-def _leaving(run: Recorded, place: Place, present: list[int], decisions: dict[Place, int]) -> Iterator[int]:
+def _leaving(run: Run, place: Place, present: list[int], decisions: dict[Place, int]) -> Iterator[int]:
     """Yield the events that all reports of a step precede: its decision, updates, and the next steps' beginnings."""
     if place in decisions:
         yield decisions[place]

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from slslab.run.run import Run
 from slslab_lab.checks import ledger, left, messages, times
 from slslab_lab.checks.exchange import Exchange
-from slslab_lab.checks.recorded import Recorded
 from slslab_lab.checks.violation import NotChecked, Violation
 
 # A rule of a run, or of a run and its exchange, which only architectures with a protocol in `messages` have.
-OfRun = Callable[[Recorded], Iterable[Violation]]
-OfExchange = Callable[[Recorded, Exchange], Iterable[Violation]]
+OfRun = Callable[[Run], Iterable[Violation]]
+OfExchange = Callable[[Run, Exchange], Iterable[Violation]]
 EXCHANGED: Mapping[str, OfExchange] = {
     "lost": messages.check_lost,
     "twice": messages.check_twice,
@@ -58,7 +58,7 @@ class Checked:
         }
 
 
-def check(run: Recorded, rules: Iterable[str] = RULES) -> Checked:
+def check(run: Run, rules: Iterable[str] = RULES) -> Checked:
     """Check a run by these rules."""
     checked: list[str] = []
     not_checked: dict[str, str] = {}
@@ -80,7 +80,7 @@ def check(run: Recorded, rules: Iterable[str] = RULES) -> Checked:
     return Checked(run.id, len(run.events), tuple(checked), not_checked, tuple(violations))
 
 
-def _found(rule: str, run: Recorded, exchange: Exchange | NotChecked) -> Iterator[Violation]:
+def _found(rule: str, run: Run, exchange: Exchange | NotChecked) -> Iterator[Violation]:
     if rule in RECORDED:
         yield from RECORDED[rule](run)
     elif isinstance(exchange, NotChecked):

@@ -1,7 +1,7 @@
 """What SPIRT's peers keep in their databases and send each other, epoch by epoch (docs/protocols.md, "SPIRT")."""
 
+from slslab.run.run import Place, Run
 from slslab_lab.checks.exchange import Name, Parcel, Protocol, Wait, by_script, key_of
-from slslab_lab.checks.recorded import Place, Recorded
 from slslab_workers.channels.queues import scoped
 from slslab_workers.spirt.roster import Roster
 from slslab_workers.spirt.settings import Keys
@@ -9,7 +9,7 @@ from slslab_workers.training import robust
 from slslab_workers.training.attacks import Attack
 
 
-def spirt(run: Recorded) -> Protocol:
+def spirt(run: Run) -> Protocol:
     """Return the protocol, by options, until a peer or a message is lost or late: what is missing from then on is not
     told from what the failure takes away."""
     judged = run.failing
@@ -43,14 +43,14 @@ def spirt(run: Recorded) -> Protocol:
     )
 
 
-def _taking_part(run: Recorded, epoch: int) -> list[int]:
+def _taking_part(run: Run, epoch: int) -> list[int]:
     """Return the peers of an epoch: those that the plan has from the beginning, and those that join, once they do."""
     roster = Roster.of(run.plan.workers, run.plan.options)
     computing = {worker for worker, at, _ in run.computed if at == epoch}
     return sorted({*roster.founders, *(computing & roster.joins.keys())})
 
 
-def _averaged(run: Recorded, rank: int, epoch: int, peers: list[int]) -> list[Parcel]:
+def _averaged(run: Run, rank: int, epoch: int, peers: list[int]) -> list[Parcel]:
     """Return a peer's gradients, and its average, which all peers take."""
     keys, options, batches = Keys(run.plan), run.plan.options, range(run.plan.batches)
     texts, own = options["gradients"] == "json", {rank: 1}
@@ -78,24 +78,24 @@ def _averaged(run: Recorded, rank: int, epoch: int, peers: list[int]) -> list[Pa
     return [*parcels, Parcel("average", Name(average, rank, *at), everyone, run.gradient_bytes, at)]
 
 
-def _is_robust(run: Recorded) -> bool:
+def _is_robust(run: Run) -> bool:
     return robust.name_of(run.plan.options) is not None
 
 
-def _received(run: Recorded, rank: int, epoch: int, peers: list[int]) -> list[Parcel]:
+def _received(run: Run, rank: int, epoch: int, peers: list[int]) -> list[Parcel]:
     """Return the others' averages, which a peer copies into its database for the script of a robust rule."""
     names = [Name(Keys(run.plan).received(epoch, other), rank, epoch, -1) for other in peers if other != rank]
     return [Parcel("copy of an average", name, {rank: 1}, run.gradient_bytes, (epoch, -1)) for name in names]
 
 
-def _aggregate(run: Recorded, rank: int, epoch: int) -> Parcel:
+def _aggregate(run: Run, rank: int, epoch: int) -> Parcel:
     key, size = Keys(run.plan).aggregate(epoch), run.gradient_bytes
     if _is_robust(run):
         key, size = by_script(key), None
     return Parcel("aggregate", Name(key, rank, epoch, -1), {rank: 1}, size, (epoch, -1))
 
 
-def _model(run: Recorded, rank: int, epoch: int, follows: bool) -> list[Parcel]:
+def _model(run: Run, rank: int, epoch: int, follows: bool) -> list[Parcel]:
     """Return the parameters that a peer's update makes, and with momentum its velocity.
 
     They are read for each minibatch of the epoch that follows and by its update; before that the check of convergence
@@ -111,7 +111,7 @@ def _model(run: Recorded, rank: int, epoch: int, follows: bool) -> list[Parcel]:
     return parcels
 
 
-def _made(run: Recorded, names: set[Name]) -> tuple[int, ...]:
+def _made(run: Run, names: set[Name]) -> tuple[int, ...]:
     """Return the events that stored these."""
     stored = (e for e in run.events if e["op"] in ("tensor.set", "tensor.script") and not e["overhead"])
     return tuple(e["event"] for e in stored if (key_of(e), e["worker"], e["epoch"], e["step"]) in names)

@@ -7,9 +7,9 @@ from typing import Any
 
 from slslab.run.metrics import BESIDE, grouped
 from slslab.run.records import billed_ms, billed_seconds
+from slslab.run.run import Run
 from slslab_lab.checks.exchange import Event, Exchange
 from slslab_lab.checks.messages import where, who
-from slslab_lab.checks.recorded import Recorded
 from slslab_lab.checks.violation import NotChecked, Violation
 
 # A REPORT line has two decimals, so that a duration may be off by half a hundredth.
@@ -25,7 +25,7 @@ REPORT = re.compile(
 ENCLOSING = ("ping",)
 
 
-def check_order(run: Recorded) -> Iterator[Violation]:
+def check_order(run: Run) -> Iterator[Violation]:
     """Events are numbered in the order of their starts, and no cause begins after its effect has ended."""
     before = (0, 0)
     for number, event in enumerate(run.events):
@@ -40,7 +40,7 @@ def check_order(run: Recorded) -> Iterator[Violation]:
                 yield Violation.by(event, "order", f"Its cause, event {cause}, begins after the event has ended")
 
 
-def check_overlap(run: Recorded) -> Iterator[Violation]:
+def check_overlap(run: Run) -> Iterator[Violation]:
     """What a worker does in one invocation, it does one after another."""
     for events in _by_invocation(run).values():
         for event, following in pairwise(sorted(events, key=lambda e: (e["start_ns"], -e["end_ns"]))):
@@ -50,7 +50,7 @@ def check_overlap(run: Recorded) -> Iterator[Violation]:
                 yield Violation.by(event, "overlap", sentence)
 
 
-def check_span(run: Recorded) -> Iterator[Violation]:
+def check_span(run: Run) -> Iterator[Violation]:
     """A worker's events lie within their invocation or instance, whose time is what was metered."""
     spans = [(record["request_id"], record) for record in run.invocations]
     spans += [(record["id"], record) for record in run.instances]
@@ -79,7 +79,7 @@ def check_span(run: Recorded) -> Iterator[Violation]:
             yield Violation("span", f"{sentence}.", *owners.get(record["request_id"], ()))
 
 
-def check_billed(run: Recorded) -> Iterator[Violation]:
+def check_billed(run: Run) -> Iterator[Violation]:
     """What is billed is init and duration, rounded up once; of an instance begun seconds, and a minute at least."""
     owners = _owners(run)
     for record in run.invocations:
@@ -101,7 +101,7 @@ def check_billed(run: Recorded) -> Iterator[Violation]:
             yield Violation("billed", f"{sentence}.", instance["worker"])
 
 
-def check_barrier(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
+def check_barrier(run: Run, exchange: Exchange) -> Iterator[Violation]:
     """Nobody uses what all exchange in a step, nor begins the next one, before all have sent theirs."""
     if not exchange.protocol.waits:
         raise NotChecked("nobody waits for others (s-asp)" if exchange.protocol.drawn else "no step has a barrier")
@@ -121,13 +121,13 @@ def check_barrier(run: Recorded, exchange: Exchange) -> Iterator[Violation]:
                 yield Violation("barrier", f"{sentence}.", event["worker"], *wait.place, number)
 
 
-def _by_invocation(run: Recorded) -> Mapping[str, list[Event]]:
+def _by_invocation(run: Run) -> Mapping[str, list[Event]]:
     """Return the workers' own events by invocation or instance."""
     own = (e for e in run.events if e["worker"] >= 0 and e["op"] not in BESIDE and e["invocation"])
     return grouped((event["invocation"], event) for event in own)
 
 
-def _owners(run: Recorded) -> Mapping[str, tuple[int, int, int, int]]:
+def _owners(run: Run) -> Mapping[str, tuple[int, int, int, int]]:
     """Return whose an invocation is: worker, the epoch and step of its first event of a step, and the invocation's last
     event."""
     owners = {}

@@ -281,13 +281,12 @@ def _uncertainties(
     from slslab_lab.replay.ranges import find_uncertainties
     from slslab_lab.replay.whatif import simulate
 
-    recording = setup.run.recording
     return find_uncertainties(
         figures(timeline, result),
         lambda profile: figures(*simulate(setup.run, setup.variant, profile)),
         setup.platform.profile,
-        recording.processor,
-        bool(recording.instances),
+        setup.run.processor,
+        bool(setup.run.instances),
         like,
     )
 

@@ -213,7 +213,7 @@ def _patterns(
             varied = vary_profile(source.run, source.variant, profile)
             return {"seconds": step_seconds(play(program, varied))}
 
-        profile, processor = source.platform.profile, source.run.recording.processor
+        profile, processor = source.platform.profile, source.run.processor
         found = find_uncertainties(play_steps(profile), play_steps, profile, processor, instances=False)
         programs[name] = program, vary_profile(source.run, source.variant, profile)
         errors[name] = found["seconds"]
@@ -252,7 +252,7 @@ def _way(setup: ReplaySetup, second: ReplaySetup | None, name: str, workers: int
         figures(plain),
         lambda profile: figures(_course(setup, second, name, workers, profile)),
         source.platform.profile,
-        source.run.recording.processor,
+        source.run.processor,
         instances=name == GPU,
         like={f"{figure}.{length}": figure for figure in FIGURES for length in lengths},
     )
@@ -270,7 +270,7 @@ def _course(setup: ReplaySetup, second: ReplaySetup | None, name: str, workers: 
     variant = setup.variant if is_of_run else replace(setup.variant, arch=None)
     program = _program(setup, second, name, workers, EPOCHS)
     timeline = play(program, vary_profile(setup.run, variant, profile))
-    result = outcome(timeline, setup.variant.arch or setup.run.recording.arch)
+    result = outcome(timeline, setup.variant.arch or setup.run.arch)
     driver = setup.run.driver_requests(workers, EPOCHS)
     return course(timeline, result, result.usage(setup.run.hosts(workers) if is_of_run else (), driver))
 

@@ -133,9 +133,8 @@ def _replayed(setup: ReplaySetup, workers: int, estimate: "Estimate") -> dict[st
         moved, result = simulate(setup.run, variant, profile)
         return asdict(Estimate(result.seconds, communication(moved)))
 
-    recording = setup.run.recording
     uncertainties = find_uncertainties(
-        asdict(figures), play, setup.platform.profile, recording.processor, False, {"communication": "seconds"}
+        asdict(figures), play, setup.platform.profile, setup.run.processor, False, {"communication": "seconds"}
     )
     row["uncertainty"] = {name: each.as_document() for name, each in uncertainties.items()}
     replayed = {name: modelled(value, uncertainties[name]) for name, value in asdict(figures).items()}

@@ -23,11 +23,11 @@ def check(runs: tuple[str, ...], json_: bool) -> None:
     Exit codes: 0 all holds, 1 a rule is violated, 2 there is no such run.
     """
     from slslab.run.directory import resolve
-    from slslab_lab.checks.recorded import read_recorded
+    from slslab.run.run import read_run
     from slslab_lab.checks.run import check as check_run
     from slslab_lab.pages.terminal import check as tables
 
-    checked = [check_run(read_recorded(resolve(run))).as_document() for run in runs or ("last",)]
+    checked = [check_run(read_run(resolve(run))).as_document() for run in runs or ("last",)]
     holds = all(run["holds"] for run in checked)
     print_document({"holds": holds, "runs": checked}, lambda: tables.checked(checked), json_)
     if not holds:

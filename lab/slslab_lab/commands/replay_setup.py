@@ -56,7 +56,7 @@ class ReplaySetup:
             "architecture": self.run.plan.architecture,
             "workers": self.run.plan.workers,
             "memory_mb": self.run.plan.memory_mb,
-            "peak_memory_mb": self.run.recording.peak_memory_mb,
+            "peak_memory_mb": self.run.peak_memory_mb,
             "torch": self.run.document["torch"],
             "oversubscribed": self.run.document["host"]["oversubscribed"],
             "alone": self.run.document.get("alone"),
@@ -75,7 +75,7 @@ class ReplaySetup:
 
         if not self.platform.profile.compute.kinds and self.platform.profile.compute.speed.status != "assumed":
             return None
-        processor = self.run.recording.processor or UNANCHORED
+        processor = self.run.processor or UNANCHORED
         return {"name": processor.name, "form": processor.form, "anchors": dict(processor.anchors)}
 
 
@@ -126,7 +126,7 @@ def read_setup(
     return ReplaySetup(
         measured,
         Platform(
-            with_processor(platform, measured.recording.processor),
+            with_processor(platform, measured.processor),
             book,
             measured.plan.timeout if timeout is None else timeout,
         ),
@@ -138,7 +138,7 @@ def read_setup(
 def _check_functions(measured: "Measured", **options: object) -> None:
     """Raise RequestError for an option of functions if the run has none."""
     option = next((name for name, value in options.items() if value is not None), None)
-    if option is not None and not measured.recording.invocations:
+    if option is not None and not measured.invocations:
         raise RequestError(
             f"{measured.plan.run} ran on instances, to which --{option} does not apply.", "replay a run of functions."
         )
@@ -153,7 +153,7 @@ def read_memory(measured: "Measured", text: str | None, usual: Sequence[int] = (
     if text is not None or usual:
         _check_functions(measured, memory=True)
     sizes = tuple(map(check_memory, read_numbers("--memory", text, 1, 1_000_000))) or tuple(usual)
-    peak_mb = measured.recording.peak_memory_mb
+    peak_mb = measured.peak_memory_mb
     if sizes and max(sizes) < peak_mb:
         raise RequestError(
             f"The run's functions used {peak_mb} MB at their peak, more than {max(sizes)} MB.",

@@ -24,15 +24,15 @@ def report(run: str, out: Path | None, open_: bool, json_: bool) -> None:
     slslab report last~1 --out a.html --open
     slslab report up                   what your own functions did since `slslab up`
     """
-    from slslab.report.document import read_document
     from slslab.report.html.page import write_page
+    from slslab.report.services import open_run
     from slslab.run.directory import resolve
     from slslab_lab.pages.html.files import PAGE, page_of
 
-    document, directory = read_document(run), resolve(run)
-    path = out or directory.path / PAGE
-    write_page(path, page_of(document, directory.path))
+    shown = open_run(resolve(run))
+    path = out or shown.directory.path / PAGE
+    write_page(path, page_of(shown))
     if open_:
         webbrowser.open(path.resolve().as_uri())
-    written = {"run": document["run"], "report": str(path), "bytes": path.stat().st_size}
-    print_document(written, lambda: Text(f"The page of {document['run']} is {path}."), json_)
+    written = {"run": shown.id, "report": str(path), "bytes": path.stat().st_size}
+    print_document(written, lambda: Text(f"The page of {shown.id} is {path}."), json_)

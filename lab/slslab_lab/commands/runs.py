@@ -44,21 +44,22 @@ def runs(json_: bool) -> None:
 @json_option
 def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
     """Say which run is fastest, cheapest and most accurate on Lambda, and by how much."""
-    from slslab.report.document import read_document
+    from slslab.report.services import open_run
     from slslab.run.directory import resolve
     from slslab_lab.pages.terminal.comparison import comparison
 
     if len(runs) < 2:
         raise RequestError("compare needs two runs.", "slslab compare last~1 last")
-    documents = [read_document(run) for run in runs]
+    opened = [open_run(resolve(run)) for run in runs]
+    documents = [run.summary() for run in opened]
     if page is not None:
         if any("architecture" not in document for document in documents):
             raise RequestError("What `slslab up` recorded has no page beside runs.", "leave out --html.")
         from slslab.report.html.page import write_page
-        from slslab_lab.pages.html.files import read_events
+        from slslab_lab.pages.html.files import events_of
         from slslab_lab.pages.html.pages import comparison_page
 
-        write_page(page, comparison_page(documents, [read_events(resolve(run).path) for run in runs]))
+        write_page(page, comparison_page(documents, [events_of(run) for run in opened]))
     print_document({"runs": documents}, lambda: comparison(documents, page), json_)
 
 

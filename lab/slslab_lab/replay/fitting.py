@@ -19,8 +19,9 @@ import numpy.typing as npt
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Channel, Compute, Figure, Functions, Instances, Operation, Profile
 from slslab.run.metrics import lambda_clock_ns
+from slslab.run.run import Run
 from slslab_lab.replay.kernel.kernel import TRANSITION
-from slslab_lab.replay.programs.recording import BESIDE, Databases, Event, Recording, find_calls, operation
+from slslab_lab.replay.programs.recording import BESIDE, Databases, Event, find_calls, operation
 from slslab_workers.plan import VCPU_MB
 
 Sample = tuple[int, float, float]
@@ -34,7 +35,7 @@ BANDWIDTHS = np.geomspace(10, 20_000, 153)
 MOVING = ("put", "get", "set")
 
 
-def fit(recordings: Sequence[Recording], epochs: int, on: date, parallel: Figure | None = None) -> Profile:
+def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | None = None) -> Profile:
     """Return the profile of the host of these recordings, from what happened before epoch `epochs` of each.
 
     RequestError if there is nothing to fit. `parallel` is the share of a training step that several threads do at once,
@@ -110,7 +111,7 @@ class Samples:
         return self.later or self.first
 
 
-def _with_server_ns(recording: Recording) -> Iterator[tuple[Event, int]]:
+def _with_server_ns(recording: Run) -> Iterator[tuple[Event, int]]:
     """Yield each event with the CPU ns that a database spent on its script."""
     databases = Databases(recording.events)
     return ((event, databases.server_ns(event)) for event in recording.events)
@@ -190,7 +191,7 @@ def _trimmed_mean(values: Sequence[float]) -> float:
     return fmean(sorted(values)[: max(1, round(len(values) * KEPT))])
 
 
-def _around(recordings: Sequence[Recording], epochs: int) -> dict[str, float]:
+def _around(recordings: Sequence[Run], epochs: int) -> dict[str, float]:
     """Return the mean ms around an invocation: of a cold start beside its init, of a warm one, of its call, of its
     transition."""
     times: dict[str, list[float]] = {"cold": [], "warm": [], "invoke": [], "transition": []}

@@ -10,13 +10,14 @@ from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.run import metrics
 from slslab.run.bill import Bill, Book, compute_bill
 from slslab.run.document import not_modelled
+from slslab.run.run import Run
 from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.limits import crossings, longest
 from slslab_lab.replay.outcome import Outcome, WorkerFigures, outcome
 from slslab_lab.replay.path import critical_path
 from slslab_lab.replay.programs.recorded import make_program
-from slslab_lab.replay.programs.recording import Recording, check
+from slslab_lab.replay.programs.recording import check, processor_of
 from slslab_lab.replay.questions import SIZES
 from slslab_lab.replay.ranges import figures_of, find_uncertainties, with_processor
 from slslab_lab.replay.whatif import with_memory
@@ -25,7 +26,7 @@ from slslab_lab.replay.whatif import with_memory
 STEPS = 400_000
 
 
-def model(recording: Recording, book: Book) -> dict[str, Any]:
+def model(recording: Run, book: Book) -> dict[str, Any]:
     """Return the modelled part of a document; if the trace cannot be replayed, it says why.
 
     Seconds are modelled, and with them what the book makes of them; requests that no poll makes are exact.
@@ -39,7 +40,7 @@ def model(recording: Recording, book: Book) -> dict[str, Any]:
         return {**not_modelled(f"Its trace could not be replayed ({type(error).__name__}: {error}).")}
 
 
-def play_on_aws(recording: Recording) -> Timeline:
+def play_on_aws(recording: Run) -> Timeline:
     """Return the run as it is played on the profile of AWS; RunError or ReplayError if it cannot be."""
     check(recording)
     if gpus := sorted({instance["device"] for instance in recording.instances} - {"cpu"}):
@@ -47,10 +48,10 @@ def play_on_aws(recording: Recording) -> Timeline:
             f"It computed on {gpus[0]}; a GPU's times are modelled from steps that a processor computed.",
             "run it with --device cpu.",
         )
-    return play(make_program(recording), with_processor(load_profile(DEFAULT_PROFILE), recording.processor))
+    return play(make_program(recording), with_processor(load_profile(DEFAULT_PROFILE), processor_of(recording)))
 
 
-def _model(recording: Recording, book: Book) -> dict[str, Any]:
+def _model(recording: Run, book: Book) -> dict[str, Any]:
     timeline = play_on_aws(recording)
     profile, played = timeline.profile, outcome(timeline, recording.arch)
     bill = _bill(recording, played, book)
@@ -62,7 +63,7 @@ def _model(recording: Recording, book: Book) -> dict[str, Any]:
     plain, calls = figures_of(played, bill), longest(played.invocations)
     like = dict.fromkeys(calls, "seconds")
     uncertainties = find_uncertainties(
-        {**plain, **calls}, play_figures, profile, recording.processor, bool(recording.instances), like
+        {**plain, **calls}, play_figures, profile, processor_of(recording), bool(recording.instances), like
     )
     return {
         "status": "modelled",
@@ -87,12 +88,12 @@ def _range(ends: tuple[float, float]) -> dict[str, float]:
     return {"low": float(f"{low:.6g}"), "high": float(f"{high:.6g}")}
 
 
-def _bill(recording: Recording, played: Outcome, book: Book) -> Bill:
+def _bill(recording: Run, played: Outcome, book: Book) -> Bill:
     hosts = [kind for kind, _ in metrics.hosts(recording.events)]
     return compute_bill(played.usage(hosts, metrics.driver_requests(recording.events)), book)
 
 
-def _memory_sizes(recording: Recording, timeline: Timeline, book: Book) -> Iterator[Mapping[str, Any]]:
+def _memory_sizes(recording: Run, timeline: Timeline, book: Book) -> Iterator[Mapping[str, Any]]:
     """Yield what the run takes and costs with each memory size of its training functions, its own among them.
 
     Sizes below their measured peak, and those with which an invocation exceeds the time-out, are left out. A large run

@@ -19,10 +19,11 @@ from typing import Any, BinaryIO, NamedTuple
 
 from slslab.errors import RequestError
 from slslab.run.log import replacing
+from slslab.run.run import Run
 from slslab_lab.replay.kernel.kernel import TRANSITION
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.path import Stretch, head
-from slslab_lab.replay.programs.recording import BESIDE, Recording
+from slslab_lab.replay.programs.recording import BESIDE
 
 Event = dict[str, Any]
 # A process and a thread.
@@ -43,7 +44,7 @@ def write_perfetto(timeline: Timeline, path: Path) -> None:
     _write(path, about, places, _modelled(timeline, places))
 
 
-def write_measured_perfetto(recording: Recording, path: Path) -> None:
+def write_measured_perfetto(recording: Run, path: Path) -> None:
     """Write what was measured of a run in the same form: wall time on this host, from its first event."""
     _write(path, {"status": "measured", "run": recording.plan.run}, *_measured(recording))
 
@@ -162,7 +163,7 @@ class _Span(NamedTuple):
     args: Mapping[str, Any]
 
 
-def _spans(recording: Recording, work: Iterable[Mapping[str, Any]]) -> Iterator[_Span]:
+def _spans(recording: Run, work: Iterable[Mapping[str, Any]]) -> Iterator[_Span]:
     workers = {event["invocation"]: event["worker"] for event in work}
     accepted = {e["invocation"]: e for e in recording.events if e["op"] == "invoke" and e["worker"] < 0}
     for record in recording.invocations:
@@ -179,7 +180,7 @@ def _spans(recording: Recording, work: Iterable[Mapping[str, Any]]) -> Iterator[
             yield _Span("", STATE_MACHINES, event["resource"], TRANSITION, event["start_ns"], event["end_ns"], {})
 
 
-def _measured(recording: Recording) -> tuple[list[Place], list[Event]]:
+def _measured(recording: Run) -> tuple[list[Place], list[Event]]:
     """Return places, and what happened in order of time; an arrow begins with the cause, and ends once both have
     begun."""
     events = recording.events

@@ -183,7 +183,7 @@ def vary_profile(run: Measured, variant: Variant, profile: Profile) -> Profile:
         profile = with_network(profile, variant.network)
     if variant.concurrency is not None:
         profile = with_concurrency(profile, variant.concurrency)
-    return with_arch(profile, run.recording.arch, variant.arch or run.recording.arch)
+    return with_arch(profile, run.arch, variant.arch or run.arch)
 
 
 def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timeline, Outcome]:
@@ -203,7 +203,7 @@ def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timelin
             f"It never ends: with a concurrency of {allowed:,}, workers wait for others that may not start.",
             f"give a --concurrency of more, up to {invocations} (AWS raises an account's quota on request).",
         ) from error
-    return timeline, outcome(timeline, variant.arch or run.recording.arch)
+    return timeline, outcome(timeline, variant.arch or run.arch)
 
 
 def modelled_usage(run: Measured, timeline: Timeline, played: Outcome) -> Usage:
@@ -215,7 +215,7 @@ def modelled_usage(run: Measured, timeline: Timeline, played: Outcome) -> Usage:
 def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
     """Return the row of a variant; `Variant()` is the run as recorded, on the platform."""
     label = variant.label or f"as recorded, {Variant(workers=run.plan.workers).label}"
-    peak_mb = run.recording.peak_memory_mb
+    peak_mb = run.peak_memory_mb
     if variant.memory_mb is not None and variant.memory_mb < peak_mb:
         peak = f"Refused: the run's functions used {peak_mb} MB at their peak."
         return Row(label, {}, trouble=peak, variant=variant)
@@ -231,8 +231,8 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
         return figures_of(moved, compute_bill(modelled_usage(run, moved_timeline, moved), platform.book))
 
     plain = figures_of(played, bill)
-    instances = bool(run.recording.instances)
-    uncertainties = find_uncertainties(plain, play_figures, platform.profile, run.recording.processor, instances)
+    instances = bool(run.instances)
+    uncertainties = find_uncertainties(plain, play_figures, platform.profile, run.processor, instances)
     figures: dict[str, Valued] = {
         "seconds": Valued(played.seconds, "modelled", *uncertainties["seconds"].around(plain["seconds"])),
         "billed_seconds": Valued(
@@ -263,7 +263,7 @@ def measured_row(run: Measured, book: Book, timeout_s: float) -> Row:
     """Return the run as it was measured on its host, priced by a book."""
     document = run.document
     bill = compute_bill(run.usage(), book)
-    late = [record for record in run.recording.invocations if record["duration_ms"] > timeout_s * 1000]
+    late = [record for record in run.invocations if record["duration_ms"] > timeout_s * 1000]
     figures: dict[str, Valued] = {
         "seconds": Valued(run.span_s, "measured"),
         "billed_seconds": Valued(document["billed_seconds"], "measured"),
@@ -275,7 +275,7 @@ def measured_row(run: Measured, book: Book, timeout_s: float) -> Row:
         "cold_starts": Valued(document["cold_starts"], "measured"),
         "over_timeout": Valued(len(late), "measured"),
     }
-    workers = {event["invocation"]: event["worker"] for event in run.recording.events if event["worker"] >= 0}
+    workers = {event["invocation"]: event["worker"] for event in run.events if event["worker"] >= 0}
     late_calls = tuple(
         (record["function"], workers.get(record["request_id"], -1), record["duration_ms"] / 1000) for record in late
     )

@@ -20,11 +20,12 @@ from slslab.host.pressure import Pressure, read_times
 from slslab.host.priority import high_priority
 from slslab.host.probe import Probe, probe, slowdown
 from slslab.processor.kept import make_key
+from slslab.run.directory import RunDirectory
 from slslab.run.document import Alone, NotAlone
-from slslab.run.log import LOG, TraceWriter, instances, invocations, load
+from slslab.run.log import LOG, TraceWriter
 from slslab.run.metrics import delayed
+from slslab.run.run import Run
 from slslab_lab.replay.programs.alone import ANY, Sample, samples, suffix, summarise
-from slslab_lab.replay.programs.recording import Recording
 from slslab_lab.runs.processor import ProcessorWatch
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.sweeps.results import Results
@@ -114,8 +115,7 @@ def measure(
         stolen_share = read_times().stolen_share(times)
         probes = before, probe()
         stalled = (pressure.stalls().disk_ns - disks) / (time.monotonic_ns() - began) if pressure.known else None
-    events = load(place).events
-    recording = Recording(alone, events, invocations(place), instances(place))
+    recording = Run(RunDirectory(place), plan=alone)
     found = _of_many(samples(recording), suffix(sums_function(plan), plan.run))
     ratio, stalled_share = slowdown(probes), _stalled_share(probes, stalled)
     delayed_share = delayed(recording.invocations, recording.instances)

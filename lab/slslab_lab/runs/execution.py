@@ -13,11 +13,11 @@ from typing import Any, cast
 
 from slslab.errors import HostError
 from slslab.host.pressure import read_times
-from slslab.report.document import METRICS, bill_document, make_document
 from slslab.run.bill import Book, load_book
 from slslab.run.directory import BILL, RunDirectory, root
 from slslab.run.document import EndedDocument
-from slslab.run.log import TraceWriter, instances, load
+from slslab.run.log import TraceWriter
+from slslab.run.run import Run, bill_document
 from slslab.stack.instances.fleet import check_fleet
 from slslab_lab.pages.html.files import PAGE, leave_page
 from slslab_lab.runs import alone
@@ -33,6 +33,8 @@ from slslab_workers.plan import Plan, PlanError
 from slslab_workers.trace.operations import SERVERS
 from slslab_workers.training import datasets
 
+# Figures of the document that metrics.json has, too.
+METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_worker")
 # What the document says of its host beside what the run finds out.
 THIS_HOST: Mapping[str, str] = MappingProxyType({})
 
@@ -153,16 +155,13 @@ def execute(
             processor = watch.end()
         records = [record.as_document() for record in recorder.records]
         directory.write_invocations(records)
-        trace, launched = load(directory.path), instances(directory.path)
-        measured = {"alone": before, "processor": processor, "host": host}
-        on_lambda = play(plan, trace, records, launched, measured, book, complete=failure is None)
-        made = make_document(
-            plan, trace, records, launched, host, outcome, failure, seconds, book, before, processor, on_lambda
-        )
+        run = Run(directory, plan=plan, invocations=records, document=None)
+        made = run.describe(host, outcome, failure, seconds, book, before, processor)
+        run = run.replace(document=made)
+        made["lambda"] = play(run, book)
         directory.write(BILL, bill_document(made["lambda"], made["cost"]))
-        figures: Mapping[str, Any] = made
-        directory.write("metrics.json", {key: figures[key] for key in METRICS})
-        page = leave_page(directory.path / PAGE, made, trace.events, records)
+        directory.write("metrics.json", {key: made[key] for key in METRICS})
+        page = leave_page(directory.path / PAGE, run)
         return cast(EndedDocument, directory.finish({**made, "report": page}))
     except (PlanError, HostError, KeyboardInterrupt) as error:
         # A plan that turned out wrong, or a system that did not start, leaves no run behind.

@@ -50,7 +50,7 @@ def bill(measured: Measured, profile: Profile, memory_mb: int | None, batches: i
     RequestError if the run cannot be scaled, PlanError for options that its pattern does not cover."""
     program = generate(measured.costs, measured.plan.workers, batches, 1)
     timeline = play(with_memory(program, measured.plan.memory_mb, memory_mb), profile)
-    result = outcome(timeline, measured.recording.arch)
+    result = outcome(timeline, measured.arch)
     counted = _minibatch_seconds(timeline)
     parts: list[BillLine] = []
     for line in compute_bill(modelled_usage(measured, timeline, result), book).lines:

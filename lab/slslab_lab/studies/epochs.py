@@ -80,7 +80,7 @@ def steady_epoch(run: Played, platform: Profile, book: Book, share: float | None
     for epochs in (FIRST, LAST):
         program = generate(costs, measured.plan.workers, BATCHES, epochs)
         timeline = play(with_memory(program, measured.plan.memory_mb, run.memory_mb), platform)
-        result = outcome(timeline, measured.recording.arch)
+        result = outcome(timeline, measured.arch)
         played.append((result.seconds, compute_bill(modelled_usage(measured, timeline, result), book).total))
     (first_s, first_total), (last_s, last_total) = played
     number = LAST - FIRST

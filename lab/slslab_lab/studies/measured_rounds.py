@@ -13,8 +13,8 @@ from typing import Any
 from slslab.errors import RunError
 from slslab.predict.environment import NS
 from slslab.run.metrics import grouped
+from slslab.run.run import Run
 from slslab_lab.replay.measured import Measured
-from slslab_lab.replay.programs.recording import Recording
 from slslab_lab.replay.rounds import PHASE, is_exchange
 from slslab_lab.studies import MODELS
 from slslab_lab.studies.documents import mixed_hosts
@@ -70,7 +70,7 @@ def read_exchanges(directory: Path | None = None) -> tuple[Exchange, ...]:
     return tuple(map(_exchange, read_all(directory, rows).done.values()))
 
 
-def measured_rounds(recording: Recording) -> tuple[Timed, ...]:
+def measured_rounds(recording: Run) -> tuple[Timed, ...]:
     """Return the rounds of all steps but the first, in which environments are cold. RunError if there is none."""
     workers = range(recording.plan.workers)
     events = [e for e in recording.events if e["worker"] in workers and e["step"] >= 0 and not e["failed"]]
@@ -91,7 +91,7 @@ def _timed(begins: Iterable[int], end: int) -> Timed:
 
 
 def _exchange(run: Measured) -> Exchange:
-    plan, rounds = run.plan, measured_rounds(run.recording)
+    plan, rounds = run.plan, measured_rounds(run)
     return Exchange(
         plan.run,
         plan.architecture,

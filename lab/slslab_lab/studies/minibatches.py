@@ -14,8 +14,8 @@ from typing import Any
 from slslab.errors import RunError
 from slslab.predict.environment import NS
 from slslab.run.metrics import BESIDE, grouped
+from slslab.run.run import Run
 from slslab_lab.replay.kernel.timeline import Timeline
-from slslab_lab.replay.programs.recording import Recording
 
 CONFIDENCE = 0.95
 
@@ -87,7 +87,7 @@ def _calls(worker: int, cold: bool, begin: int, end: int, spans: Spans) -> Itera
         before = ended
 
 
-def measured_calls(recording: Recording) -> Iterator[Call]:
+def measured_calls(recording: Run) -> Iterator[Call]:
     """Yield minibatches as measured: on the Lambda clock, which stops while the host is busy with others; of
     instances, on the wall clock less that delay."""
     records = _records(recording)
@@ -105,7 +105,7 @@ def measured_calls(recording: Recording) -> Iterator[Call]:
             yield replace(call, seconds=call.seconds - beside)
 
 
-def cpu_calls(recording: Recording) -> tuple[Call, ...]:
+def cpu_calls(recording: Run) -> tuple[Call, ...]:
     """Return CPU seconds of each minibatch on the recording host: forward, backward, and all that its client does."""
     spent: dict[tuple[str, int, int, int], int] = defaultdict(int)
     for event in _training_events(recording):
@@ -125,7 +125,7 @@ def cpu_calls(recording: Recording) -> tuple[Call, ...]:
     )
 
 
-def played_calls(timeline: Timeline, recording: Recording) -> Iterator[Call]:
+def played_calls(timeline: Timeline, recording: Run) -> Iterator[Call]:
     """Yield minibatches as modelled by playing a recorded program."""
     records = _records(recording)
     training = {event["event"]: event for event in _training_events(recording)}
@@ -143,20 +143,20 @@ def played_calls(timeline: Timeline, recording: Recording) -> Iterator[Call]:
         yield from _calls(worker, cold, call.began, call.ended, spans)
 
 
-def peak_memory_mb(recording: Recording) -> int:
+def peak_memory_mb(recording: Run) -> int:
     """Return the most memory, MB, that an invocation with minibatches used (*Max Memory Used*)."""
     training = {event["invocation"] for event in _training_events(recording)}
     return max(int(record["max_memory_mb"]) for record in recording.invocations if record["request_id"] in training)
 
 
-def _training_events(recording: Recording) -> Iterable[Mapping[str, Any]]:
+def _training_events(recording: Run) -> Iterable[Mapping[str, Any]]:
     """Yield events of workers within a step; a supervisor's rank is beyond theirs."""
     for event in recording.events:
         if 0 <= event["worker"] < recording.plan.workers and event["step"] >= 0 and event["op"] not in BESIDE:
             yield event
 
 
-def _records(recording: Recording) -> dict[str, Mapping[str, Any]]:
+def _records(recording: Run) -> dict[str, Mapping[str, Any]]:
     """Return metered records by id; instances have neither duration nor cold start."""
     return {record["request_id"]: record for record in recording.invocations} | {
         record["id"]: record for record in recording.instances

@@ -52,7 +52,7 @@ class Played:
 
     def seconds(self, profile: Profile) -> Estimate:
         """Return modelled seconds of a minibatch."""
-        return estimate(played_calls(play(self.program, profile), self.measured.recording), BATCHES)
+        return estimate(played_calls(play(self.program, profile), self.measured), BATCHES)
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def fit_speed(played: Sequence[Played], profile: Profile) -> Calibration:
 def differences(played: Sequence[Played], calibration: Calibration, profile: Profile) -> Iterator[str]:
     """Yield how far apart runs of one model are in nearly the same computation, and models at one speed."""
     spent = grouped(
-        (run.row.group, estimate(cpu_calls(run.measured.recording), BATCHES).value)
+        (run.row.group, estimate(cpu_calls(run.measured), BATCHES).value)
         for run in played
         # Making and reading texts is another computation.
         if run.measured.plan.options.get("gradients") != "json"

@@ -186,7 +186,7 @@ def _holds(ranking: Mapping[str, Any], samples: Mapping[tuple[str, str], list[fl
 
 
 def _row(paper: Paper, run: Played, platform: Profile, again: Sequence[Recomputed]) -> ReproducedRow:
-    recording, row = run.measured.recording, run.row
+    recording, row = run.measured, run.row
     timeline = play(run.program, platform)
     seconds = estimate(played_calls(timeline, recording), BATCHES)
     measured = estimate(measured_calls(recording), BATCHES)
@@ -227,7 +227,7 @@ def _with_further(
     if not further:
         return reproduced
     every = ((run, platform), *further)
-    here = [estimate(measured_calls(one.measured.recording), BATCHES) for one, _ in every]
+    here = [estimate(measured_calls(one.measured), BATCHES) for one, _ in every]
     there = [one.seconds(of_set) for one, of_set in every]
     measured, modelled = _together(here), _together(there)
     cells = dict(reproduced.cells)
@@ -295,8 +295,8 @@ def _costs(paper: Paper, run: Played, seconds: Estimate) -> dict[str, Estimate]:
 def _parts(timeline: Timeline, run: Played) -> dict[str, float]:
     """Return modelled seconds of a minibatch by what they are spent on, means without first minibatches."""
     waited = waits(timeline)
-    events = run.measured.recording.events
-    usual = {(c.worker, c.epoch, c.step) for c in played_calls(timeline, run.measured.recording) if not c.first}
+    events = run.measured.events
+    usual = {(c.worker, c.epoch, c.step) for c in played_calls(timeline, run.measured) if not c.first}
     spent = {"compute": 0.0, "transfer": 0.0, "waiting": 0.0}
     for entry, step in enumerate(timeline.steps):
         event = events[step.event] if step.event >= 0 else None

@@ -11,11 +11,11 @@ from slslab.errors import RequestError
 from slslab.predict.invocation import Predictor, Request, make_predictor
 from slslab.predict.processor import UNANCHORED, Processor
 from slslab.predict.profiles.profile import Figure, with_speed
-from slslab.report.document import read_document, service_bill
 from slslab.report.predictions import Predicted, bill_of, predict, requests_of
-from slslab.report.services import Recorded, service_document
+from slslab.report.services import Service, open_run, service_bill
 from slslab.report.sessions import session_document
 from slslab.report.summaries import headline, predicted_notes
+from slslab.run.directory import RunDirectory
 from slslab.run.events import own_event
 from slslab_lab.runs.on_lambda import bill_of as bill_of_run
 
@@ -36,6 +36,11 @@ def metered(*arguments: Any, **changed: Any) -> dict[str, Any]:
         "max_memory_mb": 60, "status": "success", "template": "", "requests": 1,
     }  # fmt: skip
     return {**whole, **record(*arguments, **changed)}
+
+
+def service(*records: dict[str, Any], **about: Any) -> Service:
+    """A service that has ended after a second, with these records and no requests."""
+    return Service(about={**ABOUT, **about}, status="done", seconds=1.0, events=[], invocations=records)
 
 
 def predicted(*records: dict[str, Any], processor: Processor = ANCHORED, kind: str | None = None) -> Predicted:
@@ -96,8 +101,7 @@ def test_requests_of_functions_are_read_from_the_trace() -> None:
 
 
 def test_a_service_shows_both_hosts() -> None:
-    recorded = Recorded({**ABOUT, "processor": ANCHORED.to_dict()}, "done", 1.0, [], [metered(50, 100)], False)
-    document = service_document("up", recorded, bill_of())
+    document = service(metered(50, 100), processor=ANCHORED.to_dict()).summary()
     assert document["predicted"]["processor"] == {"name": "host", "form": "whole", "anchors": {"hash": 2025}}
     (function,) = document["functions"]
     assert function["predicted"]["duration_ms"]["value"] == 150
@@ -108,7 +112,7 @@ def test_a_service_shows_both_hosts() -> None:
 
 
 def test_a_service_without_invocations_has_nothing_to_predict() -> None:
-    document = service_document("up", Recorded(ABOUT, "done", 1.0, [], [], False), bill_of())
+    document = service().summary()
     assert headline(document) == ""
     assert predicted_notes(document) == []
     assert document["predicted"]["cost"]["total"] == document["cost"]["total"] == "0"
@@ -127,7 +131,7 @@ def test_a_session_has_both_for_each_test_and_function() -> None:
 
 def test_the_operations_of_a_run_have_kinds_of_their_own() -> None:
     for read in (
-        lambda: read_document(str(TRACES / "spirt"), "dense"),
+        lambda: open_run(RunDirectory(TRACES / "spirt"), "dense"),
         lambda: bill_of_run(str(TRACES / "spirt"), "aws-us-east-1", "dense"),
     ):
         with pytest.raises(RequestError, match="whose operations have kinds of their own") as refused:

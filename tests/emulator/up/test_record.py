@@ -14,7 +14,7 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.keys import FUNCTION_ACTIONS, OWNER, Principal
 from slslab.errors import HostError, RequestError
 from slslab.predict.processor import UNANCHORED, Processor
-from slslab.report.document import read_document
+from slslab.report.services import open_run
 from slslab.run.directory import PLAN, RunDirectory, list_runs, resolve
 from slslab.run.events import own_event
 from slslab.run.log import TraceWriter, load
@@ -108,10 +108,10 @@ def test_requests_of_a_second_become_one_event(monkeypatch: pytest.MonkeyPatch) 
         started.request(asked("object.put"))
     started.update()
     assert len(load(directory).events) == 1
-    assert read_document(str(directory))["counts"] == {"object.put": 1000}
+    assert open_run(RunDirectory(directory)).summary()["counts"] == {"object.put": 1000}
     started.request(asked("object.get"))
     started.__exit__()
-    assert read_document(str(directory))["counts"] == {"object.get": 1, "object.put": 1000}
+    assert open_run(RunDirectory(directory)).summary()["counts"] == {"object.get": 1, "object.put": 1000}
 
 
 def test_each_request_of_a_function_is_an_event() -> None:
@@ -124,7 +124,7 @@ def test_each_request_of_a_function_is_an_event() -> None:
         ("f", 1, 2, 5),
         ("f", 1, 2, 7),
     ]
-    assert read_document(str(directory))["counts"] == {"object.get": 1, "object.put": 1}
+    assert open_run(RunDirectory(directory)).summary()["counts"] == {"object.get": 1, "object.put": 1}
 
 
 def test_a_processor_that_is_measured_later_is_described_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ def test_a_database_that_has_ended_is_named_and_the_rest_is_recorded() -> None:
         directory = started.begin(ABOUT, [f"redis://:secret@127.0.0.1:{port}"], "")
         started.request(asked("object.get"))
         started.update()
-        assert read_document(str(directory))["counts"] == {"object.get": 1}
+        assert open_run(RunDirectory(directory)).summary()["counts"] == {"object.get": 1}
     assert f"redis://127.0.0.1:{port} does not answer" in lines[0]
     assert "secret" not in lines[0]
 

@@ -1,7 +1,7 @@
 """Violations that are planted in real traces: what is edited, and what a check must find."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -10,7 +10,7 @@ from tests.lab.replay.recordings import TRACES
 
 from slslab.run.directory import RunDirectory
 from slslab.run.metrics import Rows
-from slslab_lab.checks.recorded import Recorded, read_recorded
+from slslab.run.run import Run, read_run
 
 OWN = Path(__file__).parent / "traces"
 TABLE1 = Path(__file__).parents[3] / "results" / "lambdaml-table1"
@@ -18,10 +18,10 @@ Event = dict[str, Any]
 
 
 @cache
-def recorded(name: str) -> Recorded:
+def recorded(name: str) -> Run:
     """A recorded run: of this folder, of those that replay is tested with, or of the project's results."""
     folder = next(folder for folder in (OWN, TRACES, TABLE1) if (folder / name).is_dir())
-    return read_recorded(RunDirectory(folder / name))
+    return read_run(RunDirectory(folder / name))
 
 
 class Planting:
@@ -30,7 +30,7 @@ class Planting:
     def __init__(self, name: str, *, document: bool = False) -> None:
         self.run = recorded(name)
         if not document:
-            self.run = replace(self.run, document=None, bill=None)
+            self.run = self.run.replace(document=None, bill=None, plan=self.run.plan, complete=self.run.complete)
         self.events: Rows = [{**event, "causes": [*event["causes"]]} for event in self.run.events]
         self.records = [dict(record) for record in self.run.invocations]
         self.instances = [dict(record) for record in self.run.instances]
@@ -57,7 +57,7 @@ class Planting:
         self.events.append(copy)
         return copy
 
-    def done(self, **changes: Any) -> Recorded:
+    def done(self, **changes: Any) -> Run:
         """Return the run, its events in order and numbered anew."""
         self.events.sort(key=lambda event: (event["start_ns"], event["end_ns"]))
         numbers: dict[int, int] = {}
@@ -72,14 +72,14 @@ class Planting:
             "instances": self.instances,
             **changes,
         }
-        return replace(self.run, **values)
+        return self.run.replace(**values)
 
 
 @dataclass(frozen=True)
 class Planted:
     """What a check must say of a planted run: the rule, whose step, and the event; and which rules find it, too."""
 
-    run: Recorded
+    run: Run
     rule: str
     worker: int
     place: tuple[int, int]

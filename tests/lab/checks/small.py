@@ -4,7 +4,7 @@ from typing import Any
 
 from tests.lab.replay.recordings import make_plan
 
-from slslab_lab.checks.recorded import Recorded
+from slslab.run.run import Run
 
 Event = dict[str, Any]
 PLAN = make_plan()
@@ -32,9 +32,9 @@ def event(op: str, worker: int = 0, place: tuple[int, int] = (0, 0), **more: Any
     }
 
 
-def of_events(*events: Event, **more: Any) -> Recorded:
+def of_events(*events: Event, **more: Any) -> Run:
     """A run of these events, which are numbered in their order; of AllReduce's plan with two workers, if no other is
     given."""
-    return Recorded(
-        **{"plan": PLAN, "events": [{"event": number, **each} for number, each in enumerate(events)], **more}
-    )
+    numbered = [{"event": number, **each} for number, each in enumerate(events)]
+    parts: dict[str, Any] = {"plan": PLAN, "events": numbered, "complete": True, **more}
+    return Run(**parts)

@@ -6,9 +6,9 @@ from typing import Any
 from tests.lab.checks.small import Event, event, of_events
 from tests.lab.replay.recordings import make_plan
 
+from slslab.run.run import Place, Run
 from slslab_lab.checks.exchange import Name, Parcel, Protocol, Wait
 from slslab_lab.checks.gradssharding import gradssharding
-from slslab_lab.checks.recorded import Place, Recorded
 
 # Two clients take a step in each of two epochs with a model of five parameters.
 RUN = "20261121-000000-gradssharding-lenet-abcd/gradssharding"
@@ -17,7 +17,7 @@ FIVE = {"parameters": 5, "details": {}}
 STEPS = ((0, 0), (1, 0))
 
 
-def small(*events: Event, options: dict[str, Any] | None = None, **more: Any) -> Recorded:
+def small(*events: Event, options: dict[str, Any] | None = None, **more: Any) -> Run:
     plan = replace(PLAN, options={**PLAN.options, "shards": 2, **(options or {})}, **more)
     return of_events(*events, plan=plan, document=FIVE)
 
@@ -116,9 +116,9 @@ def test_gradients_that_the_driver_uploads() -> None:
 
 
 def test_sizes_that_are_not_known() -> None:
-    run = replace(small(model="of-another-package"), document=None)
+    run = small(model="of-another-package").replace(document=None)
     assert {parcel.size for parcel in gradssharding(run).parcels} == {None}
-    nine = replace(small(), document={**FIVE, "parameters": 9})
+    nine = small().replace(document={**FIVE, "parameters": 9})
     assert [parcel.size for parcel in gradssharding(nine).parcels[:2]] == [20, 16]
 
 

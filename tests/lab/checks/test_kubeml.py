@@ -8,9 +8,9 @@ import pytest
 from tests.lab.checks.small import Event, event, of_events
 from tests.lab.replay.recordings import make_plan
 
+from slslab.run.run import Place, Run
 from slslab_lab.checks.exchange import Name, Parcel, Wait
 from slslab_lab.checks.kubeml import kubeml
-from slslab_lab.checks.recorded import Place, Recorded
 
 # Three documents, of two minibatches each: function 0 has two of them and so two rounds, function 1 has one.
 RUN = "20261121-000000-kubeml-lenet-abcd"
@@ -69,7 +69,7 @@ def recorded() -> Iterator[tuple[Event, Place | None]]:
 EVENTS = [each for each, _ in recorded()]
 
 
-def small(*events: Event, options: dict[str, Any] | None = None, **more: Any) -> Recorded:
+def small(*events: Event, options: dict[str, Any] | None = None, **more: Any) -> Run:
     return of_events(*(events or EVENTS), plan=replace(PLAN, options={**PLAN.options, **(options or {})}, **more))
 
 
@@ -146,7 +146,7 @@ def test_a_model_of_two_entries() -> None:
     assert keys[4:8] == [("model", f":{layer}/{function}") for function in (0, 1) for layer in ("weight", "bias")]
 
 
-def epochs(run: Recorded) -> list[int]:
+def epochs(run: Run) -> list[int]:
     return sorted({place for _, place, _ in kubeml(run).minibatches})
 
 
@@ -154,7 +154,7 @@ def test_epochs_that_may_end_before() -> None:
     begun = [event("compute", function, (epoch, 0), overhead=True) for function, epoch in ((1, 0), (0, 0), (0, 1))]
     assert epochs(small(*begun, epochs=4)) == [0, 1, 2, 3]
     assert epochs(small(*begun, epochs=4, early_stopping=True)) == [0, 1]
-    assert epochs(replace(small(*begun, epochs=4), complete=False)) == [0, 1]
+    assert epochs(small(*begun, epochs=4).replace(complete=False)) == [0, 1]
     assert epochs(small(event("wait"), early_stopping=True)) == []
 
 
@@ -184,13 +184,13 @@ FAULT = event("fault", 0, (1, 0), resource="x message-lost")
 @pytest.mark.parametrize(
     "run",
     [
-        replace(small(), invocations=({"request_id": "0.0", "status": "success"}, FAILED)),
-        replace(small(), document=DOCUMENT),
+        small().replace(invocations=({"request_id": "0.0", "status": "success"}, FAILED)),
+        small().replace(document=DOCUMENT),
         small(*EVENTS, FAULT),
-        replace(small(*EVENTS, FAULT), document={"parameters": 1, "details": {"failed_functions": [{"epoch": 3}]}}),
+        small(*EVENTS, FAULT).replace(document={"parameters": 1, "details": {"failed_functions": [{"epoch": 3}]}}),
     ],
 )
-def test_epochs_from_a_failure_on_are_not_judged(run: Recorded) -> None:
+def test_epochs_from_a_failure_on_are_not_judged(run: Run) -> None:
     found = kubeml(run)
     assert {wait.place for wait in found.waits} == {(0, 0), (0, 1)}
     assert found.judged == 1
@@ -200,12 +200,12 @@ def test_epochs_from_a_failure_on_are_not_judged(run: Recorded) -> None:
 
 
 def test_of_a_first_epoch_with_a_failure_nothing_is_judged() -> None:
-    found = kubeml(replace(small(), invocations=({**FAILED, "request_id": "0.0"},)))
+    found = kubeml(small().replace(invocations=({**FAILED, "request_id": "0.0"},)))
     assert (found.parcels, found.waits, found.judged) == ((), (), 0)
 
 
 def test_failures_that_are_none_of_a_function() -> None:
     """The job's, and those of invocations that did nothing."""
     failed = [{**FAILED, "request_id": request_id} for request_id in ("job", "nobody")]
-    run = replace(small(), invocations=failed, document={"parameters": 1, "details": {}})
+    run = small().replace(invocations=failed, document={"parameters": 1, "details": {}})
     assert kubeml(run).judged is None

@@ -8,9 +8,9 @@ import pytest
 from tests.lab.checks.small import Event, event, of_events
 from tests.lab.replay.recordings import make_plan
 
+from slslab.run.run import Run
 from slslab_lab.checks.exchange import Name, Parcel, Protocol, Wait
 from slslab_lab.checks.lambdaml import NOWHERE, allreduce, gloo, gpu, scatterreduce, steps_taken
-from slslab_lab.checks.recorded import Recorded
 
 # Two workers take two steps with a model of five parameters.
 STEPS = ((0, 0), (1, 0))
@@ -28,9 +28,7 @@ EVENTS = (
 THEN = (1, 3, 4), (5,)
 
 
-def small(
-    architecture: str = "allreduce", *events: Event, options: dict[str, Any] | None = None, **more: Any
-) -> Recorded:
+def small(architecture: str = "allreduce", *events: Event, options: dict[str, Any] | None = None, **more: Any) -> Run:
     """A run of two workers with the events above, if none are given."""
     plan = make_plan(architecture)
     plan = replace(plan, options={**plan.options, **(options or {})}, **more)
@@ -70,7 +68,7 @@ def reduced(size: int | None, *before: Parcel, then: Sequence[tuple[int, ...]] =
 
 def test_allreduce() -> None:
     assert allreduce(small()) == reduced(20)
-    unknown = replace(small(model="of-another-package"), document=None)
+    unknown = small(model="of-another-package").replace(document=None)
     assert allreduce(unknown) == reduced(None)
     # Models are averaged once an epoch, and used when they have come.
     assert allreduce(small(options={"algorithm": "ma"})) == reduced(20, then=((2, 3, 4), (4,)))
@@ -121,9 +119,9 @@ def test_scatterreduce() -> None:
         parcels += made
         names.append([parcel.name for parcel in made])
     assert scatterreduce(small("scatterreduce")) == Protocol(tuple(parcels), waits(*names), MINIBATCHES)
-    nine = replace(small("scatterreduce"), document={**FIVE, "parameters": 9})
+    nine = small("scatterreduce").replace(document={**FIVE, "parameters": 9})
     assert [parcel.size for parcel in scatterreduce(nine).parcels[:4]] == [16, 20, 20, 16]
-    unknown = replace(small("scatterreduce", model="of-another-package"), document=None)
+    unknown = small("scatterreduce", model="of-another-package").replace(document=None)
     assert {parcel.size for parcel in scatterreduce(unknown).parcels} == {None}
     assert scatterreduce(small("scatterreduce", options={"algorithm": "em"})).parcels[0].kind == "first model"
 
@@ -147,7 +145,7 @@ def test_instances_that_add_up_among_themselves() -> None:
     names = [[by(rank, f"{key}/gloo/e{place[0]}_s{place[1]}", place) for rank in (0, 1)] for place in STEPS]
     parts = [Parcel("part", name, {}, 20, name[2:]) for each in names for name in each]
     assert gloo(small("gloo")) == Protocol((found, *parts), waits(*names), MINIBATCHES)
-    unknown = replace(small("gloo", model="of-another-package"), document=None)
+    unknown = small("gloo", model="of-another-package").replace(document=None)
     assert {parcel.size for parcel in gloo(unknown).parcels} == {None}
     alone = frozenset((0, *place) for place in STEPS)
     assert gloo(small("gloo", workers=1)) == Protocol((), minibatches=alone)
@@ -160,10 +158,10 @@ def test_instances_that_add_up_among_themselves() -> None:
         (small(epochs=4), 4),
         (small(epochs=4, early_stopping=True), 2),
         (small(epochs=4, options={"algorithm": "em"}), 2),
-        (replace(small(epochs=4), complete=False), 2),
+        (small(epochs=4).replace(complete=False), 2),
         (small("allreduce", event("wait"), early_stopping=True), 0),
         (small("allreduce", event("compute", 0, (1, 2), overhead=True), batches=5, early_stopping=True), 8),
     ],
 )
-def test_steps_that_were_taken(run: Recorded, steps: int) -> None:
+def test_steps_that_were_taken(run: Run, steps: int) -> None:
     assert steps_taken(run) == steps

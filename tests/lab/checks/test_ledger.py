@@ -8,11 +8,10 @@ import pytest
 from tests.lab.checks.planting import recorded
 from tests.lab.checks.small import PLAN, Event, event, of_events
 
-from slslab.report.document import make_bill
 from slslab.run import metrics
 from slslab.run.bill import load_book
+from slslab.run.run import Run
 from slslab_lab.checks.ledger import TOTALS, check_bill, check_metered, check_totals
-from slslab_lab.checks.recorded import Recorded
 from slslab_lab.checks.violation import NotChecked, Violation
 
 KILLED = r"^the run has no document, since its command was killed$"
@@ -78,17 +77,16 @@ PUT = event("object.put", requests=3, bytes=5, host_delay_ns=0)
 COMPUTED = event("compute", 1, host_delay_ns=0)
 
 
-def finished(**changes: Any) -> Recorded:
+def finished(**changes: Any) -> Run:
     """A run of three puts by worker 0, with the document that it should have, but for changes."""
     run = of_events(PUT, COMPUTED)
-    cost = make_bill(run.events, [], [], load_book(PLAN.prices))
-    document = {**metrics.totals(run.events, [], []), "cost": cost, "lambda": {"status": "not modelled"}, **changes}
-    return replace(run, document=document)
+    figures = {**run.totals(), "cost": run.cost(load_book(PLAN.prices)), "lambda": {"status": "not modelled"}}
+    return run.replace(document={**figures, **changes})
 
 
 SAYS = "The document says {}, and its trace adds up to {}."
 PHASES = dict.fromkeys(metrics.PHASES, 0.0)
-WORKERS = metrics.totals(finished().events, [], [])["per_worker"]
+WORKERS = finished().totals()["per_worker"]
 
 
 @pytest.mark.parametrize(
@@ -191,14 +189,14 @@ def test_a_bill_on_lambda_and_its_copy() -> None:
     said = Violation("bill", "The bill's lines on Lambda add up to 0.000015, and its total is 1.")
     modelled = finished(**{"cost": cost, "lambda": {"status": "modelled", "cost": wrong}})
     assert list(check_bill(modelled)) == [said]
-    assert list(check_bill(replace(modelled, bill={"host": cost, "lines": wrong["lines"]}))) == [said]
+    assert list(check_bill(modelled.replace(bill={"host": cost, "lines": wrong["lines"]}))) == [said]
     on_lambda = Violation("bill", "bill.json has another bill on Lambda than the run's document.")
     of_host = Violation("bill", "bill.json has another bill of this host than the run's document.")
-    assert list(check_bill(replace(modelled, bill={"host": wrong, "lines": []}))) == [said, of_host, on_lambda]
-    assert list(check_bill(replace(modelled, bill={"lines": wrong["lines"]}))) == [said, of_host]
-    assert list(check_bill(replace(modelled, bill={"host": cost}))) == [said, on_lambda]
+    assert list(check_bill(modelled.replace(bill={"host": wrong, "lines": []}))) == [said, of_host, on_lambda]
+    assert list(check_bill(modelled.replace(bill={"lines": wrong["lines"]}))) == [said, of_host]
+    assert list(check_bill(modelled.replace(bill={"host": cost}))) == [said, on_lambda]
     not_modelled = finished(**{"cost": cost, "lambda": {"status": "not modelled", "cost": wrong}})
-    assert list(check_bill(replace(not_modelled, bill={"host": cost, "lines": []}))) == []
+    assert list(check_bill(not_modelled.replace(bill={"host": cost, "lines": []}))) == []
 
 
 def test_bills_that_are_not_checked() -> None:
@@ -206,7 +204,7 @@ def test_bills_that_are_not_checked() -> None:
         list(check_bill(of_events()))
     run = finished()
     with pytest.raises(NotChecked, match=r"no-such-book"):
-        list(check_bill(replace(run, plan=replace(PLAN, prices="no-such-book"))))
+        list(check_bill(run.replace(plan=replace(PLAN, prices="no-such-book"))))
     for book in ({**BOOK, "name": "my-book"}, {**BOOK, "date": "2020-01-01"}):
         reason = rf"^its prices are of {book['name']}, {book['date']}, which is not at hand$"
         with pytest.raises(NotChecked, match=reason):

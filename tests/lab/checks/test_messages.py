@@ -8,6 +8,7 @@ import pytest
 from tests.lab.checks.small import PLAN, Event, event, of_events
 from tests.lab.replay.recordings import make_plan
 
+from slslab.run.run import Run
 from slslab_lab.checks import messages
 from slslab_lab.checks.exchange import Exchange, Name, Parcel, Protocol, by_script
 from slslab_lab.checks.messages import (
@@ -21,7 +22,6 @@ from slslab_lab.checks.messages import (
     where,
     who,
 )
-from slslab_lab.checks.recorded import Recorded
 from slslab_lab.checks.violation import NotChecked, Violation
 from slslab_workers.architecture import architectures
 from slslab_workers.patterns import Counts
@@ -31,7 +31,7 @@ from slslab_workers.plan import PlanError
 PLACE = (2, 3)
 KINDS = ("gradient", "mean")
 ALL = {0: 1, 1: 1}
-Check = Callable[[Recorded, Exchange], Iterable[Violation]]
+Check = Callable[[Run, Exchange], Iterable[Violation]]
 
 
 def parcels(takers: Mapping[int, int] | None, **more: Any) -> tuple[Parcel, ...]:
@@ -142,7 +142,7 @@ def test_what_the_protocol_does_not_have_is_stray() -> None:
 
 
 def test_what_a_killed_worker_made_may_be_missing_in_the_trace_of_a_failed_run() -> None:
-    run = replace(of_events(get(0, "mean"), put("scratch")), complete=False)
+    run = of_events(get(0, "mean"), put("scratch")).replace(complete=False)
     violations = check_stray(run, Exchange(run.events, Protocol(parcels(ALL))))
     assert [violation.sentence for violation in violations] == [
         "Worker 1 made scratch, which the protocol does not have there."
@@ -243,12 +243,12 @@ FAULT = event("fault", resource="x message-lost")
         (of_events(plan=replace(PLAN, model="x")), "the model's size is not known"),
     ],
 )
-def test_what_has_no_closed_form(run: Recorded, reason: str) -> None:
+def test_what_has_no_closed_form(run: Run, reason: str) -> None:
     with pytest.raises(NotChecked, match=f"^{reason}$"):
         list(check_counts(run))
 
 
-def joined(*epochs: int | None) -> Recorded:
+def joined(*epochs: int | None) -> Run:
     """A run that one peer began and the others joined in these epochs, whatever the plan says."""
     joins = [{"worker": worker, "epoch": epoch} for worker, epoch in enumerate(epochs, start=1)]
     plan = replace(SPIRT, workers=1 + len(epochs))
@@ -304,14 +304,14 @@ OBJECTS = {"object.delete": 5, "object.get": 6, "object.put": 6}
         ),
     ],
 )
-def test_what_has_a_closed_form_all_the_same(run: Recorded, expected: Mapping[str, int]) -> None:
+def test_what_has_a_closed_form_all_the_same(run: Run, expected: Mapping[str, int]) -> None:
     """A run without messages lacks all that the formula has; a run with exactly these holds."""
     assert [violation.sentence for violation in check_counts(run)] == [
         f"There are 0 {op} of the training protocol, and {number} in its formula." for op, number in expected.items()
     ]
     sent = [event(op, requests=number) for op, number in expected.items()]
     numbered = [{**each, "event": number} for number, each in enumerate([*run.events, *sent])]
-    assert list(check_counts(replace(run, events=numbered))) == []
+    assert list(check_counts(run.replace(events=numbered))) == []
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ import pytest
 from tests.lab.checks.small import Event, event, of_events
 from tests.lab.replay.recordings import make_plan
 
+from slslab.run.run import Run
 from slslab_lab.checks.exchange import Name, Parcel, Wait
 from slslab_lab.checks.mlless import mlless
-from slslab_lab.checks.recorded import Recorded
 
 # Two workers take two steps with a model of five parameters; the supervisor is worker 2.
 RUN = "20261121-000000-mlless-lenet-abcd"
@@ -20,7 +20,7 @@ BOTH = {0: 1, 1: 1}
 FIRST, SECOND = (0, 0), (0, 1)
 
 
-def small(*events: Event, options: dict[str, Any] | None = None, **more: Any) -> Recorded:
+def small(*events: Event, options: dict[str, Any] | None = None, **more: Any) -> Run:
     return of_events(*events, plan=replace(PLAN, options={**PLAN.options, **(options or {})}, **more), document=FIVE)
 
 
@@ -179,10 +179,10 @@ def test_workers_that_are_removed_one_after_the_other() -> None:
         (small(computed(0, SECOND), computed(1, FIRST), epochs=3, early_stopping=True), 2),
         (small(computed(0, FIRST), options={"max-time": 1.0}), 1),
         (small(computed(0, FIRST), options={"end-threshold": 0.5}), 1),
-        (replace(small(computed(0, FIRST)), complete=False), 1),
+        (small(computed(0, FIRST)).replace(complete=False), 1),
         # It goes on when it should have ended.
         (small(computed(0, (1, 1))), 4),
     ],
 )
-def test_steps_that_were_taken(run: Recorded, steps: int) -> None:
+def test_steps_that_were_taken(run: Run, steps: int) -> None:
     assert len(mlless(run).waits) == steps

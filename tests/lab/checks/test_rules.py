@@ -39,7 +39,7 @@ def test_what_a_failed_run_lacks_is_no_violation_and_what_it_has_too_often_is() 
     planting.drop(planting.find("object.get", "/gradients/e1/s2/1"))
     planting.drop(planting.find("object.delete", "/gradients/e1/s2/1"))
     again = planting.repeat(planting.find("object.get", "/gradients/e0/s1/1"))
-    checked = check(replace(planting.done(), complete=False))
+    checked = check(planting.done().replace(complete=False))
     assert [(violation.rule, violation.event) for violation in checked.violations] == [("twice", again["event"])]
     assert {"lost", "counts", "objects", "queues", "environments", "metered"} <= checked.not_checked.keys()
 

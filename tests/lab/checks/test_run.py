@@ -14,7 +14,7 @@ from tests.lab.checks.plants import PLANTS
 from tests.lab.replay.recordings import TRACES, write_log
 
 from slslab.run.directory import RunDirectory
-from slslab_lab.checks.recorded import read_recorded
+from slslab.run.run import read_run
 from slslab_lab.checks.run import RULES, check
 
 ROOT = Path(__file__).parents[3]
@@ -24,7 +24,7 @@ PAGE = ROOT / "docs" / "checks.md"
 
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_recording_of_the_project_holds(recording: Path) -> None:
-    checked = check(read_recorded(RunDirectory(recording)))
+    checked = check(read_run(RunDirectory(recording)))
     assert checked.violations == ()
     assert {*checked.rules, *checked.not_checked} == set(RULES)
     # A rule that says nothing of a run has its reason.
@@ -45,7 +45,7 @@ def test_a_check_takes_a_few_times_as_long_as_reading_the_run() -> None:
         return time.process_time() - began
 
     directory, run = RunDirectory(TRACES / "spirt"), recorded("spirt")
-    assert min(seconds(lambda: check(run)) for _ in range(3)) < 10 * seconds(lambda: read_recorded(directory))
+    assert min(seconds(lambda: check(run)) for _ in range(3)) < 10 * seconds(lambda: read_run(directory).events)
 
 
 def test_the_page_lists_all_rules_and_how_many_violations_are_planted() -> None:

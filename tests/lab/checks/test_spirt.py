@@ -8,8 +8,8 @@ import pytest
 from tests.lab.checks.small import Event, event, of_events
 from tests.lab.replay.recordings import make_plan
 
+from slslab.run.run import Run
 from slslab_lab.checks.exchange import Name, Parcel, Wait
-from slslab_lab.checks.recorded import Recorded
 from slslab_lab.checks.spirt import spirt
 
 # Two peers train two epochs of two minibatches with a model of five parameters.
@@ -19,7 +19,7 @@ FIVE = {"parameters": 5, "details": {}}
 PLAN = replace(make_plan("spirt"), batches=2)
 
 
-def small(*events: Event, options: dict[str, Any] | None = None, **more: Any) -> Recorded:
+def small(*events: Event, options: dict[str, Any] | None = None, **more: Any) -> Run:
     return of_events(*events, plan=replace(PLAN, options={**PLAN.options, **(options or {})}, **more), document=FIVE)
 
 
@@ -135,7 +135,7 @@ def test_a_robust_aggregate_is_made_by_a_script() -> None:
     assert found.waits[0].then == (0,)
 
 
-def epochs(run: Recorded) -> list[int]:
+def epochs(run: Run) -> list[int]:
     return [wait.place[0] for wait in spirt(run).waits]
 
 
@@ -143,7 +143,7 @@ def test_epochs_that_may_end_before() -> None:
     events = [computed(0, 0), computed(1, 1)]
     assert epochs(small(*events, epochs=4)) == [0, 1, 2, 3]
     assert epochs(small(*events, epochs=4, early_stopping=True)) == [0, 1]
-    assert epochs(replace(small(*events, epochs=4), complete=False)) == [0, 1]
+    assert epochs(small(*events, epochs=4).replace(complete=False)) == [0, 1]
     fault = event("fault", 0, (1, 0), resource="x message-lost")
     lost = spirt(small(*events, computed(0, 2), fault, epochs=4))
     assert [wait.place for wait in lost.waits] == [(0, -1)]

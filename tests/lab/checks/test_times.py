@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from tests.lab.checks.small import Event, event, of_events
 
+from slslab.run.run import Run
 from slslab_lab.checks.exchange import Exchange, Name, Parcel, Protocol, Wait
-from slslab_lab.checks.recorded import Recorded
 from slslab_lab.checks.times import check_barrier, check_billed, check_order, check_overlap, check_span
 from slslab_lab.checks.violation import NotChecked, Violation
 
@@ -188,7 +188,7 @@ def test_whose_an_invocation_is(events: Sequence[Event], owner: tuple[int, ...])
     assert list(check_billed(run)) == expected
 
 
-def passed(run: Recorded, *waits: Wait, **more: Any) -> list[Violation]:
+def passed(run: Run, *waits: Wait, **more: Any) -> list[Violation]:
     """What is said of these barriers for the gradients of workers 0 and 1 in step 0, and of none that is made."""
     return list(check_barrier(run, Exchange(run.events, Protocol(GRADIENTS, waits, **more))))
 

@@ -38,7 +38,7 @@ def with_memcached() -> Profile:
 def with_options(run: Measured, **options: Value) -> Measured:
     """The run as if its plan had these options."""
     plan = replace(run.plan, options={**run.plan.options, **options})
-    return replace(run, recording=replace(run.recording, plan=plan))
+    return run.replace(plan=plan)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ the second one twice: on the idle machine, and beside two busy loops.
 import random
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -25,11 +24,12 @@ from tests.lab.replay.recordings import TRACES
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.run.bill import Usage, compute_bill, load_book
 from slslab.run.records import billed_ms
+from slslab.run.run import Run
 from slslab_lab.replay.fitting import fit
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.programs.recorded import make_program
-from slslab_lab.replay.programs.recording import BESIDE, Recording, read_recording
+from slslab_lab.replay.programs.recording import BESIDE, read_recording
 
 ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu")
 # The profile is fitted to these many epochs of six.
@@ -37,15 +37,15 @@ FITTED = 2
 TOLERANCE = 0.03
 
 
-def recording_of(architecture: str) -> Recording:
+def recording_of(architecture: str) -> Run:
     return read_recording(TRACES / architecture)
 
 
-def fitted(recording: Recording) -> Profile:
+def fitted(recording: Run) -> Profile:
     return fit([recording], FITTED, date(2026, 11, 21))
 
 
-def records(recording: Recording) -> list[Mapping[str, Any]]:
+def records(recording: Run) -> list[Mapping[str, Any]]:
     """Metered records in the order of the program's tracks, those of instances as if they were invocations."""
     return [
         *recording.invocations,
@@ -134,7 +134,7 @@ def test_no_recorded_wait_and_no_end_of_a_transfer_counts(architecture: str) -> 
         for event in recording.events
     ]
     assert sum(new is not old for new, old in zip(events, recording.events, strict=True)) > len(events) / 3
-    assert make_program(replace(recording, events=events)) == make_program(recording)
+    assert make_program(recording.replace(events=events)) == make_program(recording)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -14,9 +14,9 @@ from slslab.predict.profiles.profile import load_profile
 from slslab.predict.uncertainty import HOST, NONE, REPLAY, Uncertainty, ratio_range, read_uncertainty
 from slslab.run.bill import load_book
 from slslab.run.document import not_modelled
+from slslab.run.run import Run
 from slslab_lab.replay import modelled
 from slslab_lab.replay.modelled import model
-from slslab_lab.replay.programs.recording import Recording
 from slslab_lab.replay.questions import SIZES
 from slslab_workers.plan import Plan
 
@@ -35,13 +35,13 @@ def event(number: int, op: str, worker: int, start_ms: int, end_ms: int, **more:
     return base | more
 
 
-def recording(events: Sequence[dict[str, Any]]) -> Recording:
+def recording(events: Sequence[dict[str, Any]]) -> Run:
     record = {
         "request_id": "request-0", "function": "train", "memory_mb": 1769, "ephemeral_mb": 512, "environment": "one",
         "cold_start": True, "cpu_ms": 500.0, "max_memory_mb": 700, "architecture": "arm64",
         "invocation_type": "RequestResponse", "init_ms": 250.0, "duration_ms": 400.0, "error_type": None,
     }  # fmt: skip
-    return Recording(PLAN, events, [record], [])
+    return Run(plan=PLAN, events=events, invocations=[record])
 
 
 COMPUTED = (
@@ -90,7 +90,7 @@ def test_other_memory_sizes_are_those_that_the_functions_fit_into(monkeypatch: p
     assert smaller["seconds"] > own["seconds"]
     # 600 ms of a vCPU take 0.6 × 1769 ÷ 1024 = 1.04 s at 1,024 MB.
     longer = [*COMPUTED[:2], event(2, "compute", 0, 1_000, 1_700, cpu_ns=600 * MS, phase="compute")]
-    hurried = dataclasses.replace(recording(longer), plan=dataclasses.replace(PLAN, timeout=1))
+    hurried = recording(longer).replace(plan=dataclasses.replace(PLAN, timeout=1))
     assert min(size["memory_mb"] for size in model(hurried, BOOK)["memory_sizes"]) == 1536
     monkeypatch.setattr(modelled, "STEPS", 2 * 2)
     nearest = [size["memory_mb"] for size in model(recording(COMPUTED), BOOK)["memory_sizes"]]
@@ -119,7 +119,7 @@ def test_what_cannot_be_replayed_says_why() -> None:
 
 
 def test_a_defect_of_the_replay_costs_no_run_its_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stumble(recording: Recording) -> None:
+    def stumble(recording: Run) -> None:
         raise KeyError(recording.plan.run)
 
     monkeypatch.setattr(modelled, "make_program", stumble)
@@ -158,6 +158,6 @@ def test_a_ratio_draws_shared_errors_once() -> None:
 def test_a_run_that_computed_on_a_gpu_is_not_modelled() -> None:
     """How much faster a GPU is, is known of the steps that a processor computed."""
     on_gpu = {"id": "request-0", "device": "cuda:0 Tesla T4", "worker": 0}
-    found = model(Recording(PLAN, COMPUTED, [], [on_gpu]), BOOK)
+    found = model(Run(plan=PLAN, events=COMPUTED, instances=[on_gpu]), BOOK)
     reason = "It computed on cuda:0 Tesla T4; a GPU's times are modelled from steps that a processor computed."
     assert found == not_modelled(reason)

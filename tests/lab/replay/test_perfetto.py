@@ -13,10 +13,10 @@ from tests.lab.replay.platform import platform
 from tests.lab.replay.small_programs import MS, handing_over, programs
 
 from slslab.errors import RequestError
+from slslab.run.run import Run
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.perfetto import write_measured_perfetto, write_perfetto
-from slslab_lab.replay.programs.recording import Recording
 from slslab_workers.plan import Plan
 
 REQUIRED = {
@@ -168,7 +168,7 @@ def test_what_was_measured_has_the_same_form(tmp_path: Path) -> None:
          "environment": "other"},
     ]  # fmt: skip
     plan = Plan("20261121-one", "allreduce", "lenet", "digits", batch_size=64, batches=5, memory_mb=1769)
-    write_measured_perfetto(Recording(plan, events, records, []), tmp_path / "measured.json")
+    write_measured_perfetto(Run(plan=plan, events=events, invocations=records), tmp_path / "measured.json")
     found = read(tmp_path / "measured.json")
     check(found)
     slices = [(e["name"], e["pid"], e["ts"], e["dur"]) for e in found if e["ph"] == "X"]

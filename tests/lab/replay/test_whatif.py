@@ -65,7 +65,7 @@ def test_the_run_as_measured(run: Measured) -> None:
         "waiting_share": "measured", "invocations": "measured", "cold_starts": "measured", "over_timeout": "measured",
     }  # fmt: skip
     assert row.late == (("train", 1, 0.41),)
-    assert run.recording.peak_memory_mb == PEAK_MB
+    assert run.peak_memory_mb == PEAK_MB
 
 
 def test_the_run_as_recorded_on_another_platform(run: Measured) -> None:
@@ -175,11 +175,11 @@ def test_one_environment_at_once(run: Measured) -> None:
 def test_workers_that_wait_for_one_that_may_not_start(run: Measured) -> None:
     meet = (Step("put", "other", 10 * MS, opens=(0,)), Step("meet", "wait", awaits=(0,)))
     tracks = tuple(Track("train", "invocation", worker, meet, 1769) for worker in range(2))
-    stuck = replace(run, program=Program("allreduce", 2, tracks, (2,)))
+    stuck = run.replace(program=Program("allreduce", 2, tracks, (2,)))
     row = evaluate(stuck, Variant(concurrency=1), rounded())
     assert row.trouble.startswith("It never ends: with a concurrency of 1,")
     assert evaluate(stuck, Variant(concurrency=2), rounded()).figures
-    never = replace(run, program=Program("allreduce", 2, tracks, (3,)))
+    never = run.replace(program=Program("allreduce", 2, tracks, (3,)))
     with pytest.raises(ReplayError):
         evaluate(never, Variant(), rounded())
 
@@ -203,22 +203,17 @@ def test_other_prices(run: Measured) -> None:
 def test_every_peer_has_a_database(run: Measured) -> None:
     kinds = ("m5.large", "m5.large", "mq.t3.micro")
     hosts = [{"op": "host.run", "resource": kind, "start_ns": 0, "end_ns": MS, "worker": -1} for kind in kinds]
-    recording = replace(run.recording, events=hosts, plan=make_plan("spirt"))
-    peers = replace(run, recording=recording, architecture=ARCHITECTURES["spirt"])
+    peers = run.replace(events=hosts, plan=make_plan("spirt"), architecture=ARCHITECTURES["spirt"])
     assert peers.hosts(2) == kinds
     assert peers.hosts(5) == ("m5.large",) * 5 + ("mq.t3.micro",)
-    shared = replace(
-        peers,
-        recording=replace(recording, events=hosts[1:], plan=make_plan("mlless")),
-        architecture=ARCHITECTURES["mlless"],
-    )
+    shared = run.replace(events=hosts[1:], plan=make_plan("mlless"), architecture=ARCHITECTURES["mlless"])
     assert shared.hosts(5) == kinds[1:]
     assert run.hosts(5) == ()
 
 
 def test_the_drivers_requests_grow_with_workers_and_epochs(run: Measured) -> None:
     puts = [{"op": "object.put", "worker": worker, "requests": 3, "bytes": 0} for worker in (-1, -1, 0)]
-    driven = replace(run, recording=replace(run.recording, events=puts))
+    driven = run.replace(events=puts)
     assert driven.driver_requests(2, 2) == {"object.put": 6}
     assert driven.driver_requests(4, 3) == {"object.put": 18}
 

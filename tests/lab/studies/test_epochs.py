@@ -75,7 +75,7 @@ def played(architecture: PatternOnly) -> Any:
     found = StepCosts(architecture, Workload(1, 3, 1, 10), costs, functions, frozenset(), (0.01, 1.5, 0.1), {})
     measured = SimpleNamespace(
         costs=found,
-        recording=SimpleNamespace(arch="x86_64"),
+        arch="x86_64",
         plan=SimpleNamespace(workers=1, memory_mb=1769),
         hosts=lambda _workers: (),
         driver_requests=lambda _workers, _epochs: {},
@@ -143,7 +143,7 @@ def test_what_no_pattern_covers_has_a_reason() -> None:
     one = recordings().played[own]
     options: Mapping[str, Any] = {"accumulate": 2}
     costs = replace(one.measured.costs, workload=replace(one.measured.costs.workload, options=options))
-    other = SimpleNamespace(costs=costs, plan=one.measured.plan, recording=one.measured.recording)
+    other = SimpleNamespace(costs=costs, plan=one.measured.plan, arch=one.measured.arch)
     odd: Any = SimpleNamespace(measured=other, memory_mb=None)
     found = replace(recordings(), played={own: odd}).epoch(own)
     assert found.seconds is None

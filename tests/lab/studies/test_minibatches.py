@@ -11,9 +11,10 @@ from tests.lab.replay.platform import platform
 from tests.lab.replay.recordings import PEAK_MB, write_run
 
 from slslab.errors import RunError
+from slslab.run.run import Run
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.programs.recorded import make_program
-from slslab_lab.replay.programs.recording import Recording, read_recording
+from slslab_lab.replay.programs.recording import read_recording
 from slslab_lab.studies.minibatches import (
     Call,
     cpu_calls,
@@ -26,7 +27,7 @@ from slslab_lab.studies.minibatches import (
 
 
 @pytest.fixture
-def recording(tmp_path: Path) -> Recording:
+def recording(tmp_path: Path) -> Run:
     """Two workers, two epochs of one minibatch; worker 0 computes 100 ms and puts 1 MB, worker 1 200 ms and gets it."""
     return read_recording(write_run(tmp_path / "run"))
 
@@ -35,7 +36,7 @@ def rounded(calls: Iterable[Call]) -> list[tuple[int, int, float, bool]]:
     return sorted((call.worker, call.epoch, round(call.seconds, 6), call.first) for call in calls)
 
 
-def test_measured(recording: Recording) -> None:
+def test_measured(recording: Run) -> None:
     assert rounded(measured_calls(recording)) == [
         (0, 0, 0.105, True),
         (0, 1, 0.105, False),
@@ -44,7 +45,7 @@ def test_measured(recording: Recording) -> None:
     ]
 
 
-def test_cpu(recording: Recording) -> None:
+def test_cpu(recording: Run) -> None:
     assert rounded(cpu_calls(recording)) == [
         (0, 0, 0.1, True),
         (0, 1, 0.1, False),
@@ -53,7 +54,7 @@ def test_cpu(recording: Recording) -> None:
     ]
 
 
-def test_played(recording: Recording) -> None:
+def test_played(recording: Run) -> None:
     """A put of 1 MB takes 10 + 10 ms there, a get 5 + 10 ms."""
     timeline = play(make_program(recording), platform())
     assert rounded(played_calls(timeline, recording)) == [
@@ -64,7 +65,7 @@ def test_played(recording: Recording) -> None:
     ]
 
 
-def test_estimate(recording: Recording) -> None:
+def test_estimate(recording: Run) -> None:
     """One step is no first one: the mean of its two workers, and no interval."""
     found = estimate(measured_calls(recording), 24)
     assert (round(found.value, 6), found.low, found.high, found.samples) == (0.155, None, None, 1)
@@ -75,7 +76,7 @@ def test_estimate_needs_more_than_first_ones() -> None:
         estimate([Call(0, 0, 0, 1.0, first=True)], 24)
 
 
-def test_peak(recording: Recording) -> None:
+def test_peak(recording: Run) -> None:
     assert peak_memory_mb(recording) == PEAK_MB
 
 

@@ -4,7 +4,6 @@ import io
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from statistics import median
 from typing import Any
@@ -182,7 +181,7 @@ def test_spirt_as_released_has_a_whole_bill_and_a_place() -> None:
 def test_peers_that_were_declared_failed_are_named() -> None:
     recorded = read_measured(TRACES / "spirt", architectures())
     details = {"deaths": [{"worker": 1, "epoch": 0, "time": 0.0, "found_by": 0}]}
-    run = replace(recorded, document={**recorded.document, "details": details})
+    run = recorded.replace(document={**recorded.document, "details": details})
     own, book = Experiment("spirt", "lenet", released=False), load_book("aws-us-east-1")
     found = build(paper(), Runs({own: run}, {}), load_profile("aws-us-east-1"), book, "replayed", lambda *_: None)
     assert any("spirt, LeNet, canonical: 1 of 2 peers were declared failed" in note for note in found["notes"])
@@ -195,9 +194,7 @@ def test_rows_of_several_hosts_are_named() -> None:
     for name, node in (("allreduce", "a"), ("scatterreduce", "b")):
         recorded = read_measured(TRACES / name, known)
         host = {**recorded.document["host"], "name": node, "processors": "2 × Fast"}
-        done[Experiment(name, "lenet", released=False)] = replace(
-            recorded, document={**recorded.document, "host": host}
-        )
+        done[Experiment(name, "lenet", released=False)] = recorded.replace(document={**recorded.document, "host": host})
     found = build(paper(), Runs(done, {}), load_profile("aws-us-east-1"), book, "sampled", lambda *_: None)
     mixed, fitted = found["notes"][-2:]
     assert mixed.startswith("The `measured` column mixes 2 hosts, whose seconds are not comparable: 1 run on a, ")
@@ -229,9 +226,8 @@ def test_figure3_says_that_it_is_a_guess() -> None:
 
 def slower(run: Measured, factor: float) -> Measured:
     """The run as if all its work had taken so many times the CPU time."""
-    events = [{**event, "cpu_ns": round(event["cpu_ns"] * factor)} for event in run.recording.events]
-    recording = replace(run.recording, events=events)
-    return replace(run, recording=recording, program=make_program(recording))
+    found = run.replace(events=[{**event, "cpu_ns": round(event["cpu_ns"] * factor)} for event in run.events])
+    return found.replace(program=make_program(found))
 
 
 @cache

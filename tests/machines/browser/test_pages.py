@@ -24,7 +24,8 @@ from slslab.report.html.functions import session_page
 from slslab.report.sessions import session_document
 from slslab.run.bill import load_book
 from slslab.run.directory import RunDirectory
-from slslab_lab.pages.html.files import page_of, read_events
+from slslab.run.run import Run
+from slslab_lab.pages.html.files import page_of, parts_of
 from slslab_lab.pages.html.pages import comparison_page, reproduction_page, run_page
 from slslab_lab.pages.live.log import Log
 from slslab_lab.pages.live.underway import Now, describe
@@ -122,10 +123,12 @@ def browser() -> Iterator[Any]:
         browser.close()
 
 
+def recording(name: str) -> Run:
+    return Run(RunDirectory(TRACES / name))
+
+
 def document(name: str) -> dict[str, Any]:
-    found = RunDirectory(TRACES / name).document()
-    assert found is not None
-    return found
+    return recording(name).summary()
 
 
 def modelled(name: str) -> dict[str, Any]:
@@ -140,7 +143,7 @@ def _running() -> str:
     log.records += [header, *half()]
     at = Now(datetime(2026, 11, 21, 0, 1, tzinfo=UTC), 4_000_000_000)
     found = describe(PLAN.run, PLAN.to_document(), log, load_book("aws-us-east-1"), at)
-    return run_page(found.document, found.events, found.invocations)
+    return run_page(*parts_of(found))
 
 
 @pytest.fixture(scope="module")
@@ -148,9 +151,9 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A page of each kind, as files."""
     names = ("allreduce", "scatterreduce")
     texts = {
-        "run": page_of(modelled("mobilenet-busy"), TRACES / "mobilenet-busy"),
-        "spirt": page_of(document("spirt"), TRACES / "spirt"),
-        "compare": comparison_page([document(name) for name in names], [read_events(TRACES / name) for name in names]),
+        "run": page_of(recording("mobilenet-busy").replace(document=modelled("mobilenet-busy"))),
+        "spirt": page_of(recording("spirt")),
+        "compare": comparison_page([document(name) for name in names], [recording(name).events for name in names]),
         "reproduction": reproduction_page(reproduction()),
         "session": session_page(
             session_document(
@@ -234,8 +237,7 @@ def test_axe_finds_no_serious_fault(name: str, scheme: str, browser: Any, pages:
 
 def test_names_are_shown_and_never_run(browser: Any, tmp_path: Path) -> None:
     evil = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
-    events = read_events(TRACES / "allreduce")
-    assert events is not None
+    events = recording("allreduce").events
     for event in events:
         event["function"] = evil
     file = tmp_path / "evil.html"

@@ -13,7 +13,7 @@ from tests.machines.cluster.network import Nodes, other_version
 from tests.machines.cluster.test_runs import command
 
 from slslab.run.directory import RunDirectory
-from slslab_lab.checks.recorded import read_recorded
+from slslab.run.run import read_run
 from slslab_lab.checks.run import check
 
 LATE = 1
@@ -88,7 +88,7 @@ def test_events_of_a_node_have_the_time_of_this_host_whatever_its_clock(gone: No
     found = document(gone, tmp_path / "run")
     assert len(found["host"]["nodes"]) == 2
     assert found["seconds"]["measured"] < HOUR_S / 2
-    assert not check(read_recorded(RunDirectory(tmp_path / "run"))).violations
+    assert not check(read_run(RunDirectory(tmp_path / "run"))).violations
 
 
 def test_a_node_that_joins_is_used(gone: Nodes) -> None:

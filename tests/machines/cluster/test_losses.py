@@ -15,7 +15,7 @@ from tests.machines.cluster.network import Nodes
 from tests.machines.cluster.test_runs import LEFT_S, assert_nothing_left, command
 
 from slslab.run.directory import RunDirectory
-from slslab_lab.checks.recorded import read_recorded
+from slslab.run.run import read_run
 from slslab_lab.checks.run import check
 
 # About as many as a run's trace has. Its first come with the environments, which take longer than all others.
@@ -60,7 +60,7 @@ def assert_ends(
             assert known, document["error"]
             assert document["error"]["worker"] is not None
             assert any(node["lost"] for node in document["host"]["nodes"])
-        assert not check(read_recorded(RunDirectory(out))).violations
+        assert not check(read_run(RunDirectory(out))).violations
         assert_nothing_left(nodes, left_s)
     finally:
         running.kill()

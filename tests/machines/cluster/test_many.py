@@ -14,7 +14,7 @@ from tests.machines.cluster.test_runs import assert_nothing_left
 
 from slslab.run.directory import RunDirectory
 from slslab.run.log import invocations
-from slslab_lab.checks.recorded import read_recorded
+from slslab.run.run import read_run
 from slslab_lab.checks.run import check
 
 # The number of workers, and their plan.
@@ -47,5 +47,5 @@ def test_many_workers_on_four_nodes_run_to_the_end(four: Nodes, model: str, tmp_
     assert document["replicas_equal"] is True
     assert document["host"]["oversubscribed"] is True
     assert len({record["environment"] for record in invocations(out)}) == workers
-    assert not check(read_recorded(RunDirectory(out))).violations
+    assert not check(read_run(RunDirectory(out))).violations
     assert_nothing_left(four)

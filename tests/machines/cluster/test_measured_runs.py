@@ -17,7 +17,7 @@ from tests.machines.cluster.network import Nodes
 from tests.machines.cluster.test_runs import assert_nothing_left
 
 from slslab.run.directory import DOCUMENT, RunDirectory
-from slslab_lab.checks.recorded import read_recorded
+from slslab.run.run import read_run
 from slslab_lab.checks.run import check
 
 SCRIPT = Path(__file__).with_name("tiny_table2.py")
@@ -54,7 +54,7 @@ def test_rows_of_a_table_are_runs_of_two_nodes(nodes: Nodes, number: int, place:
         assert (run.status(), run.locked(), document["status"]) == ("done", False, "done")
         assert document["host"]["cpu_share_enforced"] is True
         assert list(run.logs.iterdir())
-        assert not check(read_recorded(run)).violations
+        assert not check(read_run(run)).violations
         assert f"{name}: " in done.stderr
         assert f" on {document['host']['name']}; " in done.stderr
     table = json.loads(done.stdout)

@@ -10,8 +10,9 @@ from tests import commands
 from tests.choices import chosen
 
 from slslab.run.metrics import grouped
+from slslab.run.run import Run
 from slslab_lab.replay.programs.recorded import make_program
-from slslab_lab.replay.programs.recording import Recording, read_recording
+from slslab_lab.replay.programs.recording import read_recording
 from slslab_lab.runs.alone import DELAYED, SLOWDOWN, STALLED
 
 SMALL = ("--epochs", "2", "--workers", "2", "--batches", "2", "--no-evaluation")
@@ -26,7 +27,7 @@ def run(directory: Path, *arguments: object) -> dict[str, Any]:
     return dict(done.document)
 
 
-def cpu_seconds(recording: Recording, op: str) -> list[float]:
+def cpu_seconds(recording: Run, op: str) -> list[float]:
     """CPU seconds of the program's steps of an operation, in order, without what came before each."""
     events = recording.events
     steps = [step for track in make_program(recording).tracks for step in track.flat_steps() if step.op == op]

@@ -18,10 +18,10 @@ from tests.workers.architectures.peers import Peers
 
 from slslab.aws.keys import Keyring
 from slslab.run.events import clock_domain
+from slslab.run.run import Run as Recorded
 from slslab.run.table import tabulate
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.tensors import EmbeddedTensorDatabases
-from slslab_lab.checks.recorded import Recorded
 from slslab_lab.runs import planning
 from slslab_lab.runs.planning import architectures
 from slslab_workers.channels import endpoints
@@ -157,7 +157,8 @@ def train_instances(plan: Plan, store: Any, bucket: str, delay: Delay | None) ->
     trained.objects = {entry["Key"]: b"" for entry in listed.get("Contents", [])}
     header = {"record": "header", "run": plan.run, "clock": clock_domain()}
     named = {"record": "event", "function": "", "environment": ""}
-    assert_holds(Recorded(plan, tabulate([header, *({**named, **event} for event in trained.events)])))
+    events = tabulate([header, *({**named, **event} for event in trained.events)])
+    assert_holds(Recorded(plan=plan, events=events, complete=True))
     return trained
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from slslab.errors import HostError, RequestError
+from slslab.run.run import Run
 from slslab_lab.pages.exports.files import make_directory
-from slslab_lab.pages.exports.finished import Finished, curves, figures, parameters, versions
+from slslab_lab.pages.exports.finished import curves, figures, parameters, unix_ns, versions
 
 EVENTS = "events.out.tfevents.*"
 
 
-def write_boards(runs: Sequence[Finished], out: Path) -> list[dict[str, Any]]:
+def write_boards(runs: Sequence[Run], out: Path) -> list[dict[str, Any]]:
     """Write each run to `out/RUN`: loss and accuracy by epochs trained, the run's figures, its plan as text.
 
     An earlier export of the run is replaced. RequestError for a directory of the run's name that holds
@@ -28,15 +29,14 @@ def write_boards(runs: Sequence[Finished], out: Path) -> list[dict[str, Any]]:
         raise HostError(f"{out} cannot be written: {error.strerror}.", "choose another --out.") from error
 
 
-def _write(run: Finished, out: Path) -> dict[str, Any]:
+def _write(run: Run, out: Path) -> dict[str, Any]:
     from torch.utils.tensorboard import SummaryWriter
 
     path = out / run.id
     # First in another directory: two files of events in one directory would double the points.
     temporary = out / f".{run.id}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
-    _, end = run.span_ns()
-    ended = run.unix_ns(end) / 1e9
+    ended = unix_ns(run, run.span_ns()[1]) / 1e9
     with SummaryWriter(str(temporary)) as writer:
         for name, points in curves(run).items():
             for epoch, value, when in points:

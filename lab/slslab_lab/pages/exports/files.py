@@ -12,14 +12,14 @@ import pyarrow.parquet
 
 from slslab.errors import RequestError
 from slslab.run.log import replacing
-from slslab_lab.pages.exports.finished import Finished
+from slslab.run.run import Run
 from slslab_lab.pages.exports.tables import TABLES, make_tables
 
 SCHEMA = 2
 DESCRIPTION = "schema.json"
 
 
-def write_files(runs: Sequence[Finished], kind: str, out: Path) -> list[dict[str, Any]]:
+def write_files(runs: Sequence[Run], kind: str, out: Path) -> list[dict[str, Any]]:
     """Write the runs' tables to `out`, one file each, as `kind` (csv or parquet); return what was written.
 
     The files of an earlier export are replaced. RequestError for a directory whose files slslab did not export.
@@ -71,7 +71,7 @@ def _made_by(out: Path) -> str | None:
     return str(description.get("made_by")) if isinstance(description, Mapping) else None
 
 
-def _write_description(runs: Sequence[Finished], kind: str, out: Path) -> None:
+def _write_description(runs: Sequence[Run], kind: str, out: Path) -> None:
     document = {
         "schema": SCHEMA,
         "made_by": "slslab",

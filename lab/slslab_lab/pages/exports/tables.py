@@ -7,9 +7,10 @@ from typing import Any
 import pyarrow as pa
 
 from slslab.report.summaries import replayed
-from slslab.run.metrics import PHASES, span_seconds
+from slslab.run.metrics import PHASES
 from slslab.run.parquet import COLUMNS, to_arrow
-from slslab_lab.pages.exports.finished import Finished
+from slslab.run.run import Run
+from slslab_lab.pages.exports.finished import epoch_ends_ns
 
 Row = Mapping[str, Any]
 TEXT, INTEGER, NUMBER, FLAG = pa.string(), pa.int64(), pa.float64(), pa.bool_()
@@ -192,16 +193,16 @@ TABLES: Mapping[str, Table] = {
 }  # fmt: skip
 
 
-def make_tables(runs: Sequence[Finished]) -> dict[str, pa.Table]:
+def make_tables(runs: Sequence[Run]) -> dict[str, pa.Table]:
     """Return all tables by name; each has the rows of all runs, one run after the other."""
-    makers: Mapping[str, Callable[[Finished], Iterable[Row]]] = {
+    makers: Mapping[str, Callable[[Run], Iterable[Row]]] = {
         "runs": _runs,
         "epochs": _epochs,
         "invocations": _invocations,
         "instances": lambda run: run.instances,
         "phases": _phases,
-        "bill": lambda run: _lines(found["cost"]) if (found := replayed(run.document)) else (),
-        "cost": lambda run: _lines(run.document["cost"]),
+        "bill": lambda run: _lines(found["cost"]) if (found := replayed(run.summary())) else (),
+        "cost": lambda run: _lines(run.summary()["cost"]),
         "counts": _counts,
         "bytes": _bytes,
     }
@@ -215,15 +216,15 @@ def make_tables(runs: Sequence[Finished]) -> dict[str, pa.Table]:
     return made
 
 
-def _runs(run: Finished) -> Iterator[Row]:
-    document, cost = run.document, run.document["cost"]
-    seconds, found = document["seconds"], replayed(document)
+def _runs(run: Run) -> Iterator[Row]:
+    document = run.summary()
+    cost, seconds, found = document["cost"], document["seconds"], replayed(document)
     ranges = (found or {}).get("ranges", {})
     yield {
         **document,
         "accuracy": (document["accuracy"] or [None])[-1],
         "measured_s": seconds["measured"],
-        "span_s": span_seconds(run.events, run.instances),
+        "span_s": run.span_s,
         "modelled_s": found and found["seconds"],
         **{f"modelled_{end}_s": value for end, value in ranges.get("seconds", {}).items()},
         "billed_s": document["billed_seconds"],
@@ -237,12 +238,12 @@ def _runs(run: Finished) -> Iterator[Row]:
     }
 
 
-def _epochs(run: Finished) -> Iterator[Row]:
-    document = run.document
+def _epochs(run: Run) -> Iterator[Row]:
+    document = run.summary()
     began, _ = run.span_ns()
     updates = _updates(run)
     accuracy = document["accuracy"]
-    for epoch, (loss, end) in enumerate(zip(document["loss"], run.epoch_ends_ns(), strict=True)):
+    for epoch, (loss, end) in enumerate(zip(document["loss"], epoch_ends_ns(run), strict=True)):
         yield {
             "epoch": epoch,
             "loss": loss,
@@ -252,25 +253,25 @@ def _epochs(run: Finished) -> Iterator[Row]:
         }
 
 
-def _updates(run: Finished) -> list[int]:
+def _updates(run: Run) -> list[int]:
     """Return updates of rank 0's model in each epoch by the trace; nothing if their sum is not what the worker
     reported."""
-    updates = [0] * len(run.document["loss"])
+    updates = [0] * len(run.summary()["loss"])
     for event in run.events:
         own = event["phase"] == "update" and event["worker"] == 0 and not event["failed"]
         if own and 0 <= event["epoch"] < len(updates):
             updates[event["epoch"]] += 1
-    return updates if sum(updates) == run.document["updates"] else []
+    return updates if sum(updates) == run.summary()["updates"] else []
 
 
-def _invocations(run: Finished) -> Iterator[Row]:
+def _invocations(run: Run) -> Iterator[Row]:
     owners = {event["invocation"]: event["worker"] for event in run.events if event["worker"] >= 0}
     for record in run.invocations:
         yield {**record, "worker": owners.get(record["request_id"], -1)}
 
 
-def _phases(run: Finished) -> Iterator[Row]:
-    for worker in run.document["per_worker"]:
+def _phases(run: Run) -> Iterator[Row]:
+    for worker in run.summary()["per_worker"]:
         for phase in PHASES:
             yield {"worker": worker["worker"], "phase": phase, "seconds": worker["phases"][phase]}
 
@@ -291,12 +292,12 @@ def _lines(cost: Mapping[str, Any]) -> Iterator[Row]:
         }
 
 
-def _counts(run: Finished) -> Iterator[Row]:
-    for part, document in (("protocol", run.document), ("overhead", run.document["overheads"])):
+def _counts(run: Run) -> Iterator[Row]:
+    for part, document in (("protocol", run.summary()), ("overhead", run.summary()["overheads"])):
         for operation, requests in document["counts"].items():
             yield {"part": part, "operation": operation, "requests": requests}
 
 
-def _bytes(run: Finished) -> Iterator[Row]:
-    for part, document in (("protocol", run.document), ("overhead", run.document["overheads"])):
+def _bytes(run: Run) -> Iterator[Row]:
+    for part, document in (("protocol", run.summary()), ("overhead", run.summary()["overheads"])):
         yield {"part": part, "to_stores_bytes": document["bytes"]["in"], "from_stores_bytes": document["bytes"]["out"]}

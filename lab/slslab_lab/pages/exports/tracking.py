@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from slslab.errors import HostError
-from slslab_lab.pages.exports.finished import Finished, curves, figures, parameters, versions
+from slslab.run.run import Run
+from slslab_lab.pages.exports.finished import curves, figures, parameters, unix_ns, versions
 
 if TYPE_CHECKING:
     from mlflow.entities import Metric, Param, RunTag
@@ -23,7 +24,7 @@ METRICS, OTHERS = 1000, 100
 STATUSES = {"done": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
-def write_tracking(runs: Sequence[Finished], uri: str, experiment: str) -> list[dict[str, Any]]:
+def write_tracking(runs: Sequence[Run], uri: str, experiment: str) -> list[dict[str, Any]]:
     """Write each run to an experiment of the store at `uri`: a folder as file://, or what MLflow itself takes.
 
     A run that the experiment has already is left as it is, because finished runs do not change; an incomplete export is
@@ -63,7 +64,7 @@ def _refusals(uri: str) -> Iterator[None]:
         ) from error
 
 
-def _write_once(client: "MlflowClient", experiment: str, run: Finished) -> dict[str, Any]:
+def _write_once(client: "MlflowClient", experiment: str, run: Run) -> dict[str, Any]:
     for known in client.search_runs([experiment], f"tags.`{TAG}` = '{run.id}'"):
         if known.info.status != "RUNNING":
             return {"run": run.id, "mlflow_run": known.info.run_id, "state": "was there"}
@@ -71,10 +72,10 @@ def _write_once(client: "MlflowClient", experiment: str, run: Finished) -> dict[
     return {"run": run.id, "mlflow_run": _write(client, experiment, run), "state": "written"}
 
 
-def _write(client: "MlflowClient", experiment: str, run: Finished) -> str:
+def _write(client: "MlflowClient", experiment: str, run: Run) -> str:
     from mlflow.entities import Metric, Param, RunTag
 
-    began, ended = (run.unix_ns(instant) // 1_000_000 for instant in run.span_ns())
+    began, ended = (unix_ns(run, instant) // 1_000_000 for instant in run.span_ns())
     id_ = str(client.create_run(experiment, began, {TAG: run.id}, run.id).info.run_id)
     metrics = [Metric(name, value, ended, 0) for name, value in figures(run).items()]
     metrics += [
@@ -84,12 +85,12 @@ def _write(client: "MlflowClient", experiment: str, run: Finished) -> str:
     ]
     params = [Param(name, value) for name, value in parameters(run).items()]
     tags = [RunTag(name, value) for name, value in versions(run).items()]
-    tags += [RunTag(f"slslab.{name}", str(run.document[name])) for name in ("architecture", "status")]
+    tags += [RunTag(f"slslab.{name}", str(run.summary()[name])) for name in ("architecture", "status")]
     _log(client, id_, metrics, params, tags)
     for name in ARTIFACTS:
-        if (path := run.path / name).exists():
+        if (path := run.directory.path / name).exists():
             client.log_artifact(id_, str(path))
-    client.set_terminated(id_, STATUSES[run.document["status"]], ended)
+    client.set_terminated(id_, STATUSES[run.summary()["status"]], ended)
     return id_
 
 

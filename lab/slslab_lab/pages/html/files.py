@@ -1,6 +1,5 @@
 """Pages as files: of a finished run, in its directory or elsewhere."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,22 +8,20 @@ from slslab.installation import require
 from slslab.report.html.page import write_page
 from slslab.report.html.parts import Played
 from slslab.report.summaries import replayed
-from slslab.run import log, metrics
+from slslab.run import metrics
+from slslab.run.run import Run
 from slslab_lab.pages.html.pages import run_page
 
 PAGE = "report.html"
 
 
-def leave_page(
-    path: Path, document: Mapping[str, Any], events: metrics.Rows, invocations: metrics.Records
-) -> dict[str, str | None]:
+def leave_page(path: Path, run: Run) -> dict[str, str | None]:
     """Write the page of a run at its end; return the file's name, or why there is none.
 
     No error is raised: what was trained and measured is valid without a page."""
     try:
         require("altair")
-        played = modelled_trace(document, events, invocations)
-        write_page(path, run_page(document, events, invocations, played))
+        write_page(path, page_of(run))
     except SlslabError as error:
         return {"file": None, "error": f"{error.message} Hint: {error.hint}"}
     except Exception as error:
@@ -32,40 +29,32 @@ def leave_page(
     return {"file": path.name, "error": None}
 
 
-def page_of(document: Mapping[str, Any], directory: Path) -> str:
-    """Return the page of a finished run in this directory. A trace that cannot be read is left out, and the page says
-    so."""
-    return run_page(document, *read_parts(document, directory))
+def page_of(run: Run) -> str:
+    """Return the page of a run that has ended."""
+    return run_page(*parts_of(run))
 
 
-def read_parts(
-    document: Mapping[str, Any], directory: Path
-) -> tuple[metrics.Rows | None, metrics.Records, Played | None]:
-    """Return what the page of a finished run is made of beside its document: events, invocations, and it on Lambda."""
-    events, invocations = read_events(directory), log.invocations(directory)
-    return events, invocations, modelled_trace(document, events, invocations)
+def parts_of(run: Run) -> tuple[dict[str, Any], metrics.Rows | None, metrics.Records, Played | None]:
+    """Return what the page of a run is made of: its document, events, and invocations, and the run on Lambda.
+
+    A trace that cannot be read is left out, and the page says so."""
+    events = events_of(run)
+    return run.summary(), events, run.invocations, None if events is None else modelled_trace(run)
 
 
-def modelled_trace(
-    document: Mapping[str, Any], events: metrics.Rows | None, invocations: metrics.Records
-) -> Played | None:
+def events_of(run: Run) -> metrics.Rows | None:
+    """Return the rows of a run's trace; None if it cannot be read, for instance one of another version of slslab."""
+    try:
+        return run.events
+    except SlslabError:
+        return None
+
+
+def modelled_trace(run: Run) -> Played | None:
     """Return what each worker does when on Lambda; None of a run whose document is without a model."""
-    if events is None or replayed(document) is None:
+    if replayed(run.summary()) is None:
         return None
     from slslab_lab.replay.as_trace import as_trace
     from slslab_lab.replay.modelled import play_on_aws
-    from slslab_lab.replay.programs.recording import Recording, kinds_alone, processor_of
-    from slslab_workers.architecture import read_plan
 
-    launched = document.get("instances") or ()
-    processor = processor_of(document, invocations, launched)
-    recording = Recording(read_plan(document["plan"]), events, invocations, launched, kinds_alone(document), processor)
-    return as_trace(play_on_aws(recording))
-
-
-def read_events(directory: Path) -> metrics.Rows | None:
-    """Return the rows of a run's trace; None if it cannot be read, for instance one of another version of slslab."""
-    try:
-        return log.load(directory).events
-    except SlslabError:
-        return None
+    return as_trace(play_on_aws(run))

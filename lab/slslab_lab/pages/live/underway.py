@@ -15,17 +15,16 @@ from typing import Any
 from slslab.aws.limits import MB, cpu_share
 from slslab.errors import counted
 from slslab.report import formats
-from slslab.report.document import make_bill
 from slslab.run import metrics
 from slslab.run.bill import Book
 from slslab.run.document import not_modelled
-from slslab.run.events import own_event
+from slslab.run.events import host_until
 from slslab.run.log import metered
 from slslab.run.records import billed_ms, billed_seconds
+from slslab.run.run import PLANNED, Run
 from slslab.run.table import tabulate
 from slslab_lab.pages.live.log import Log, Record
 
-NAMES = ("architecture", "model", "dataset", "workers", "batch_size", "batches", "epochs", "memory_mb", "seed")
 # From this share of a run on its pace is known.
 PACE = 0.02
 # What the emulator reports of the host at a run's end.
@@ -40,37 +39,31 @@ class Now:
     monotonic_ns: int
 
 
-@dataclass(frozen=True)
-class Underway:
-    """A running run as it is now: its document so far, the rows of its trace, and its invocations' records."""
-
-    document: dict[str, Any]
-    events: metrics.Rows
-    invocations: list[Record]
-
-
-def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) -> Underway:
-    """Return what is known of the run now; before its trace has begun, only its plan."""
+def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) -> Run:
+    """Return the run as it is now, with its document so far; before its trace has begun, only its plan is known."""
     document: dict[str, Any] = {
         "run": run,
         "status": "running",
         "lambda": not_modelled("The run goes on; it is modelled at its end."),
-        **{name: plan[name] for name in NAMES if name in plan},
+        **{name: plan[name] for name in PLANNED if name in plan},
         "plan": dict(plan),
         "progress": progress(plan, log.records, now),
     }
     if not log.records:
-        return Underway(document, [], [])
+        return Run(document=document, events=[])
     # Of each environment's clock, in their order.
     samples = metrics.grouped((each["environment"], each) for each in log.records if each["record"] == "clock")
     open_ = [_invocation(begun, samples[begun["environment"]], now) for begun in log.invocations.values()]
-    events = tabulate(log.records)
     launched = [*metered(log.records, "instance"), *(_instance(begun, now) for begun in log.instances.values())]
-    events += [_host(begun, now) for begun in log.hosts.values()]
-    records = [*metered(log.records, "invocation"), *open_]
-    totals = metrics.totals(events, records, launched)
+    found = Run(
+        document=document,
+        events=tabulate(log.records),
+        invocations=[*metered(log.records, "invocation"), *open_],
+        instances=launched,
+        running_hosts=[host_until(begun, now.monotonic_ns) for begun in log.hosts.values()],
+    )
+    totals, bill = found.totals(), found.cost(book)
     held_up = totals.pop("host")
-    bill = make_bill(events, records, launched, book)
     started = datetime.fromisoformat(log.records[0]["started"])
     document |= {
         **totals,
@@ -78,12 +71,12 @@ def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) 
         "host": {**UNREPORTED, **held_up},
         "seconds": {
             "measured": round((now.time - started).total_seconds(), 3),
-            "span": round(metrics.span_seconds(events, [*launched, *open_]), 3),
+            "span": round(metrics.span_seconds(found.events, [*launched, *open_]), 3),
         },
         "cost": {**bill, "notes": [_so_far(log), *bill["notes"]]},
         "now": present(log, samples, now),
     }
-    return Underway(document, events, records)
+    return found
 
 
 def present(log: Log, samples: Mapping[str, Sequence[Record]], now: Now) -> dict[str, Any]:
@@ -207,12 +200,6 @@ def _instance(begun: Record, now: Now) -> Record:
         "host_delay_ms": 0.0,
         "status": "running",
     }
-
-
-def _host(begun: Record, now: Now) -> Record:
-    """Return the event of a database's or queue's host as if it ended now."""
-    event = own_event("host.run", begun["start_ns"], "", resource=begun["type"], function="stack")
-    return {**event, "end_ns": max(now.monotonic_ns, begun["start_ns"]), "host_delay_ns": 0}
 
 
 def _so_far(log: Log) -> str:

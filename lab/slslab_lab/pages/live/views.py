@@ -11,17 +11,17 @@ from typing import Any
 
 from slslab.errors import RequestError, SlslabError
 from slslab.report import formats
-from slslab.report.document import read_document
 from slslab.report.html.page import inline_hash, page_file, templates
 from slslab.report.html.parts import Live
+from slslab.report.services import open_run
 from slslab.report.summaries import cost_range, replayed, seconds_range
 from slslab.run.bill import Book
 from slslab.run.directory import PLAN, RunDirectory, list_runs
-from slslab.run.log import invocations
-from slslab_lab.pages.html.files import page_of, read_events, read_parts
+from slslab.run.run import Run
+from slslab_lab.pages.html.files import events_of, parts_of
 from slslab_lab.pages.html.pages import comparison_page, run_content, run_page
 from slslab_lab.pages.live.log import Log
-from slslab_lab.pages.live.underway import Now, Underway, describe
+from slslab_lab.pages.live.underway import Now, describe
 
 RUNNING = "running"
 
@@ -70,26 +70,23 @@ class Views:
 
     def page(self, run: RunDirectory, live: Live) -> str:
         """Return the page of a run; of a running one, a page that follows it."""
-        if (underway := self._underway(run)) is not None:
-            return run_page(underway.document, underway.events, underway.invocations, live=live)
-        return page_of(read_document(str(run.path)), run.path)
+        underway = self._underway(run)
+        return run_page(*parts_of(underway or open_run(run)), live=live if underway is not None else None)
 
     def content(self, run: RunDirectory) -> str:
         """Return what of a run's page changes during the run; at its end, everything."""
-        if (underway := self._underway(run)) is not None:
-            return run_content(underway.document, underway.events, underway.invocations)
-        document = read_document(str(run.path))
-        return run_content(document, *read_parts(document, run.path))
+        return run_content(*parts_of(self._underway(run) or open_run(run)))
 
     def comparison(self, ids: Sequence[str]) -> str:
         """Return the page of runs side by side; RequestError if these are not two runs or more that have ended."""
         found = [run for run in map(self.find, ids) if run is not None and run.status() != RUNNING]
         if len(found) < max(2, len(ids)):
             raise RequestError("A comparison needs two runs or more that have ended.", "tick them in the list of runs.")
-        documents = [read_document(str(run.path)) for run in found]
+        ended = list(map(open_run, found))
+        documents = [run.summary() for run in ended]
         if any("architecture" not in document for document in documents):
             raise RequestError("What `slslab up` recorded has no page beside runs.", "tick runs only.")
-        return comparison_page(documents, [read_events(run.path) for run in found])
+        return comparison_page(documents, [events_of(run) for run in ended])
 
     def trouble(self, message: str, hint: str) -> str:
         """Return a page of one sentence, which needs no other file."""
@@ -97,13 +94,14 @@ class Views:
         template = templates(__package__).get_template("trouble.html.j2")
         return template.render(message=message, hint=hint, style=style, style_hash=inline_hash(style))
 
-    def _underway(self, run: RunDirectory) -> Underway | None:
+    def _underway(self, run: RunDirectory) -> Run | None:
+        """Return a run that goes on as it is now; None for one that has ended."""
         if run.status() != RUNNING:
             with self._lock:
                 self._logs.pop(run.path, None)
             return None
         if run.service() is not None:
-            return Underway(dict(read_document(str(run.path))), read_events(run.path) or [], invocations(run.path))
+            return open_run(run)
         with self._lock:
             log = self._logs.setdefault(run.path, Log(run.trace_log))
             log.read()
@@ -116,7 +114,7 @@ class Views:
     def _row(self, run: RunDirectory) -> Row:
         try:
             underway = self._underway(run)
-            document: dict[str, Any] = underway.document if underway is not None else run.summary()
+            document = underway.summary() if underway is not None else run.summary()
         except SlslabError as error:
             return Row(run.id, "unreadable", trouble=f"{error.message} {error.hint}")
         except FileNotFoundError:

@@ -8,14 +8,14 @@ seconds of requests and of kinds of steps that were not measured.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from os.path import commonprefix
 from statistics import median, quantiles
 from typing import Any, NamedTuple
 
 from slslab.run.document import AloneKind
 from slslab.run.metrics import grouped
-from slslab_lab.replay.programs.recording import Event, Recording
+from slslab.run.run import Run
+from slslab_lab.replay.programs.recording import Event
 from slslab_workers.trace.operations import WORK
 
 # Sizes of one kind of step count as different from this ratio on.
@@ -43,7 +43,7 @@ class Sample(NamedTuple):
     cpu_ns: int
 
 
-def samples(recording: Recording) -> Iterator[Sample]:
+def samples(recording: Run) -> Iterator[Sample]:
     """Yield what a recording has of each kind: steps, inits and scripts."""
     for event, kind in _kinds(recording):
         yield Sample(kind, event["bytes"], event["cpu_ns"])
@@ -69,7 +69,7 @@ def summarise(found: Iterable[Sample]) -> list[AloneKind]:
     return kinds
 
 
-def with_alone(recording: Recording) -> Recording:
+def with_alone(recording: Run) -> Run:
     """Return the recording with the CPU time of each step that was measured alone; as it is, if nothing was."""
     if recording.alone is None:
         return recording
@@ -80,8 +80,7 @@ def with_alone(recording: Recording) -> Recording:
         if cpu_ns is not None:
             changed[event["event"]] = cpu_ns
     events = [{**event, "cpu_ns": changed.get(event["event"], event["cpu_ns"])} for event in recording.events]
-    return replace(
-        recording,
+    return recording.replace(
         events=events,
         invocations=list(_invocations(recording, changed)),
         instances=[_instance(record, recording.events, events, costs) for record in recording.instances],
@@ -115,7 +114,7 @@ def suffix(function: str, run: str) -> str:
     return re.sub(r"^-\d+(?=-|$)", "", rest).lstrip("-")
 
 
-def _kinds(recording: Recording) -> Iterator[tuple[Event, Kind]]:
+def _kinds(recording: Run) -> Iterator[tuple[Event, Kind]]:
     """Yield the events that may be measured alone, each with its kind."""
     seen = set()
     for event in recording.events:
@@ -152,7 +151,7 @@ def _ratio(one: int, other: int) -> float:
     return max(one, other, 1) / max(min(one, other), 1)
 
 
-def _invocations(recording: Recording, changed: Mapping[int, int]) -> Iterator[Mapping[str, Any]]:
+def _invocations(recording: Run, changed: Mapping[int, int]) -> Iterator[Mapping[str, Any]]:
     """Yield the metered records with the CPU time that their changed events have."""
     more: dict[str, int] = {}
     for event in recording.events:

@@ -12,10 +12,11 @@ from statistics import fmean
 from typing import Any
 
 from slslab.run.metrics import grouped
+from slslab.run.run import Run
 from slslab_lab.replay.kernel.kernel import TRANSITION
 from slslab_lab.replay.kernel.program import Gathering, Polling, Program, Step, Track
 from slslab_lab.replay.programs.alone import with_alone
-from slslab_lab.replay.programs.recording import BESIDE, Databases, Event, Recording, find_calls, operation
+from slslab_lab.replay.programs.recording import BESIDE, Databases, Event, find_calls, operation
 from slslab_workers.channels.polling import poll_policy
 from slslab_workers.trace.operations import ALL_REDUCE, KEYED
 from slslab_workers.training import released_log
@@ -29,13 +30,13 @@ BETWEEN = (*DELETES, "reduce")
 IN_ANY_ORDER = ("queue.deliver", *(op for op in GETS if op != "object.get"))
 
 
-def make_program(recording: Recording) -> Program:
+def make_program(recording: Run) -> Program:
     """Return the program of a recording, with CPU times that were measured alone where they were."""
     return _Reader(with_alone(recording)).program()
 
 
 class _Reader:
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: Run) -> None:
         self.recording = recording
         self.events = recording.events
         self.gates: list[int] = []

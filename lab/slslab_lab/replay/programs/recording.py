@@ -3,20 +3,17 @@
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from slslab.errors import RunError
 from slslab.predict.processor import Processor
-from slslab.run import log, metrics
+from slslab.run import metrics
 from slslab.run.directory import RunDirectory
-from slslab.run.document import AloneKind
-from slslab.run.metrics import delayed
+from slslab.run.run import Run
 from slslab_lab.replay.programs.disturbance import widen
 from slslab_workers.architecture import read_plan
 from slslab_workers.channels.scripts import PREFIX
-from slslab_workers.plan import Plan
 
 Event = Mapping[str, Any]
 # Operations that the profiles know under another name.
@@ -27,69 +24,34 @@ BESIDE = metrics.BESIDE
 SUMMING = ("parameter.deserialise", "parameter.merge", "parameter.serialise")
 
 
-@dataclass(frozen=True)
-class Recording:
-    """What is read of a run directory: its plan, events (rows of the trace's table), and metered records.
-
-    `alone` are the kinds of steps whose CPU time was measured alone, None if it is the run's own (`alone.py`).
-    `processor` is the host's next to Lambda's, None if that is not known.
-    """
-
-    plan: Plan
-    events: Sequence[Event]
-    invocations: Sequence[Mapping[str, Any]]
-    instances: Sequence[Mapping[str, Any]]
-    alone: Sequence[AloneKind] | None = None
-    processor: Processor | None = None
-
-    @property
-    def arch(self) -> str:
-        """The processor architecture of its functions, x86_64 or arm64."""
-        return str(self.invocations[0]["architecture"]) if self.invocations else "x86_64"
-
-    @property
-    def peak_memory_mb(self) -> int:
-        """The most memory that a training function used, those of the plan's size; 0 for a run on instances."""
-        return max((r["max_memory_mb"] for r in self.invocations if r["memory_mb"] == self.plan.memory_mb), default=0)
-
-
-def read_recording(directory: Path) -> Recording:
+def read_recording(directory: Path) -> Run:
     """Read a run directory; RunError, naming the record, if the trace is incomplete or contradicts itself."""
-    run = RunDirectory(directory)
-    if run.service() is not None:
-        raise RunError(f"{run.id} is what `slslab up` recorded, which has no plan.", "replay a run: slslab runs")
-    document = run.document()
+    run = Run(RunDirectory(directory))
+    name = run.directory.id
+    if run.directory.service() is not None:
+        raise RunError(f"{name} is what `slslab up` recorded, which has no plan.", "replay a run: slslab runs")
+    document = run.document
     if document is None or document["status"] != "done":
         status = "failed" if document is not None and document["status"] == "failed" else "was interrupted"
-        raise RunError(f"{run.id} {status}, so its trace has no end.", "replay a run that is done.")
+        raise RunError(f"{name} {status}, so its trace has no end.", "replay a run that is done.")
     if document.get("faults"):
-        raise RunError(f"Faults were injected into {run.id}.", "replay a run without --faults.")
-    run.verify(document)
-    stored = log.load(directory)
-    if stored.torn:
-        raise RunError(f"The trace of {run.id} breaks off in its last line.", "run the plan again.")
-    records, launched = log.invocations(directory), log.instances(directory)
-    processor = processor_of(document, records, launched)
-    recording = Recording(read_plan(run.plan()), stored.events, records, launched, kinds_alone(document), processor)
-    check(recording)
-    return recording
+        raise RunError(f"Faults were injected into {name}.", "replay a run without --faults.")
+    run.directory.verify(document)
+    run = run.replace(plan=read_plan(run.directory.plan()))
+    if run.torn:
+        raise RunError(f"The trace of {name} breaks off in its last line.", "run the plan again.")
+    check(run)
+    return run
 
 
-def processor_of(
-    document: Mapping[str, Any], records: Sequence[Mapping[str, Any]], instances: Sequence[Mapping[str, Any]]
-) -> Processor | None:
-    """Return the processor that recorded a run, by the run's document and metered records, with what its host did
-    meanwhile; None if it was not measured."""
-    processor = document.get("processor")
-    if not processor:
+def processor_of(run: Run) -> Processor | None:
+    """Return the processor that recorded a run, with what its host did meanwhile; None if it was not measured."""
+    document = run.document or {}
+    if not (processor := document.get("processor")):
         return None
     stolen_share = document.get("host", {}).get("stolen_share", 0.0)
-    return widen(Processor.from_dict(processor), document.get("alone"), delayed(records, instances), stolen_share)
-
-
-def kinds_alone(document: Mapping[str, Any]) -> Sequence[AloneKind] | None:
-    """Return the kinds of steps that were measured alone, by a run's document; None if none were."""
-    return (document.get("alone") or {}).get("kinds")
+    delayed_share = metrics.delayed(run.invocations, run.instances)
+    return widen(Processor.from_dict(processor), document.get("alone"), delayed_share, stolen_share)
 
 
 def operation(event: Event) -> str:
@@ -166,20 +128,20 @@ class Databases:
         return executions.pop(0) if executions else max(0, metrics.lambda_clock_ns(event) - int(event["cpu_ns"]))
 
 
-def check(recording: Recording) -> None:
-    """Raise RunError, naming the event, if a recording is incomplete or contradicts itself."""
-    run = recording.plan.run
+def check(recorded: Run) -> None:
+    """Raise RunError, naming the event, if a run is incomplete or contradicts itself."""
+    run = recorded.plan.run
     hint = "the trace was changed, or recorded by a defect; run the plan again."
-    known = {record["request_id"] for record in recording.invocations}
-    known |= {instance["id"] for instance in recording.instances}
-    for event in recording.events:
+    known = {record["request_id"] for record in recorded.invocations}
+    known |= {instance["id"] for instance in recorded.instances}
+    for event in recorded.events:
         name = f"Event {event['event']} ({event['op']}) of {run}"
         if event["worker"] >= 0 and event["op"] not in BESIDE and event["invocation"] not in known:
             raise RunError(f"{name} belongs to invocation {event['invocation']!r}, which was never metered.", hint)
         if event["end_ns"] < event["start_ns"]:
             raise RunError(f"{name} ends before it starts.", hint)
         for cause in event["causes"]:
-            if not 0 <= cause < len(recording.events):
+            if not 0 <= cause < len(recorded.events):
                 raise RunError(f"{name} has cause {cause}, which the trace does not hold.", hint)
         if min(event["cpu_ns"], event["cpu_before_ns"], event["bytes"], event["requests"]) < 0:
             raise RunError(f"{name} has negative CPU time, bytes or requests.", hint)

@@ -11,10 +11,10 @@ from typing import Any
 import yaml
 
 from slslab.errors import RequestError
-from slslab.report.document import read_document
+from slslab.report.services import open_run
 from slslab.report.summaries import headline, range_note, replayed
 from slslab.run.bill import load_book
-from slslab.run.directory import DOCUMENT, PLAN, resolve
+from slslab.run.directory import DOCUMENT, PLAN, RunDirectory, resolve
 from slslab_lab.replay.modelled import model
 from slslab_lab.replay.programs.recording import read_recording
 from slslab_lab.runs.planning import architectures, read_plan_file, refused_plans
@@ -76,7 +76,7 @@ def _unknown(plan: Path) -> Cost:
 
 def cost_of(directory: Path, plan: Plan) -> Cost:
     """Return what a recorded run costs on AWS, by its replay; that is not known if its plan was changed since."""
-    document: Mapping[str, Any] = read_document(str(directory))
+    document: Mapping[str, Any] = open_run(RunDirectory(directory)).summary()
     if read_plan(document["plan"]) != plan:
         return _unknown(directory / PLAN)
     if replayed(document) is None and document["status"] == "done":

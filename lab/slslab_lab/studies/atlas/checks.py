@@ -120,7 +120,7 @@ def _figures(check: Check, run: Measured, recordings: Recordings, job: Job) -> I
     parameters = int(run.document["parameters"])
     program = generate(costs.at(parameters), check.workers, check.batches, check.epochs)
     program = with_memory(program, costs.nearest(parameters).run.plan.memory_mb, check.memory_mb)
-    here = outcome(play(program, run.host_profile()), run.recording.arch)
+    here = outcome(play(program, run.host_profile()), run.arch)
     yield f"{MEASURED}: seconds of a worker", _worker_seconds(run), _modelled_seconds(here, check.workers)
     yield f"{MEASURED}: billed seconds", float(run.document["billed_seconds"]), here.billed_seconds
     real, modelled = (outcome(play(each, job.profile)) for each in (run.program, program))
@@ -132,7 +132,7 @@ def _figures(check: Check, run: Measured, recordings: Recordings, job: Job) -> I
 
 def _worker_seconds(run: Measured) -> float:
     """Return the mean duration of the workers' invocations on the Lambda clock."""
-    return fmean(float(record["duration_ms"]) for record in run.recording.invocations) / 1000
+    return fmean(float(record["duration_ms"]) for record in run.invocations) / 1000
 
 
 def _modelled_seconds(played: Outcome, workers: int) -> float:

@@ -84,7 +84,7 @@ class SystemCosts:
     def peak_memory_mb(self, parameters: int) -> float:
         """Return what a function uses at its peak with a model of so many parameters, by the recorded peaks; never
         less than the smallest of them."""
-        peaks = [(model.parameters, float(model.run.recording.peak_memory_mb)) for model in self.models]
+        peaks = [(model.parameters, float(model.run.peak_memory_mb)) for model in self.models]
         return max(min(peak for _, peak in peaks), _power(peaks, parameters))
 
     def reasons(self, parameters: int, workers: int) -> list[str]:

@@ -131,7 +131,7 @@ def points(
     system, batches = costs.system, math.ceil(MINIBATCHES / workers)
     program = generate(costs.at(parameters), workers, batches, PLAYED_EPOCHS)
     run, peak_mb = costs.nearest(parameters).run, costs.peak_memory_mb(parameters)
-    recorded_mb, processor = run.plan.memory_mb, run.recording.processor
+    recorded_mb, processor = run.plan.memory_mb, run.processor
     profile = with_processor(job.profile, processor)
     hosts = costs.architecture.requirements(_plan(costs, workers)).hosts
     node = job.profile.channels[TRACED.get(system.own_channel, system.own_channel)] if system.own_channel else None

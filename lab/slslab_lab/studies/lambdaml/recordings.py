@@ -12,8 +12,8 @@ from slslab.predict.environment import NS
 from slslab.run.bill import DEFAULT_BOOK
 from slslab.run.directory import RunDirectory
 from slslab.run.metrics import grouped
+from slslab.run.run import Run
 from slslab_lab.replay.measured import Measured, read_measured
-from slslab_lab.replay.programs.recording import Recording
 from slslab_lab.runs.execution import run_plan
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies import find_committed
@@ -151,10 +151,10 @@ def _options(job: Job, channel: str) -> dict[str, Value]:
 
 def exchange_ratio(run: Measured, base: Measured) -> Estimate | None:
     """Return the ratio of the seconds of a measured round to those of another run's."""
-    return ratio_of([mean_of(_rounds(each.recording), MANY) for each in (run, base)])
+    return ratio_of([mean_of(_rounds(each), MANY) for each in (run, base)])
 
 
-def _rounds(recording: Recording) -> list[float]:
+def _rounds(recording: Run) -> list[float]:
     """Return the seconds from the end of each exchange to that of the next one, on the wall clock."""
     ends = grouped(
         ((event["epoch"], event["step"]), event["end_ns"])

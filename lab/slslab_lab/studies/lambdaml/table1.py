@@ -185,7 +185,7 @@ def _compare(
 
 def _play(run: Measured, job: Job, workers: int, profile: Profile) -> Played:
     timeline = play(generate(run.costs, workers, job.batches(workers), job.epochs), profile)
-    result = outcome(timeline, run.recording.arch)
+    result = outcome(timeline, run.arch)
     # The driver's requests, which put the minibatches, are left out.
     return Played(result.seconds, result.usage(run.hosts(workers)), len(result.over_timeout(TIMEOUT_S)))
 

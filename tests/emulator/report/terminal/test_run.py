@@ -12,13 +12,13 @@ from rich.console import Console, RenderableType
 from slslab.aws.limits import bases, lambda_limits
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.uncertainty import read_uncertainty
-from slslab.report.document import read_document
+from slslab.report.services import open_run
 from slslab.report.summaries import region, replayed
 from slslab.report.terminal import bills, doctor, run
 from slslab.report.terminal.doctor import MISSING, OK, PARTLY, Finding
 from slslab.report.terminal.tables import plain_table
 from slslab.run.bill import Usage, compute_bill, load_book
-from slslab.run.directory import list_runs
+from slslab.run.directory import RunDirectory, list_runs
 
 RECORD = {
     "request_id": "a", "memory_mb": 1769, "billed_ms": 10_500, "architecture": "x86_64", "ephemeral_mb": 512,
@@ -482,7 +482,7 @@ RECORDED = Path(__file__).parents[4] / "results" / "table2"
 
 @pytest.mark.parametrize("name", sorted(path.name for path in RECORDED.iterdir() if path.is_dir()))
 def test_nothing_of_a_run_is_cut_at_80_columns(name: str) -> None:
-    recorded = read_document(str(RECORDED / name))
+    recorded = open_run(RunDirectory(RECORDED / name)).summary()
     narrow, wide = (shown(run.summary(recorded), width) for width in (80, 400))
     assert "…" not in narrow
     assert max(map(len, narrow.splitlines())) <= 80

@@ -21,8 +21,9 @@ from slslab.report.html.parts import Live
 from slslab.report.summaries import advice
 from slslab.run.bill import load_book
 from slslab.run.directory import RunDirectory
+from slslab.run.run import Run
 from slslab_lab.pages.html import charts, scales
-from slslab_lab.pages.html.files import leave_page, page_of, read_events
+from slslab_lab.pages.html.files import leave_page, page_of
 from slslab_lab.pages.html.pages import comparison_page, reproduction_page, run_content, run_page
 from slslab_lab.pages.html.runs import NAMES
 from slslab_lab.replay.modelled import model
@@ -70,14 +71,16 @@ class Parts(HTMLParser):
         return list(json.loads(self.scripts[0]))
 
 
+def recording(name: str) -> Run:
+    return Run(RunDirectory(TRACES / name))
+
+
 def document(name: str) -> dict[str, Any]:
-    found = RunDirectory(TRACES / name).document()
-    assert found is not None
-    return found
+    return recording(name).summary()
 
 
 def test_a_run_has_all_its_parts() -> None:
-    parts = Parts(page_of(document("mlless"), TRACES / "mlless"))
+    parts = Parts(page_of(recording("mlless")))
     assert parts.headings[0] == "MLLess, LeNet-5 on digits"
     for heading in (
         "Timeline", "Phases per worker", "This host's seconds, priced", "Loss and accuracy", "Memory against the limit",
@@ -95,9 +98,9 @@ def test_a_run_has_all_its_parts() -> None:
 def test_a_run_that_stopped_early_says_how_many_epochs_it_trained() -> None:
     known = document("mlless")
     text = "of them trained"
-    assert text not in page_of(known, TRACES / "mlless")
+    assert text not in run_page(known)
     stopped = {**known, "plan": {**known["plan"], "epochs": 80}, "epochs": 80, "epochs_trained": 11}
-    assert f"11 {text}" in page_of(stopped, TRACES / "mlless")
+    assert f"11 {text}" in run_page(stopped)
 
 
 def test_a_page_allows_what_it_holds_and_no_network() -> None:
@@ -121,8 +124,7 @@ def test_a_page_allows_what_it_holds_and_no_network() -> None:
 def test_names_never_become_markup_or_script() -> None:
     evil = '</script><script>alert(1)</script><img src=x onerror="alert(1)">'
     found = {**document("allreduce"), "architecture": evil, "dataset": evil, "confinement": evil}
-    events = read_events(TRACES / "allreduce")
-    assert events is not None
+    events = recording("allreduce").events
     for event in events:
         event["function"] = evil
     parts = Parts(run_page(found, events))
@@ -145,7 +147,7 @@ def test_a_run_that_has_just_begun_has_a_page() -> None:
     assert parts.charts == []
     assert parts.policy["connect-src"] == "'self'"
     assert ("html", {"lang": "en", "data-live": "/runs/r/content", "data-events": "/runs/r/events"}) in parts.tags
-    content = run_content({**begun, "plan": plan}, read_events(TRACES / "allreduce"))
+    content = run_content({**begun, "plan": plan}, recording("allreduce").events)
     assert [chart["id"] for chart in Parts(content).charts] == ["timeline", "communication"]
 
 
@@ -158,8 +160,7 @@ def test_what_must_be_known_stands_above() -> None:
     assert "computed on CPU: times are no GPU" in run_page(document("gpu")).replace("Computed", "computed")
     error = {"type": "Runtime.OutOfMemory", "message": "killed", "hint": "more --memory."}
     assert "Runtime.OutOfMemory: killed Hint: more --memory." in run_page({**found, "status": "failed", "error": error})
-    events = read_events(TRACES / "allreduce")
-    assert events is not None
+    events = recording("allreduce").events
     assert "Invocations waited for" not in run_page(found, events)
     waits = [{**events[0], "op": "host.wait", "start_ns": 0, "end_ns": 1_500_000_000}] * 2
     assert "Invocations waited for this host&#39;s memory (2 times, 3.000 s in all)" in run_page(found, events + waits)
@@ -178,8 +179,8 @@ def of_schema_2(name: str, *, oversubscribed: bool = False) -> dict[str, Any]:
 def test_where_no_function_ran_nothing_is_told_of_its_cpu_share() -> None:
     found = document("mlless")
     found["host"]["cpu_share_enforced"] = False
-    assert "could not enforce" in page_of(found, TRACES / "mlless")
-    text = page_of(found | {"invocations": 0}, TRACES / "mlless")
+    assert "could not enforce" in page_of(recording("mlless").replace(document=found))
+    text = page_of(recording("mlless").replace(document=found | {"invocations": 0}))
     assert "could not enforce" not in text
     assert "no function ran" in text
 
@@ -203,9 +204,9 @@ def test_a_page_begins_with_what_the_run_takes_and_costs_on_lambda() -> None:
 
 
 def test_a_page_tells_which_memory_size_is_cheaper_and_shows_both_timelines() -> None:
-    recording = read_recording(TRACES / "mobilenet-idle")
-    found = document("mobilenet-idle") | {"lambda": model(recording, load_book("aws-us-east-1"))}
-    parts = Parts(page_of(found, TRACES / "mobilenet-idle"))
+    found = document("mobilenet-idle")
+    found |= {"lambda": model(read_recording(TRACES / "mobilenet-idle"), load_book("aws-us-east-1"))}
+    parts = Parts(page_of(recording("mobilenet-idle").replace(document=found)))
     own = found["memory_mb"]
     best = min(found["lambda"]["memory_sizes"], key=lambda size: float(size["cost"]))
     assert best["memory_mb"] < own, "or the sentence would be another"
@@ -277,7 +278,7 @@ def test_runs_are_compared_on_lambda_first() -> None:
 def test_a_comparison_has_differences_and_intervals() -> None:
     names = ("allreduce", "scatterreduce")
     documents = [document(name) for name in names]
-    text = comparison_page(documents, [read_events(TRACES / name) for name in names])
+    text = comparison_page(documents, [recording(name).events for name in names])
     parts = Parts(text)
     assert parts.headings[0] == "AllReduce and ScatterReduce"
     assert [("on this host" in answer, "Most accurate" in answer) for answer in parts.answers] == [
@@ -404,12 +405,12 @@ def test_report_says_where_it_cannot_write(recorded: Path) -> None:
 
 def test_a_run_stands_whatever_becomes_of_its_page(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
-    assert leave_page(page, document("gpu"), [], []) == {"file": "report.html", "error": None}
+    assert leave_page(page, Run(document=document("gpu"), events=[])) == {"file": "report.html", "error": None}
     assert page.exists()
-    assert leave_page(tmp_path / "none" / "report.html", document("gpu"), [], [])["error"] == (
+    assert leave_page(tmp_path / "none" / "report.html", Run(document=document("gpu"), events=[]))["error"] == (
         f"{tmp_path}/none/report.html cannot be written: No such file or directory. Hint: choose another file."
     )
-    assert leave_page(page, {}, [], []) == {"file": None, "error": "KeyError: 'run'"}
+    assert leave_page(page, Run(document={}, events=[])) == {"file": None, "error": "KeyError: 'run'"}
 
 
 def test_compare_writes_a_page(recorded: Path) -> None:

@@ -13,9 +13,11 @@ from slslab.errors import RunError
 from slslab.run.bill import load_book
 from slslab.run.log import LOG, TraceWriter
 from slslab.run.records import launch_record
+from slslab.run.run import Run
+from slslab_lab.pages.html.files import parts_of
 from slslab_lab.pages.html.pages import run_content
 from slslab_lab.pages.live.log import Log
-from slslab_lab.pages.live.underway import Now, Underway, describe, losses, progress
+from slslab_lab.pages.live.underway import Now, describe, losses, progress
 
 START = datetime(2026, 11, 21, tzinfo=UTC)
 AT = Now(START + timedelta(seconds=90), 4000 * MS)
@@ -29,13 +31,13 @@ def read(folder: Path, records: Sequence[dict[str, Any]]) -> Log:
     return log
 
 
-def underway(log: Log, at: Now = AT) -> Underway:
+def underway(log: Log, at: Now = AT) -> Run:
     return describe(PLAN.run, PLAN.to_document(), log, load_book("aws-us-east-1"), at)
 
 
 def test_the_bill_so_far_is_what_was_metered_so_far(tmp_path: Path) -> None:
     found = underway(read(tmp_path, half()))
-    document = found.document
+    document = found.summary()
     assert document["status"] == "running"
     lines = {line["item"]: line["quantity"] for line in document["cost"]["lines"]}
     assert lines == {"Lambda duration, x86_64": "3.601", "Lambda requests": "2", "S3 PUT requests": "3"}
@@ -56,7 +58,7 @@ def test_the_bill_so_far_is_what_was_metered_so_far(tmp_path: Path) -> None:
 
 
 def test_what_happens_now(tmp_path: Path) -> None:
-    now = underway(read(tmp_path, half())).document["now"]
+    now = underway(read(tmp_path, half())).summary()["now"]
     assert now["invocations"] == [
         {"worker": 1, "function": FUNCTION, "memory_mb": 1024, "peak_memory_mb": 950, "seconds": 3.0}
     ]
@@ -69,9 +71,9 @@ def test_a_page_can_be_made_of_it_at_any_time(tmp_path: Path) -> None:
     records = half()
     for count in range(len(records) + 1):
         found = underway(read(tmp_path, records[:count]))
-        text = run_content(found.document, found.events, found.invocations)
+        text = run_content(*parts_of(found))
         assert "running" in text
-        assert ("the one so far" in text.lower()) == ("cost" in found.document)
+        assert ("the one so far" in text.lower()) == ("cost" in found.summary())
     assert "950 MB" in text
 
 
@@ -81,7 +83,7 @@ def test_an_ended_invocation_is_no_longer_under_way_and_a_second_attempt_is(tmp_
     again = read(tmp_path, [begin(0, 1000, None), metered(0, 1000, 500.0, 0.0), begin(0, 2000, None)])
     assert list(again.invocations) == ["i0"]
     # Without a sample of its own it has no time yet; it is a request all the same.
-    bill = underway(again).document["cost"]
+    bill = underway(again).summary()["cost"]
     assert {line["item"]: line["quantity"] for line in bill["lines"]} == {
         "Lambda duration, x86_64": "0.5",
         "Lambda requests": "2",
@@ -96,7 +98,9 @@ def test_instances_and_hosts_are_billed_until_now(tmp_path: Path) -> None:
     ]
     log = read(tmp_path, records)
     late = Now(START + timedelta(seconds=90), 91_000 * MS)
-    document = underway(log, late).document
+    found = underway(log, late)
+    document = found.summary()
+    assert "Host m5.large" in run_content(*parts_of(found))
     quantities = {line["item"]: line["quantity"] for line in document["cost"]["lines"]}
     # 90 s of an instance, and of each host 90.5 s, of which each begun one counts.
     assert quantities == {"Host g4dn.xlarge": "90", "Host m5.large": "182"}
@@ -109,7 +113,7 @@ def test_instances_and_hosts_are_billed_until_now(tmp_path: Path) -> None:
     gone = did(-1, "host.run", 500, 2500, resource="m5.large")
     log = read(tmp_path, [*records, ended, gone])
     assert (log.instances, list(log.hosts)) == ({}, ["1"])
-    quantities = {line["item"]: line["quantity"] for line in underway(log, late).document["cost"]["lines"]}
+    quantities = {line["item"]: line["quantity"] for line in underway(log, late).summary()["cost"]["lines"]}
     # The minimum of a launch is 60 s.
     assert quantities == {"Host g4dn.xlarge": "60", "Host m5.large": "151"}
 
@@ -137,7 +141,7 @@ def test_how_far_a_run_is_and_how_long_it_takes() -> None:
 def test_before_the_trace_there_is_the_plan(tmp_path: Path) -> None:
     log = Log(tmp_path / LOG)
     assert not log.read()
-    document = underway(log).document
+    document = underway(log).summary()
     assert (document["status"], document["architecture"], document["workers"]) == ("running", "allreduce", 2)
     assert "cost" not in document
     assert document["progress"].startswith("Getting ready: ")

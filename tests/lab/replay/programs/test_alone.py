@@ -1,7 +1,6 @@
 """CPU seconds that were measured alone, in place of a run's own: by kind, in proportion, and nowhere else."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,10 +8,11 @@ from tests.lab.replay.recordings import TRACES
 from tests.lab.replay.test_modelled import PLAN, event
 
 from slslab.run.document import AloneKind
+from slslab.run.run import Run
 from slslab_lab.replay.kernel.program import Program, Step
 from slslab_lab.replay.programs.alone import ANY, Kind, Sample, samples, suffix, summarise, with_alone
 from slslab_lab.replay.programs.recorded import make_program
-from slslab_lab.replay.programs.recording import Recording, read_recording
+from slslab_lab.replay.programs.recording import read_recording
 
 MS = 1_000_000
 FUNCTION = "train"
@@ -28,7 +28,7 @@ def kind(
     }  # fmt: skip
 
 
-def recording(alone: Sequence[AloneKind] | None, *more: dict[str, Any]) -> Recording:
+def recording(alone: Sequence[AloneKind] | None, *more: dict[str, Any]) -> Run:
     """A worker whose init took 200 ms of CPU time, its first step 300, its second 290, a put 10, and its end 100 ms."""
     inside = {"environment": "one", "phase": "compute"}
     events = [
@@ -44,7 +44,12 @@ def recording(alone: Sequence[AloneKind] | None, *more: dict[str, Any]) -> Recor
         "request_id": "request-0", "function": FUNCTION, "memory_mb": 1769, "ephemeral_mb": 512, "environment": "one",
         "cold_start": True, "cpu_ms": spent_ms + 100, "architecture": "x86_64", "invocation_type": "RequestResponse",
     }  # fmt: skip
-    return Recording(PLAN, events, [record], [], alone)
+    return Run(plan=PLAN, events=events, invocations=[record], document={"alone": {"kinds": alone}})
+
+
+def with_kinds(run: Run, alone: Sequence[AloneKind] | None) -> Run:
+    """The run as if these kinds had been measured alone."""
+    return run.replace(document={**run.summary(), "alone": {"kinds": alone}})
 
 
 def steps(program: Program) -> dict[int, Step]:
@@ -123,7 +128,7 @@ def test_an_instance_starts_and_computes_as_one_did_alone() -> None:
     mine = [one for one in summarise(samples(recorded)) if one["op"] in ("compute", "environment.start")]
     for one in mine:
         one["cpu_seconds"]["median"] = 2.0
-    before, after = (make_program(replace(recorded, alone=alone)) for alone in (None, mine))
+    before, after = (make_program(with_kinds(recorded, alone)) for alone in (None, mine))
     for track, changed in zip(before.tracks, after.tracks, strict=True):
         for step, other in zip(track.flat_steps(), changed.flat_steps(), strict=True):
             if step.op == "compute":
@@ -139,7 +144,7 @@ def test_what_a_run_says_of_itself_changes_only_the_kinds_that_it_has(name: str)
     """Taken for a measurement, a run gives each of its steps its kind's median; the sum is nearly the same."""
     recorded = read_recording(TRACES / name)
     alone = summarise(samples(recorded))
-    own, again = (make_program(replace(recorded, alone=kinds)) for kinds in (None, alone))
+    own, again = (make_program(with_kinds(recorded, kinds)) for kinds in (None, alone))
     spent = {True: 0, False: 0}
     changed = set()
     for program in (own, again):

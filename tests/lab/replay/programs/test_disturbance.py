@@ -9,6 +9,7 @@ from tests.lab.replay.test_ranges import PROFILE, seconds_of
 
 from slslab.predict.processor import UNANCHORED, Factor, Processor
 from slslab.predict.profiles.profile import load_profile
+from slslab.run.run import Run
 from slslab_lab.replay.programs.disturbance import NEIGHBOURS, QUARTILES, widen
 from slslab_lab.replay.programs.recording import processor_of
 from slslab_lab.replay.ranges import find_uncertainties, with_processor
@@ -89,13 +90,13 @@ def test_without_a_solo_profile_the_run_s_own_delay_counts(measured: dict[str, A
 def test_the_delay_is_that_of_the_metered_records() -> None:
     record = {"start_ns": 0, "end_ns": 3_000_000_000, "init_ms": 1000.0, "host_delay_ms": 2000.0}
     document = {"processor": PROCESSOR.to_dict(), "alone": None}
-    found = processor_of(document, [record], [])
+    found = processor_of(Run(document=document, invocations=[record]))
     assert found is not None
     assert host(found) == pytest.approx(host(widen(PROCESSOR, None, 0.5, 0.0)))
-    stolen = processor_of({**document, "host": {"stolen_share": 0.2}}, [], [])
+    stolen = processor_of(Run(document={**document, "host": {"stolen_share": 0.2}}))
     assert stolen is not None
     assert host(stolen) == pytest.approx(host(widen(PROCESSOR, None, 0.0, 0.2)))
-    assert processor_of({"processor": None}, [record], []) is None
+    assert processor_of(Run(document={"processor": None}, invocations=[record])) is None
 
 
 def test_the_range_of_a_busy_recording_is_wider_than_that_of_a_quiet_one() -> None:

@@ -3,7 +3,6 @@
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,13 +11,14 @@ import pytest
 from tests.lab.replay.recordings import TRACES
 
 from slslab.errors import RunError
+from slslab.run.run import Run
 from slslab_lab.replay.kernel.program import Gathering, Step
 from slslab_lab.replay.programs.recorded import gather, make_program
-from slslab_lab.replay.programs.recording import Recording, check, find_calls, operation, read_recording
+from slslab_lab.replay.programs.recording import check, find_calls, operation, read_recording
 
 
 @pytest.fixture(scope="module")
-def allreduce() -> Recording:
+def allreduce() -> Run:
     return read_recording(TRACES / "allreduce")
 
 
@@ -30,7 +30,7 @@ def flat(items: tuple[Step | Gathering, ...]) -> list[Step]:
     ]
 
 
-def test_waits_and_polls_go_and_all_cpu_seconds_of_the_rest_stay(allreduce: Recording) -> None:
+def test_waits_and_polls_go_and_all_cpu_seconds_of_the_rest_stay(allreduce: Run) -> None:
     program = make_program(allreduce)
     steps = [step for track in program.tracks for step in flat(track.steps)]
     assert not any(step.op == "wait" for step in steps)
@@ -70,7 +70,7 @@ def test_an_execution_that_the_driver_starts_waits_for_those_that_had_ended() ->
         {**e, "event": number, "causes": [], **{name: e[name] + e["epoch"] * 10**12 for name in ("start_ns", "end_ns")}}
         for number, e in enumerate(transitions)
     ]
-    executions = make_program(replace(recording, events=apart, invocations=())).tracks
+    executions = make_program(recording.replace(events=apart, invocations=())).tracks
     ends = {
         epoch: {gate for each in executions if each.epoch == epoch for gate in each.opens} for epoch in range(-1, 6)
     }
@@ -126,11 +126,11 @@ def test_a_script_is_run_or_stored() -> None:
         ),
     ],
 )
-def test_a_trace_that_contradicts_itself_is_refused(allreduce: Recording, change: dict[str, Any], message: str) -> None:
+def test_a_trace_that_contradicts_itself_is_refused(allreduce: Run, change: dict[str, Any], message: str) -> None:
     events = list(allreduce.events)
     events[100] = {**events[100], **change}
     with pytest.raises(RunError, match=message):
-        check(replace(allreduce, events=events))
+        check(allreduce.replace(events=events))
 
 
 def unfinished(directory: Path) -> None:

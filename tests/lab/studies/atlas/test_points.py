@@ -34,7 +34,7 @@ def test_a_recorded_model_takes_what_its_own_recording_says(name: str, recording
     system = System(name, channel, "ga" if channel else "")
     at = measure(system, recordings, BATCH_SIZE).at(MOBILENET).costs
     own = {key: at[key] if key[1] == "compute" else cost for key, cost in run.costs.costs.items()}
-    profile = with_processor(JOB.profile, run.recording.processor)
+    profile = with_processor(JOB.profile, run.processor)
     played = outcome(play(generate(replace(run.costs, costs=own), 4, 24, 2), profile))
     point = find(recordings, system, 4, run.plan.memory_mb)
     # Requests are fitted over all models; forward and backward are AllReduce's, and all else the recording's.

@@ -35,7 +35,7 @@ def test_every_registered_architecture_stands_there(rows: dict[str, list[str]]) 
 def test_its_figures_are_those_of_the_replay(rows: dict[str, list[str]]) -> None:
     each = next(each for each in systems() if each.name == "SPIRT")
     run = read_measured(each.recording, architectures())
-    profile = with_processor(load_profile(DEFAULT_PROFILE), run.recording.processor)
+    profile = with_processor(load_profile(DEFAULT_PROFILE), run.processor)
     platform = Platform(profile, load_book(DEFAULT_BOOK), run.plan.timeout)
     own, many = (evaluate(run, variant, platform) for variant in (Variant(), Variant(workers=64)))
     assert rows["SPIRT"][2:6] == [

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from slslab.report.document import make_document
 from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab.run.directory import RunDirectory
-from slslab.run.log import load
-from slslab_workers.architecture import RunFailed, read_plan
+from slslab.run.run import Run
+from slslab_workers.architecture import RunFailed
 
 RECORDED = Path(__file__).parents[2] / "lab" / "replay" / "traces" / "allreduce"
 HOST = dict.fromkeys(("cores", "cpu_share_enforced", "own_cpu_seconds", "stack", "confinement", "package"))
@@ -40,9 +39,7 @@ def test_what_was_killed_for_memory_is_told_the_next_size(
         shutil.copytree(RECORDED, tmp_path / "finished")
         path = tmp_path / "finished" / "run.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), "peak_memory_mb": peak_mb}))
-    plan = replace(read_plan(RunDirectory(RECORDED).plan()), memory_mb=memory_mb)
-    failure = RunFailed("Runtime.OutOfMemory", "signal: killed")
-    book = load_book(DEFAULT_BOOK)
-    document = make_document(plan, load(RECORDED), [], [], HOST, None, failure, 1.0, book)
-    assert document["error"] is not None
+    recorded, failure = Run(RunDirectory(RECORDED)), RunFailed("Runtime.OutOfMemory", "signal: killed")
+    run = Run(plan=replace(recorded.plan, memory_mb=memory_mb), events=recorded.events)
+    document = run.describe(HOST, None, failure, 1.0, load_book(DEFAULT_BOOK))
     assert document["error"]["hint"] == f"killed at its limit of {says}"

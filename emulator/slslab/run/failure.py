@@ -1,0 +1,87 @@
+"""Why a run failed, and what to do about it."""
+
+from contextlib import suppress
+
+from slslab.aws.limits import lambda_limits
+from slslab.errors import RunError
+from slslab.run import metrics
+from slslab.run.directory import list_runs
+from slslab.run.document import Failure
+from slslab.run.faults import blame, last_activity
+from slslab_workers.architecture import RunFailed
+from slslab_workers.plan import Plan, PlanError
+from slslab_workers.training.models import spec
+
+# Memory sizes are suggested in these steps, MB.
+STEP_MB = 64
+
+
+def describe_failure(failure: RunFailed, plan: Plan, events: metrics.Rows, records: metrics.Records) -> Failure:
+    """Return why a run failed, where its worker was, and what to do about it."""
+    position = metrics.last_position(events, failure.worker)
+    error: Failure = {
+        "type": failure.type,
+        "message": failure.message,
+        "hint": blame(events, failure.worker) or _hint(failure, plan, records),
+        "worker": failure.worker,
+        "epoch": position[0] if position else None,
+        "step": position[1] if position else None,
+    }
+    if failure.worker is not None:
+        error["last_activity"] = last_activity(events, failure.worker)
+    return error
+
+
+def _hint(failure: RunFailed, plan: Plan, records: metrics.Records) -> str:
+    if failure.type == "Runtime.OutOfMemory":
+        limits = {record["memory_mb"] for record in records if record["error_type"] == failure.type}
+        if limits and plan.memory_mb not in limits:
+            which = f"which --memory does not set: see `slslab run {plan.architecture} --help`."
+            return f"killed at its limit of {max(limits):,} MB, {which}"
+        return _larger(plan.memory_mb, _finished_peak_mb(plan), _usual_mb(plan.model))
+    if failure.type == "Sandbox.Timedout":
+        return f"a step and its waits did not fit into {plan.timeout} s: give more --timeout, or more --memory (CPU)."
+    if failure.type == "Interrupted":
+        return "run it again; `slslab show` has what was measured."
+    return "`slslab logs` prints what its functions wrote."
+
+
+def _usual_mb(model: str) -> int:
+    """Return the memory size that functions have by default with a model, MB; 0 for a model of another package."""
+    try:
+        return spec(model).memory_mb
+    except PlanError:
+        return 0
+
+
+def _larger(memory_mb: int, peak_mb: int | None, usual_mb: int) -> str:
+    """Return the hint for functions that were killed at a memory size: the next to try, and the known peak, if any.
+
+    Without a peak it is twice the size, and at least the model's usual one.
+    """
+    killed = f"killed at its limit of {memory_mb:,} MB; "
+    largest = lambda_limits().memory_mb.maximum
+    if memory_mb >= largest:
+        return killed + "Lambda has no larger memory size: give a smaller --batch-size."
+    doubled = f"try --memory {min(2 * memory_mb, largest)}."
+    if peak_mb is None:
+        return killed + (doubled if usual_mb <= 2 * memory_mb else f"try --memory {usual_mb}, the model's default.")
+    fits = min((peak_mb // STEP_MB + 1) * STEP_MB, largest)
+    peaked = f"the last run of this plan that finished peaked at {peak_mb:,} MB: "
+    return killed + peaked + (f"try --memory {fits}." if fits > memory_mb else doubled)
+
+
+def _finished_peak_mb(plan: Plan) -> int | None:
+    """Return the peak memory, MB, of the latest finished run of this plan with any memory size, seed and length."""
+    same = ("architecture", "model", "dataset", "workers", "batch_size")
+    for directory in list_runs():
+        document = None
+        with suppress(RunError):  # another run, which is damaged
+            document = directory.document()
+        if document is None or document["status"] != "done":
+            continue
+        # Runs of before there were memory formats had the default one.
+        formatted = document["plan"].get("memory_format", "default") == plan.memory_format
+        if formatted and all(document[name] == getattr(plan, name) for name in same):
+            return int(document["peak_memory_mb"])
+    return None

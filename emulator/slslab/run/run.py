@@ -1,0 +1,339 @@
+"""A run: what it left in its directory, or what is known of it in memory."""
+
+import json
+import os
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, ClassVar, Self, cast
+
+from slslab.errors import RequestError
+from slslab.run import metrics
+from slslab.run.bill import DEFAULT_BOOK, Book, Cost, Usage, compute_bill, load_book
+from slslab.run.directory import BILL, RunDirectory
+from slslab.run.document import SCHEMA, Alone, AloneKind, Modelled, NotAlone, NotModelled, not_modelled
+from slslab.run.failure import describe_failure
+from slslab.run.faults import epochs_with_losses, injected
+from slslab.run.log import instances, invocations, load
+from slslab.run.reading import reading
+from slslab.run.records import notes, seconds_used
+from slslab.run.table import Trace
+from slslab_workers.architecture import Outcome, RunFailed, read_plan
+from slslab_workers.plan import Plan, PlanError
+from slslab_workers.training.models import spec
+
+# The directory of what is in memory alone, in which there is no file.
+MEMORY = RunDirectory(Path(os.devnull))
+NOT_ENDED = not_modelled("The run did not come to its end, and so its trace has none.")
+# What is not known of the host of a run whose command was killed.
+UNKNOWN: Mapping[str, Any] = {
+    **dict.fromkeys(("cores", "cpu_share_enforced", "confinement", "package", "own_cpu_seconds")),
+    "stack": {},
+}
+# Fields of the plan that a document repeats.
+PLANNED = ("architecture", "model", "dataset", "workers", "batch_size", "batches", "epochs", "memory_mb", "seed")
+Place = tuple[int, int]
+
+
+class Run:
+    """A run. A part that isn't given is read from the run's directory when it is first asked for.
+
+    `events` are the rows of its trace, and `torn` tells whether its log broke off in the middle of a line.
+    `invocations` and `instances` are metered records. `document` is what the run left at its end, None if it has none:
+    it goes on, or its command was killed. `bill` is its bill.json. A run that is not `complete` failed, was
+    interrupted, or lost the end of its trace, so nothing follows from what is missing in it. `running_hosts` are
+    those of databases and queues that still run, as if they ended now.
+    """
+
+    PARTS: ClassVar[tuple[str, ...]] = (
+        *("plan", "_trace", "events", "torn", "invocations", "instances", "running_hosts"),
+        *("document", "bill", "complete"),
+    )
+    running_hosts: metrics.Records = ()
+
+    def __init__(self, directory: RunDirectory = MEMORY, **parts: Any) -> None:
+        self.directory = directory
+        vars(self).update(parts)
+
+    @classmethod
+    def read(cls, directory: RunDirectory) -> Self:
+        """Return the run of a directory; RequestError if it still goes on."""
+        run = cls(directory)
+        if run.document is None and directory.status() == "running":
+            raise RequestError(f"The run {directory.id} is still going on.", "wait for its end.")
+        return run
+
+    def parts(self) -> dict[str, Any]:
+        """Return the parts that were given or read until now."""
+        return {name: value for name, value in vars(self).items() if name in self.PARTS}
+
+    def replace(self, **parts: Any) -> Self:
+        """Return the run with other parts."""
+        return type(self)(self.directory, **{**self.parts(), **parts})
+
+    @cached_property
+    def document(self) -> dict[str, Any] | None:
+        """The document that it left."""
+        return self.directory.document()
+
+    @cached_property
+    def plan(self) -> Plan:
+        """Its plan. A finished run has it twice; the document's is the one that was carried out."""
+        return read_plan(self.directory.plan() if self.document is None else self.document["plan"])
+
+    @property
+    def id(self) -> str:
+        """Its id, whatever its directory is called."""
+        return str((self.document or {}).get("run") or self.plan.run)
+
+    @cached_property
+    def _trace(self) -> Trace:
+        return load(self.directory.path)
+
+    @cached_property
+    def events(self) -> metrics.Rows:
+        """The rows of its trace; RunError if there is none, or it cannot be read."""
+        return self._trace.events
+
+    @cached_property
+    def torn(self) -> bool:
+        """Whether its log broke off in the middle of a line."""
+        return self.directory != MEMORY and self._trace.torn
+
+    @cached_property
+    def invocations(self) -> metrics.Records:
+        """The metered records of its invocations."""
+        return invocations(self.directory.path)
+
+    @cached_property
+    def instances(self) -> metrics.Records:
+        """The metered records of its instances."""
+        return instances(self.directory.path)
+
+    @cached_property
+    def bill(self) -> Mapping[str, Any] | None:
+        """The bill that it left; recordings of a repository may have none."""
+        path = self.directory.path / BILL
+        if not path.exists():
+            return None
+        with reading(path, "a bill"):
+            return dict(json.loads(path.read_text()))
+
+    @cached_property
+    def complete(self) -> bool:
+        """Whether it came to its end and its trace is whole."""
+        return self.document is not None and self.document["status"] == "done" and not self.torn
+
+    @property
+    def arch(self) -> str:
+        """The processor architecture of its functions, x86_64 or arm64."""
+        return str(self.invocations[0]["architecture"]) if self.invocations else "x86_64"
+
+    @property
+    def peak_memory_mb(self) -> int:
+        """The most memory that a training function used, those of the plan's size; 0 for a run on instances."""
+        return max((r["max_memory_mb"] for r in self.invocations if r["memory_mb"] == self.plan.memory_mb), default=0)
+
+    @property
+    def alone(self) -> Sequence[AloneKind] | None:
+        """The kinds of steps whose CPU time was measured alone; None if it is the run's own."""
+        kinds: Sequence[AloneKind] | None = ((self.document or {}).get("alone") or {}).get("kinds")
+        return kinds
+
+    @cached_property
+    def parameters(self) -> int | None:
+        """How many parameters the model has; None if that is known neither to the document nor without building it."""
+        if self.document is not None and self.document["parameters"] is not None:
+            return int(self.document["parameters"])
+        try:
+            return spec(self.plan.model).parameters
+        except PlanError:  # an architecture of another package may have models of its own
+            return None
+
+    @property
+    def gradient_bytes(self) -> int | None:
+        """The bytes of all parameters in float32, if their number is known."""
+        return None if self.parameters is None else 4 * self.parameters
+
+    @cached_property
+    def failing(self) -> int | None:
+        """The first epoch in which a peer failed or was left out, or a fault plan took its database or its message
+        away; None if all went well."""
+        details = {} if self.document is None else self.document["details"]
+        without = [int(one["epoch"]) for name in ("deaths", "late") for one in details.get(name, ())]
+        return min((*without, *epochs_with_losses(self.events)), default=None)
+
+    @cached_property
+    def computed(self) -> dict[tuple[int, int, int], list[int]]:
+        """Numbers of the events that computed a minibatch, by worker, epoch and step."""
+        return self._numbers("compute")
+
+    @cached_property
+    def puts(self) -> dict[tuple[int, int, int], list[int]]:
+        """Numbers of the events of the training protocol that put an object, by worker, epoch and step."""
+        return self._numbers("object.put", overhead=False)
+
+    def _numbers(self, op: str, *, overhead: bool = True) -> dict[tuple[int, int, int], list[int]]:
+        chosen = (e for e in self.events if e["op"] == op and e["step"] >= 0 and e["overhead"] is overhead)
+        return metrics.grouped(((e["worker"], e["epoch"], e["step"]), e["event"]) for e in chosen)
+
+    @cached_property
+    def updated(self) -> dict[tuple[int, int, int, str], list[int]]:
+        """Numbers of the events that updated a model, by worker, epoch, step and phase."""
+        updates = (e for e in self.events if e["op"] == "update")
+        return metrics.grouped(((e["worker"], e["epoch"], e["step"], e["phase"]), e["event"]) for e in updates)
+
+    def entered(self, worker: int, after: Place) -> int | None:
+        """Return the event with which a worker begins the step that follows one."""
+        places, first = self._steps.get(worker, ([], []))
+        index = bisect_right(places, after)
+        return first[index] if index < len(places) else None
+
+    @cached_property
+    def _steps(self) -> dict[int, tuple[list[Place], list[int]]]:
+        """The steps of each worker, with the first event of each."""
+        found: dict[int, dict[Place, int]] = {}
+        for event in self.events:
+            if event["step"] >= 0:
+                found.setdefault(event["worker"], {}).setdefault((event["epoch"], event["step"]), event["event"])
+        return {worker: (sorted(first), [first[place] for place in sorted(first)]) for worker, first in found.items()}
+
+    def totals(self) -> dict[str, Any]:
+        """Return the figures that its trace, invocations and instances decide (`metrics.totals`)."""
+        return metrics.totals(self.events, self.invocations, self.instances)
+
+    def span_ns(self) -> tuple[int, int]:
+        """Return when its first event began and its last one ended, ns on the trace's clock; zeros without events."""
+        starts, ends = ([event[name] for event in self.events] for name in ("start_ns", "end_ns"))
+        return min(starts, default=0), max(ends, default=0)
+
+    @property
+    def span_s(self) -> float:
+        """The wall seconds from the first invocation's acceptance or instance's launch to the end of the last one."""
+        return metrics.span_seconds(self.events, self.instances)
+
+    def usage(self) -> Usage:
+        """Return the usage that it is billed for, as it was metered here."""
+        return Usage(
+            self.invocations,
+            metrics.object_requests(self.events),
+            metrics.transitions(self.events),
+            hosts=tuple((instance["type"], seconds_used(instance)) for instance in self.instances),
+            service_hosts=tuple(metrics.hosts([*self.events, *self.running_hosts])),
+        )
+
+    def cost(self, book: Book) -> Cost:
+        """Return what its usage of this host costs by a book."""
+        return cast(Cost, {**compute_bill(self.usage(), book).as_document(), "notes": notes(self.instances)})
+
+    def summary(self) -> dict[str, Any]:
+        """Return its document; that of a run whose command was killed is made of its trace, as far as that goes."""
+        return self._killed if self.document is None else self.document
+
+    @cached_property
+    def _killed(self) -> dict[str, Any]:
+        failure = RunFailed("Killed", "The command was killed before the run ended; this is what its trace holds.")
+        made = self.describe(UNKNOWN, None, failure, None, load_book(DEFAULT_BOOK))
+        made["error"]["hint"] = (
+            "invocations and instances that were running when it was killed are in the trace, and are not priced."
+        )
+        return made
+
+    def describe(
+        self,
+        host: Mapping[str, Any],
+        outcome: Outcome | None,
+        failure: RunFailed | None,
+        seconds: float | None,
+        book: Book,
+        alone: Alone | NotAlone | None = None,
+        processor: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
+        """Return the document (`RunDocument`) of a run that has ended, by its trace, the system that it ran on, what
+        its driver computed, what was measured before it, and the host's processor next to Lambda's.
+
+        `seconds` are the command's, None for those of the trace. `lambda` is left open: replay says what the run takes
+        and costs there.
+        """
+        plan, totals, (began_ns, ended_ns) = self.plan, self.totals(), self.span_ns()
+        held_up = totals.pop("host")
+        parameters = outcome.parameters if outcome else spec(plan.model).parameters
+        known = [name for name in ("name", "processors", "nodes", "stolen_share") if name in host]
+        return {
+            "schema": SCHEMA,
+            "run": plan.run,
+            "status": _status(failure),
+            "error": describe_failure(failure, plan, self.events, self.invocations) if failure else None,
+            "lambda": NOT_ENDED,
+            **{name: getattr(plan, name) for name in PLANNED},
+            "plan": plan.to_document(),
+            "parameters": parameters,
+            "gradient_bytes": None if parameters is None else 4 * parameters,
+            "parameters_sha256": outcome.parameters_sha256 if outcome else None,
+            "replicas_equal": outcome.replicas_equal if outcome else None,
+            "epochs_trained": outcome.epochs if outcome else None,
+            "updates": outcome.updates if outcome else None,
+            "threads": outcome.threads if outcome else None,
+            "details": dict(outcome.details) if outcome else {},
+            "torch": version("torch") if outcome else None,
+            "loss": list(outcome.loss) if outcome else [],
+            "accuracy": list(outcome.accuracy) if outcome else [],
+            "host": {
+                **held_up,
+                **{name: host[name] for name in ("cores", "cpu_share_enforced", "own_cpu_seconds", *known)},
+            },
+            "stack": host["stack"],
+            "environment": plan.environment,
+            "confinement": host["confinement"],
+            "package": host["package"],
+            "seconds": {
+                "measured": round((ended_ns - began_ns) / 1e9 if seconds is None else seconds, 3),
+                "span": round(self.span_s, 3),
+            },
+            **totals,
+            "alone": alone,
+            "processor": dict(processor) if processor else None,
+            "cost": self.cost(book),
+            "faults": injected(self.events, plan.faults),
+            "trace_torn": self.torn,
+        }
+
+
+def _status(failure: RunFailed | None) -> str:
+    if failure is None:
+        return "done"
+    return "interrupted" if failure.type in ("Interrupted", "Killed") else "failed"
+
+
+def read_run(directory: RunDirectory) -> Run:
+    """Return a run that has ended, whose files are those that it left.
+
+    RequestError for one that goes on, and for what `slslab up` records; RunError for a file that was changed.
+    """
+    if directory.service() is not None:
+        raise RequestError(
+            f"{directory.id} is what `slslab up` recorded, and follows no plan.", "name a run: `slslab runs`."
+        )
+    run = Run.read(directory)
+    if run.document is not None:
+        directory.verify(run.document)
+    return run
+
+
+def bill_document(replayed: Modelled | NotModelled, cost: Cost) -> dict[str, Any]:
+    """Return the bill of a run: Lambda's with its 80 % range, or why there is none.
+
+    `host` is what the usage of the host that ran it would cost, by the same prices.
+    """
+    if replayed["status"] == "modelled":
+        return {
+            "schema": 1,
+            **replayed["cost"],
+            "profile": replayed["profile"],
+            "range": replayed["ranges"]["cost"],
+            "uncertainty": replayed["uncertainty"]["cost"],
+            "host": cost,
+        }
+    return {"schema": 1, **replayed, "host": cost}
