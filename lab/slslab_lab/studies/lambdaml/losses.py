@@ -17,12 +17,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from slslab.errors import RequestError, RunError
-from slslab.run.bill import DEFAULT_BOOK
-from slslab_lab.runs.execution import run_plan
+from slslab.errors import RequestError
 from slslab_lab.runs.planning import architectures, make_plan, refused_plans
 from slslab_lab.studies import find_committed
 from slslab_lab.studies.documents import host, read_entries
+from slslab_lab.studies.recording import check_done, make_run
 from slslab_lab.studies.saving import write_texts
 from slslab_workers.architecture import Progress
 from slslab_workers.plan import Plan, Value
@@ -174,14 +173,8 @@ def _by_epoch(replicas: Replicas) -> tuple[float, ...]:
 
 def run(training: Training, progress: Progress) -> tuple[float, ...]:
     """Return the mean loss of each epoch's minibatches of a run, which is made now; RunError if it fails."""
-    document = run_plan(ARCHITECTURE, training.values, training.options, out=None, book=DEFAULT_BOOK, progress=progress)
-    if document["status"] == "interrupted":
-        # The run has handled the interrupt as its own end.
-        raise KeyboardInterrupt
-    if document["status"] != "done":
-        trouble = document["error"]
-        assert trouble is not None
-        raise RunError(f"The run {document['run']} failed: {trouble['message']}", trouble["hint"])
+    document = make_run(None, ARCHITECTURE, training.values, training.options, progress)
+    check_done(document, document["run"])
     return tuple(document["loss"])
 
 

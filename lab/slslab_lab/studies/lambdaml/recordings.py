@@ -1,24 +1,20 @@
 """The runs from which LambdaML's Table 1 is modelled: rounds of 2 workers of each job, by each channel."""
 
-import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from slslab.errors import RequestError, RunError
 from slslab.predict.environment import NS
-from slslab.run.bill import DEFAULT_BOOK
-from slslab.run.directory import RunDirectory
 from slslab.run.metrics import grouped
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.programs.recording import Recording
-from slslab_lab.runs.execution import run_plan
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies import find_committed
 from slslab_lab.studies.communication import ratio_of
 from slslab_lab.studies.minibatches import Estimate, mean_of
+from slslab_lab.studies.recording import check_done, is_done, make_run
 from slslab_workers.architecture import Progress
 from slslab_workers.channels.choice import CHANNEL, PARAMETER_SERVER, SERIALISATION
 from slslab_workers.plan import PlanError, Value
@@ -118,21 +114,11 @@ def record_all(directory: Path, progress: Progress, tell: Callable[[str], None])
 
     RunError if one fails, RequestError if another command makes one."""
     for name, (job, channel) in _names().items():
-        run = RunDirectory(directory / name)
-        if run.path.is_dir():
-            if run.status() == "running":
-                raise RequestError(f"{run.path} is being made by another command.", "wait until it ends.")
-            if run.status() == "done":
-                continue
-            shutil.rmtree(run.path)
-        document = run_plan(
-            PATTERN, job.values(), _options(job, channel), out=run.path, book=DEFAULT_BOOK, progress=progress
-        )
-        if document["status"] == "interrupted":
-            raise KeyboardInterrupt
-        if (trouble := document["error"]) is not None:
-            raise RunError(f"The run {run.path} failed: {trouble['message']}", trouble["hint"])
-        tell(f"{name}: {document['seconds']['measured']:.0f} s.")
+        place = directory / name
+        if not is_done(place):
+            document = make_run(place, PATTERN, job.values(), _options(job, channel), progress)
+            check_done(document, place)
+            tell(f"{name}: {document['seconds']['measured']:.0f} s.")
     return read_all(directory)
 
 

@@ -10,6 +10,7 @@ import pytest
 from tests.lab.studies.lambdaml import made
 
 from slslab.errors import RequestError, RunError
+from slslab_lab.studies import recording
 from slslab_lab.studies.lambdaml import losses
 from slslab_lab.studies.lambdaml.losses import Training, by_epoch, by_round, collect, read, run, write
 
@@ -40,9 +41,9 @@ def test_epochs_are_those_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run_plan(name: str, values: Any, options: Any, **more: Any) -> Any:
         asked.append((name, values, options, more["out"]))
-        return {"status": "done", "loss": [0.6, 0.5]}
+        return {"status": "done", "run": "RUN", "loss": [0.6, 0.5]}
 
-    monkeypatch.setattr(losses, "run_plan", run_plan)
+    monkeypatch.setattr(recording, "run_plan", run_plan)
     assert run(replace(training, synchronisation="s-asp"), Silent()) == (0.6, 0.5)
     ((name, values, options, out),) = asked
     assert (name, out, options) == ("allreduce", None, {"algorithm": "ga", "synchronisation": "s-asp"})
@@ -56,7 +57,7 @@ def test_a_run_that_fails_or_is_interrupted_ends_the_figure(monkeypatch: pytest.
         {"status": "failed", "run": "RUN", "error": {"message": "no memory", "hint": "more"}},
         {"status": "interrupted"},
     ]
-    monkeypatch.setattr(losses, "run_plan", lambda *_a, **_b: ends.pop(0))
+    monkeypatch.setattr(recording, "run_plan", lambda *_a, **_b: ends.pop(0))
     training, progress = Training("lr", "breast-cancer", "ga", 1, 0, "s-asp"), Silent()
     with pytest.raises(RunError, match="The run RUN failed: no memory"):
         run(training, progress)
