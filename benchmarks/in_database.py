@@ -34,8 +34,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from floors import LOOPBACK, Loopback, Memory
 
+from floors import LOOPBACK, Loopback, Memory
 from slslab.host.session import Session
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_lab.studies.in_database.arms import (
@@ -60,7 +60,7 @@ from slslab_lab.studies.in_database.arms import (
 )
 from slslab_lab.studies.in_database.measurements import versions
 from slslab_lab.studies.in_database.redis import installed_version, is_installed, plain_redis
-from slslab_lab.studies.documents import host
+from slslab_lab.studies.kept import host
 from slslab_workers.training import models
 
 Row = dict[str, Any]

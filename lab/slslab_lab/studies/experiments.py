@@ -15,9 +15,10 @@ from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.runs.alone import ENVIRONMENTS
 from slslab_lab.runs.execution import Order
 from slslab_lab.runs.planning import architectures, make_plan
-from slslab_lab.runs.sweeps.sweep import RAY
-from slslab_lab.studies import find_committed
+from slslab_lab.runs.sweeps.sweep import LOCAL, RAY
+from slslab_lab.studies import MODELS, find_committed
 from slslab_lab.studies.recording import check_done, is_done, make_run
+from slslab_lab.studies.study import Setup
 from slslab_workers.architecture import ALONE_BATCHES, Progress, read_plan
 
 WORKERS, BATCH_SIZE, BATCHES = 4, 512, 24
@@ -111,6 +112,22 @@ def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
         for released in (False, True)
         if not released or any(option.released is not None for option in known[architecture].options)
     )
+
+
+def read(setup: Setup) -> Runs:
+    """Return the recorded runs of the models that are asked for."""
+    recordings = setup.options.get("recordings")
+    return read_all(recordings or committed(), experiments(setup.options["models"] or MODELS))
+
+
+def measure(setup: Setup) -> Runs:
+    """Make the runs of the models that are asked for."""
+    options = setup.options
+    sample = Sample(setup.effort or options["batches"], options["dataset"], options["memory_format"])
+    # Here is one after another, too.
+    place = None if options.get("on") == LOCAL else options.get("on")
+    rows = experiments(options["models"] or MODELS)
+    return record_all(setup.out, rows, sample, setup.watcher, setup.watcher.say, place)
 
 
 def committed() -> Path:
