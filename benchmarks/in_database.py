@@ -32,11 +32,12 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 
+from floors import LOOPBACK, Loopback, Memory
 from slslab.host.session import Session
 from slslab.stack.tensors import EmbeddedTensorDatabases
-from slslab_lab.studies.documents import host
 from slslab_lab.studies.in_database.arms import (
     AVERAGE,
     OPERATIONS,
@@ -49,14 +50,17 @@ from slslab_lab.studies.in_database.arms import (
     Taken,
     Vector,
     Vectors,
+    body,
     gradient_keys,
     naive_arms,
+    running_mean,
+    stacked_mean,
     take_turns,
     thin,
 )
-from slslab_lab.studies.in_database.floors import LOOPBACK, Loopback, Memory
 from slslab_lab.studies.in_database.measurements import versions
-from slslab_lab.studies.in_database.redis import installed_version, is_installed, plain_arms, plain_redis
+from slslab_lab.studies.in_database.redis import installed_version, is_installed, plain_redis
+from slslab_lab.studies.kept import host
 from slslab_workers.training import models
 
 Row = dict[str, Any]
@@ -73,6 +77,28 @@ def counted(name: str, threads: int) -> str:
 
 
 inside, memory = partial(counted, "in the database"), partial(counted, "memory")
+
+
+def plain_arms(server: str, keys: Sequence[str], parts: ExitStack) -> list[Naive]:
+    """Return the naive arms on a plain Redis, with strings; `parts` close their connections."""
+    import redis
+
+    strings: Any = parts.enter_context(redis.Redis.from_url(server))
+    client = parts.enter_context(thin(server))
+    return [
+        Naive(
+            *("redis-py on Redis", server, keys),
+            lambda key: np.frombuffer(strings.get(key), np.float32),
+            lambda key, vector: strings.set(key, body(vector)),
+            stacked_mean,
+        ),
+        Naive(
+            *("own client on Redis", server, keys),
+            lambda key: np.frombuffer(client.command("GET", key), np.float32),
+            lambda key, vector: client.command("SET", key, body(vector)),
+            running_mean,
+        ),
+    ]
 
 
 def measure(

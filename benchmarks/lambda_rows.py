@@ -44,12 +44,11 @@ from slslab.processor.kept import load_measurement, load_processor, probe
 from slslab.processor.measurement import read_versions, run_workloads
 from slslab.report.formats import span
 from slslab.report.summaries import LEAST_WIDTH
-from slslab_lab.papers.paper import load_paper
 from slslab_lab.replay.kernel.kernel import TRANSITION, play
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.kernel.timeline import Call
 from slslab_lab.replay.ranges import find_uncertainties, with_processor
-from slslab_lab.studies import gradssharding
+from slslab_lab.studies.catalogue import STUDIES
 from slslab_workers.plan import VCPU_MB
 
 ROWS = Path(__file__).with_suffix(".toml")
@@ -409,7 +408,7 @@ def count(document: Mapping[str, Any], recordings: Path | None) -> list[dict[str
     """
     rows = [row for row in document["rows"] if row["standing"] == "predicted"]
     groups = {"Lambda's rows": [(row["inside"], row["high"] / row["low"]) for row in rows]}
-    compared = gradssharding.build(load_paper(gradssharding.PAPER), load_profile(gradssharding.PROFILE))["rows"]
+    compared = STUDIES["gradssharding"].replay()["rows"]
     blind = [row["wall_seconds"] for row in compared if row["experiment"] == "RQ3"]
     groups["RQ3, predicted blind"] = [
         (one["low"] <= one["measured"] <= one["high"], one["high"] / one["low"]) for one in blind

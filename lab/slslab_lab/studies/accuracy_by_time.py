@@ -8,14 +8,19 @@ from slslab.predict.profiles.profile import Profile
 from slslab.run.bill import Book
 from slslab_lab.papers.paper import Paper, Row
 from slslab_lab.replay.measured import Measured
-from slslab_lab.studies.curves import PROOFS, Curve, Point, curve_of, rule_of, sent_shares
+from slslab_lab.studies import MODELS
+from slslab_lab.studies.curves import PROOFS, Curve, Point, curve_of, read_curves, rule_of, select, sent_shares
+from slslab_lab.studies.curves import committed as curves_committed
+from slslab_lab.studies.documents import make_curve
 from slslab_lab.studies.epochs import EpochTime, Recordings, epoch_times, prepare
-from slslab_lab.studies.experiments import Experiment, experiments
+from slslab_lab.studies.experiments import Experiment, committed, experiments, read_all
 from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.rankings import Standing
+from slslab_lab.studies.study import Setup
 
-TABLE = "table3"
+TABLE, MODEL = "table3", "mobilenet"
 CANONICAL, RELEASED = "canonical", "as released"
+ACCURACY = ("accuracy", "test accuracy", "%")
 
 
 @dataclass(frozen=True)
@@ -79,6 +84,15 @@ class Progression:
         }
 
 
+@dataclass(frozen=True)
+class Learnt:
+    """A model's curves, Table 2's recordings on the platform, and the rows that they are of."""
+
+    curves: Sequence[Curve]
+    recordings: Recordings
+    progressions: Sequence[Progression]
+
+
 def pair_up(
     paper: Paper, model: str, curves: Sequence[Curve], epochs: Mapping[Experiment, EpochTime]
 ) -> tuple[Progression, ...]:
@@ -109,6 +123,17 @@ def play_epochs(
     return recordings, pair_up(paper, model, curves, times)
 
 
+def read(setup: Setup) -> Learnt:
+    """Return the curves, and the recordings and rows that they are of."""
+    options, rows = setup.options, experiments(MODELS)
+    curves = select(read_curves(options.get("accuracy") or curves_committed()), MODEL, options["dataset"])
+    runs = read_all(options.get("recordings") or committed(), rows)
+    return Learnt(
+        curves,
+        *play_epochs(setup.paper, MODEL, curves, runs.done, setup.profile, setup.book, setup.watcher.report),
+    )
+
+
 def variants(progressions: Sequence[Progression]) -> dict[str, dict[str, Progression]]:
     """Return the rows of each variant by name, with those whose architecture has only one variant; as released only if
     any row is."""
@@ -128,35 +153,31 @@ def by_epoch(progressions: Sequence[Progression]) -> Iterator[dict[str, Any]]:
     """Yield accuracy by epoch, a picture for each variant: a line for each curve, also if rows share it."""
     for variant, rows in variants(progressions).items():
         lines = [
-            _line(
+            (
                 ", ".join(progression.row.name for progression in sharing),
-                curve,
                 [float(point.epoch) for point in curve.points],
+                percent(curve),
             )
             for curve, sharing in equal_ones(rows.values())
         ]
-        yield _picture("Accuracy by epoch", variant, {"name": "epochs", "title": "epochs", "unit": ""}, lines)
+        yield make_curve(f"Accuracy by epoch, {variant}", variant, ("epochs", "epochs", ""), ACCURACY, lines)
 
 
 def by_time(progressions: Sequence[Progression]) -> Iterator[dict[str, Any]]:
     """Yield accuracy by modelled minutes, a picture for each variant: a line for each row that has both."""
     for variant, rows in variants(progressions).items():
         lines = [
-            _line(name, row.curve, [point.epoch * row.epoch.seconds / 60 for point in row.curve.points])
+            (name, [point.epoch * row.epoch.seconds / 60 for point in row.curve.points], percent(row.curve))
             for name, row in rows.items()
             if row.curve is not None and row.epoch.seconds is not None
         ]
-        x = {"name": "minutes", "title": "modelled time", "unit": "min"}
-        yield _picture("Accuracy by time", variant, x, lines)
+        x = ("minutes", "modelled time", "min")
+        yield make_curve(f"Accuracy by time, {variant}", variant, x, ACCURACY, lines)
 
 
-def _line(name: str, curve: Curve, x: list[float]) -> dict[str, Any]:
-    return {"name": name, "x": x, "y": [100 * point.accuracy for point in curve.points]}
-
-
-def _picture(title: str, variant: str, x: dict[str, str], lines: list[dict[str, Any]]) -> dict[str, Any]:
-    y = {"name": "accuracy", "title": "test accuracy", "unit": "%"}
-    return {"title": f"{title}, {variant}", "variant": variant, "x": x, "y": y, "lines": lines}
+def percent(curve: Curve) -> list[float]:
+    """Return the accuracies of a curve, %."""
+    return [100 * point.accuracy for point in curve.points]
 
 
 def equal_ones(progressions: Iterable[Progression]) -> list[tuple[Curve, list[Progression]]]:

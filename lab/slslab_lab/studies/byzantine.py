@@ -5,40 +5,32 @@ accuracy under Byzantine attacks; its figures are not reproduced here.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
-from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from slslab.errors import RequestError, counted
+from slslab.errors import counted
 from slslab.report.formats import listed
 from slslab.run.bill import Book
 from slslab.run.metrics import grouped
-from slslab_lab.papers.paper import Paper
 from slslab_lab.runs.planning import architectures, make_plan
-from slslab_lab.studies import find_committed
-from slslab_lab.studies.documents import Cell, ReproducedRow, head, host, read_entries
+from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
+from slslab_lab.studies.kept import Entry, Kept, made_now
 from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.orders import middle
-from slslab_lab.studies.saving import write_texts
-from slslab_lab.studies.trainings import train, versions
+from slslab_lab.studies.study import Setup
+from slslab_lab.studies.trainings import by_seed, learn, train
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training import robust
 from slslab_workers.training.attacks import ALIE, IPM, NAMES
-from slslab_workers.training.samples import Samples
 
-NAME, PAPER, TABLE = "byzantine", "spirt-2023", "byzantine"
-ARCHITECTURE, FILE, SCHEMA = "allreduce", "accuracies.json", 1
-HINT = "compute them with --fidelity sampled."
+TABLE, ARCHITECTURE = "byzantine", "allreduce"
 RULES, NO_ATTACK, MEAN = ("mean", *robust.RULES), "none", "mean"
 WORKERS, ATTACKERS = 5, (1, 2)
 TRAINING = {"model": "lenet", "dataset": "digits", "batch_size": 32, "batches": 8, "lr": 0.02, "epochs": 20}
-# Seeds.
-EFFORT = {"sampled": 1, "full": 3}
 # A rule stays beside the mean without attack up to so many points, and falls from so many on.
 BESIDE, FALLEN = 3.0, 10.0
 CHANCE = 10.0
@@ -54,11 +46,7 @@ COLUMNS = (
 )
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Series(_Entry):
+class Series(Entry):
     """The test accuracies (0..1) after each epoch, by seed, of a rule that is told of so many attackers."""
 
     rule: str
@@ -72,7 +60,7 @@ class Series(_Entry):
         return [100 * median(each[-LAST:]) for each in self.accuracies.values()]
 
 
-class Cost(_Entry):
+class Cost(Entry):
     """Seconds of a rule on the gradients of a model, in a process with the threads of the model's memory size."""
 
     rule: str
@@ -82,15 +70,14 @@ class Cost(_Entry):
     seconds: Annotated[tuple[float, ...], Field(min_length=1)]
 
 
-class Accuracies(_Entry):
-    """All series and costs, on which host, with what."""
+class Accuracies(Kept):
+    """All series and costs."""
 
-    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
-    measured: date
-    host: Mapping[str, str | int]
-    versions: Mapping[str, str]
     series: Annotated[tuple[Series, ...], Field(min_length=1)]
     costs: tuple[Cost, ...]
+
+
+RESULTS = Accuracies
 
 
 @dataclass(frozen=True)
@@ -131,19 +118,6 @@ def is_possible(rule: str, attackers: int) -> bool:
     return True
 
 
-def learn(setting: Setting) -> tuple[float, ...]:
-    """Return the test accuracy after each epoch, all workers in one process."""
-    kind = architectures()[ARCHITECTURE].replicas()
-    assert kind is not None
-    plan = setting.plan()
-    replicas = kind(plan, Samples(plan))
-    accuracies = []
-    for _ in range(plan.epochs):
-        replicas.train_epoch()
-        accuracies.append(float(replicas.judge().accuracy))
-    return tuple(accuracies)
-
-
 def time_rule(rule: str, model: str) -> Cost:
     """Return what a rule takes of this process, over `WORKERS` gradients of a model's size."""
     import torch
@@ -180,59 +154,38 @@ def aggregation_mean(vectors: Sequence[Any]) -> Any:
     return aggregation.mean(aggregation.sum_in_rank_order(vectors), len(vectors), len(vectors))
 
 
-def measure(settings: Sequence[Setting], report: Callable[[str, int, int], None], on: str | None = None) -> Accuracies:
-    """Train all settings, one after another or where `on` says, and time all rules, now and here; `report` receives how
-    many of how many are done."""
-    found: dict[tuple[str, str, int], dict[int, tuple[float, ...]]] = {}
-    for setting, learnt in zip(settings, train(learn, settings, on, report), strict=True):
-        found.setdefault((setting.rule, setting.attack, setting.attackers), {})[setting.seed] = learnt
+def measure(setup: Setup) -> Accuracies:
+    """Train all settings, one after another or where `on` says, and time all rules, now and here."""
+    settings = settings_of(setup.effort)
+    learnt = by_seed(settings, train(learn, settings, setup.options.get("on"), setup.watcher.report))
     timed = [(rule, model) for model in MODELS for rule in RULES]
     costs = []
     for number, each in enumerate(timed, 1):
         costs.append(time_rule(*each))
-        report("timing rules", number, len(timed))
+        setup.watcher.report("timing rules", number, len(timed))
     return Accuracies(
-        measured=datetime.now(UTC).date(),
-        host=host(),
-        versions=versions(),
+        **made_now(),
         series=tuple(
-            Series(rule=rule, attack=attack, attackers=attackers, accuracies=accuracies)
-            for (rule, attack, attackers), accuracies in found.items()
+            Series(rule=each.rule, attack=each.attack, attackers=each.attackers, accuracies=accuracies)
+            for each, accuracies in learnt.items()
         ),
         costs=tuple(costs),
     )
 
 
-def write(accuracies: Accuracies, directory: Path) -> Path:
-    """Write `accuracies.json`; RequestError if it cannot be written."""
-    (path,) = write_texts(directory, {FILE: accuracies.model_dump_json(by_alias=True) + "\n"})
-    return path
-
-
-def read(directory: Path) -> Accuracies:
-    """Return the accuracies in this directory; RequestError if there are none, or for the first wrong entry."""
-    return read_entries(directory / FILE, Accuracies, SCHEMA, "file of accuracies", RequestError, HINT)
-
-
-def committed() -> Path:
-    """Return where the project's own accuracies are; RunError if there are none."""
-    return find_committed(f"{NAME}/{FILE}", f"accuracies of {NAME}", HINT).parent
-
-
-def build(paper: Paper, accuracies: Accuracies, book: Book, fidelity: str) -> dict[str, Any]:
+def build(setup: Setup, accuracies: Accuracies) -> dict[str, Any]:
     """Return the document."""
-    return {
-        **head(NAME, fidelity, paper, paper.table(TABLE)),
-        "measurements": accuracies.model_dump(mode="json", by_alias=True, exclude={"series", "costs"}),
-        "findings": list(_findings(accuracies)),
-        "matrices": [*_accuracy_matrices(accuracies), _cost_matrix(accuracies, book)],
-        "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=True)) for column in COLUMNS],
-        "rows": [row.as_document() for row in _rows(accuracies, book)],
-        "rankings": [],
-        "bills": [],
-        "curves": [],
-        "notes": list(_notes(accuracies, book)),
-    }
+    book = setup.book
+    return make_document(
+        setup,
+        setup.paper.table(TABLE),
+        COLUMNS,
+        _rows(accuracies, book),
+        _notes(accuracies, book),
+        measurements=accuracies.about("series", "costs"),
+        findings=list(_findings(accuracies)),
+        matrices=[*_accuracy_matrices(accuracies), _cost_matrix(accuracies, book)],
+    )
 
 
 def _rows(accuracies: Accuracies, book: Book) -> Iterator[ReproducedRow]:
@@ -315,12 +268,11 @@ def _findings(accuracies: Accuracies) -> Iterator[str]:
 
 def _notes(accuracies: Accuracies, book: Book) -> Iterator[str]:
     seeds = len(accuracies.series[0].accuracies)
-    versions = ", ".join(f"{name} {text}" for name, text in accuracies.versions.items())
     yield (
         f"Measured: LeNet-5 on digits, {WORKERS} workers, 8 minibatches of 32 each, {TRAINING['epochs']} epochs, "
         f"learning rate {TRAINING['lr']}, means of {counted(seeds, 'seed')}, all workers in one process with the bits "
         f"of a run; an accuracy is the median of those after the last {LAST} epochs. "
-        f"{accuracies.measured}, {accuracies.host['cores']} processors, {versions}."
+        f"{accuracies.measured}, {accuracies.host['cores']} processors, {accuracies.versions_in_words}."
     )
     usual = next(each for each in accuracies.series if (each.rule, each.attack) == (MEAN, NO_ATTACK))
     yield (

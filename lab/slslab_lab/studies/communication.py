@@ -7,29 +7,15 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.predict.profiles.profile import Profile
-from slslab_lab.papers.paper import Paper
 from slslab_lab.papers.recomputation import Recomputed, recompute
 from slslab_lab.replay.crossings import TIE
 from slslab_lab.studies.accuracy_by_time import whole
-from slslab_lab.studies.documents import Cell, ReproducedRow, head
+from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
 from slslab_lab.studies.measured_rounds import PATTERNS, describe
 from slslab_lab.studies.minibatches import Estimate
-from slslab_lab.studies.patterns import NAMES, Comparison
+from slslab_lab.studies.patterns import NAMES, TABLES, Compared, Comparison
+from slslab_lab.studies.study import Setup
 
-
-@dataclass(frozen=True)
-class Source:
-    """A table of a paper, and the default profile of its comparison."""
-
-    paper: str
-    table: str
-    profile: str
-
-
-SOURCES = {
-    "lambdaml-table3": Source("lambdaml-2021", "table3", "lambdaml-2021"),
-    "fig2": Source("barrak-2025", "fig2", "aws-us-east-1"),
-}
 RATIO = "ratio"
 # The way of the papers' data that is this ratio: AllReduce's seconds ÷ ScatterReduce's.
 SLOWER = "allreduce_slower"
@@ -62,26 +48,23 @@ class FasterCell(Cell):
         return "agrees" if self.same else "differs"
 
 
-def build(
-    name: str, paper: Paper, table: str, compared: Sequence[Sequence[Comparison]], profile: Profile, **more: Any
-) -> dict[str, Any]:
-    """Return the document of compared rows, each in its variants; `more` are additional entries."""
+def build(setup: Setup, compared: Compared) -> dict[str, Any]:
+    """Return the document of compared rows."""
+    paper, profile, table = setup.paper, setup.profile, TABLES[setup.study.name]
     here = paper.table(table)
     again = {id(row): comparisons for row, comparisons in zip(here.rows, recompute(paper, table), strict=True)}
-    comparisons = [comparison for variants in compared for comparison in variants]
+    comparisons = [comparison for variants in compared.rows for comparison in variants]
     exchanges = {each.run: each for comparison in comparisons for each in comparison.measured.values()}
-    return {
-        **head(name, "replayed", paper, here),
-        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
-        **more,
-        "columns": [dict(zip(("name", "title", "unit", "digits"), comparison, strict=True)) for comparison in COLUMNS],
-        "rows": [_row(each, again[id(each.row)], profile).as_document() for each in comparisons],
-        "rankings": [],
-        "bills": [],
-        "curves": [],
-        "bars": list(_bars(compared)),
-        "notes": [*_notes(comparisons, profile, more.get("run")), *describe(exchanges.values())],
-    }
+    return make_document(
+        setup,
+        here,
+        COLUMNS,
+        [_row(each, again[id(each.row)], profile) for each in comparisons],
+        [*_notes(comparisons, profile, compared.run), *describe(exchanges.values())],
+        profile=describe_profile(profile),
+        run=compared.run,
+        bars=list(_bars(compared.rows)),
+    )
 
 
 def _row(comparison: Comparison, again: Sequence[Recomputed], profile: Profile) -> ReproducedRow:

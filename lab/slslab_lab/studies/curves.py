@@ -14,8 +14,8 @@ from slslab.errors import RequestError, RunError, counted
 from slslab_lab.runs.accuracy.directory import DOCUMENT, SCHEMA
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies import find_committed
-from slslab_lab.studies.documents import read_entries
 from slslab_lab.studies.experiments import BATCH_SIZE, BATCHES, WORKERS, Experiment
+from slslab_lab.studies.kept import read_entries
 from slslab_workers.architecture import read_plan
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training import algorithms

@@ -3,26 +3,22 @@
 A cell has a published figure and up to three others, each with its basis: recomputed (arithmetic on the paper's own
 inputs), measured (here, on this host), modelled (on a platform's profile)."""
 
-import json
 import math
-import os
-import platform
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pydantic import BaseModel
-
-from slslab.errors import RequestError, counted
-from slslab.toml_files import check_schema, validate
-from slslab_lab.papers.paper import Paper, Table
+from slslab.errors import counted
+from slslab.predict.profiles.profile import Profile
+from slslab.run.bill import Book
+from slslab_lab.papers.paper import Row, Table
 from slslab_lab.papers.recomputation import Recomputed
 from slslab_lab.studies.minibatches import Estimate
+from slslab_lab.studies.study import Setup
 
-Entries = TypeVar("Entries", bound=BaseModel)
+Axis = tuple[str, str, str]
 SCHEMA = 1
 # A modelled figure agrees with a published one up to this share of it, a peak of memory up to the other.
 AGREES, AGREES_MEMORY = 0.25, 0.15
@@ -95,6 +91,11 @@ class Cell:
         }
 
 
+def cell_of(row: Row, again: Iterable[Recomputed], column: str, **ours: Any) -> Cell:
+    """Return the cell of a paper's row with what was recomputed of its column, and with our figures."""
+    return Cell(row.published.get(column), tuple(way for way in again if way.column == column), **ours)
+
+
 @dataclass(frozen=True)
 class ReproducedRow:
     """One row in one variant; its figures may be ranked with those of its `group`."""
@@ -118,32 +119,6 @@ class ReproducedRow:
         }
 
 
-def read_entries(
-    path: Path, entries: type[Entries], schema: int, what: str, error: type[RequestError], hint: str
-) -> Entries:
-    """Return a JSON file's validated entries; `error` if it cannot be read, or for the first entry that is wrong."""
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as trouble:
-        raise error(f"The {what} {path} cannot be read: {trouble.strerror}.", hint) from trouble
-    except ValueError as trouble:
-        raise error(f"The {what} {path} is not JSON: {trouble}.", hint) from trouble
-    if not isinstance(document, dict):
-        raise error(f"The {what} {path} has no entries.", hint)
-    check_schema(document, schema, path, what, error)
-    return validate(entries, document, path, what, error)
-
-
-def host() -> dict[str, str | int]:
-    """Return what figures depend on of this host."""
-    return {
-        "machine": platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-    }
-
-
 def mixed_hosts(hosts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the sentence that measured figures are of several hosts, if they are, by the hosts of their runs'
     documents; runs that were made where their command was do not name theirs."""
@@ -155,12 +130,55 @@ def mixed_hosts(hosts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
         yield f"The `measured` column mixes {len(runs)} hosts, whose seconds are not comparable: {each}."
 
 
-def head(name: str, fidelity: str, paper: Paper, table: Table) -> dict[str, Any]:
-    """Return what every reproduction's document begins with."""
+def make_document(
+    setup: Setup,
+    published: Table,
+    columns: Iterable[tuple[str | int, ...]],
+    rows: Iterable[ReproducedRow],
+    notes: Iterable[str],
+    rankings: Iterable[Any] = (),
+    bills: Iterable[Any] = (),
+    curves: Iterable[Any] = (),
+    **own: Any,
+) -> dict[str, Any]:
+    """Return the document of a study beside a published table. A column is a name, a title, a unit and, unless they are
+    the unit's, digits. `own` are entries of this study; those that all studies have before them may be replaced."""
+    paper = setup.paper
     return {
         "schema": SCHEMA,
-        "reproduces": name,
-        "fidelity": fidelity,
+        "reproduces": setup.study.name,
+        "fidelity": setup.fidelity,
         "paper": {"name": paper.name, "title": paper.title, "published": paper.published},
-        "table": {"title": table.title, "source": table.source, "notes": list(table.notes)},
+        "table": {"title": published.title, "source": published.source, "notes": list(published.notes)},
+        **own,
+        "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=False)) for column in columns],
+        "rows": [row.as_document() for row in rows],
+        "rankings": list(rankings),
+        "bills": list(bills),
+        "curves": list(curves),
+        "notes": list(notes),
     }
+
+
+def make_curve(
+    title: str, variant: str, x: Axis, y: Axis, lines: Iterable[tuple[str, Sequence[Any], Sequence[Any]]]
+) -> dict[str, Any]:
+    """Return a picture of lines, each a name and its places on both axes; an axis is a name, a title and a unit."""
+    names = ("name", "title", "unit")
+    return {
+        "title": title,
+        "variant": variant,
+        "x": dict(zip(names, x, strict=True)),
+        "y": dict(zip(names, y, strict=True)),
+        "lines": [{"name": name, "x": list(places), "y": list(values)} for name, places, values in lines],
+    }
+
+
+def describe_profile(profile: Profile) -> dict[str, str]:
+    """Return what a document says of the platform of its model."""
+    return {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description}
+
+
+def describe_prices(book: Book) -> dict[str, str]:
+    """Return what a document says of its prices."""
+    return {"name": book.name, "date": book.date.isoformat()}

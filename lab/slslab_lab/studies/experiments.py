@@ -1,7 +1,6 @@
 """The runs from which Table 2 is reproduced: made now (`sampled`, `full`), or read from recordings (`replayed`)."""
 
 import itertools
-import shutil
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -11,14 +10,15 @@ from typing import Any
 
 from slslab.errors import RequestError, RunError, counted
 from slslab.installation import RECORDINGS, plugin
-from slslab.run.bill import DEFAULT_BOOK
 from slslab.run.directory import RunDirectory
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.runs.alone import ENVIRONMENTS
-from slslab_lab.runs.execution import Order, run_plan
+from slslab_lab.runs.execution import Order
 from slslab_lab.runs.planning import architectures, make_plan
-from slslab_lab.runs.sweeps.sweep import RAY
-from slslab_lab.studies import find_committed
+from slslab_lab.runs.sweeps.sweep import LOCAL, RAY
+from slslab_lab.studies import MODELS, find_committed
+from slslab_lab.studies.recording import check_done, is_done, make_run
+from slslab_lab.studies.study import Setup
 from slslab_workers.architecture import ALONE_BATCHES, Progress, read_plan
 
 WORKERS, BATCH_SIZE, BATCHES = 4, 512, 24
@@ -114,6 +114,22 @@ def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
     )
 
 
+def read(setup: Setup) -> Runs:
+    """Return the recorded runs of the models that are asked for."""
+    recordings = setup.options.get("recordings")
+    return read_all(recordings or committed(), experiments(setup.options["models"] or MODELS))
+
+
+def measure(setup: Setup) -> Runs:
+    """Make the runs of the models that are asked for."""
+    options = setup.options
+    sample = Sample(setup.effort or options["batches"], options["dataset"], options["memory_format"])
+    # Here is one after another, too.
+    place = None if options.get("on") == LOCAL else options.get("on")
+    rows = experiments(options["models"] or MODELS)
+    return record_all(setup.out, rows, sample, setup.watcher, setup.watcher.say, place)
+
+
 def committed() -> Path:
     """Return where the project's own recordings of Table 2 are; RunError if there are none."""
     return find_committed("table2", "recordings of Table 2", "record them with --fidelity sampled.")
@@ -203,23 +219,14 @@ def _make(
             yield from ((places[place], document) for place, document in made)
         return
     for place, experiment in places.items():
-        if place.exists():
-            shutil.rmtree(place)
-        document = run_plan(
-            experiment.architecture, experiment.values(sample), {}, out=place, book=DEFAULT_BOOK, progress=progress
-        )
-        if document["status"] == "interrupted":
-            # The run has handled the interrupt as its own end.
-            raise KeyboardInterrupt
-        yield experiment, document
+        yield experiment, make_run(place, experiment.architecture, experiment.values(sample), {}, progress)
 
 
 def _outcome(place: Path, document: Mapping[str, Any]) -> str:
     """Return what became of a run, and on which node; RunError if it failed, unless a limit of Lambda ended it."""
     why = _ended(place)
-    if document["status"] != "done" and why is None:
-        trouble = document["error"]
-        raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
+    if why is None:
+        check_done(document, place)
     node = document.get("host", {}).get("name")
     outcome = f"failed, {why}" if why else f"{document['seconds']['measured']:.0f} s"
     return f"{outcome} on {node}" if node else outcome
@@ -235,10 +242,8 @@ def _ended(place: Path) -> str | None:
 
 def _is_there(directory: Path, experiment: Experiment, sample: Sample) -> bool:
     run = RunDirectory(directory / experiment.name)
-    if not run.path.is_dir() or run.status() in ("interrupted", "failed"):
+    if not is_done(run.path):
         return False
-    if run.status() == "running":
-        raise RequestError(f"{run.path} is being made by another command.", "wait until it ends.")
     plan = make_plan(architectures()[experiment.architecture], experiment.values(sample), {}).to_document()
     recorded = read_plan(run.plan()).to_document()
     # What `auto` became in the recorded run may be anything.

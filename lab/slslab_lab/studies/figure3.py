@@ -6,6 +6,10 @@ only comparison of the paper that no other table or figure of it shows, and the 
 from collections.abc import Mapping
 from typing import Any
 
+from slslab_lab.studies import table2
+from slslab_lab.studies.documents import make_curve
+from slslab_lab.studies.experiments import Runs
+from slslab_lab.studies.study import Setup
 from slslab_lab.studies.table2 import COST, EPOCH
 
 NOTE = (
@@ -14,18 +18,22 @@ NOTE = (
 )
 
 
-def build(table2: Mapping[str, Any]) -> dict[str, Any]:
+def build(setup: Setup, runs: Runs) -> dict[str, Any]:
+    """Return the figure's document."""
+    return of_table(table2.build(setup, runs))
+
+
+def of_table(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the figure's document, made of Table 2's."""
-    rows = [{**row, "cells": {name: row["cells"][name] for name in (EPOCH, COST)}} for row in table2["rows"]]
+    rows = [{**row, "cells": {name: row["cells"][name] for name in (EPOCH, COST)}} for row in table["rows"]]
     return {
-        **table2,
-        "reproduces": "fig3",
-        "columns": [column for column in table2["columns"] if column["name"] in (EPOCH, COST)],
+        **table,
+        "columns": [column for column in table["columns"] if column["name"] in (EPOCH, COST)],
         "rows": rows,
         "rankings": [],
         "bills": [],
         "curves": [_points(group, rows) for group in dict.fromkeys(row["group"] for row in rows)],
-        "notes": [NOTE, *table2["notes"]],
+        "notes": [NOTE, *table["notes"]],
     }
 
 
@@ -38,9 +46,6 @@ def _points(group: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
             lines[f"{row['name']}, published"] = (float(seconds["published"]), float(cost["published"]))
             if seconds["modelled"] and cost["modelled"]:
                 lines[f"{row['name']}, {row['variant']}"] = (seconds["modelled"]["value"], cost["modelled"]["value"])
-    return {
-        "title": f"Time and cost of an epoch, {group}",
-        "x": {"title": "Time per worker", "unit": "s"},
-        "y": {"title": "Total cost", "unit": "USD"},
-        "lines": [{"name": name, "x": [x], "y": [y]} for name, (x, y) in lines.items()],
-    }
+    axes = (EPOCH, "Time per worker", "s"), (COST, "Total cost", "USD")
+    points = [(name, [x], [y]) for name, (x, y) in lines.items()]
+    return make_curve(f"Time and cost of an epoch, {group}", "", *axes, points)

@@ -12,7 +12,7 @@ from typing import Any
 
 from slslab_lab.papers.paper import Paper
 from slslab_lab.papers.recomputation import recompute
-from slslab_lab.studies.accuracy_by_time import whole
+from slslab_lab.studies.accuracy_by_time import ACCURACY, MODEL, Learnt, percent, whole
 from slslab_lab.studies.curves import (
     LOWEST_TARGET,
     PROOFS,
@@ -23,16 +23,16 @@ from slslab_lab.studies.curves import (
     rule_of,
     target_note,
 )
-from slslab_lab.studies.documents import Cell, ReproducedRow, head
+from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, make_curve, make_document
 from slslab_lab.studies.epochs import EpochTime, Recordings
 from slslab_lab.studies.experiments import BATCHES, WORKERS, Experiment
+from slslab_lab.studies.study import Setup
 from slslab_lab.studies.table2 import NAMES, find_row
 from slslab_lab.studies.table3 import platform
 from slslab_workers.mlless.counts import counts
 from slslab_workers.training.models import spec
 
 TABLE, ARCHITECTURE = "optimizations", "mlless"
-NAME = "mlless-filter"
 ARMS = ("without", "with")
 WORDS = {"without": "without the filter", "with": "with the filter"}
 
@@ -66,11 +66,11 @@ class Arm:
         return self.missing or self.epoch.reason
 
 
-def build(
-    paper: Paper, curves: Sequence[Curve], recordings: Recordings, model: str, target: float | None
-) -> dict[str, Any]:
-    """Return the document of the comparison; `target` (0..1) is the accuracy of both, by default the common one."""
-    pairs = _pairs(curves, model)
+def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
+    """Return the document of the comparison; the option `target` (0..1) is the accuracy of both, by default the common
+    one."""
+    paper, recordings, target = setup.paper, learnt.recordings, setup.options.get("target")
+    pairs = _pairs(learnt.curves, MODEL)
     accuracy = target if target is not None else common_target(curve for pair in pairs for curve in pair[1:] if curve)
     rows: list[ReproducedRow] = []
     notes: list[str] = []
@@ -81,24 +81,23 @@ def build(
         }
         rows += _rows(paper, experiment, arms, accuracy)
         notes += _notes(arms, experiment)
-    table = paper.table(TABLE)
-    return {
-        **head(NAME, "replayed", paper, table),
+    notes = [
+        *dict.fromkeys(notes),
+        *target_note(accuracy, target is not None),
+        f"Modelled on {recordings.platform.name} from one recording for both arms: the canonical one has the CPU "
+        "time of filtering, the one as released has none. Messages and bytes are exact, those of the training "
+        "protocol; shares are counted in the curves.",
+    ]
+    return make_document(
+        setup,
+        paper.table(TABLE),
+        _columns(accuracy),
+        rows,
+        notes,
+        curves=[_picture(pairs)],
         **platform(recordings),
-        "target": {"common": accuracy, "chosen": target is not None},
-        "columns": [{"name": name, "title": title, "unit": unit} for name, title, unit in _columns(accuracy)],
-        "rows": [row.as_document() for row in rows],
-        "rankings": [],
-        "bills": [],
-        "curves": [_picture(pairs)],
-        "notes": [
-            *dict.fromkeys(notes),
-            *target_note(accuracy, target is not None),
-            f"Modelled on {recordings.platform.name} from one recording for both arms: the canonical one has the CPU "
-            "time of filtering, the one as released has none. Messages and bytes are exact, those of the training "
-            "protocol; shares are counted in the curves.",
-        ],
-    }
+        target={"common": accuracy, "chosen": target is not None},
+    )
 
 
 def _pairs(curves: Sequence[Curve], model: str) -> list[tuple[Experiment, Curve | None, Curve | None]]:
@@ -156,8 +155,7 @@ def _rows(
     reason = _reason(arms, accuracy)
 
     def compare(column: str, value: float | None, reason: str, missing: str) -> Cell:
-        ways = tuple(way for way in again if way.column == column)
-        return Cell(row.published.get(column), ways, modelled=whole(value), reason=reason, missing=missing)
+        return cell_of(row, again, column, modelled=whole(value), reason=reason, missing=missing)
 
     for name, arm in arms.items():
         point, share = arm.point, arm.share
@@ -273,16 +271,5 @@ def _picture(pairs: Sequence[tuple[Experiment, Curve | None, Curve | None]]) -> 
         for arm, curve in zip(ARMS, both, strict=True)
         if curve
     }
-    return {
-        "title": "Accuracy by epoch",
-        "x": {"title": "epochs", "unit": ""},
-        "y": {"title": "test accuracy", "unit": "%"},
-        "lines": [
-            {
-                "name": name,
-                "x": [point.epoch for point in curve.points],
-                "y": [100 * point.accuracy for point in curve.points],
-            }
-            for name, curve in named.items()
-        ],
-    }
+    lines = [(name, [point.epoch for point in curve.points], percent(curve)) for name, curve in named.items()]
+    return make_curve("Accuracy by epoch", "", ("epochs", "epochs", ""), ACCURACY, lines)

@@ -14,17 +14,19 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.toml_files import read_toml, validate
 from slslab_lab.papers.paper import Paper
 from slslab_lab.studies.aggregation import Cost, Fitted, Observed, Round, Setting, fit_network, play_round
-from slslab_lab.studies.documents import Cell, ReproducedRow, head
+from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
+from slslab_lab.studies.kept import Entry
 from slslab_lab.studies.minibatches import Estimate
+from slslab_lab.studies.study import Setup
 
-NAME, PAPER, FITTED_TO, BLIND = "gradssharding", "gradssharding-2026", "rq2", "rq3"
+FITTED_TO, BLIND = "rq2", "rq3"
 PROFILE, BASE = "aws-us-east-1-2026", "aws-us-east-1"
 PREDICTIONS = Path(__file__).with_suffix(".toml")
 # Init of a function: numpy and boto3 are imported in 0.31 CPU seconds on this project's host; scaled as adding is.
@@ -41,11 +43,7 @@ COLUMNS = (
 SECONDS, USD, TODAY = "seconds", "usd", "today"
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Prediction(_Entry):
+class Prediction(Entry):
     """What was predicted of a round: seconds with their interval, of the slowest function, USD, baselines' seconds."""
 
     model: str
@@ -59,7 +57,7 @@ class Prediction(_Entry):
     baselines: Mapping[str, float]
 
 
-class Predictions(_Entry):
+class Predictions(Entry):
     """RQ3's predictions, with the commit that made them and the profile that they were made on."""
 
     schema_version: Literal[1] = Field(alias="schema")
@@ -151,8 +149,9 @@ def _setting(values: Mapping[str, Any]) -> Setting:
     )
 
 
-def build(paper: Paper, profile: Profile) -> dict[str, Any]:
+def build(setup: Setup, _: None = None) -> dict[str, Any]:
     """Return the document: RQ3's predictions with their errors, RQ2's rounds, and the fit with leave-one-out errors."""
+    paper, profile = setup.paper, setup.profile
     observed = observations(paper)
     base = load_profile(BASE)
     fit = fit_network(observed, base)
@@ -165,26 +164,25 @@ def build(paper: Paper, profile: Profile) -> dict[str, Any]:
     add_s_per_gb = fmean(one.add_s_per_gb for one in observed)
     predicted = [_of_rq3(values, profile, fit, add_s_per_gb) for values in _values(paper, BLIND)]
     tables = [paper.table(name) for name in (BLIND, FITTED_TO)]
-    rows = [*fitted, *predicted]
-    document = {
-        **head(NAME, "replayed", paper, tables[0]),
-        "table": {
+    comparison = _compare(predicted)
+    return make_document(
+        setup,
+        tables[0],
+        COLUMNS,
+        map(_row, [*fitted, *predicted]),
+        _notes(profile, left_out, fitted),
+        table={
             "title": "Rounds of GradsSharding, λ-FL and LIFL on AWS Lambda",
             "source": "RQ2 and RQ3, the measurements released with the paper",
             "notes": [note for table in tables for note in table.notes],
         },
-        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
-        "fit": {**vars(fit), "left_out": left_out},
-        "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=True)) for column in COLUMNS],
-        "rows": [_row(one).as_document() for one in rows],
-        "comparison": _compare(predicted),
-        "rankings": [],
-        "bills": [],
-        "curves": [],
-        "bars": [_bars("RQ3", predicted, "predicted"), _bars("RQ2", fitted, "modelled")],
-        "matrices": [_predicted_matrix(predicted), _baselines_matrix(predicted), _fitted_matrix(fitted)],
-    }
-    return {**document, "findings": list(_findings(document)), "notes": list(_notes(document, fitted))}
+        profile=describe_profile(profile),
+        findings=list(_findings(comparison, profile)),
+        fit={**vars(fit), "left_out": left_out},
+        comparison=comparison,
+        bars=[_bars("RQ3", predicted, "predicted"), _bars("RQ2", fitted, "modelled")],
+        matrices=[_predicted_matrix(predicted), _baselines_matrix(predicted), _fitted_matrix(fitted)],
+    )
 
 
 def _leave_one_out(observed: Sequence[Observed], base: Profile, profile: Profile) -> list[dict[str, float]]:
@@ -399,8 +397,7 @@ def _pair(ours: float, measured: Decimal, digits: int) -> tuple[str, str, str]:
     return f"{ours:.{digits}f}", str(measured), f"{ours / float(measured) - 1:+.1%}"
 
 
-def _findings(document: Mapping[str, Any]) -> Iterator[str]:
-    comparison = document["comparison"]
+def _findings(comparison: Mapping[str, Any], profile: Profile) -> Iterator[str]:
     errors, of = comparison["errors"], comparison["of"]
     seconds, usd = errors[SECONDS], errors[USD]
     yield (
@@ -419,24 +416,20 @@ def _findings(document: Mapping[str, Any]) -> Iterator[str]:
         )
         + "."
     )
-    yield (
-        f"Today's code on {document['profile']['name']}, run after the measurements were known, is off by "
-        f"{_size(errors[TODAY])}."
-    )
+    yield (f"Today's code on {profile.name}, run after the measurements were known, is off by {_size(errors[TODAY])}.")
 
 
 def _size(error: Mapping[str, float]) -> str:
     return f"{error['mean']:.1%} on average (at most {error['worst']:.1%})"
 
 
-def _notes(document: Mapping[str, Any], fitted: Sequence[Compared]) -> Iterator[str]:
+def _notes(profile: Profile, left_out: Sequence[Mapping[str, float]], fitted: Sequence[Compared]) -> Iterator[str]:
     sizes = [abs(row.errors()[SECONDS]) for row in fitted]
-    left_out = [abs(row["error"]) for row in document["fit"]["left_out"]]
-    profile = document["profile"]
+    others = [abs(row["error"]) for row in left_out]
     yield (
-        f"RQ2's rounds are modelled on {profile['name']} of {profile['date']}. The network of {PROFILE} and the spread "
+        f"RQ2's rounds are modelled on {profile.name} of {profile.date}. The network of {PROFILE} and the spread "
         f"of functions are fitted to these rounds: they are {fmean(sizes):.0%} off on average (at most "
-        f"{max(sizes):.0%}), each left out of the fit {fmean(left_out):.0%} ({max(left_out):.0%})."
+        f"{max(sizes):.0%}), each left out of the fit {fmean(others):.0%} ({max(others):.0%})."
     )
     yield (
         "RQ3's measurements were public when the predictions were made. They weren't looked at before, which can "

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.rankings import UNDECIDED
@@ -19,10 +18,6 @@ class Order:
     of: str
     verdict: str
     figures: str
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the order for JSON."""
-        return {"order": self.order, "of": self.of, "verdict": self.verdict, "figures": self.figures}
 
 
 def judge(each: Iterable[bool | None]) -> str:

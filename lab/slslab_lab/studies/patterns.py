@@ -4,20 +4,26 @@ they agree.
 Published values are those of `papers/`; modelled is a round on a profile that is chosen before the comparison and is
 the same for all rows. No figure is fitted to a row."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Profile
+from slslab.run.directory import resolve
 from slslab_lab.papers.paper import PaperError, Row, Table
 from slslab_lab.replay.crossings import Interval, pipe_share, winner
+from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.programs.scaling import StepCosts
+from slslab_lab.replay.programs.transfers import transfer
 from slslab_lab.replay.rounds import Chain, Round, chain, size_at, sweep, without_compute
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.accuracy_by_time import CANONICAL, RELEASED
-from slslab_lab.studies.measured_rounds import PATTERNS, Exchange
+from slslab_lab.studies.measured_rounds import PATTERNS, Exchange, read_exchanges
+from slslab_lab.studies.study import Setup
 
+# The paper's table, by study.
+TABLES = {"lambdaml-table3": "table3", "fig2": "fig2"}
 NAMES = {"allreduce": "AllReduce", "scatterreduce": "ScatterReduce", "": "a tie"}
 # The range of latency × bandwidth ÷ size that is swept (wider if a row lies beyond), and the number of places.
 SWEPT = (1e-3, 1e3)
@@ -132,6 +138,55 @@ class Comparison:
 
     def _distance(self, share: float) -> float:
         return max(share / self.share, self.share / share)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Rows, each in its variants; and the run of which the CPU seconds are, None if workers need none."""
+
+    rows: Sequence[Sequence[Comparison]]
+    run: str | None = None
+
+
+def read(setup: Setup) -> Compared:
+    """Play both patterns for all rows, or for those of which a run that is named has the model."""
+    options, table = setup.options, setup.paper.table(TABLES[setup.study.name])
+    run, costs, rows = None, free_costs(), table.rows
+    if "run" in options:
+        found = resolve(options["run"])
+        measured = read_measured(found.path, architectures())
+        run, costs, rows = found.id, _costs(measured), _rows_of(measured, table)
+    exchanges = read_exchanges(options.get("recordings"))
+    compare = compare_rounds(table, setup.profile, costs, options.get("polling"), exchanges)
+    compared = []
+    for number, row in enumerate(rows, 1):
+        compared.append(compare(row))
+        setup.watcher.report("playing both patterns", number, len(rows))
+    return Compared(compared, run)
+
+
+def _costs(measured: Measured) -> dict[str, StepCosts]:
+    """Return what each pattern's steps cost by a run of one of them; RequestError for a run of another one."""
+    architecture = measured.plan.architecture
+    if architecture not in PATTERNS:
+        raise RequestError(f"{measured.plan.run} is a run of {architecture}.", f"name one of {' or '.join(PATTERNS)}.")
+    return {
+        name: measured.costs if name == architecture else transfer(measured.costs, architectures()[name], measured.plan)
+        for name in PATTERNS
+    }
+
+
+def _rows_of(measured: Measured, table: Table) -> tuple[Row, ...]:
+    """Return the rows of a run's model; RequestError if there are none."""
+    size = int(measured.document["gradient_bytes"])
+    sizes = [count_of(table, row, "bytes") for row in table.rows]
+    rows = tuple(row for row, row_size in zip(table.rows, sizes, strict=True) if is_same_size(size, row_size))
+    if not rows:
+        raise RequestError(
+            f"{measured.plan.run} has gradients of {size:,} bytes, and no row of {table.source} has.",
+            f"name a run of a model with {' or '.join(f'{each:,}' for each in dict.fromkeys(sizes))} bytes.",
+        )
+    return rows
 
 
 def free_costs() -> dict[str, StepCosts]:

@@ -1,16 +1,13 @@
 """The files of a reproduction: its document, its cells (of a figure without cells: its points) as a table, and its
 page."""
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from slslab.errors import RequestError
-from slslab.run.log import replacing
 from slslab_lab.pages.grids import distinct_lines
+from slslab_lab.studies.kept import csv_text, write_texts
 
 FIELDS = (
     "row", "group", "variant", "column", "unit", "published", "way", "recomputed", "measured", "measured_low",
@@ -33,26 +30,10 @@ def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
     )
 
 
-def write_texts(directory: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
-    """Write texts to files of a directory, by their names; RequestError if they cannot be written."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            with replacing(directory / name) as file:
-                file.write(text.encode())
-    except OSError as error:
-        raise RequestError(f"{directory} cannot be written: {error.strerror}.", "choose another --out.") from error
-    return tuple(directory / name for name in texts)
-
-
 def _table(document: Mapping[str, Any]) -> str:
-    text = io.StringIO()
     figure = not document["columns"] and document["curves"]
     fields = ("variant", "curve", *(document["curves"][0][axis]["name"] for axis in "xy")) if figure else FIELDS
-    writer = csv.DictWriter(text, fields, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(points(document) if figure else cells(document))
-    return text.getvalue()
+    return csv_text(fields, points(document) if figure else cells(document))
 
 
 def points(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -5,7 +5,7 @@ memory sizes and one speed of its processors for all rows; costs are Table 2's o
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from decimal import Decimal
 from functools import partial
@@ -25,11 +25,20 @@ from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.outcome import waits
 from slslab_lab.studies.bills import BillLine, bill
-from slslab_lab.studies.documents import AGREES_MEMORY, Cell, ReproducedRow, head, mixed_hosts
+from slslab_lab.studies.documents import (
+    AGREES_MEMORY,
+    Cell,
+    ReproducedRow,
+    cell_of,
+    describe_profile,
+    make_document,
+    mixed_hosts,
+)
 from slslab_lab.studies.experiments import BATCHES, GPU, Experiment, Runs, experiments
 from slslab_lab.studies.minibatches import Estimate, cpu_calls, estimate, measured_calls, peak_memory_mb, played_calls
 from slslab_lab.studies.rankings import Standing, rank_rows
 from slslab_lab.studies.replayed_rows import MEMORY, TIME, Calibration, Played, differences, fit_speed
+from slslab_lab.studies.study import Setup
 from slslab_workers.plan import PlanError
 
 TABLE = "table2"
@@ -46,18 +55,9 @@ COLUMNS = (
 NAMES = {"mobilenet": "MobileNet", "resnet18": "ResNet-18"}
 
 
-def build(
-    paper: Paper,
-    runs: Runs,
-    profile: Profile,
-    book: Book,
-    fidelity: str,
-    report: Callable[[str, int, int], None],
-) -> dict[str, Any]:
-    """Return the document of the table, made from these runs; failed runs have rows without figures of ours.
-
-    `report` receives the progress."""
-    table = paper.table(TABLE)
+def build(setup: Setup, runs: Runs) -> dict[str, Any]:
+    """Return the document of the table, made from these runs; failed runs have rows without figures of ours."""
+    paper, profile, table = setup.paper, setup.profile, setup.paper.table(TABLE)
     played = [Played(experiment, measured, row_of(paper, experiment)) for experiment, measured in runs.done.items()]
     calibration = fit_speed(played, profile)
     platform = calibration.apply(profile)
@@ -76,8 +76,8 @@ def build(
     for number, run in enumerate(played, 1):
         reproduced = _row(paper, run, platform, again[table.rows.index(run.row)])
         reproduced = _with_further(paper, reproduced, run, further[run.experiment], platform)
-        results[run.experiment] = reproduced, _bill(run, platform, book)
-        report("playing runs", number, len(played))
+        results[run.experiment] = reproduced, _bill(run, platform, setup.book)
+        setup.watcher.report("playing runs", number, len(played))
     for experiment, why in runs.failed.items():
         row = row_of(paper, experiment)
         failed = _failed_row(experiment, row, why, again[table.rows.index(row)])
@@ -86,14 +86,14 @@ def build(
     bills = [results[run][1] for run in order]
     rows = [results[run][0] for run in order]
     rows = [_beside_released(row, rows) for row in rows]
-    return {
-        **head(TABLE, fidelity, paper, table),
-        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
-        "calibration": {**calibration.as_document(), "further": [speed.as_document() for speed in speeds]},
-        "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=True)) for column in COLUMNS],
-        "rows": [row.as_document() for row in rows],
-        "rankings": list(rank_costs(paper, TABLE, COST, rows, [lines for lines, _ in bills])),
-        "bills": [
+    return make_document(
+        setup,
+        table,
+        COLUMNS,
+        rows,
+        [*_notes(played, calibration, profile), *_notes_of_further(runs, speeds), *_notes_of_hosts(runs)],
+        rankings=rank_costs(paper, TABLE, COST, rows, [lines for lines, _ in bills]),
+        bills=[
             {
                 "name": row.name,
                 "group": row.group,
@@ -103,13 +103,13 @@ def build(
             }
             for row, (lines, reason) in zip(rows, bills, strict=True)
         ],
-        "curves": [],
-        "fitted": (
+        profile=describe_profile(profile),
+        calibration={**calibration.as_document(), "further": [speed.as_document() for speed in speeds]},
+        fitted=(
             f"One speed of processors is fitted to the {len(calibration.rows)} rows of functions, so half of them are "
             "near the published figures whatever the model says."
         ),
-        "notes": [*_notes(played, calibration, profile), *_notes_of_further(runs, speeds), *_notes_of_hosts(runs)],
-    }
+    )
 
 
 def find_row(paper: Paper, name: str, **inputs: str) -> Row:
@@ -197,13 +197,14 @@ def _row(paper: Paper, run: Played, platform: Profile, again: Sequence[Recompute
     parts = _parts(timeline, run)
     reason = _reason(run, seconds, parts)
     cells = {
-        name: Cell(
-            row.published.get(name),
-            tuple(way for way in again if way.column == name),
-            here.get(name),
-            modelled.get(name),
-            AGREES_MEMORY if name == MEMORY else Cell.tolerance,
-            _memory_reason(run) if name == MEMORY else reason,
+        name: cell_of(
+            row,
+            again,
+            name,
+            measured=here.get(name),
+            modelled=modelled.get(name),
+            tolerance=AGREES_MEMORY if name == MEMORY else Cell.tolerance,
+            reason=_memory_reason(run) if name == MEMORY else reason,
         )
         for name, *_ in COLUMNS
     }
@@ -263,11 +264,7 @@ def _together(estimates: Sequence[Estimate]) -> Estimate:
 
 def _failed_row(experiment: Experiment, row: Row, why: str, again: Sequence[Recomputed]) -> ReproducedRow:
     cells = {
-        name: Cell(
-            row.published.get(name),
-            tuple(way for way in again if way.column == name),
-            missing=f"There is no run: {why}." if name in row.published else "",
-        )
+        name: cell_of(row, again, name, missing=f"There is no run: {why}." if name in row.published else "")
         for name, *_ in COLUMNS
     }
     return ReproducedRow(row.name, row.group, experiment.variant, cells, row.note)

@@ -1,4 +1,4 @@
-"""Table 3 of Barrak et al. made again, and Figure 4: accuracy and the time that it takes.
+"""Table 3 of Barrak et al. made again: accuracy and the time that it takes.
 
 As in LambdaML, what is learnt and how long that takes are separated: accuracy by epoch is measured, in one
 process with the update rules of the architectures (`slslab accuracy`); what an epoch takes is modelled, from Table 2's
@@ -7,12 +7,13 @@ accuracy. An accuracy that no epoch of a curve has is not reached; nothing is ex
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
-from slslab_lab.papers.paper import Paper
 from slslab_lab.papers.recomputation import Recomputed, recompute
 from slslab_lab.studies.accuracy_by_time import (
     TABLE,
+    Learnt,
     Progression,
     by_epoch,
     by_time,
@@ -23,10 +24,18 @@ from slslab_lab.studies.accuracy_by_time import (
     whole,
 )
 from slslab_lab.studies.curves import common_target, target_note
-from slslab_lab.studies.documents import Cell, ReproducedRow, head
+from slslab_lab.studies.documents import (
+    Cell,
+    ReproducedRow,
+    cell_of,
+    describe_prices,
+    describe_profile,
+    make_document,
+)
 from slslab_lab.studies.epochs import FIRST, LAST, Recordings
 from slslab_lab.studies.experiments import BATCHES, WORKERS
 from slslab_lab.studies.rankings import Standing, rank_rows
+from slslab_lab.studies.study import Setup
 from slslab_lab.studies.table2 import NAMES
 
 # The accuracy in the heading of the paper's column of minutes.
@@ -35,68 +44,37 @@ TARGET = 0.80
 AGREES_ACCURACY = 0.05
 
 
-def build(
-    paper: Paper, progressions: Sequence[Progression], recordings: Recordings, target: float | None
-) -> dict[str, Any]:
-    """Return the document of the table; `target` (0..1) is a second accuracy to compare at, by default the common
-    one."""
+def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
+    """Return the document of the table; the option `target` (0..1) is a second accuracy to compare at, by default the
+    common one."""
+    paper, progressions, recordings = setup.paper, learnt.progressions, learnt.recordings
+    target = setup.options.get("target")
     common = target if target is not None else common_target(curve for curve, _ in equal_ones(progressions))
     again = dict(zip((row.name for row in paper.table(TABLE).rows), recompute(paper, TABLE), strict=True))
-    return {
-        **head(TABLE, "replayed", paper, paper.table(TABLE)),
-        **platform(recordings),
-        "target": {"published": TARGET, "common": common, "chosen": target is not None},
-        "columns": [{"name": name, "title": title, "unit": unit} for name, title, unit in _columns(common)],
-        "rows": [_row(each, again[each.row.name], common).as_document() for each in progressions],
-        "rankings": list(_rankings(progressions, common)),
-        "bills": [],
-        "curves": [*by_epoch(progressions), *by_time(progressions)],
-        "shared_curves": shared_curves(progressions),
-        "notes": [
+    return make_document(
+        setup,
+        paper.table(TABLE),
+        _columns(common),
+        [_row(each, again[each.row.name], common) for each in progressions],
+        [
             *describe(progressions),
             *target_note(common, target is not None),
             *time_notes(progressions, recordings),
         ],
-    }
-
-
-def build_figure(paper: Paper, progressions: Sequence[Progression], recordings: Recordings) -> dict[str, Any]:
-    """Return the document of Figure 4: the points of accuracy by time."""
-    return {
-        **head("fig4", "replayed", paper, paper.table(TABLE)),
-        "table": {
-            "title": "Accuracy by time",
-            "source": "Figure 4",
-            "notes": ["Figure 4 has no data in the paper as published: these points cannot be compared with it."],
-        },
+        rankings=_rankings(progressions, common),
+        curves=[*by_epoch(progressions), *by_time(progressions)],
         **platform(recordings),
-        "columns": [],
-        "rows": [
-            ReproducedRow(
-                progression.row.name,
-                NAMES[progression.experiment.model],
-                progression.variant,
-                {},
-                "",
-                progression.as_document(),
-            ).as_document()
-            for progression in progressions
-        ],
-        "rankings": [],
-        "bills": [],
-        "curves": list(by_time(progressions)),
-        "shared_curves": shared_curves(progressions),
-        "notes": [*describe(progressions), *_lacking(progressions), *time_notes(progressions, recordings)],
-    }
+        target={"published": TARGET, "common": common, "chosen": target is not None},
+        shared_curves=shared_curves(progressions),
+    )
 
 
 def platform(recordings: Recordings) -> dict[str, Any]:
     """Return what a document says of the platform of its model."""
-    profile = recordings.platform
     return {
-        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
+        "profile": describe_profile(recordings.platform),
         "calibration": recordings.calibration.as_document(),
-        "prices": {"name": recordings.book.name, "date": recordings.book.date.isoformat()},
+        "prices": describe_prices(recordings.book),
     }
 
 
@@ -149,11 +127,7 @@ def _row(progression: Progression, again: Sequence[Recomputed], common: float | 
     epochs = point.epoch if point else None
     minutes = progression.minutes(point.epoch) if point else None
 
-    def cell(column: str, **ours: Any) -> Cell:
-        return Cell(
-            progression.row.published.get(column), tuple(each for each in again if each.column == column), **ours
-        )
-
+    cell = partial(cell_of, progression.row, again)
     cells = {
         "accuracy": cell(
             "accuracy",
@@ -211,15 +185,6 @@ def _time_reason(progression: Progression, again: Sequence[Recomputed], minutes:
     theirs = {each.way: each.value for each in again if each.column == "epochs" and each.value}
     held = " or ".join(f"{value:.1f} epochs ({way.replace('_', ' ')})" for way, value in theirs.items())
     return f"Modelled are {ours}; the published minutes are {held} at Table 2's seconds."
-
-
-def _lacking(progressions: Sequence[Progression]) -> Iterator[str]:
-    """Yield which rows have no line, and why."""
-    for progression in progressions:
-        if progression.curve is None:
-            yield f"{progression.label} has no line: {progression.unknown}."
-        elif progression.epoch.seconds is None:
-            yield f"{progression.label} has no line: {progression.epoch.reason}."
 
 
 def _rankings(progressions: Sequence[Progression], common: float | None) -> Iterator[dict[str, Any]]:

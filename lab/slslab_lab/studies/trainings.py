@@ -1,14 +1,23 @@
 """Many small trainings, each in one process with the bits of a run: one after another, or over many cores."""
 
-import platform
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
-from typing import Any
+from typing import Any, Protocol
 
+from slslab_lab.runs.planning import architectures
 from slslab_lab.runs.sweeps.results import Results
 from slslab_lab.runs.sweeps.sweep import sweep
-from slslab_lab.studies.documents import host
+from slslab_lab.studies.kept import host, versions
+from slslab_workers.plan import Plan
+from slslab_workers.training.samples import Samples
+
+
+class Setting(Protocol):
+    """What one training differs in from others."""
+
+    def plan(self) -> Plan:
+        """Return the complete plan."""
 
 
 def train(
@@ -22,6 +31,22 @@ def train(
     return sweep(learn, settings, on, partial(report, "training small models"), results)
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of what computes."""
-    return {**{name: version(name) for name in ("torch", "numpy")}, "python": platform.python_version()}
+def learn(setting: Setting) -> tuple[float, ...]:
+    """Return the test accuracy after each epoch, all workers in one process."""
+    plan = setting.plan()
+    kind = architectures()[plan.architecture].replicas()
+    assert kind is not None
+    replicas = kind(plan, Samples(plan))
+    accuracies = []
+    for _ in range(plan.epochs):
+        replicas.train_epoch()
+        accuracies.append(float(replicas.judge().accuracy))
+    return tuple(accuracies)
+
+
+def by_seed(settings: Sequence[Any], learnt: Sequence[tuple[float, ...]]) -> dict[Any, dict[int, tuple[float, ...]]]:
+    """Return what was learnt from each seed, by the setting with seed 0."""
+    found: dict[Any, dict[int, tuple[float, ...]]] = {}
+    for setting, values in zip(settings, learnt, strict=True):
+        found.setdefault(replace(setting, seed=0), {})[setting.seed] = values
+    return found

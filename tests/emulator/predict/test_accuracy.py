@@ -11,9 +11,8 @@ from slslab.errors import RequestError
 from slslab.predict import accuracy
 from slslab.predict.accuracy import FILE, mean_errors
 from slslab.predict.profiles import DEFAULT_PROFILE
-from slslab.predict.profiles.profile import load_profile
-from slslab_lab.papers.paper import load_paper
-from slslab_lab.studies.gradssharding import BASE, PAPER, PROFILE, build
+from slslab_lab.studies.catalogue import STUDIES
+from slslab_lab.studies.gradssharding import BASE, PROFILE
 
 ROOT = Path(__file__).parents[3]
 PAGE, MEASURED = ROOT / "docs" / "replay.md", ROOT / "results" / "replay-error.json"
@@ -55,8 +54,14 @@ def test_the_error_of_the_replay_is_the_pages() -> None:
     assert f"`{stated['source']}`, {stated['date']:%-d %B %Y}" in text
 
 
+def rounds(profile: str) -> dict[str, Any]:
+    """GradsSharding's rounds on a profile."""
+    study = STUDIES["gradssharding"]
+    return study.make(study.setup(profile=profile))
+
+
 def test_a_profiles_error_is_that_of_rounds_predicted_blind() -> None:
-    blind = build(load_paper(PAPER), load_profile(PROFILE))["comparison"]["errors"]
+    blind = rounds(PROFILE)["comparison"]["errors"]
     # The base predicted no costs, so that its error of seconds stands for them.
     errors = {BASE: (blind[BASE], blind[BASE]), PROFILE: (blind["seconds"], blind["usd"])}
     for profile, (seconds, cost) in errors.items():
@@ -67,8 +72,7 @@ def test_a_profiles_error_is_that_of_rounds_predicted_blind() -> None:
 
 
 def test_the_default_profiles_error_is_that_of_its_own_times_for_these_rounds() -> None:
-    paper = load_paper(PAPER)
-    own, base = (build(paper, load_profile(name)) for name in (DEFAULT_PROFILE, PROFILE))
+    own, base = map(rounds, (DEFAULT_PROFILE, PROFILE))
     assert [row for row in own["rows"] if row["experiment"] == "RQ2"] == [
         row for row in base["rows"] if row["experiment"] == "RQ2"
     ]

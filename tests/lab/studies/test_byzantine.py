@@ -7,28 +7,25 @@ from typing import Any
 
 import pytest
 from tests import commands
+from tests.lab.studies.setups import setup
 
-from slslab.run.bill import DEFAULT_BOOK, load_book
 from slslab_lab.pages.grids import grids
-from slslab_lab.papers.paper import load_paper
 from slslab_lab.studies import byzantine
 from slslab_lab.studies.byzantine import (
     ATTACKERS,
     MODELS,
-    PAPER,
     RULES,
     Accuracies,
     Cost,
     Series,
     Setting,
     build,
-    committed,
     is_possible,
-    learn,
-    read,
     settings_of,
     time_rule,
 )
+from slslab_lab.studies.catalogue import STUDIES
+from slslab_lab.studies.trainings import learn
 from slslab_workers.training.attacks import NAMES
 
 FALLEN = {("mean", "sign-flip", 1): 0.1, ("krum", "ipm", 1): 0.5, ("median", "alie", 2): 0.3}
@@ -76,7 +73,7 @@ def test_rules_are_timed_on_gradients_of_a_model() -> None:
 
 
 def test_what_falls_is_said_and_what_is_refused_too() -> None:
-    document = build(load_paper(PAPER), made(), load_book(DEFAULT_BOOK), "sampled")
+    document = build(setup("byzantine"), made())
     first, *others = document["findings"]
     assert "the mean fails to learn: 10.0 %, against 90.0 % without attack" in first
     assert "stay 8 of 8 rules" in first
@@ -94,7 +91,7 @@ def test_what_falls_is_said_and_what_is_refused_too() -> None:
 
 def test_the_projects_own_show_what_was_asked() -> None:
     """The mean fails under one sign flip of five, and at least three rules stay within 3 points of no attack."""
-    found = read(committed())
+    found = STUDIES["byzantine"].read()
     means = {(each.rule, each.attack, each.attackers): sum(each.last) / len(each.last) for each in found.series}
     usual = means[("mean", "none", 0)]
     assert means[("mean", "sign-flip", 1)] < 20

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from slslab_lab.papers.paper import Paper
 from slslab_lab.studies import table2
 from slslab_lab.studies.experiments import Experiment, Runs
+from slslab_lab.studies.study import Setup
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -22,11 +22,11 @@ def build_once() -> Iterator[None]:
     built: dict[tuple[Experiment, ...], Any] = {}
     build = table2.build
 
-    def build_or_copy(paper: Paper, runs: Runs, *others: Any) -> Any:
+    def build_or_copy(setup: Setup, runs: Runs) -> Any:
         key = tuple(runs.done)
         if key not in built:
-            built[key] = build(paper, runs, *others)
-        return deepcopy(built[key])
+            built[key] = build(setup, runs)
+        return {**deepcopy(built[key]), "reproduces": setup.study.name}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(table2, "build", build_or_copy)

@@ -12,7 +12,7 @@ import tomli_w
 from slslab.errors import RequestError, RunError
 from slslab.run.directory import DOCUMENT, PLAN
 from slslab_lab.runs.planning import architectures, make_plan
-from slslab_lab.studies import experiments
+from slslab_lab.studies import experiments, recording
 from slslab_lab.studies.experiments import Experiment, Sample, read_all, record_all
 
 RECORDED = Path(__file__).parents[1] / "replay" / "traces" / "allreduce" / DOCUMENT
@@ -36,7 +36,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         write(out, values)
         return {"status": "done", "error": None, "seconds": {"measured": 1.0}}
 
-    monkeypatch.setattr(experiments, "run_plan", run_plan)
+    monkeypatch.setattr(recording, "run_plan", run_plan)
     monkeypatch.setattr(experiments, "estimate_seconds", lambda *_: 120.0)
     monkeypatch.setattr(experiments, "read_measured", lambda path, architectures: path.name)  # noqa: ARG005
     return names
@@ -135,7 +135,7 @@ def test_a_run_that_fails_is_named(
     made: list[str], record: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failed = {"status": "failed", "error": {"type": "Unhandled", "message": "Killed.", "hint": "more --memory"}}
-    monkeypatch.setattr(experiments, "run_plan", lambda *_, **__: failed)
+    monkeypatch.setattr(recording, "run_plan", lambda *_, **__: failed)
     with pytest.raises(RunError, match="mobilenet-allreduce failed: Killed"):
         record(ALLREDUCE)
     assert made == []
@@ -145,7 +145,7 @@ def test_an_interrupted_run_interrupts_the_others(
     made: list[str], record: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     error = {"type": "Interrupted", "message": "The run was interrupted.", "hint": "run it again"}
-    monkeypatch.setattr(experiments, "run_plan", lambda *_, **__: {"status": "interrupted", "error": error})
+    monkeypatch.setattr(recording, "run_plan", lambda *_, **__: {"status": "interrupted", "error": error})
     with pytest.raises(KeyboardInterrupt):
         record(ALLREDUCE, RELEASED)
     assert made == []
@@ -154,7 +154,7 @@ def test_an_interrupted_run_interrupts_the_others(
 def test_what_a_limit_of_lambda_ends_is_told_and_the_others_are_made(
     made: list[str], record: Callable[..., list[str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    make: Callable[..., Any] = vars(experiments)["run_plan"]
+    make: Callable[..., Any] = vars(recording)["run_plan"]
 
     def run_plan(name: str, values: dict[str, Any], *more: Any, out: Path, **others: Any) -> Any:
         if out.name != ALLREDUCE.name:
@@ -167,7 +167,7 @@ def test_what_a_limit_of_lambda_ends_is_told_and_the_others_are_made(
         (out / DOCUMENT).write_text(json.dumps(document))
         return document
 
-    monkeypatch.setattr(experiments, "run_plan", run_plan)
+    monkeypatch.setattr(recording, "run_plan", run_plan)
     told = record(ALLREDUCE, RELEASED)
     why = "its functions were killed at their memory limit of 3,008 MB"
     assert f"mobilenet-allreduce: failed, {why}; 1 of 2 runs" in told[1]

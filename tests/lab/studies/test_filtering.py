@@ -8,16 +8,16 @@ from typing import Any, cast
 import pytest
 from tests.lab.replay.platform import platform
 from tests.lab.studies.learnt import write_curve
+from tests.lab.studies.setups import setup
 
 from slslab.run.bill import load_book
-from slslab_lab.papers.paper import load_paper
+from slslab_lab.studies.accuracy_by_time import Learnt
 from slslab_lab.studies.curves import read_curves
 from slslab_lab.studies.epochs import EpochTime, Recordings
 from slslab_lab.studies.experiments import Experiment
 from slslab_lab.studies.filtering import build
 from slslab_lab.studies.replayed_rows import Calibration
 
-PAPER = load_paper("barrak-2025")
 SIZE = 4 * 3_217_226
 
 
@@ -39,7 +39,8 @@ class Linear:
 
 
 def document(directory: Path, target: float | None = None, *, released: bool = True) -> dict[str, Any]:
-    return build(PAPER, read_curves(directory), cast(Recordings, Linear(released)), "mobilenet", target)
+    learnt = Learnt(read_curves(directory), cast(Recordings, Linear(released)), ())
+    return build(setup("mlless-filter", target=target), learnt)
 
 
 def cells(found: dict[str, Any], variant: str = "canonical") -> dict[str, dict[str, Any]]:

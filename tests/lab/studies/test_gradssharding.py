@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 from tests import commands
+from tests.lab.studies.setups import setup
 
 from slslab.predict.profiles.profile import load_profile
 from slslab_lab.papers.paper import load_paper
 from slslab_lab.studies.aggregation import Cost, Setting, fit_network, play_round, slowest_of, transfers
-from slslab_lab.studies.gradssharding import BASE, BLIND, PAPER, PROFILE, build, observations, predictions
+from slslab_lab.studies.gradssharding import BASE, BLIND, PROFILE, build, observations, predictions
 from slslab_workers.gradssharding.topology import memory_mb
 
+PAPER = "gradssharding-2026"
 PROFILED = load_profile(PROFILE)
 COST = Cost(1.0, 0.1858)
 # "a round" and "cost of a round" in docs/accuracy-of-replay.md at commit f688271, eight minutes after dade1f3.
@@ -31,7 +33,7 @@ COMMITTED = {
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return build(load_paper(PAPER), PROFILED)
+    return build(setup("gradssharding"))
 
 
 def test_the_profile_is_the_fit_to_the_measured_rounds() -> None:
@@ -185,7 +187,7 @@ def test_nothing_is_fitted_to_the_predicted_rounds(document: dict[str, Any]) -> 
     other = paper.model_copy(update={"tables": {**paper.tables, BLIND: table.model_copy(update={"rows": rows})}})
     assert observations(other) == observations(paper)
     assert {(one.setting.model, one.setting.memory_mb) for one in observations(paper)} == {("VGG-16", 3008)}
-    changed = build(other, PROFILED)
+    changed = build(setup("gradssharding", {"paper": other}))
     assert changed["fit"] == document["fit"]
     assert changed["rows"][:5] == document["rows"][:5]
     for row, before in zip(changed["rows"][5:], document["rows"][5:], strict=True):

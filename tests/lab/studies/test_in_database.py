@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 from tests.lab.replay.platform import operation, platform
+from tests.lab.studies.setups import setup
 
 from slslab.errors import RequestError, RunError
 from slslab.predict.profiles.profile import Profile
 from slslab_lab.pages.terminal.reproduction import reproduction
 from slslab_lab.papers.paper import load_paper
 from slslab_lab.papers.recomputation import recompute
+from slslab_lab.studies.catalogue import STUDIES
 from slslab_lab.studies.in_database import measurements
 from slslab_lab.studies.in_database.arms import (
     AVERAGE,
@@ -31,13 +33,16 @@ from slslab_lab.studies.in_database.arms import (
     take_turns,
 )
 from slslab_lab.studies.in_database.comparisons import Exchange, compare_released, seconds
-from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements, measure, middle, read, write
+from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements, measure_models
 from slslab_lab.studies.in_database.redis import is_installed
 from slslab_lab.studies.in_database.table import RatioCell, build
+from slslab_lab.studies.orders import middle
+from slslab_lab.studies.study import Setup
 
 # Vectors of 1 MB: 10 ms on the way.
 PARAMETERS = 250_000
 AVERAGING, UPDATING = (Exchange(name, PARAMETERS, 3, 1769) for name in OPERATIONS)
+STUDY = STUDIES["in-database"]
 Run = Callable[..., tuple[int, str, str]]
 
 
@@ -50,6 +55,11 @@ def with_databases() -> Profile:
 
 
 PLATFORM = with_databases()
+
+
+def beside(fidelity: str, *models: str) -> Setup:
+    """The paper, and a platform with databases."""
+    return setup("in-database", {"profile": PLATFORM}, fidelity=fidelity, models=models)
 
 
 def arms(get: float, arithmetic: float, put: float, script: float) -> dict[str, Any]:
@@ -118,7 +128,7 @@ def test_json_of_small_gradients_is_scaled_by_the_number() -> None:
 
 
 def test_the_document_has_both_operations_and_all_variants() -> None:
-    document = build(load_paper("barrak-2025"), made(), ("mobilenet", "resnet18"), PLATFORM, "replayed")
+    document = build(beside("replayed", "mobilenet", "resnet18"), made())
     assert (document["reproduces"], document["fidelity"], document["table"]["source"]) == (
         "in-database", "replayed", "Section 4.2",
     )  # fmt: skip
@@ -153,7 +163,7 @@ def test_the_document_has_both_operations_and_all_variants() -> None:
 
 def test_a_model_of_which_nothing_is_published_has_no_verdict() -> None:
     measured = made(models={"mobilenet": made().models["resnet18"]}, released=None)
-    document = build(load_paper("barrak-2025"), measured, ("mobilenet",), PLATFORM, "sampled")
+    document = build(beside("sampled", "mobilenet"), measured)
     assert len(document["rows"]) == 4
     for row in document["rows"]:
         for cell in row["cells"].values():
@@ -162,7 +172,7 @@ def test_a_model_of_which_nothing_is_published_has_no_verdict() -> None:
 
 
 def test_ranges_are_printed_with_both_ends_and_small_times_with_three_digits() -> None:
-    document = build(load_paper("barrak-2025"), made(), ("resnet18",), PLATFORM, "replayed")
+    document = build(beside("replayed", "resnet18"), made())
     console = Console(width=160)
     with console.capture() as captured:
         console.print(reproduction(document))
@@ -186,7 +196,7 @@ def test_a_ratio_agrees_within_a_quarter_of_the_printed_figures(ours: float, ver
 def test_a_small_measurement_of_the_real_thing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(measurements, "JSON_NUMBERS", 200)
     told: list[tuple[str, int, int]] = []
-    found = measure(("lenet",), 3, 2, lambda *stage: told.append(stage))
+    found = measure_models(("lenet",), 3, 2, lambda *stage: told.append(stage))
     assert told == [(f"lenet, {name}", number, 2) for name in OPERATIONS for number in range(3)]
     known = found.models["lenet"]
     assert (known.parameters, found.gradients) == (61_706, 3)
@@ -200,7 +210,7 @@ def test_a_small_measurement_of_the_real_thing(monkeypatch: pytest.MonkeyPatch, 
         assert found.released.text_bytes > 10
     else:
         assert found.released is None
-    assert read(write(found, tmp_path / "new").parent) == found
+    assert STUDY.read(STUDY.write(found, tmp_path / "new").parent) == found
 
 
 def fake(name: str, log: list[str], factor: float = 1.0) -> Naive:
@@ -258,7 +268,7 @@ def test_a_file_that_holds_no_measurements_is_refused(text: str | None, message:
     if text is not None:
         (tmp_path / "measurements.json").write_text(text)
     with pytest.raises(RequestError, match=message):
-        read(tmp_path)
+        STUDY.read(tmp_path)
 
 
 def test_measurements_lacking_an_arm_or_a_turn_are_refused(tmp_path: Path) -> None:
@@ -267,11 +277,11 @@ def test_measurements_lacking_an_arm_or_a_turn_are_refused(tmp_path: Path) -> No
     average["redis-py"]["seconds"].pop()
     (tmp_path / "measurements.json").write_text(json.dumps(document))
     with pytest.raises(RequestError, match="average differ in their numbers of turns"):
-        read(tmp_path)
+        STUDY.read(tmp_path)
     del average["redis-py"]
     (tmp_path / "measurements.json").write_text(json.dumps(document))
     with pytest.raises(RequestError, match="there is no average of redis-py"):
-        read(tmp_path)
+        STUDY.read(tmp_path)
 
 
 def test_the_command_measures_writes_and_reads_again(
@@ -283,7 +293,7 @@ def test_the_command_measures_writes_and_reads_again(
         asked.append(arguments[:3])
         return made()
 
-    monkeypatch.setattr(measurements, "measure", measure_nothing)
+    monkeypatch.setattr(measurements, "measure_models", measure_nothing)
     where = str(tmp_path / "here")
     profile = ("--profile", "aws-us-east-1", "--json")
     code, out, err = slslab("reproduce", "in-database", "--model", "resnet18", "--out", where, *profile)
@@ -304,4 +314,4 @@ def test_wrong_requests_are_refused(slslab: Run, monkeypatch: pytest.MonkeyPatch
     assert (code, "The file of measurements" in err) == (2, True)
     monkeypatch.setattr("slslab_lab.studies.FOLDERS", ())
     code, _, err = slslab("reproduce", "in-database", "--fidelity", "replayed")
-    assert (code, "There are no measurements of in-database operations" in err) == (1, True)
+    assert (code, "There are no measurements of in-database." in err) == (1, True)

@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 from tests.lab.replay.platform import operation, platform
 from tests.lab.replay.recordings import make_plan, write_run
+from tests.lab.studies.setups import setup
 
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Operation, Profile
@@ -20,13 +21,24 @@ from slslab_lab.pages.grids import thresholds
 from slslab_lab.pages.terminal.reproduction import reproduction
 from slslab_lab.papers.paper import PaperError, Row, Table, load_paper
 from slslab_lab.papers.recomputation import recompute
-from slslab_lab.replay import measured
 from slslab_lab.replay.crossings import Interval
 from slslab_lab.replay.rounds import chain
-from slslab_lab.studies.communication import SOURCES, build, ratio_of
+from slslab_lab.studies import patterns
+from slslab_lab.studies.catalogue import STUDIES
+from slslab_lab.studies.communication import build, ratio_of
 from slslab_lab.studies.measured_rounds import PATTERNS, Exchange
 from slslab_lab.studies.minibatches import Estimate
-from slslab_lab.studies.patterns import Comparison, LongLog, Variant, compare_rounds, find_log, free_costs, variants
+from slslab_lab.studies.patterns import (
+    TABLES,
+    Compared,
+    Comparison,
+    LongLog,
+    Variant,
+    compare_rounds,
+    find_log,
+    free_costs,
+    variants,
+)
 
 INTERVALS = (
     Interval(0.001, 0.5, "scatterreduce"),
@@ -207,7 +219,8 @@ def document(*found: Comparison, **more: Any) -> dict[str, Any]:
     rows = paper.table("table3").rows
     mine = [(replace(one, row=row.model_copy(update={"published": one.row.published})),)
             for one, row in zip(found, rows, strict=False)]  # fmt: skip
-    return build("lambdaml-table3", with_rows(paper, mine), "table3", mine, platform(), **more)
+    given = setup("lambdaml-table3", {"paper": with_rows(paper, mine), "profile": platform()})
+    return build(given, Compared(mine, **more))
 
 
 def with_rows(paper: Any, found: list[tuple[Comparison]]) -> Any:
@@ -375,9 +388,10 @@ def test_a_run_gives_cpu_seconds_to_the_rows_of_its_model(
         costs=COSTS["allreduce"],
     )
     monkeypatch.setattr("slslab_lab.studies.FOLDERS", ())
-    monkeypatch.setattr(measured, "read_measured", lambda path, architectures: run)  # noqa: ARG005
+    monkeypatch.setattr(patterns, "read_measured", lambda path, architectures: run)  # noqa: ARG005
     monkeypatch.setattr(
-        "slslab_lab.replay.programs.transfers.transfer",
+        patterns,
+        "transfer",
         lambda costs, architecture, plan: COSTS[architecture.name],  # noqa: ARG005
     )
     code, out, _ = slslab("reproduce", "lambdaml-table3", "--run", directory, "--json")
@@ -408,10 +422,9 @@ def test_what_cannot_be_reproduced_is_refused(slslab: Run, tmp_path: Path) -> No
     assert "is a run of spirt" in err
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", TABLES)
 def test_a_ratio_is_recomputed_of_printed_seconds(name: str) -> None:
-    source = SOURCES[name]
-    paper = load_paper(source.paper)
-    for row, found in zip(paper.table(source.table).rows, recompute(paper, source.table), strict=True):
+    paper, table = load_paper(STUDIES[name].paper), TABLES[name]
+    for row, found in zip(paper.table(table).rows, recompute(paper, table), strict=True):
         ways = [one.way for one in found if one.column == "ratio"]
         assert ("allreduce_slower" in ways) == bool(row.published)

@@ -6,15 +6,14 @@ import math
 from collections.abc import Mapping
 from functools import cache
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from rich.console import Console
 from tests.lab.replay.recordings import TRACES
 from tests.lab.studies.papers import PUBLISHED, paper
+from tests.lab.studies.setups import Watching, setup
 
-from slslab.predict.profiles.profile import load_profile
-from slslab.run.bill import load_book
 from slslab_lab.pages.terminal.reproduction import reproduction
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.programs.recorded import make_program
@@ -22,6 +21,7 @@ from slslab_lab.runs.planning import architectures
 from slslab_lab.studies import figure3
 from slslab_lab.studies.experiments import Experiment, Runs
 from slslab_lab.studies.saving import FIELDS, cells
+from slslab_lab.studies.study import Setup
 from slslab_lab.studies.table2 import build
 
 NAMES = ("spirt", "scatterreduce", "allreduce", "mlless", "gpu")
@@ -35,17 +35,15 @@ def document(*released: str) -> dict[str, Any]:
     for name in released:
         done[Experiment(name, "lenet", released=True)] = read_measured(TRACES / f"{name}-as-released", known)
     failed = {} if released else {Experiment("spirt", "lenet", released=True): "it was killed"}
-    told: list[tuple[str, int, int]] = []
-    found = build(
-        paper(),
-        Runs(done, failed),
-        load_profile("aws-us-east-1"),
-        load_book("aws-us-east-1"),
-        "replayed",
-        lambda *one: told.append(one),
-    )
-    assert told[-1][1:] == (len(done), len(done))
+    given = beside("replayed")
+    found = build(given, Runs(done, failed))
+    assert cast(Watching, given.watcher).reported[-1][1:] == (len(done), len(done))
     return found
+
+
+def beside(fidelity: str) -> Setup:
+    """The paper that was made up for these recordings."""
+    return setup("table2", {"paper": paper()}, fidelity=fidelity)
 
 
 def rows() -> Mapping[str, Any]:
@@ -182,20 +180,19 @@ def test_peers_that_were_declared_failed_are_named() -> None:
     recorded = read_measured(TRACES / "spirt", architectures())
     details = {"deaths": [{"worker": 1, "epoch": 0, "time": 0.0, "found_by": 0}]}
     run = recorded.replace(document={**recorded.document, "details": details})
-    own, book = Experiment("spirt", "lenet", released=False), load_book("aws-us-east-1")
-    found = build(paper(), Runs({own: run}, {}), load_profile("aws-us-east-1"), book, "replayed", lambda *_: None)
+    found = build(beside("replayed"), Runs({Experiment("spirt", "lenet", released=False): run}, {}))
     assert any("spirt, LeNet, canonical: 1 of 2 peers were declared failed" in note for note in found["notes"])
     assert not any("declared failed" in note for note in document()["notes"])
 
 
 def test_rows_of_several_hosts_are_named() -> None:
-    known, book = architectures(), load_book("aws-us-east-1")
+    known = architectures()
     done = {}
     for name, node in (("allreduce", "a"), ("scatterreduce", "b")):
         recorded = read_measured(TRACES / name, known)
         host = {**recorded.document["host"], "name": node, "processors": "2 × Fast"}
         done[Experiment(name, "lenet", released=False)] = recorded.replace(document={**recorded.document, "host": host})
-    found = build(paper(), Runs(done, {}), load_profile("aws-us-east-1"), book, "sampled", lambda *_: None)
+    found = build(beside("sampled"), Runs(done, {}))
     mixed, fitted = found["notes"][-2:]
     assert mixed.startswith("The `measured` column mixes 2 hosts, whose seconds are not comparable: 1 run on a, ")
     assert fitted.startswith("One speed of processors is fitted to a set all the same")
@@ -215,7 +212,7 @@ def test_printed_and_saved() -> None:
 
 
 def test_figure3_says_that_it_is_a_guess() -> None:
-    found = figure3.build(document())
+    found = figure3.of_table(document())
     assert [column["name"] for column in found["columns"]] == ["epoch_seconds", "total_cost"]
     assert "could not be established" in found["notes"][0]
     (curve,) = found["curves"]
@@ -240,8 +237,7 @@ def recorded_again() -> dict[str, Any]:
         for experiment, run in done.items()
         if experiment.architecture in ("allreduce", "scatterreduce")
     }
-    platform, book = load_profile("aws-us-east-1"), load_book("aws-us-east-1")
-    return build(paper(), Runs(done, {}, [again]), platform, book, "replayed", lambda *_: None)
+    return build(beside("replayed"), Runs(done, {}, [again]))
 
 
 def test_several_recordings_of_a_row_are_its_mean_and_widen_its_interval() -> None:

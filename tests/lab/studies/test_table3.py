@@ -10,19 +10,20 @@ import pytest
 from rich.console import Console
 from tests.lab.replay.platform import platform
 from tests.lab.studies.learnt import write_curve
+from tests.lab.studies.setups import setup
 
 from slslab.run.bill import load_book
 from slslab_lab.pages.plots.lines import draw_points
 from slslab_lab.pages.terminal.accuracy import curves_by_time
 from slslab_lab.pages.terminal.reproduction import reproduction
 from slslab_lab.papers.paper import load_paper
-from slslab_lab.studies.accuracy_by_time import Progression, pair_up
+from slslab_lab.studies import figure4, table3
+from slslab_lab.studies.accuracy_by_time import Learnt, Progression, pair_up
 from slslab_lab.studies.curves import read_curves
 from slslab_lab.studies.epochs import EpochTime, Recordings
 from slslab_lab.studies.experiments import experiments
 from slslab_lab.studies.replayed_rows import Calibration
 from slslab_lab.studies.saving import cells
-from slslab_lab.studies.table3 import build, build_figure
 
 PAPER = load_paper("barrak-2025")
 RECORDINGS = Recordings({}, platform(), Calibration(0.5, ("a", "b")), load_book("aws-us-east-1"))
@@ -50,6 +51,16 @@ def progressions(directory: Path, without: Sequence[str] = ()) -> tuple[Progress
     return pair_up(PAPER, "mobilenet", read_curves(directory), times)
 
 
+def build(found: Sequence[Progression], target: float | None = None) -> dict[str, Any]:
+    """Table 3 of these rows."""
+    return table3.build(setup("table3", target=target), Learnt((), RECORDINGS, found))
+
+
+def build_figure(found: Sequence[Progression]) -> dict[str, Any]:
+    """Figure 4 of these rows."""
+    return figure4.build(setup("fig4"), Learnt((), RECORDINGS, found))
+
+
 def rows(document: Mapping[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["name"], row["variant"]): row for row in document["rows"]}
 
@@ -62,8 +73,7 @@ def values(document: Mapping[str, Any], column: str, basis: str) -> dict[tuple[s
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Table 3 of all progressions, for the target that they share."""
-    found: dict[str, Any] = build(PAPER, progressions(tmp_path_factory.mktemp("curves")), RECORDINGS, None)
-    return found
+    return build(progressions(tmp_path_factory.mktemp("curves")))
 
 
 def test_products(document: dict[str, Any]) -> None:
@@ -102,7 +112,7 @@ def test_the_common_target(document: dict[str, Any]) -> None:
 
 
 def test_a_chosen_target(tmp_path: Path) -> None:
-    document = build(PAPER, progressions(tmp_path), RECORDINGS, 0.5)
+    document = build(progressions(tmp_path), 0.5)
     assert document["target"]["chosen"]
     found = rows(document)
     assert found["SPIRT", "canonical"]["cells"]["common_minutes"]["reason"] == "50% not reached in 4 epochs"
@@ -155,7 +165,7 @@ def test_sharing_is_told(document: dict[str, Any]) -> None:
 def test_missing_curves_and_recordings(tmp_path: Path) -> None:
     alone = write_curve(tmp_path / "alone", "spirt", [0.9]).parents[1]
     times = {one: EpochTime(None, None, reason="not recorded") for one in experiments(["mobilenet"])}
-    document = build(PAPER, pair_up(PAPER, "mobilenet", read_curves(alone), times), RECORDINGS, None)
+    document = build(pair_up(PAPER, "mobilenet", read_curves(alone), times))
     found = rows(document)
     assert len(found) == 5
     assert found["SPIRT", "canonical"]["cells"]["minutes"]["reason"] == "not recorded"
@@ -174,7 +184,7 @@ def test_printed_and_saved(document: dict[str, Any]) -> None:
 
 
 def test_figure_4(tmp_path: Path) -> None:
-    document = build_figure(PAPER, progressions(tmp_path, without=("gpu",)), RECORDINGS)
+    document = build_figure(progressions(tmp_path, without=("gpu",)))
     canonical, released = ({line["name"]: line for line in one["lines"]} for one in document["curves"])
     assert (canonical["MLLess"]["x"], canonical["MLLess"]["y"]) == ([4, 8, 12], [30, 60, 82])
     assert (canonical["AllReduce"]["x"], released["AllReduce"]["x"]) == ([1.5, 3], [2.25])
@@ -193,7 +203,7 @@ def test_figure_4(tmp_path: Path) -> None:
 
 
 def test_a_figure_without_lines_is_printed(tmp_path: Path) -> None:
-    document = build_figure(PAPER, progressions(tmp_path, without=tuple(SECONDS)), RECORDINGS)
+    document = build_figure(progressions(tmp_path, without=tuple(SECONDS)))
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(curves_by_time(document))
     assert "has no line" in console.export_text()

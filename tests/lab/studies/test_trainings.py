@@ -9,7 +9,8 @@ import pytest
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies import trainings
 from slslab_lab.studies.byzantine import ARCHITECTURE, Setting
-from slslab_lab.studies.trainings import train, versions
+from slslab_lab.studies.kept import versions
+from slslab_lab.studies.trainings import train
 from slslab_workers.training.samples import Samples
 
 

@@ -5,28 +5,25 @@ the same plan on the profile of this host, whose latencies are fitted to the run
 trace on AWS beside the atlas's.
 """
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from slslab.errors import RunError
-from slslab.run.bill import DEFAULT_BOOK, compute_bill
-from slslab.run.directory import RunDirectory
+from slslab.run.bill import compute_bill
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.outcome import Outcome, outcome
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.whatif import with_memory
-from slslab_lab.runs.execution import run_plan
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.atlas.costs import measure
 from slslab_lab.studies.atlas.points import Job
 from slslab_lab.studies.atlas.recordings import Recordings
 from slslab_lab.studies.atlas.systems import System
 from slslab_lab.studies.experiments import BATCH_SIZE
+from slslab_lab.studies.recording import check_done, is_done, make_run
 from slslab_workers.architecture import Progress
 
 # What a figure of a run is: of this host, or of the run's trace as it is replayed.
@@ -78,21 +75,9 @@ def run_all(directory: Path, progress: Progress, tell: Callable[[str], None]) ->
     runs = []
     for check in CHECKS:
         place = directory / check.name
-        if not (place.is_dir() and RunDirectory(place).status() == "done"):
-            if place.is_dir():
-                shutil.rmtree(place)
-            document = run_plan(
-                check.system.architecture,
-                check.values(),
-                check.system.chosen,
-                out=place,
-                book=DEFAULT_BOOK,
-                progress=progress,
-            )
-            if document["status"] == "interrupted":
-                raise KeyboardInterrupt
-            if (trouble := document["error"]) is not None:
-                raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
+        if not is_done(place):
+            document = make_run(place, check.system.architecture, check.values(), check.system.chosen, progress)
+            check_done(document, place)
             tell(f"{check.label}: {document['seconds']['measured']:.0f} s.")
         runs.append(read_measured(place, architectures()))
     return runs

@@ -3,21 +3,19 @@
 Those that Table 2 of Barrak et al. and Table 1 of LambdaML have are theirs; `JOBS` are the atlas's own.
 """
 
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from slslab.errors import RequestError, RunError, counted
-from slslab.run.bill import DEFAULT_BOOK
+from slslab.errors import RunError, counted
 from slslab.run.directory import RunDirectory
 from slslab_lab.replay.measured import Measured, read_measured
-from slslab_lab.runs.execution import run_plan
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies import find_committed
 from slslab_lab.studies.atlas.jobs import CHANNELS_OF, JOBS
 from slslab_lab.studies.atlas.systems import MODELS, SYSTEMS
+from slslab_lab.studies.recording import check_done, is_done, make_run
 from slslab_workers.architecture import Progress
 
 FOLDER, TABLE1, TABLE2 = "atlas", "lambdaml-table1", "table2"
@@ -88,29 +86,18 @@ def record_all(directory: Path, progress: Progress, tell: Callable[[str], None])
     The others are kept, so that the command goes on where it was interrupted. RunError if a run fails, RequestError if
     another command makes it.
     """
-    todo = [job for job in JOBS if not _is_kept(RunDirectory(directory / job.name))]
+    todo = [job for job in JOBS if not _is_kept(directory / job.name)]
     tell(f"{counted(len(todo), 'run')} to make, {len(JOBS) - len(todo)} of {len(JOBS)} are kept.")
     for number, job in enumerate(todo, 1):
         place = directory / job.name
-        if place.is_dir():
-            shutil.rmtree(place)
-        document = run_plan(
-            job.architecture, job.values(), job.options, out=place, book=DEFAULT_BOOK, progress=progress
-        )
-        if document["status"] == "interrupted":
-            raise KeyboardInterrupt
-        if (trouble := document["error"]) is not None:
-            raise RunError(f"The run {place} failed: {trouble['message']}", trouble["hint"])
+        document = make_run(place, job.architecture, job.values(), job.options, progress)
+        check_done(document, place)
         quiet = "quiet" if _is_quiet(document) else "NOT QUIET: others loaded the host, and it is made again next time"
         tell(f"{job.name}: {document['seconds']['measured']:.0f} s, {quiet}; {number} of {len(todo)}.")
 
 
-def _is_kept(run: RunDirectory) -> bool:
-    if not run.path.is_dir():
-        return False
-    if run.status() == "running":
-        raise RequestError(f"{run.path} is being made by another command.", "wait until it ends.")
-    return run.status() == "done" and _is_quiet(run.document() or {})
+def _is_kept(place: Path) -> bool:
+    return is_done(place) and _is_quiet(RunDirectory(place).document() or {})
 
 
 def _is_quiet(document: Mapping[str, Any]) -> bool:

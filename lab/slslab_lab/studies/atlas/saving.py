@@ -1,13 +1,11 @@
 """The files of the atlas: its page, its document without the points, and the points as a table."""
 
-import csv
-import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slslab_lab.studies.saving import write_texts
+from slslab_lab.studies.kept import csv_text, write_texts
 
 ATLAS, CHECKS = "atlas.json", "checks.json"
 
@@ -37,9 +35,5 @@ def _text(document: Mapping[str, Any]) -> str:
 
 
 def _table(document: Mapping[str, Any]) -> str:
-    text = io.StringIO()
     points = document["points"]
-    writer = csv.DictWriter(text, tuple(points[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({**point, "reasons": "; ".join(point["reasons"])} for point in points)
-    return text.getvalue()
+    return csv_text(tuple(points[0]), ({**point, "reasons": "; ".join(point["reasons"])} for point in points))

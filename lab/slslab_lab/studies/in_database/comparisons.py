@@ -14,8 +14,9 @@ from slslab.predict.profiles.profile import Profile
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.studies.in_database.arms import AVERAGE, NAIVE, UPDATE
-from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements, Released, Samples, middle
+from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements, Released, Samples
 from slslab_lab.studies.minibatches import Estimate
+from slslab_lab.studies.orders import middle
 
 WITHOUT, WITH, RATIO = "without", "with", "ratio"
 RELEASED = "as released"

@@ -1,24 +1,19 @@
 """Measurements of SPIRT's operations, naive and in the database, and their file."""
 
 import os
-import shlex
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
-from datetime import UTC, date, datetime
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-from slslab.errors import RequestError, RunError
+from slslab.errors import RunError
 from slslab.host.session import Session
 from slslab.stack.tensors import EmbeddedTensorDatabases
-from slslab_lab.studies import find_committed
-from slslab_lab.studies.documents import host, read_entries
+from slslab_lab.studies import MODELS
 from slslab_lab.studies.in_database.arms import (
     NAIVE,
     OPERATIONS,
@@ -33,26 +28,19 @@ from slslab_lab.studies.in_database.arms import (
     thin,
 )
 from slslab_lab.studies.in_database.redis import installed_version, is_installed, plain_redis, time_json
-from slslab_lab.studies.minibatches import Estimate
-from slslab_lab.studies.saving import write_texts
+from slslab_lab.studies.kept import Entry, Kept, made_now
+from slslab_lab.studies.study import Setup
 from slslab_workers.training import models
 
-SCHEMA = 1
-FILE = "measurements.json"
 IN_DATABASE = "in the database"
 ARMS = (*NAIVE, IN_DATABASE)
-REPEATS = {"sampled": 5, "full": 15}
 # As JSON a model's gradients take gigabytes; each number takes the same time.
 JSON_NUMBERS = 100_000
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Samples(_Entry):
+class Samples(Entry):
     """One operation of one arm, turn by turn: seconds, and CPU seconds of the client in gets, in arithmetic and in
     puts, or of the database's script."""
 
@@ -63,7 +51,7 @@ class Samples(_Entry):
     script_cpu_s: tuple[Seconds, ...] = ()
 
 
-class Model(_Entry):
+class Model(Entry):
     """A model's parameters, float32, and its samples by operation and arm."""
 
     parameters: Annotated[int, Field(gt=0)]
@@ -83,7 +71,7 @@ class Model(_Entry):
         return self
 
 
-class Released(_Entry):
+class Released(Entry):
     """SPIRT's average as released, over JSON texts of `numbers` each: their bytes and the mean's, CPU seconds of the
     Redis server for each run of the Lua script, and those of a client that decodes all texts and averages them."""
 
@@ -115,30 +103,27 @@ class Released(_Entry):
         return median(self.decode_cpu_s) / (self.numbers * len(self.json_bytes))
 
 
-class Measurements(_Entry):
-    """What one command measured, on which host, with what; `load` are the load averages before and after.
+class Measurements(Kept):
+    """What one command measured; `load` are the load averages before and after.
 
     `released` is None where no redis-server is installed."""
 
-    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
-    measured: date
-    command: str
-    host: Mapping[str, str | int]
-    versions: Mapping[str, str]
     load: Mapping[str, tuple[float, float, float]]
     gradients: Annotated[int, Field(gt=1)]
     models: Annotated[Mapping[str, Model], Field(min_length=1)]
     released: Released | None
 
 
-def middle(samples: Sequence[float]) -> Estimate:
-    """Return the median, with the minimum and the maximum of several."""
-    if len(samples) == 1:
-        return Estimate(samples[0], None, None, 1)
-    return Estimate(median(samples), min(samples), max(samples), len(samples))
+RESULTS = Measurements
 
 
-def measure(names: Sequence[str], count: int, repeat: int, report: Report) -> Measurements:
+def measure(setup: Setup) -> Measurements:
+    """Measure the operations of the models that are asked for, with as many gradients as Table 2's minibatches."""
+    count = int(setup.paper.table("table2").inputs["batches"])
+    return measure_models(setup.options["models"] or MODELS, count, setup.effort, setup.watcher.report)
+
+
+def measure_models(names: Sequence[str], count: int, repeat: int, report: Report) -> Measurements:
     """Measure these models' operations with `count` gradients, each arm `repeat` times.
 
     HostError if the embedded database does not start, RunError for a wrong result."""
@@ -151,10 +136,7 @@ def measure(names: Sequence[str], count: int, repeat: int, report: Report) -> Me
                 times = time_json(server, JSON_NUMBERS, count, repeat)
             released = Released(redis=installed_version(), numbers=JSON_NUMBERS, **asdict(times))
     return Measurements(
-        measured=datetime.now(UTC).date(),
-        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        host=host(),
-        versions=versions(),
+        **{**made_now(), "versions": versions()},
         load={"before": before, "after": os.getloadavg()},
         gradients=count,
         models=by_model,
@@ -221,27 +203,3 @@ def versions() -> dict[str, str]:
     except PackageNotFoundError:
         installed["hiredis"] = "none"
     return installed
-
-
-def write(measurements: Measurements, directory: Path) -> Path:
-    """Write `measurements.json`; RequestError if it cannot be written."""
-    (path,) = write_texts(directory, {FILE: measurements.model_dump_json(by_alias=True, indent=1) + "\n"})
-    return path
-
-
-def read(directory: Path) -> Measurements:
-    """Return the measurements in this directory; RequestError if there are none, or for the first wrong entry."""
-    return read_entries(
-        directory / FILE,
-        Measurements,
-        SCHEMA,
-        "file of measurements",
-        RequestError,
-        "take the measurements with --fidelity sampled.",
-    )
-
-
-def committed() -> Path:
-    """Return where the project's own measurements are; RunError if there are none."""
-    hint = "take them with --fidelity sampled."
-    return find_committed(f"in-database/{FILE}", "measurements of in-database operations", hint).parent

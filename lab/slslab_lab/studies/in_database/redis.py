@@ -1,4 +1,4 @@
-"""A redis-server beside the embedded database: naive arms on strings, and SPIRT's released average."""
+"""A redis-server beside the embedded database, and SPIRT's released average in it."""
 
 import json
 import os
@@ -6,10 +6,9 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -17,10 +16,7 @@ from slslab.errors import HostError, RunError
 from slslab.host.session import Session
 from slslab_lab.studies.in_database.arms import (
     AVERAGE,
-    Naive,
     Vectors,
-    body,
-    running_mean,
     stacked_mean,
     thin,
 )
@@ -66,28 +62,6 @@ def plain_redis(session: Session, *options: str) -> Iterator[str]:
     finally:
         process.kill()
         process.wait()
-
-
-def plain_arms(server: str, keys: Sequence[str], parts: ExitStack) -> list[Naive]:
-    """Return the naive arms on a plain Redis, with strings; `parts` close their connections."""
-    import redis
-
-    strings: Any = parts.enter_context(redis.Redis.from_url(server))
-    client = parts.enter_context(thin(server))
-    return [
-        Naive(
-            *("redis-py on Redis", server, keys),
-            lambda key: np.frombuffer(strings.get(key), np.float32),
-            lambda key, vector: strings.set(key, body(vector)),
-            stacked_mean,
-        ),
-        Naive(
-            *("own client on Redis", server, keys),
-            lambda key: np.frombuffer(client.command("GET", key), np.float32),
-            lambda key, vector: client.command("SET", key, body(vector)),
-            running_mean,
-        ),
-    ]
 
 
 @dataclass(frozen=True)

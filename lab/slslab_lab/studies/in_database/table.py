@@ -9,9 +9,9 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.predict.profiles.profile import Profile
-from slslab_lab.papers.paper import Paper
 from slslab_lab.papers.recomputation import Recomputed, percent, recompute
-from slslab_lab.studies.documents import Cell, ReproducedRow, head
+from slslab_lab.studies import MODELS
+from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
 from slslab_lab.studies.in_database.arms import AVERAGE, OPERATIONS, UPDATE
 from slslab_lab.studies.in_database.comparisons import (
     FLOAT_BYTES,
@@ -24,9 +24,10 @@ from slslab_lab.studies.in_database.comparisons import (
 )
 from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements
 from slslab_lab.studies.minibatches import Estimate
+from slslab_lab.studies.study import Setup
 from slslab_lab.studies.table2 import NAMES
 
-NAME, TABLE = "in-database", "optimizations"
+TABLE = "optimizations"
 ROWS = {
     AVERAGE: "SPIRT, averaging of gradients: in the database",
     UPDATE: "SPIRT, update of the model: in the database",
@@ -52,10 +53,9 @@ class RatioCell(Cell):
         return None if printed is None or ours is None else ours.value / float(printed) - 1
 
 
-def build(
-    paper: Paper, measurements: Measurements, models: Sequence[str], profile: Profile, fidelity: str
-) -> dict[str, Any]:
-    """Return the document of these models' rows, without those that were not measured."""
+def build(setup: Setup, measurements: Measurements) -> dict[str, Any]:
+    """Return the document of the models that are asked for, without those that were not measured."""
+    paper, profile, models = setup.paper, setup.profile, setup.options["models"] or MODELS
     table = paper.table(TABLE)
     again = dict(zip((row.name for row in table.rows), recompute(paper, TABLE), strict=True))
     rows = []
@@ -69,17 +69,15 @@ def build(
             published, cells = (printed.published, again[printed.name]) if mine else ({}, ())
             for comparison in compare(measurements, model, operation, memory_mb, profile):
                 rows.append(_row(comparison, NAMES[model], published, cells))
-    return {
-        **head(NAME, fidelity, paper, table),
-        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
-        "measurements": measurements.model_dump(mode="json", by_alias=True, exclude={"models"}),
-        "columns": [dict(zip(("name", "title", "unit", "digits"), comparison, strict=True)) for comparison in COLUMNS],
-        "rows": [row.as_document() for row in rows],
-        "rankings": [],
-        "bills": [],
-        "curves": [],
-        "notes": _notes(measurements, models, profile),
-    }
+    return make_document(
+        setup,
+        table,
+        COLUMNS,
+        rows,
+        _notes(measurements, models, profile),
+        profile=describe_profile(profile),
+        measurements=measurements.about("models"),
+    )
 
 
 def _row(
@@ -104,12 +102,12 @@ def _row(
 
 def _notes(measurements: Measurements, models: Sequence[str], profile: Profile) -> list[str]:
     turns = len(next(iter(measurements.models.values())).operations[AVERAGE][IN_DATABASE].seconds)
-    versions = ", ".join(f"{name} {version}" for name, version in measurements.versions.items() if version != "none")
     notes = [
         f"Measured: {measurements.gradients} gradients in the embedded tensor database, a process of its own on one "
         f"thread, over loopback; medians of {turns} turns with the least and the greatest; a ratio is one of a turn. "
         f"{measurements.measured}, {measurements.host['cores']} processors, load {measurements.load['before'][0]:.1f} "
-        f"before and {measurements.load['after'][0]:.1f} after, Python {measurements.host['python']}, {versions}.",
+        f"before and {measurements.load['after'][0]:.1f} after, Python {measurements.host['python']}, "
+        f"{measurements.versions_in_words}.",
         "redis-py is the client of the released code, here with numpy's mean of a list; own client is that of slslab's "
         "workers, which receives into arrays and adds as it goes. Both against TorchScript in the database, all on "
         "float32 tensors, as the paper implies.",

@@ -4,46 +4,34 @@ All functions are in one process, with the bits of a run. The paper's figure is 
 beside; what is compared is whether accuracy falls as the global batch grows.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, date, datetime
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from statistics import fmean
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from slslab.errors import RequestError, counted
+from slslab.errors import counted
 from slslab.run.metrics import grouped
-from slslab_lab.papers.paper import Paper
 from slslab_lab.runs.planning import architectures, make_plan
-from slslab_lab.studies import find_committed
-from slslab_lab.studies.documents import Cell, ReproducedRow, head, host, read_entries
+from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
+from slslab_lab.studies.kept import Entry, Kept, made_now
 from slslab_lab.studies.orders import Order, judge, middle
-from slslab_lab.studies.saving import write_texts
-from slslab_lab.studies.trainings import train, versions
+from slslab_lab.studies.study import Setup
+from slslab_lab.studies.trainings import by_seed, learn, train
 from slslab_workers.plan import Plan
-from slslab_workers.training.samples import Samples
 
-NAME, PAPER, TABLE = "kubeml-accuracy", "kubeml-2023", "accuracy"
-ARCHITECTURE, FILE, SCHEMA = "kubeml", "accuracies.json", 1
-HINT = "compute them with --fidelity sampled."
+TABLE, ARCHITECTURE = "accuracy", "kubeml"
 FUNCTIONS, BATCH_SIZES = (1, 2, 4), (16, 32, 64, 128)
 # Of mnist5k's 4,000: 56 documents, which all functions and minibatches divide.
 SAMPLES = 3_584
-# Seeds, and epochs: the paper's are 30.
-EFFORT = {"sampled": (1, 10), "full": (3, 30)}
 # The paper's for LeNet; K = ∞ was its best.
 TRAINING = {"model": "lenet", "dataset": "mnist5k", "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4}
 OURS, PUBLISHED = "LeNet on mnist5k", "ResNet34 on CIFAR-10"
 COLUMNS = (("accuracy", "Accuracy after the last epoch", "%", 2),)
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Series(_Entry):
+class Series(Entry):
     """The test accuracies (0..1) after each epoch, by seed, of so many functions and samples a minibatch."""
 
     functions: Annotated[int, Field(ge=1)]
@@ -61,14 +49,13 @@ class Series(_Entry):
         return [100 * each[-1] for each in self.accuracies.values()]
 
 
-class Accuracies(_Entry):
-    """All series, on which host, with what."""
+class Accuracies(Kept):
+    """All series."""
 
-    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
-    measured: date
-    host: Mapping[str, str | int]
-    versions: Mapping[str, str]
     series: Annotated[tuple[Series, ...], Field(min_length=1)]
+
+
+RESULTS = Accuracies
 
 
 @dataclass(frozen=True)
@@ -97,54 +84,22 @@ def settings_of(seeds: int, epochs: int) -> list[Setting]:
     ]
 
 
-def learn(setting: Setting) -> tuple[float, ...]:
-    """Return the test accuracy after each epoch, all functions in one process."""
-    kind = architectures()[ARCHITECTURE].replicas()
-    assert kind is not None
-    plan = setting.plan()
-    replicas = kind(plan, Samples(plan))
-    accuracies = []
-    for _ in range(plan.epochs):
-        replicas.train_epoch()
-        accuracies.append(float(replicas.judge().accuracy))
-    return tuple(accuracies)
-
-
-def measure(settings: Sequence[Setting], report: Callable[[str, int, int], None], on: str | None = None) -> Accuracies:
-    """Train all settings, one after another or where `on` says; `report` receives how many of how many are done."""
-    found: dict[tuple[int, int], dict[int, tuple[float, ...]]] = {}
-    for setting, learnt in zip(settings, train(learn, settings, on, report), strict=True):
-        found.setdefault((setting.functions, setting.batch_size), {})[setting.seed] = learnt
+def measure(setup: Setup) -> Accuracies:
+    """Train all settings, one after another or where `on` says."""
+    settings = settings_of(*setup.effort)
+    learnt = by_seed(settings, train(learn, settings, setup.options.get("on"), setup.watcher.report))
     return Accuracies(
-        measured=datetime.now(UTC).date(),
-        host=host(),
-        versions=versions(),
+        **made_now(),
         series=tuple(
-            Series(functions=functions, batch_size=batch_size, accuracies=accuracies)
-            for (functions, batch_size), accuracies in found.items()
+            Series(functions=setting.functions, batch_size=setting.batch_size, accuracies=accuracies)
+            for setting, accuracies in learnt.items()
         ),
     )
 
 
-def write(accuracies: Accuracies, directory: Path) -> Path:
-    """Write `accuracies.json`; RequestError if it cannot be written."""
-    (path,) = write_texts(directory, {FILE: accuracies.model_dump_json(by_alias=True) + "\n"})
-    return path
-
-
-def read(directory: Path) -> Accuracies:
-    """Return the accuracies in this directory; RequestError if there are none, or for the first wrong entry."""
-    return read_entries(directory / FILE, Accuracies, SCHEMA, "file of accuracies", RequestError, HINT)
-
-
-def committed() -> Path:
-    """Return where the project's own accuracies are; RunError if there are none."""
-    return find_committed(f"{NAME}/{FILE}", f"accuracies of {NAME}", HINT).parent
-
-
-def build(paper: Paper, accuracies: Accuracies, fidelity: str) -> dict[str, Any]:
+def build(setup: Setup, accuracies: Accuracies) -> dict[str, Any]:
     """Return the document."""
-    table = paper.table(TABLE)
+    table = setup.paper.table(TABLE)
     published = [(int(row.inputs["functions"]), int(row.inputs["batch_size"]), row) for row in table.rows]
     of_paper = {
         functions: [
@@ -162,21 +117,20 @@ def build(paper: Paper, accuracies: Accuracies, fidelity: str) -> dict[str, Any]
         ),
         *(_row(n, n * size, PUBLISHED, Cell(row.published["accuracy"])) for n, size, row in published),
     ]
-    return {
-        **head(NAME, fidelity, paper, table),
-        "measurements": accuracies.model_dump(mode="json", by_alias=True, exclude={"series"}),
-        "findings": list(_findings(members, of_paper)),
-        "orders": [order(each).as_document() for each in members.values()],
-        "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=True)) for column in COLUMNS],
-        "rows": [row.as_document() for row in rows],
-        "rankings": [],
-        "bills": [],
-        "curves": [
+    return make_document(
+        setup,
+        table,
+        COLUMNS,
+        rows,
+        _notes(accuracies),
+        curves=[
             _picture(OURS, {n: [(one.global_batch, fmean(one.last)) for one in each] for n, each in members.items()}),
             _picture(PUBLISHED, of_paper),
         ],
-        "notes": list(_notes(accuracies)),
-    }
+        measurements=accuracies.about("series"),
+        findings=list(_findings(members, of_paper)),
+        orders=[asdict(order(each)) for each in members.values()],
+    )
 
 
 def order(series: Sequence[Series]) -> Order:
@@ -202,16 +156,9 @@ def _row(functions: int, global_batch: int, variant: str, cell: Cell) -> Reprodu
 
 
 def _picture(variant: str, lines: Mapping[int, Sequence[tuple[int, float]]]) -> dict[str, Any]:
-    return {
-        "title": f"{variant}: accuracy by global batch",
-        "variant": variant,
-        "x": {"name": "global_batch", "title": "images of all functions' minibatches", "unit": ""},
-        "y": {"name": "accuracy", "title": "accuracy", "unit": "%"},
-        "lines": [
-            {"name": _functions(number), "x": [x for x, _ in points], "y": [y for _, y in points]}
-            for number, points in lines.items()
-        ],
-    }
+    x, y = ("global_batch", "images of all functions' minibatches", ""), ("accuracy", "accuracy", "%")
+    named = [(_functions(number), [x for x, _ in points], [y for _, y in points]) for number, points in lines.items()]
+    return make_curve(f"{variant}: accuracy by global batch", variant, x, y, named)
 
 
 def _findings(
@@ -235,12 +182,11 @@ def _findings(
 def _notes(accuracies: Accuracies) -> Iterator[str]:
     first = next(iter(accuracies.series[0].accuracies.values()))
     seeds = len(accuracies.series[0].accuracies)
-    versions = ", ".join(f"{name} {text}" for name, text in accuracies.versions.items())
     yield (
         f"Measured: LeNet-5 on {SAMPLES:,} of mnist5k's training images, {counted(len(first), 'epoch')}, "
         f"{counted(seeds, 'seed')}, learning rate {TRAINING['lr']}, momentum {TRAINING['momentum']}, one merge an "
         f"epoch (K = ∞), all functions in one process with the bits of a run. {accuracies.measured}, "
-        f"{accuracies.host['cores']} processors, {versions}."
+        f"{accuracies.host['cores']} processors, {accuracies.versions_in_words}."
     )
     yield (
         "What differs from the paper: its figure is of ResNet34 on CIFAR-10 after 30 epochs with 2, 4 and 8 functions, "

@@ -18,11 +18,12 @@ from slslab.predict.profiles.profile import Profile
 from slslab_lab.papers.paper import Paper, Row
 from slslab_lab.papers.recomputation import recompute
 from slslab_lab.studies.accuracy_by_time import whole
-from slslab_lab.studies.documents import Cell, ReproducedRow, head
+from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_curve, make_document
 from slslab_lab.studies.kubeml.rounds import BUFFERS, MODEL_MB, PARAMETERS, TENSORS, merging_seconds, with_rate
+from slslab_lab.studies.study import Setup
 from slslab_workers.kubeml.shares import ALL, DOCUMENT, Epoch, document_count
 
-NAME, PAPER, TABLE, GOALS, PROFILE = "kubeml-times", "kubeml-2023", "epochs", "goals", "aws-us-east-1"
+TABLE, GOALS = "epochs", "goals"
 SAMPLES = 50_000
 # The numbers of functions over which the published seconds are means.
 FUNCTIONS, FUNCTIONS_OF_ONE_MERGE = (2, 4), (2, 4, 8)
@@ -142,8 +143,9 @@ def slopes(settings: Sequence[Setting], seconds: Sequence[float]) -> list[float]
     ]
 
 
-def build(paper: Paper, profile: Profile) -> dict[str, Any]:
+def build(setup: Setup, _: None = None) -> dict[str, Any]:
     """Return the document: all settings modelled, lines by merges, and the published seconds to an accuracy."""
+    paper, profile = setup.paper, setup.profile
     settings = settings_of(paper)
     merged = merging(settings, profile)
     fitted = fit(settings, merged)
@@ -166,25 +168,25 @@ def build(paper: Paper, profile: Profile) -> dict[str, Any]:
         ]
         for name, values in (("fitted", fitted.seconds), ("left_out", left_out))
     }
-    document = {
-        **head(NAME, "modelled", paper, paper.table(TABLE)),
-        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
+    figures: dict[str, Any] = {
         "fit": {"rate_mb_s": fitted.rate_mb_s, "errors": errors},
         "lines": lines,
         "slopes": {name: slopes(settings, seconds) for name, seconds in timings.items()},
-        "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=True)) for column in COLUMNS],
-        "rows": [
-            *(_row(setting, seconds).as_document() for setting, seconds in zip(settings, fitted.seconds, strict=True)),
-            *(row.as_document() for row in _goals(paper)),
-        ],
-        "rankings": [],
-        "bills": [],
-        "curves": [_picture(settings, fitted.seconds, size) for size in sizes],
-        "bars": [],
-        "fitted": "The rate of tensors is fitted to the modelled rows, so that they agree is no test of the model.",
-        "notes": list(_notes(profile, fitted.rate_mb_s)),
     }
-    return {**document, "findings": list(_findings(document))}
+    return make_document(
+        setup,
+        paper.table(TABLE),
+        COLUMNS,
+        [*map(_row, settings, fitted.seconds), *_goals(paper)],
+        _notes(profile, fitted.rate_mb_s),
+        curves=[_picture(settings, fitted.seconds, size) for size in sizes],
+        fidelity="modelled",
+        profile=describe_profile(profile),
+        findings=list(_findings(figures)),
+        **figures,
+        bars=[],
+        fitted="The rate of tensors is fitted to the modelled rows, so that they agree is no test of the model.",
+    )
 
 
 def _of_size(settings: Sequence[Setting], seconds: Sequence[float], size: int) -> tuple[list[Setting], list[float]]:
@@ -221,20 +223,17 @@ def _picture(settings: Sequence[Setting], seconds: Sequence[float], size: int) -
     chosen, modelled = _of_size(settings, seconds, size)
     order = sorted(range(len(chosen)), key=lambda number: chosen[number].merges)
     merges = [chosen[number].merges for number in order]
-    return {
-        "title": f"Minibatches of {size}: seconds of 30 epochs by merges",
-        "variant": f"minibatches of {size}",
-        "x": {"name": "merges", "title": "merges of an epoch", "unit": ""},
-        "y": {"name": "seconds", "title": "30 epochs", "unit": "s"},
-        "lines": [
-            {"name": "published", "x": merges, "y": [chosen[number].seconds for number in order]},
-            {"name": "modelled", "x": merges, "y": [modelled[number] for number in order]},
-        ],
-    }
+    lines = [
+        ("published", merges, [chosen[number].seconds for number in order]),
+        ("modelled", merges, [modelled[number] for number in order]),
+    ]
+    x, y = ("merges", "merges of an epoch", ""), ("seconds", "30 epochs", "s")
+    title = f"Minibatches of {size}: seconds of 30 epochs by merges"
+    return make_curve(title, f"minibatches of {size}", x, y, lines)
 
 
-def _findings(document: Mapping[str, Any]) -> Iterator[str]:
-    lines, slopes, fitted = document["lines"], document["slopes"], document["fit"]
+def _findings(figures: Mapping[str, Any]) -> Iterator[str]:
+    lines, slopes, fitted = figures["lines"], figures["slopes"], figures["fit"]
     least = {name: min(each for size, each in found.items() if size != "all") for name, found in lines.items()}
     yield (
         f"Modelled times are linear in the merges M of an epoch: R² ≥ {_cut(least['modelled'])} for each size of "

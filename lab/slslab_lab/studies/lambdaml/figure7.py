@@ -5,9 +5,8 @@ the bits of a run. MobileNet by GA-SGD and MA-SGD is in accuracy curves (`slslab
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, replace
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -15,15 +14,15 @@ from typing import Any
 from slslab.errors import counted
 from slslab.run.metrics import grouped
 from slslab_lab.pages.grids import ROUNDS
-from slslab_lab.papers.paper import Paper
-from slslab_lab.studies.curves import LOWEST_TARGET, Curve, Point
-from slslab_lab.studies.documents import Cell, ReproducedRow, head
-from slslab_lab.studies.lambdaml.losses import Losses, Series, Training, by_round, collect, versions
+from slslab_lab.studies.curves import LOWEST_TARGET, Curve, Point, committed, read_curves
+from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
+from slslab_lab.studies.lambdaml.losses import Losses, Series, Training, by_round, collect
 from slslab_lab.studies.orders import FAILS, HOLDS, Order, judge, middle
 from slslab_lab.studies.rankings import UNDECIDED, Standing, compare_pair
+from slslab_lab.studies.study import Setup
 from slslab_workers.training.algorithms import ALGORITHM
 
-NAME, TABLE = "lambdaml-fig7", "figure7"
+TABLE, RESULTS = "figure7", Losses
 # Passes over the data of each training, the same work for all.
 PASSES = 30
 ALGORITHMS = {"admm": "ADMM", "ma": "MA-SGD", "ga": "GA-SGD", "em": "EM"}
@@ -47,41 +46,43 @@ COLUMNS = (
 COMMAND = f"slslab accuracy allreduce --algorithm ma --model {NETWORK} --batch-size 128 --batches 35 --epochs 6"
 
 
-def measure(seeds: int, report: Callable[[str, int, int], None]) -> list[Series]:
-    """Compute the losses of all small models, from so many seeds."""
+def measure(setup: Setup) -> Losses:
+    """Compute the losses of all small models."""
+    # A directory without curves is found before anything is trained.
+    _networks(setup)
     trainings = [
         Training(model, dataset, algorithm, PASSES, seed)
         for dataset in SHARES
         for model in MODELS
         for algorithm in (CONVEX if model in BLANK else ("em",))
-        for seed in range(seeds)
+        for seed in range(setup.effort)
     ]
-    return collect(trainings, by_round, partial(report, "training small models"))
+    return collect(trainings, by_round, setup.watcher.report)
 
 
-def build(paper: Paper, losses: Losses, curves: Sequence[Curve], fidelity: str) -> dict[str, Any]:
+def _networks(setup: Setup) -> tuple[Curve, ...]:
+    return pair(read_curves(setup.options.get("accuracy") or committed()))
+
+
+def build(setup: Setup, losses: Losses) -> dict[str, Any]:
     """Return the document of the figure."""
-    table, networks = paper.table(TABLE), pair(curves)
+    networks = _networks(setup)
     members = grouped((_of(each), each) for each in losses.series)
     orders = [
         *(order(each) for each in members.values() if each[0].model in BLANK),
         *(falls(each[0]) for each in members.values() if each[0].model not in BLANK),
         steadiness(networks),
     ]
-    return {
-        **head(NAME, fidelity, paper, table),
-        "measurements": losses.model_dump(mode="json", by_alias=True, exclude={"series"}),
-        "orders": [each.as_document() for each in orders],
-        "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=True)) for column in COLUMNS],
-        "rows": [
-            *(_row(each).as_document() for each in losses.series),
-            *(_network_row(curve).as_document() for curve in networks),
-        ],
-        "rankings": [],
-        "bills": [],
-        "curves": [*map(_picture, members.values()), *_network_pictures(networks)],
-        "notes": list(_notes(losses, networks)),
-    }
+    return make_document(
+        setup,
+        setup.paper.table(TABLE),
+        COLUMNS,
+        [*map(_row, losses.series), *map(_network_row, networks)],
+        _notes(losses, networks),
+        curves=[*map(_picture, members.values()), *_network_pictures(networks)],
+        measurements=losses.about("series"),
+        orders=list(map(asdict, orders)),
+    )
 
 
 def threshold(series: Series) -> float | None:
@@ -219,12 +220,9 @@ def _network_row(curve: Curve) -> ReproducedRow:
 def _picture(members: Sequence[Series]) -> dict[str, Any]:
     """Return the losses of the first seed by rounds, a line for each algorithm."""
     seed = next(iter(members[0].losses))
-    lines = [
-        {"name": ALGORITHMS[each.algorithm], "x": list(range(len(each.losses[seed]))), "y": list(each.losses[seed])}
-        for each in members
-    ]
+    lines = [(ALGORITHMS[each.algorithm], range(len(each.losses[seed])), each.losses[seed]) for each in members]
     what = "mean squared distance" if members[0].model not in BLANK else "loss of the test rows"
-    return _axes(_of(members[0]), what, "", lines)
+    return _by_rounds(_of(members[0]), what, "", lines)
 
 
 def _network_pictures(networks: Sequence[Curve]) -> Iterator[dict[str, Any]]:
@@ -236,25 +234,22 @@ def _network_pictures(networks: Sequence[Curve]) -> Iterator[dict[str, Any]]:
     )
     for what, unit, value in figures:
         lines = [
-            {
-                "name": ALGORITHMS[_algorithm(curve)],
-                "x": [_rounds(curve, point) for point in curve.points],
-                "y": [value(point) for point in curve.points],
-            }
+            (
+                ALGORITHMS[_algorithm(curve)],
+                [_rounds(curve, point) for point in curve.points],
+                [value(point) for point in curve.points],
+            )
             for curve in networks
         ]
         if lines:
-            yield _axes(f"MobileNet on {networks[0].dataset}", what, unit, lines)
+            yield _by_rounds(f"MobileNet on {networks[0].dataset}", what, unit, lines)
 
 
-def _axes(of: str, what: str, unit: str, lines: list[dict[str, Any]]) -> dict[str, Any]:
-    return {
-        "title": f"{of}: {what} by rounds of communication",
-        "variant": of,
-        "x": {"name": "rounds", "title": ROUNDS, "unit": ""},
-        "y": {"name": "loss", "title": what, "unit": unit},
-        "lines": lines,
-    }
+def _by_rounds(
+    of: str, what: str, unit: str, lines: Iterable[tuple[str, Sequence[Any], Sequence[Any]]]
+) -> dict[str, Any]:
+    x, y = ("rounds", ROUNDS, ""), ("loss", what, unit)
+    return make_curve(f"{of}: {what} by rounds of communication", of, x, y, lines)
 
 
 def _notes(losses: Losses, networks: Sequence[Curve]) -> Iterator[str]:
@@ -266,7 +261,7 @@ def _notes(losses: Losses, networks: Sequence[Curve]) -> Iterator[str]:
         "Measured: losses of all workers' model in one process, with the bits of a run; medians of "
         f"{counted(len(losses.series[0].losses), 'seed')} with the least and the greatest, {plan['epochs']} passes "
         f"over the data each. An order must hold from every seed; pictures are of the first. "
-        f"{losses.measured}, {versions(losses)}."
+        f"{losses.measured}, {losses.versions_in_words}."
     )
     yield (
         f"An epoch is {epochs}. Rows are made in HIGGS's shape, and the paper has 11 M of them. Settings are those of "

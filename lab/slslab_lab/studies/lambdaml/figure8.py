@@ -5,20 +5,20 @@ What S-ASP learns depends on who is faster, so it is run; BSP is computed in one
 """
 
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
 from slslab.errors import counted
 from slslab.run.metrics import grouped
 from slslab_lab.pages.grids import EPOCHS
-from slslab_lab.papers.paper import Paper
-from slslab_lab.studies.documents import Cell, ReproducedRow, head
-from slslab_lab.studies.lambdaml.losses import RATE, Losses, Series, Training, by_epoch, collect, run, versions
+from slslab_lab.runs.accuracy.several import Unwatched
+from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
+from slslab_lab.studies.lambdaml.losses import RATE, Losses, Series, Training, by_epoch, collect, run
 from slslab_lab.studies.orders import Order, judge, middle
-from slslab_workers.architecture import Progress
+from slslab_lab.studies.study import Setup
 
-NAME, TABLE = "lambdaml-fig8", "figure8"
+TABLE, RESULTS = "figure8", Losses
 DATASETS = ("breast-cancer", "higgs-shaped")
 WORKERS, LAST = 4, 20
 # The released code's, and the greatest that the paper tried.
@@ -30,36 +30,36 @@ COLUMNS = (
 )
 
 
-def measure(seeds: int, progress: Progress) -> list[Series]:
-    """Compute BSP's losses and run S-ASP, logistic regression by GA-SGD from so many seeds."""
+def measure(setup: Setup) -> Losses:
+    """Compute BSP's losses and run S-ASP, logistic regression by GA-SGD."""
 
     def learn(training: Training) -> tuple[float, ...]:
-        return by_epoch(training) if training.synchronisation == "bsp" else run(training, _Quiet())
+        # Instead of a run's own progress, the number of the run is shown.
+        return by_epoch(training) if training.synchronisation == "bsp" else run(training, Unwatched())
 
     trainings = [
         Training("lr", dataset, "ga", LAST, seed, synchronisation, WORKERS, rate)
         for dataset in DATASETS
         for rate in RATES
         for synchronisation in SYNCHRONISATIONS
-        for seed in range(seeds)
+        for seed in range(setup.effort)
     ]
-    return collect(trainings, learn, partial(progress.report, "training small models"))
+    return collect(trainings, learn, setup.watcher.report)
 
 
-def build(paper: Paper, losses: Losses, fidelity: str) -> dict[str, Any]:
+def build(setup: Setup, losses: Losses) -> dict[str, Any]:
     """Return the document of the figure."""
     members = grouped((_of(each), each) for each in losses.series)
-    return {
-        **head(NAME, fidelity, paper, paper.table(TABLE)),
-        "measurements": losses.model_dump(mode="json", by_alias=True, exclude={"series"}),
-        "orders": [order(each).as_document() for each in members.values()],
-        "columns": [dict(zip(("name", "title", "unit", "digits"), column, strict=True)) for column in COLUMNS],
-        "rows": [_row(each).as_document() for each in losses.series],
-        "rankings": [],
-        "bills": [],
-        "curves": [_picture(each) for each in members.values()],
-        "notes": list(_notes(losses)),
-    }
+    return make_document(
+        setup,
+        setup.paper.table(TABLE),
+        COLUMNS,
+        map(_row, losses.series),
+        _notes(losses),
+        curves=map(_picture, members.values()),
+        measurements=losses.about("series"),
+        orders=[asdict(order(each)) for each in members.values()],
+    )
 
 
 def spread(losses: Sequence[float]) -> float:
@@ -98,20 +98,12 @@ def _row(series: Series) -> ReproducedRow:
 def _picture(members: Sequence[Series]) -> dict[str, Any]:
     """Return the losses of the first seed by epoch, a line for each way to synchronise."""
     seed = next(iter(members[0].losses))
-    return {
-        "title": f"{_of(members[0])}: loss by epoch",
-        "variant": _of(members[0]),
-        "x": {"name": "epochs", "title": EPOCHS, "unit": ""},
-        "y": {"name": "loss", "title": "training loss", "unit": ""},
-        "lines": [
-            {
-                "name": SYNCHRONISATIONS[each.synchronisation],
-                "x": list(range(1, len(each.losses[seed]) + 1)),
-                "y": list(each.losses[seed]),
-            }
-            for each in members
-        ],
-    }
+    lines = [
+        (SYNCHRONISATIONS[each.synchronisation], range(1, len(each.losses[seed]) + 1), each.losses[seed])
+        for each in members
+    ]
+    of, axes = _of(members[0]), (("epochs", EPOCHS, ""), ("loss", "training loss", ""))
+    return make_curve(f"{of}: loss by epoch", of, *axes, lines)
 
 
 def _notes(losses: Losses) -> Iterator[str]:
@@ -121,7 +113,7 @@ def _notes(losses: Losses) -> Iterator[str]:
         f"{counted(len(losses.series[0].losses), 'seed')} with the least and the greatest; pictures are of the first "
         "seed. S-ASP was run on this host, and workers that take another order, as on Lambda, have other "
         f"losses; BSP was computed in one process, with the bits of a run. {losses.measured}, "
-        f"{losses.host['cores']} processors, {versions(losses)}."
+        f"{losses.host['cores']} processors, {losses.versions_in_words}."
     )
     yield (
         "Unsteadiness is how far the loss of an epoch is from the mean of the epochs before and after it, on average "
@@ -137,10 +129,3 @@ def _notes(losses: Losses) -> Iterator[str]:
 
 def _of(series: Series) -> str:
     return f"LR on {series.dataset} at rate {series.plan['lr']:g}"
-
-
-class _Quiet:
-    """The progress of a run that is one of several, whose number is shown instead."""
-
-    def report(self, stage: str, done: int, total: int) -> None:
-        """Ignore it."""

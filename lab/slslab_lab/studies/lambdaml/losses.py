@@ -5,36 +5,23 @@ run. All learn as the released code does unless it is told otherwise: SGD with a
 and weight decay, ρ = λ = 0.01, one local pass between two exchanges of MA-SGD and two between those of ADMM.
 """
 
-import platform
-import shlex
-import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime
-from importlib.metadata import version
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from slslab.errors import RequestError, RunError
-from slslab.run.bill import DEFAULT_BOOK
-from slslab_lab.runs.execution import run_plan
 from slslab_lab.runs.planning import architectures, make_plan, refused_plans
-from slslab_lab.studies import find_committed
-from slslab_lab.studies.documents import host, read_entries
-from slslab_lab.studies.saving import write_texts
+from slslab_lab.studies.kept import Entry, Kept, made_now
+from slslab_lab.studies.recording import check_done, make_run
+from slslab_lab.studies.trainings import by_seed
 from slslab_workers.architecture import Progress
 from slslab_workers.plan import Plan, Value
 from slslab_workers.replicas import Replicas
 from slslab_workers.training.algorithms import ALGORITHM, SYNCHRONISATION, exchange_every
 from slslab_workers.training.samples import Samples
 
-SCHEMA = 1
-FILE = "losses.json"
 ARCHITECTURE = "allreduce"
-# As many seeds, 0 and on.
-SEEDS = {"sampled": 3, "full": 10}
 # Rows of an epoch. HIGGS-shaped: as many minibatches for each of ten workers as the paper has of 100,000 rows, a
 # thousandth as large. Four workers with seven minibatches have all but six of breast-cancer's 454 training rows.
 SHAPES: Mapping[str, Mapping[str, int]] = {
@@ -46,16 +33,11 @@ RATE, PLAIN = 0.01, {"momentum": 0.0, "weight_decay": 0.0}
 OPTIONS: Mapping[str, Mapping[str, Value]] = {"ga": {}, "ma": {}, "admm": {"local-passes": 2}, "em": {}}
 # Written with so many places.
 PLACES = 6
-HINT = "compute them with --fidelity sampled."
 
 Loss = Annotated[float, Field(allow_inf_nan=False)]
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Series(_Entry):
+class Series(Entry):
     """The losses of one plan by seed; `plan` is that of the first seed, without the run's name.
 
     In one process a loss is that before the first round, then that after each; of the test rows, but with EM the mean
@@ -90,14 +72,9 @@ class Series(_Entry):
         return exchange_every(self.plan["options"], self.plan["batches"]) / float(self.plan["batches"])
 
 
-class Losses(_Entry):
-    """All series of a figure, by which command, on which host, with what."""
+class Losses(Kept):
+    """All series of a figure."""
 
-    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
-    measured: date
-    command: str
-    host: Mapping[str, str | int]
-    versions: Mapping[str, str]
     series: Annotated[tuple[Series, ...], Field(min_length=1)]
 
 
@@ -174,62 +151,25 @@ def _by_epoch(replicas: Replicas) -> tuple[float, ...]:
 
 def run(training: Training, progress: Progress) -> tuple[float, ...]:
     """Return the mean loss of each epoch's minibatches of a run, which is made now; RunError if it fails."""
-    document = run_plan(ARCHITECTURE, training.values, training.options, out=None, book=DEFAULT_BOOK, progress=progress)
-    if document["status"] == "interrupted":
-        # The run has handled the interrupt as its own end.
-        raise KeyboardInterrupt
-    if document["status"] != "done":
-        trouble = document["error"]
-        assert trouble is not None
-        raise RunError(f"The run {document['run']} failed: {trouble['message']}", trouble["hint"])
+    document = make_run(None, ARCHITECTURE, training.values, training.options, progress)
+    check_done(document, document["run"])
     return tuple(document["loss"])
 
 
 def collect(
-    trainings: Sequence[Training], learn: Callable[[Training], tuple[float, ...]], report: Callable[[int, int], None]
-) -> list[Series]:
-    """Return the series of all trainings, those that differ in their seed alone in one; `report` receives how many of
-    how many are done."""
-    found: dict[Training, dict[int, tuple[float, ...]]] = {}
+    trainings: Sequence[Training],
+    learn: Callable[[Training], tuple[float, ...]],
+    report: Callable[[str, int, int], None],
+) -> Losses:
+    """Return the losses of all trainings, those that differ in their seed alone in one series; `report` receives how
+    many of how many are done."""
+    learnt = []
     for number, training in enumerate(trainings, 1):
-        losses = tuple(round(loss, PLACES) for loss in learn(training))
-        found.setdefault(replace(training, seed=trainings[0].seed), {})[training.seed] = losses
-        report(number, len(trainings))
+        learnt.append(tuple(round(loss, PLACES) for loss in learn(training)))
+        report("training small models", number, len(trainings))
     series = []
-    for training, by_seed in found.items():
+    for training, losses in by_seed(trainings, learnt).items():
         plan = training.plan().to_document()
         del plan["run"]
-        series.append(Series(plan=plan, losses=by_seed))
-    return series
-
-
-def describe(series: Iterable[Series]) -> Losses:
-    """Return the series with how they were made: now, here, by this command."""
-    return Losses(
-        measured=datetime.now(UTC).date(),
-        command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        host=host(),
-        versions={**{name: version(name) for name in ("torch", "numpy")}, "python": platform.python_version()},
-        series=tuple(series),
-    )
-
-
-def versions(losses: Losses) -> str:
-    """Return in words with what the losses were computed."""
-    return ", ".join(f"{name} {version}" for name, version in losses.versions.items())
-
-
-def write(losses: Losses, directory: Path) -> Path:
-    """Write `losses.json`; RequestError if it cannot be written."""
-    (path,) = write_texts(directory, {FILE: losses.model_dump_json(by_alias=True) + "\n"})
-    return path
-
-
-def read(directory: Path) -> Losses:
-    """Return the losses in this directory; RequestError if there are none, or for the first wrong entry."""
-    return read_entries(directory / FILE, Losses, SCHEMA, "file of losses", RequestError, HINT)
-
-
-def committed(name: str) -> Path:
-    """Return where the project's own losses of a figure are; RunError if there are none."""
-    return find_committed(f"{name}/{FILE}", f"losses of {name}", HINT).parent
+        series.append(Series(plan=plan, losses=losses))
+    return Losses(**made_now(), series=tuple(series))

@@ -1,25 +1,21 @@
 """The runs from which LambdaML's Table 1 is modelled: rounds of 2 workers of each job, by each channel."""
 
-import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from slslab.errors import RequestError, RunError
 from slslab.predict.environment import NS
-from slslab.run.bill import DEFAULT_BOOK
-from slslab.run.directory import RunDirectory
 from slslab.run.metrics import grouped
 from slslab.run.run import Run
 from slslab_lab.replay.measured import Measured, read_measured
-from slslab_lab.runs.execution import run_plan
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies import find_committed
 from slslab_lab.studies.communication import ratio_of
 from slslab_lab.studies.minibatches import Estimate, mean_of
-from slslab_workers.architecture import Progress
+from slslab_lab.studies.recording import check_done, is_done, make_run
+from slslab_lab.studies.study import Setup
 from slslab_workers.channels.choice import CHANNEL, PARAMETER_SERVER, SERIALISATION
 from slslab_workers.plan import PlanError, Value
 from slslab_workers.training.algorithms import ALGORITHM
@@ -108,32 +104,26 @@ def committed() -> Path:
     return find_committed(FOLDER, "recordings of LambdaML's Table 1", "record them with --fidelity sampled.")
 
 
-def read_all(directory: Path) -> dict[str, Measured]:
-    """Return all recordings of a directory; RunError for one that is not there or not done."""
-    return {name: read_measured(directory / name, architectures()) for name in _names()}
+def read(setup: Setup) -> dict[str, Measured]:
+    """Return all recordings; RunError for one that is not there or not done."""
+    return _read_all(setup.options.get("recordings") or committed())
 
 
-def record_all(directory: Path, progress: Progress, tell: Callable[[str], None]) -> dict[str, Measured]:
-    """Make the runs that the directory does not have; those that are done are kept, whatever plan they are of.
+def measure(setup: Setup) -> dict[str, Measured]:
+    """Make the runs that there are not, and return all; those that are done are kept, whatever plan they are of.
 
     RunError if one fails, RequestError if another command makes one."""
     for name, (job, channel) in _names().items():
-        run = RunDirectory(directory / name)
-        if run.path.is_dir():
-            if run.status() == "running":
-                raise RequestError(f"{run.path} is being made by another command.", "wait until it ends.")
-            if run.status() == "done":
-                continue
-            shutil.rmtree(run.path)
-        document = run_plan(
-            PATTERN, job.values(), _options(job, channel), out=run.path, book=DEFAULT_BOOK, progress=progress
-        )
-        if document["status"] == "interrupted":
-            raise KeyboardInterrupt
-        if (trouble := document["error"]) is not None:
-            raise RunError(f"The run {run.path} failed: {trouble['message']}", trouble["hint"])
-        tell(f"{name}: {document['seconds']['measured']:.0f} s.")
-    return read_all(directory)
+        place = setup.out / name
+        if not is_done(place):
+            document = make_run(place, PATTERN, job.values(), _options(job, channel), setup.watcher)
+            check_done(document, place)
+            setup.watcher.say(f"{name}: {document['seconds']['measured']:.0f} s.")
+    return _read_all(setup.out)
+
+
+def _read_all(directory: Path) -> dict[str, Measured]:
+    return {name: read_measured(directory / name, architectures()) for name in _names()}
 
 
 def _names() -> dict[str, tuple[Job, str]]:

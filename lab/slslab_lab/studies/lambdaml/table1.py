@@ -10,14 +10,14 @@ from typing import Any
 
 from slslab.predict.profiles.profile import Profile
 from slslab.run.bill import Book, Usage, compute_bill
-from slslab_lab.papers.paper import Paper, Row
+from slslab_lab.papers.paper import Row
 from slslab_lab.papers.recomputation import recompute
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.studies.accuracy_by_time import whole
-from slslab_lab.studies.documents import Cell, ReproducedRow, head
+from slslab_lab.studies.documents import Cell, ReproducedRow, describe_prices, describe_profile, make_document
 from slslab_lab.studies.lambdaml.recordings import (
     BASE,
     COLUMNS,
@@ -26,11 +26,13 @@ from slslab_lab.studies.lambdaml.recordings import (
     RECORDED_WORKERS,
     Job,
     exchange_ratio,
+    refusals,
 )
+from slslab_lab.studies.study import Setup
 from slslab_workers.channels.choice import TRACED
 from slslab_workers.trace.operations import SERVERS
 
-NAME, PAPER, TABLE, PROFILE = "lambdaml-table1", "lambdaml-2021", "table1", "lambdaml-2021"
+TABLE = "table1"
 # Ratios agree up to this share of the published one.
 AGREES_RATIO = 0.25
 TITLES = {"memcached": "Memcached", "dynamodb": "DynamoDB", "vm_ps": "VM parameter server"}
@@ -115,30 +117,26 @@ class Compared:
         return f"{self.row.name}, {self.row.group}"
 
 
-def build(
-    paper: Paper,
-    recordings: Mapping[str, Measured],
-    refusals: Mapping[str, str],
-    profile: Profile,
-    book: Book,
-    fidelity: str,
-) -> dict[str, Any]:
-    """Return the document of the table; recordings, and why there is none, by `Job.recording`."""
+def build(setup: Setup, recordings: Mapping[str, Measured]) -> dict[str, Any]:
+    """Return the document of the table; recordings by `Job.recording`."""
+    paper, profile, book, refused = setup.paper, setup.profile, setup.book, refusals()
     table = paper.table(TABLE)
-    rows = [_compare(row, table.inputs_of(row), recordings, refusals, profile, book) for row in table.rows]
+    rows = [_compare(row, table.inputs_of(row), recordings, refused, profile, book) for row in table.rows]
     again = {id(row): each for row, each in zip(table.rows, recompute(paper, TABLE), strict=True)}
-    return {
-        **head(NAME, fidelity, paper, table),
-        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
-        "prices": {"name": book.name, "date": book.date.isoformat()},
-        "findings": [sentence for column in COLUMNS for sentence in _findings(column, rows)],
-        "columns": [
-            {"name": f"{column}_{figure}", "title": f"{TITLES[column]} ÷ S3, {figure}", "unit": "×", "digits": 2}
+    return make_document(
+        setup,
+        table,
+        [
+            (f"{column}_{figure}", f"{TITLES[column]} ÷ S3, {figure}", "×", 2)
             for column in COLUMNS
             for figure in FIGURES
         ],
-        "rows": [row.as_document() for each in rows for row in _rows(each)],
-        "printed_prices": {
+        [row for each in rows for row in _rows(each)],
+        _notes(rows, recordings, profile),
+        profile=describe_profile(profile),
+        prices=describe_prices(book),
+        findings=[sentence for column in COLUMNS for sentence in _findings(column, rows)],
+        printed_prices={
             each.name: {
                 cell.column: float(cell.value)
                 for cell in again[id(each.row)]
@@ -146,12 +144,8 @@ def build(
             }
             for each in rows
         },
-        "rankings": [],
-        "bills": [],
-        "curves": [],
-        "bars": list(_bars(rows)),
-        "notes": list(_notes(rows, recordings, profile)),
-    }
+        bars=list(_bars(rows)),
+    )
 
 
 def _compare(

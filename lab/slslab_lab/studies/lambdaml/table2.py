@@ -7,19 +7,22 @@ these, of the function's share of a processor, and of a profile's network."""
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from slslab.predict.profiles.profile import Profile
-from slslab_lab.papers.paper import Paper, Row
+from slslab_lab.papers.paper import Row
 from slslab_lab.replay.kernel.request_cost import RequestCost
 from slslab_lab.studies.accuracy_by_time import whole
-from slslab_lab.studies.documents import Cell, ReproducedRow, head, host
+from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
+from slslab_lab.studies.kept import host
 from slslab_lab.studies.minibatches import Estimate, mean_of
+from slslab_lab.studies.study import Setup
 from slslab_workers.channels.serialisation import SERIALISATIONS
 
-NAME, PAPER, TABLE, PROFILE = "lambdaml-table2", "lambdaml-2021", "table2", "aws-us-east-1"
+TABLE = "table2"
 # The paper's libraries, each with the serialisation beside it.
 LIBRARIES = {"grpc": "raw", "thrift": "doubles"}
 TITLES = {"grpc": "raw beside gRPC", "thrift": "doubles beside Thrift"}
@@ -57,7 +60,13 @@ class Transfer:
         return (self.write + self.read) / self.seconds
 
 
-def measure(megabytes: int, report: Callable[[int, int], None]) -> dict[str, Pace]:
+def measure(setup: Setup) -> dict[str, Pace]:
+    """Measure vectors of the table's size."""
+    megabytes = int(setup.paper.table(TABLE).inputs["megabytes"])
+    return measure_paces(megabytes, partial(setup.watcher.report, "measuring"))
+
+
+def measure_paces(megabytes: int, report: Callable[[int, int], None]) -> dict[str, Pace]:
     """Measure every dense serialisation of a vector of so many MB (10⁶ bytes in float32), some times each; `report`
     gets how many of how many are done."""
     vector = np.random.default_rng(0).standard_normal(megabytes * 250_000, np.float32)
@@ -97,38 +106,33 @@ def transfer(pace: Pace, inputs: Mapping[str, Any], profile: Profile) -> Transfe
     )
 
 
-def build(paper: Paper, paces: Mapping[str, Pace], profile: Profile) -> dict[str, Any]:
+def build(setup: Setup, paces: Mapping[str, Pace]) -> dict[str, Any]:
     """Return the document of the table."""
-    table = paper.table(TABLE)
+    profile, table = setup.profile, setup.paper.table(TABLE)
     rows = [(row, table.inputs_of(row)) for row in table.rows]
     taken = {
         library: [transfer(paces[serialisation], inputs, profile) for _, inputs in rows]
         for library, serialisation in LIBRARIES.items()
     }
-    return {
-        **head(NAME, "measured", paper, table),
-        "profile": {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description},
-        "host": host(),
-        "findings": list(_findings(taken)),
-        "columns": [
-            {"name": f"{what}_{library}", "title": f"{title}, {TITLES[library]}", "unit": "s", "digits": 2}
+    return make_document(
+        setup,
+        table,
+        [
+            (f"{what}_{library}", f"{title}, {TITLES[library]}", "s", 2)
             for what, title in (("transfer", "Transfer"), ("update", "Update"))
             for library in LIBRARIES
         ],
-        "rows": [
-            _row(row, {name: each[number] for name, each in taken.items()}).as_document()
-            for number, (row, _) in enumerate(rows)
-        ],
-        "cpu_seconds": {
+        [_row(row, {name: each[number] for name, each in taken.items()}) for number, (row, _) in enumerate(rows)],
+        _notes(paces, profile),
+        profile=describe_profile(profile),
+        host=host(),
+        findings=list(_findings(taken)),
+        cpu_seconds={
             name: {part: getattr(pace, part).value for part in ("write", "read", "add")} | {"bytes": pace.size}
             for name, pace in paces.items()
         },
-        "rankings": [],
-        "bills": [],
-        "curves": [],
-        "bars": [],
-        "notes": list(_notes(paces, profile)),
-    }
+        bars=[],
+    )
 
 
 def _row(row: Row, taken: Mapping[str, Transfer]) -> ReproducedRow:

@@ -2,24 +2,16 @@
 
 from pathlib import Path
 
-from slslab.run.bill import DEFAULT_BOOK, load_book
-from slslab_lab.pages.grids import Document, grids
-from slslab_lab.papers.paper import load_paper
-from slslab_lab.studies import byzantine
+from slslab_lab.pages.grids import grids
+from slslab_lab.studies.catalogue import STUDIES
 from slslab_lab.studies.pages.markdown import insert, paragraph, table
 
 BEGIN, END = "<!-- byzantine: `python docs/build.py` writes what was found -->", "<!-- end of byzantine -->"
 
 
-def byzantine_document() -> Document:
-    """Return the reproduction from the committed accuracies."""
-    found, book = byzantine.read(byzantine.committed()), load_book(DEFAULT_BOOK)
-    return byzantine.build(load_paper(byzantine.PAPER), found, book, "replayed")
-
-
 def insert_findings(page: Path) -> str:
     """Return a page with findings, tables and notes between its marks; ValueError if it has none."""
-    document = byzantine_document()
+    document = STUDIES["byzantine"].replay()
     parts = [*map(paragraph, document["findings"])]
     for grid in grids(document):
         parts += [f"**{grid.title}**", table(grid.headings, grid.rows, range(grid.names, len(grid.headings)))]

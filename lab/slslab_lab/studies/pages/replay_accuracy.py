@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from slslab.predict.profiles.profile import load_profile
 from slslab.report.formats import listed, significant, span
 from slslab_lab.pages.grids import Document, grids, notes
-from slslab_lab.papers.paper import load_paper
-from slslab_lab.studies import communication, find_committed, gradssharding
-from slslab_lab.studies.kubeml import times as kubeml_times
+from slslab_lab.studies import find_committed, gradssharding
 from slslab_lab.studies.pages.markdown import paragraph, table
-from slslab_lab.studies.pages.results import kubeml_document, patterns_document, table2_document
+from slslab_lab.studies.pages.results import replayed
+from slslab_lab.studies.patterns import TABLES
 
 TITLE = "# Accuracy of replay"
 FITTED, LEFT_OUT, PREDICTED, BLIND = "fitted", "left out of the fit", "predicted", "predicted blind"
@@ -44,7 +42,7 @@ class Truth:
 
 def build() -> str:
     """Return the whole page."""
-    rounds = gradssharding.build(load_paper(gradssharding.PAPER), load_profile(gradssharding.PROFILE))
+    rounds = replayed("gradssharding")
     errors = find_committed("replay-error.json", "errors of plans that a host had not run", f"{UNSEEN_COMMAND} --json")
     plans = json.loads(errors.read_text())
     lambdas = json.loads(find_committed("lambda-rows.json", "rows of Lambda", f"{ROWS_COMMAND} --json").read_text())
@@ -118,7 +116,7 @@ def _of_plans(document: Document) -> Iterator[Truth]:
 
 
 def _of_rounds(document: Document) -> Iterator[Truth]:
-    command = f"`slslab reproduce {gradssharding.NAME}`"
+    command = "`slslab reproduce gradssharding`"
     blind = [row["errors"] for row in document["comparison"]["rows"]]
     for name, what in ((gradssharding.SECONDS, "seconds of a round"), (gradssharding.USD, "cost of a round")):
         errors = [row[name] for row in blind]
@@ -130,15 +128,15 @@ def _of_rounds(document: Document) -> Iterator[Truth]:
 
 
 def _of_merges() -> Truth:
-    document = kubeml_document()
+    document = replayed("kubeml-times")
     what = "KubeML, ResNet34: 30 epochs by merges, beside those with one merge an epoch"
     errors = document["fit"]["errors"]["fitted"]
-    return Truth(what, "fitted (one rate for all rows)", errors, f"`slslab reproduce {kubeml_times.NAME}`")
+    return Truth(what, "fitted (one rate for all rows)", errors, "`slslab reproduce kubeml-times`")
 
 
 def _of_patterns() -> Iterator[Truth]:
-    for name in communication.SOURCES:
-        document = patterns_document(name)
+    for name in TABLES:
+        document = replayed(name)
         for variant in dict.fromkeys(row["variant"] for row in document["rows"]):
             errors = _differences(document, variant)
             what = f"{document['table']['source']} of {document['paper']['name']}, {variant}"
@@ -146,7 +144,7 @@ def _of_patterns() -> Iterator[Truth]:
 
 
 def _of_table2() -> Iterator[Truth]:
-    document = table2_document()
+    document = replayed("table2")
     for variant in dict.fromkeys(row["variant"] for row in document["rows"]):
         errors = _differences(document, variant, "function_seconds")
         what = f"Table 2 of {document['paper']['name']}, {variant}: a function"

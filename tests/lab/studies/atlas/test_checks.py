@@ -55,6 +55,6 @@ def test_a_check_that_fails_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path
     def run_plan(*_: Any, **__: Any) -> dict[str, Any]:
         return {"status": "failed", "error": {"message": "It broke.", "hint": "mend it."}}
 
-    monkeypatch.setattr(checks, "run_plan", run_plan)
+    monkeypatch.setattr("slslab_lab.studies.recording.run_plan", run_plan)
     with pytest.raises(RunError, match=rf"The run {tmp_path / CHECKS[0].name} failed: It broke\."):
         run_all(tmp_path, None, print)  # type: ignore[arg-type]

@@ -174,7 +174,7 @@ def test_what_was_recorded_on_a_quiet_host_is_kept(tmp_path: Path, monkeypatch: 
         return {**document, "error": None}
 
     monkeypatch.setattr("slslab_lab.studies.atlas.recordings.JOBS", (job,))
-    monkeypatch.setattr("slslab_lab.studies.atlas.recordings.run_plan", run_plan)
+    monkeypatch.setattr("slslab_lab.studies.recording.run_plan", run_plan)
     lines: list[str] = []
     for _ in range(2):
         record_all(tmp_path, None, lines.append)  # type: ignore[arg-type]

@@ -7,26 +7,27 @@ from typing import Any
 
 import pytest
 from tests import commands
+from tests.lab.studies.setups import setup
 
-from slslab_lab.papers.paper import load_paper
+from slslab_lab.studies.catalogue import STUDIES
 from slslab_lab.studies.kubeml import accuracy as kubeml_accuracy
 from slslab_lab.studies.kubeml.accuracy import (
     BATCH_SIZES,
-    EFFORT,
     FUNCTIONS,
-    PAPER,
     SAMPLES,
     Accuracies,
     Series,
     Setting,
     build,
-    learn,
     measure,
     order,
     settings_of,
 )
+from slslab_lab.studies.trainings import learn
 from slslab_workers.architecture import architectures
 from slslab_workers.kubeml.settings import epoch_of
+
+STUDY = STUDIES["kubeml-accuracy"]
 
 
 def series(functions: int, batch_size: int, *last: float) -> Series:
@@ -35,7 +36,7 @@ def series(functions: int, batch_size: int, *last: float) -> Series:
 
 
 def test_all_settings_train_with_the_same_images() -> None:
-    settings = settings_of(*EFFORT["full"])
+    settings = settings_of(*STUDY.effort["full"])
     assert len(settings) == len(FUNCTIONS) * len(BATCH_SIZES) * 3
     for setting in settings:
         plan = setting.plan()
@@ -50,9 +51,9 @@ def test_settings_learn_and_equal_seeds_learn_the_same(monkeypatch: pytest.Monke
     [accuracy] = learn(setting)
     assert accuracy > 0.6
     monkeypatch.setattr(kubeml_accuracy, "learn", lambda each: (0.5 + each.seed / 10,))
-    found = measure(settings_of(2, 1), lambda *_: None)
+    found = measure(setup(STUDY.name, fidelity="full"))
     assert len(found.series) == 12
-    assert found.series[0].accuracies == {0: (0.5,), 1: (0.6,)}
+    assert found.series[0].accuracies == {0: (0.5,), 1: (0.6,), 2: (0.7,)}
 
 
 @pytest.mark.parametrize(
@@ -71,7 +72,7 @@ def test_the_paper_stands_beside_and_no_accuracy_is_compared() -> None:
         series(functions, size, 1 - functions * size / 1000) for functions in FUNCTIONS for size in BATCH_SIZES
     )
     made = Accuracies(measured=date(2026, 11, 25), host={"cores": 2}, versions={"torch": "any"}, series=members)
-    document = build(load_paper(PAPER), made, "sampled")
+    document = build(setup(STUDY.name), made)
     assert [each["verdict"] for each in document["orders"]] == ["holds"] * 3
     assert [row["cells"]["accuracy"]["verdict"] for row in document["rows"]] == [""] * 24
     published = [row for row in document["rows"] if row["cells"]["accuracy"]["published"]]

@@ -6,16 +6,14 @@ from typing import Any
 
 import pytest
 from tests import commands
+from tests.lab.studies.setups import setup
 
-from slslab.predict.profiles.profile import Profile, load_profile
+from slslab.predict.profiles.profile import Profile
 from slslab.run.metrics import grouped
-from slslab_lab.papers.paper import load_paper
 from slslab_lab.studies.kubeml import times
 from slslab_lab.studies.kubeml.rounds import MODEL_MB, merging_seconds, with_rate
 from slslab_lab.studies.kubeml.times import (
     FUNCTIONS,
-    PAPER,
-    PROFILE,
     SAMPLES,
     Setting,
     build,
@@ -27,8 +25,8 @@ from slslab_lab.studies.kubeml.times import (
 )
 from slslab_workers.kubeml.shares import ALL, Epoch
 
-PROFILED = load_profile(PROFILE)
-SETTINGS = settings_of(load_paper(PAPER))
+SETUP = setup("kubeml-times")
+PROFILED, SETTINGS = SETUP.profile, settings_of(SETUP.paper)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,7 +45,7 @@ def played() -> Iterator[Callable[[float], list[float]]]:
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
-    return build(load_paper(PAPER), PROFILED)
+    return build(SETUP)
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from slslab_lab.studies.lambdaml import figure7, figure8, losses
+from slslab_lab.studies.catalogue import LambdaMLFigure7
+from slslab_lab.studies.lambdaml import figure7, losses
 
+NAMES = ("lambdaml-fig7", "lambdaml-fig8")
 Run = Callable[..., tuple[int, str, str]]
 
 
-@pytest.mark.parametrize("name", [figure7.NAME, figure8.NAME])
+@pytest.mark.parametrize("name", NAMES)
 def test_kept_losses_are_read(name: str, slslab: Run, tmp_path: Path) -> None:
     picture = tmp_path / "figure.svg"
     code, out, err = slslab("reproduce", name, "--fidelity", "replayed", "--plot", picture, "--json")
@@ -28,12 +30,12 @@ def test_small_models_are_trained_again_with_the_same_losses(
     slslab: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(figure7, "PASSES", 2)
-    monkeypatch.setattr(losses, "SEEDS", {"sampled": 1})
+    monkeypatch.setattr(LambdaMLFigure7, "effort", {"sampled": 1})
     monkeypatch.setattr(losses, "SHAPES", dict.fromkeys(losses.SHAPES, losses.SHAPES["breast-cancer"]))
     outs = [tmp_path / "first", tmp_path / "second"]
     printed = [slslab("reproduce", "lambdaml-fig7", "--out", out) for out in outs]
     assert [code for code, _, _ in printed] == [0, 0]
-    first, second = (losses.read(out) for out in outs)
+    first, second = map(LambdaMLFigure7().read, outs)
     assert first.series == second.series
     text = printed[0][1]
     assert text.index("rounds to the loss: ") < text.index("Orders") < text.index("Rounds of communication to the loss")
@@ -41,12 +43,12 @@ def test_small_models_are_trained_again_with_the_same_losses(
 
 
 def test_refusals(slslab: Run, tmp_path: Path) -> None:
-    for name in (figure7.NAME, figure8.NAME):
+    for name in NAMES:
         code, _, err = slslab("reproduce", name, "--recordings", tmp_path)
         assert (code, "--recordings needs --fidelity replayed." in err) == (2, True)
         code, _, err = slslab("reproduce", name, "--fidelity", "replayed", "--recordings", tmp_path)
         assert (code, "losses.json cannot be read" in err) == (2, True)
         code, _, err = slslab("reproduce", name, "--plot", "figure.txt")
         assert (code, ".svg" in err) == (2, True)
-    code, _, err = slslab("reproduce", figure7.NAME, "--accuracy", tmp_path)
+    code, _, err = slslab("reproduce", NAMES[0], "--accuracy", tmp_path)
     assert (code, "has no accuracy curves" in err) == (1, True)

@@ -1,10 +1,13 @@
 """Figure 7 of LambdaML: which orders hold, of losses made by hand."""
 
+from typing import cast
+
 import pytest
 from tests.lab.studies.lambdaml import made
+from tests.lab.studies.setups import Watching, setup
 
-from slslab_lab.papers.paper import load_paper
 from slslab_lab.studies.curves import Curve, Point
+from slslab_lab.studies.lambdaml import figure7
 from slslab_lab.studies.lambdaml.figure7 import (
     ORDER,
     PASSES,
@@ -123,10 +126,11 @@ def test_only_curves_that_differ_in_nothing_else_are_compared() -> None:
     assert "slslab accuracy" in steadiness(()).figures
 
 
-def test_the_document_has_orders_rows_and_curves() -> None:
+def test_the_document_has_orders_rows_and_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     networks: list[Curve] = [made.network("ga", *STEADY), made.network("ma", *RISING)]
     em = made.series("em", {0: [3.0, 2.0]}, "kmeans")
-    document = build(load_paper("lambdaml-2021"), made.losses(*members(ADMM, MA, GA), em), networks, "replayed")
+    monkeypatch.setattr(figure7, "read_curves", lambda _: networks)
+    document = build(setup("lambdaml-fig7"), made.losses(*members(ADMM, MA, GA), em))
     assert [each["verdict"] for each in document["orders"]] == ["holds"] * 3
     assert [row["name"] for row in document["rows"]] == ["ADMM", "MA-SGD", "GA-SGD", "EM", "GA-SGD", "MA-SGD"]
     cells = [row["cells"] for row in document["rows"]]
@@ -141,14 +145,14 @@ def test_the_document_has_orders_rows_and_curves() -> None:
 
 
 def test_all_small_models_are_trained(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slslab_lab.studies.lambdaml.figure7.by_round", lambda training: (float(training.epochs),))
-    told: list[tuple[str, int, int]] = []
-    found = measure(2, lambda *each: told.append(each))
-    names = [(each.dataset, each.model, each.algorithm, dict(each.losses)) for each in found]
+    monkeypatch.setattr(figure7, "by_round", lambda training: (float(training.epochs),))
+    given = setup("lambdaml-fig7")
+    found = measure(given)
+    names = [(each.dataset, each.model, each.algorithm, dict(each.losses)) for each in found.series]
     assert names == [
-        (dataset, model, algorithm, {0: (PASSES,), 1: (PASSES,)})
+        (dataset, model, algorithm, dict.fromkeys(range(3), (PASSES,)))
         for dataset in ("breast-cancer", "higgs-shaped")
         for model, algorithms in (("lr", ("admm", "ma", "ga")), ("svm", ("admm", "ma", "ga")), ("kmeans", ("em",)))
         for algorithm in algorithms
     ]
-    assert told[-1] == ("training small models", 28, 28)
+    assert cast(Watching, given.watcher).reported[-1] == ("training small models", 42, 42)

@@ -1,9 +1,11 @@
 """Figure 8 of LambdaML: whether S-ASP is less steady than BSP, of losses made by hand."""
 
+from typing import cast
+
 import pytest
 from tests.lab.studies.lambdaml import made
+from tests.lab.studies.setups import Watching, setup
 
-from slslab_lab.papers.paper import load_paper
 from slslab_lab.studies.lambdaml import figure8
 from slslab_lab.studies.lambdaml.figure8 import build, measure, order, spread
 from slslab_lab.studies.lambdaml.losses import Series
@@ -40,7 +42,7 @@ def test_an_order_has_the_ratio_from_each_seed() -> None:
 
 def test_the_document_has_order_rows_and_curves() -> None:
     found = made.losses(*members({0: STEADY}, {0: RESTLESS}))
-    document = build(load_paper("lambdaml-2021"), found, "replayed")
+    document = build(setup("lambdaml-fig8"), found)
     assert [each["verdict"] for each in document["orders"]] == ["holds"]
     assert [(row["name"], row["variant"]) for row in document["rows"]] == [("BSP", "one process"), ("S-ASP", "runs")]
     assert [row["cells"]["loss"]["measured"]["value"] for row in document["rows"]] == [1.0, 3.0]
@@ -51,13 +53,8 @@ def test_the_document_has_order_rows_and_curves() -> None:
 def test_only_s_asp_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figure8, "by_epoch", lambda training: (0.0, float(training.seed)))
     monkeypatch.setattr(figure8, "run", lambda training, *_: (1.0, float(training.seed)))
-
-    class Told:
-        def report(self, stage: str, done: int, total: int) -> None:
-            said.append((stage, done, total))
-
-    said: list[tuple[str, int, int]] = []
-    found = measure(2, Told())
+    given = setup("lambdaml-fig8")
+    found = measure(given).series
     assert [(each.dataset, each.plan["lr"], each.synchronisation, each.losses[1]) for each in found] == [
         (dataset, rate, name, (first, 1.0))
         for dataset in figure8.DATASETS
@@ -65,4 +62,4 @@ def test_only_s_asp_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
         for name, first in (("bsp", 0.0), ("s-asp", 1.0))
     ]
     assert {each.plan["workers"] for each in found} == {4}
-    assert said[-1] == ("training small models", 16, 16)
+    assert cast(Watching, given.watcher).reported[-1] == ("training small models", 24, 24)

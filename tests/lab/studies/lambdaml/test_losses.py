@@ -10,8 +10,11 @@ import pytest
 from tests.lab.studies.lambdaml import made
 
 from slslab.errors import RequestError, RunError
-from slslab_lab.studies.lambdaml import losses
-from slslab_lab.studies.lambdaml.losses import Training, by_epoch, by_round, collect, read, run, write
+from slslab_lab.studies import recording
+from slslab_lab.studies.catalogue import STUDIES
+from slslab_lab.studies.lambdaml.losses import Training, by_epoch, by_round, collect, run
+
+STUDY = STUDIES["lambdaml-fig7"]
 
 
 class Silent:
@@ -40,9 +43,9 @@ def test_epochs_are_those_of_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run_plan(name: str, values: Any, options: Any, **more: Any) -> Any:
         asked.append((name, values, options, more["out"]))
-        return {"status": "done", "loss": [0.6, 0.5]}
+        return {"status": "done", "run": "RUN", "loss": [0.6, 0.5]}
 
-    monkeypatch.setattr(losses, "run_plan", run_plan)
+    monkeypatch.setattr(recording, "run_plan", run_plan)
     assert run(replace(training, synchronisation="s-asp"), Silent()) == (0.6, 0.5)
     ((name, values, options, out),) = asked
     assert (name, out, options) == ("allreduce", None, {"algorithm": "ga", "synchronisation": "s-asp"})
@@ -56,7 +59,7 @@ def test_a_run_that_fails_or_is_interrupted_ends_the_figure(monkeypatch: pytest.
         {"status": "failed", "run": "RUN", "error": {"message": "no memory", "hint": "more"}},
         {"status": "interrupted"},
     ]
-    monkeypatch.setattr(losses, "run_plan", lambda *_a, **_b: ends.pop(0))
+    monkeypatch.setattr(recording, "run_plan", lambda *_a, **_b: ends.pop(0))
     training, progress = Training("lr", "breast-cancer", "ga", 1, 0, "s-asp"), Silent()
     with pytest.raises(RunError, match="The run RUN failed: no memory"):
         run(training, progress)
@@ -71,19 +74,19 @@ def test_s_asp_is_not_computed_in_one_process() -> None:
 
 def test_seeds_of_a_plan_are_one_series() -> None:
     trainings = [Training("lr", "breast-cancer", algorithm, 2, seed) for algorithm in ("ga", "ma") for seed in (0, 1)]
-    told: list[tuple[int, int]] = []
-    found = collect(trainings, lambda each: (each.seed + 0.123456789,), lambda *numbers: told.append(numbers))
+    told: list[tuple[str, int, int]] = []
+    found = collect(trainings, lambda each: (each.seed + 0.123456789,), lambda *numbers: told.append(numbers)).series
     assert [(each.algorithm, dict(each.losses)) for each in found] == [
         (name, {0: (0.123457,), 1: (1.123457,)}) for name in ("ga", "ma")
     ]
-    assert told == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert told == [("training small models", number, 4) for number in (1, 2, 3, 4)]
     assert "run" not in found[0].plan
 
 
 def test_losses_are_kept(tmp_path: Path) -> None:
-    found = losses.describe([made.series("ga", {0: [1.0, 0.5]})])
-    write(found, tmp_path)
-    assert read(tmp_path) == found
+    found = made.losses(made.series("ga", {0: [1.0, 0.5]}))
+    STUDY.write(found, tmp_path)
+    assert STUDY.read(tmp_path) == found
 
 
 @pytest.mark.parametrize(
@@ -95,7 +98,7 @@ def test_losses_are_kept(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_wrong_is_refused(change: Callable[[str], str], said: str, tmp_path: Path) -> None:
-    path = write(losses.describe([made.series("ga", {0: [1.0, 0.5]})]), tmp_path)
+    path = STUDY.write(made.losses(made.series("ga", {0: [1.0, 0.5]})), tmp_path)
     path.write_text(change(path.read_text()))
     with pytest.raises(RequestError, match=said):
-        read(tmp_path)
+        STUDY.read(tmp_path)

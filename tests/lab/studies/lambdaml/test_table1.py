@@ -10,9 +10,10 @@ import pytest
 from slslab.run.bill import Usage, load_book
 from slslab_lab.papers.paper import load_paper
 from slslab_lab.studies.lambdaml import recordings
-from slslab_lab.studies.lambdaml.table1 import NAME, RUNNING, STARTED, WAITING, Against, Played, RatioCell
+from slslab_lab.studies.lambdaml.table1 import RUNNING, STARTED, WAITING, Against, Played, RatioCell
 from slslab_workers.channels.choice import OPENERS
 
+NAME = "lambdaml-table1"
 Run = Callable[..., tuple[int, str, str]]
 BOOK = load_book("aws-us-east-1")
 

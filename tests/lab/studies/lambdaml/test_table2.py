@@ -5,15 +5,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.lab.studies.setups import setup
 
-from slslab.predict.profiles.profile import load_profile
-from slslab_lab.papers.paper import load_paper
 from slslab_lab.studies.lambdaml import table2
-from slslab_lab.studies.lambdaml.table2 import NAME, Pace, build, measure, transfer
+from slslab_lab.studies.lambdaml.table2 import Pace, build, measure_paces, transfer
 from slslab_lab.studies.minibatches import Estimate
 
 Run = Callable[..., tuple[int, str, str]]
-PROFILE = load_profile("aws-us-east-1")
+NAME = "lambdaml-table2"
+SETUP = setup(NAME)
 
 
 def pace(write: float, read: float, add: float, size: int) -> Pace:
@@ -36,7 +36,7 @@ PACES = {"raw": pace(0.0, 0.0, 0.01, 75_000_000), "doubles": pace(1.2, 0.5, 0.01
     ],
 )
 def test_a_transfer_by_hand(functions: int, vcpu: float, write: float, network: float, read: float) -> None:
-    taken = transfer(PACES["doubles"], {"functions": functions, "vcpu": vcpu}, PROFILE)
+    taken = transfer(PACES["doubles"], {"functions": functions, "vcpu": vcpu}, SETUP.profile)
     assert (taken.write, taken.network, taken.read) == pytest.approx((write, network, read))
     assert taken.add == pytest.approx(0.01 * functions)
     assert taken.seconds == pytest.approx(write + network + read)
@@ -45,7 +45,7 @@ def test_a_transfer_by_hand(functions: int, vcpu: float, write: float, network: 
 
 def test_paces_are_measured_of_every_serialisation() -> None:
     reported: list[tuple[int, int]] = []
-    found = measure(1, lambda done, total: reported.append((done, total)))
+    found = measure_paces(1, lambda done, total: reported.append((done, total)))
     assert {name: each.size for name, each in found.items()} == {"raw": 1_000_000, "doubles": 2_000_000}
     assert found["doubles"].write.value > found["raw"].write.value
     assert found["doubles"].read.value > found["raw"].read.value
@@ -54,7 +54,7 @@ def test_paces_are_measured_of_every_serialisation() -> None:
 
 
 def test_the_document_has_all_rows_and_says_what_binds() -> None:
-    document = build(load_paper("lambdaml-2021"), PACES, PROFILE)
+    document = build(SETUP, PACES)
     assert len(document["rows"]) == 8
     assert all(len(row["cells"]) == 4 for row in document["rows"])
     assert "of raw vectors it is at most 0%" in document["findings"][0]
@@ -62,7 +62,7 @@ def test_the_document_has_all_rows_and_says_what_binds() -> None:
 
 
 def test_the_command(slslab: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(table2, "measure", lambda megabytes, _report: PACES if megabytes == 75 else {})
+    monkeypatch.setattr(table2, "measure_paces", lambda megabytes, _report: PACES if megabytes == 75 else {})
     code, out, _ = slslab("reproduce", NAME, "--json")
     document = json.loads(out)
     assert (code, document["schema"], document["reproduces"]) == (0, 1, NAME)

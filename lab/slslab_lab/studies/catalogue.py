@@ -1,0 +1,316 @@
+"""All studies. What computes is imported when a study is made: the help of a command takes no time."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from slslab_lab.studies.study import Study
+
+OF_TABLE2 = "Read Table 2's runs here (by default the project's own)."
+TABLES_OUT = "Where the tables go (by default reproduce-NAME-replayed beside runs)."
+CURVES = "Read the curves of slslab accuracy here (by default the project's own)."
+
+
+class Table2(Study):
+    """Time, memory and cost of an epoch: five architectures, MobileNet and ResNet-18, as released and canonical.
+
+    \b
+    slslab reproduce table2 --fidelity replayed
+    slslab reproduce table2 --model mobilenet --dataset synthetic
+    slslab reproduce table2 --fidelity full --out table2-full
+    slslab reproduce table2 --fidelity full --on ray
+
+    Sampled and full make a run per row, one after another, or on a Ray cluster one at a time on each node; after Ctrl-C
+    the same command continues with the missing runs. One speed of Lambda's processors is fitted to all rows; no row has
+    a constant of its own.
+    """
+
+    name, paper = "table2", "barrak-2025"
+    source, document, folder = "experiments", "table2", "table2"
+    options = (
+        *("models", "fidelity", "batches", "dataset", "memory_format", "runs_on", "profile", "prices"),
+        *("recordings", "out"),
+    )
+    texts: Mapping[str, str] = {
+        "fidelity": "sampled runs some of the minibatches here, full all of them; replayed reads recordings, in "
+        "seconds.",
+        "dataset": "cifar10, synthetic, or folder:PATH of class folders. Times do not depend on what the images show.",
+        "out": "Where runs and tables go (by default reproduce-table2-FIDELITY beside the runs); runs in it are kept.",
+    }
+    # Minibatches of each worker; None is what --batches says.
+    effort: Mapping[str, Any] = {"sampled": None, "full": 24}
+
+
+class Figure3(Table2):
+    """Time against cost of an epoch, the rows of Table 2 as points.
+
+    What Figure 3 draws could not be established; time against cost is the paper's one comparison that no other table or
+    figure of it shows.
+    """
+
+    name, document = "fig3", "figure3"
+
+
+class Table3(Study):
+    """Accuracy, and the time to it: epochs of the accuracy curves × modelled seconds of an epoch.
+
+    \b
+    slslab reproduce table3
+    slslab reproduce table3 --target 0.6
+
+    Curves are measured (slslab accuracy), canonical and as released; a curve stands for all architectures that compute
+    the same parameters bit by bit. Seconds of an epoch are modelled, from the recordings of reproduce table2. An
+    accuracy that no epoch of a curve has is not reached; nothing is extrapolated.
+    """
+
+    name, paper = "table3", "barrak-2025"
+    source, document = "accuracy_by_time", "table3"
+    options = ("target", "accuracy", "recordings", "dataset", "profile", "prices", "out")
+    texts: Mapping[str, str] = {
+        "accuracy": CURVES,
+        "recordings": OF_TABLE2,
+        "dataset": "Curves of this data set.",
+        "out": TABLES_OUT,
+    }
+
+
+class Figure4(Table3):
+    """Accuracy by time: the points of all curves, and with --plot a picture.
+
+    The paper has no data of its Figure 4, so nothing published stands beside them.
+    """
+
+    name, document = "fig4", "figure4"
+    options = ("plot", *Table3.options[1:])
+
+
+class MLLessFilter(Table3):
+    """MLLess's significance filter: seconds to an accuracy with it and without, and the ratio beside the paper's 13.
+
+    Both arms come to the same accuracy; their epochs are measured, an epoch's seconds modelled with the share of the
+    gradients that each sends, messages and bytes exact.
+    """
+
+    name, document = "mlless-filter", "filtering"
+
+
+class Figure2(Study):
+    """Barrak et al., Figure 2: communication of AllReduce and ScatterReduce, 4 to 16 workers (on aws-us-east-1).
+
+    Modelled is one round of each pattern: every worker puts its gradient, all get the sum; as slslab's workers do it,
+    and as the authors' code does, with its polls and its log traffic. Measured are the rounds of Table 2's recordings.
+    Less than 15 % is a tie. Each row has the interval of the object store's latency × bandwidth ÷ gradient size in
+    which each pattern wins, found by playing other sizes of gradient on the same profile.
+    """
+
+    name, paper = "fig2", "barrak-2025"
+    source, document = "patterns", "communication"
+    options = ("out", "recordings", "profile", "polling", "run", "plot")
+    texts: Mapping[str, str] = {
+        "recordings": OF_TABLE2,
+        "profile": "The platform: a name or a TOML file (by default the table's own).",
+        "out": TABLES_OUT,
+    }
+
+
+class LambdaMLTable3(Figure2):
+    """LambdaML, Table 3: communication of AllReduce and ScatterReduce over S3 (on lambdaml-2021).
+
+    Modelled is one round of each pattern, as in fig2.
+    """
+
+    name, paper, profile = "lambdaml-table3", "lambdaml-2021", "lambdaml-2021"
+
+
+class LambdaMLTable1(Study):
+    """LambdaML, Table 1: seconds and cost of training with Memcached and DynamoDB, over those with S3.
+
+    \b
+    slslab reproduce lambdaml-table1
+    slslab reproduce lambdaml-table1 --profile aws-us-east-1
+
+    Jobs are replayed with the paper's workers from rounds of 2 workers, on a running node, with the node's start, and
+    with functions that wait for it. Ratios agree within 25 %; else they say whether the same channel is better.
+    """
+
+    name, paper, profile = "lambdaml-table1", "lambdaml-2021", "lambdaml-2021"
+    source, document = "lambdaml.recordings", "lambdaml.table1"
+    options = ("fidelity", "profile", "prices", "recordings", "out")
+    texts: Mapping[str, str] = {
+        "fidelity": "sampled runs rounds of 2 workers with each channel here; replayed reads recordings, in seconds.",
+        "profile": "The platform of the model, such as aws-us-east-1, or a TOML file.",
+        "out": "Where runs and tables go (by default reproduce-lambdaml-table1-FIDELITY beside runs).",
+    }
+    effort: Mapping[str, Any] = {"sampled": None}
+    usual = "replayed"
+
+
+class LambdaMLTable2(Study):
+    """LambdaML, Table 2: seconds of sending 75 MB to a parameter server, and of adding them there.
+
+    \b
+    slslab reproduce lambdaml-table2
+
+    What writing, reading and adding a vector takes is measured here, in half a minute; a row is modelled of it.
+    """
+
+    name, paper, document = "lambdaml-table2", "lambdaml-2021", "lambdaml.table2"
+    options = ("profile", "out")
+    texts: Mapping[str, str] = {
+        "out": "Where the table goes (by default reproduce-lambdaml-table2-measured beside runs)."
+    }
+    effort: Mapping[str, Any] = {"measured": None}
+
+
+class LambdaMLFigure7(Study):
+    """LambdaML, Figure 7: rounds of communication to a loss by GA-SGD, MA-SGD and ADMM, and k-means by EM.
+
+    \b
+    slslab reproduce lambdaml-fig7
+    slslab reproduce lambdaml-fig7 --fidelity replayed --plot fig7.svg
+
+    Logistic regression, a linear SVM and k-means on breast-cancer and higgs-shaped are trained in one process, with the
+    bits of a run, in less than a minute; equal seeds give equal losses. MobileNet by GA-SGD and MA-SGD is read from
+    accuracy curves, which take long: slslab accuracy allreduce --algorithm ma.
+    """
+
+    name, paper, document = "lambdaml-fig7", "lambdaml-2021", "lambdaml.figure7"
+    options = ("fidelity", "accuracy", "recordings", "plot", "out")
+    texts: Mapping[str, str] = {
+        "fidelity": "sampled trains the small models from 3 seeds, full from 10; replayed reads losses, in seconds.",
+        "accuracy": "Read MobileNet's curves of slslab accuracy here (by default the project's own).",
+    }
+    # Seeds.
+    effort: Mapping[str, Any] = {"sampled": 3, "full": 10}
+    kept = "losses"
+
+
+class LambdaMLFigure8(Study):
+    """LambdaML, Figure 8: the loss of workers that wait for each other (BSP) and that do not (S-ASP).
+
+    \b
+    slslab reproduce lambdaml-fig8
+    slslab reproduce lambdaml-fig8 --fidelity replayed
+
+    S-ASP depends on who is faster: it is run, half a minute to a minute a run, and other runs have other losses. They
+    are kept with all runs (slslab runs). BSP is computed in one process, with the bits of a run. Logistic regression on
+    breast-cancer and higgs-shaped, at two rates.
+    """
+
+    name, paper, document = "lambdaml-fig8", "lambdaml-2021", "lambdaml.figure8"
+    options = ("fidelity", "recordings", "plot", "out")
+    texts: Mapping[str, str] = {
+        "fidelity": "sampled makes 12 runs of S-ASP, from 3 seeds, full 40, from 10; replayed reads losses, in seconds."
+    }
+    effort, kept = LambdaMLFigure7.effort, LambdaMLFigure7.kept
+
+
+class InDatabase(Study):
+    """SPIRT's averaging and update of the model, 24 gradients: fetched and put back, or computed in the database.
+
+    \b
+    slslab reproduce in-database --fidelity replayed
+    slslab reproduce in-database --model mobilenet
+
+    Measured with the embedded tensor database over loopback (ResNet-18 takes 5 GB and a minute or two), modelled with
+    the requests and bytes of both ways on the profile. No figure is fitted.
+    """
+
+    name, paper = "in-database", "barrak-2025"
+    source, document = "in_database.measurements", "in_database.table"
+    options = ("models", "fidelity", "profile", "recordings", "out")
+    texts: Mapping[str, str] = {
+        "fidelity": "sampled measures each way a few times here, full more often; replayed reads measurements, in "
+        "seconds.",
+        "out": "Where measurements and tables go (by default reproduce-in-database-FIDELITY beside the runs).",
+    }
+    # How often each way is measured.
+    effort: Mapping[str, Any] = {"sampled": 5, "full": 15}
+    kept = "measurements"
+
+
+class GradsSharding(Study):
+    """Seconds and cost of a round of GradsSharding, λ-FL and LIFL on AWS: predicted for RQ3, fitted to RQ2.
+
+    \b
+    slslab reproduce gradssharding
+
+    RQ3's eight rounds were predicted, with intervals of 80 %, before they were compared with what was measured. The
+    predictions are kept as they were made. The profile's network is fitted to RQ2's five rounds, never to RQ3.
+    --profile chooses the platform that today's code models both on.
+    """
+
+    name, paper, document = "gradssharding", "gradssharding-2026", "gradssharding"
+    profile = "aws-us-east-1-2026"
+    options = ("profile", "out")
+    texts: Mapping[str, str] = {"profile": "The platform: a name or a TOML file.", "out": TABLES_OUT}
+
+
+class KubeMLTimes(Study):
+    """KubeML's seconds of 30 epochs of ResNet34 by merges, and to an accuracy.
+
+    \b
+    slslab reproduce kubeml-times
+    slslab reproduce kubeml-times --json
+
+    Its pattern is played on the profile for 16 sizes of minibatches and K. One constant is fitted: the rate at which a
+    tensor moves. What an epoch computes is taken from the four rows with one merge an epoch.
+    """
+
+    name, paper, document = "kubeml-times", "kubeml-2023", "kubeml.times"
+    options = ("profile", "out")
+    texts: Mapping[str, str] = {"out": TABLES_OUT}
+
+
+class KubeMLAccuracy(Study):
+    """KubeML's accuracy by global batch: LeNet on MNIST's images, 1, 2 and 4 functions.
+
+    \b
+    slslab reproduce kubeml-accuracy
+    slslab reproduce kubeml-accuracy --fidelity replayed
+    slslab reproduce kubeml-accuracy --fidelity full --on local
+
+    Twelve small models are trained in one process, with the bits of a run: some minutes on 2 cores; full takes nine
+    times as long. The paper's figure is of ResNet34 on CIFAR-10 and stands beside.
+    """
+
+    name, paper, document = "kubeml-accuracy", "kubeml-2023", "kubeml.accuracy"
+    options = ("fidelity", "train_on", "recordings", "out")
+    texts: Mapping[str, str] = {
+        "fidelity": "sampled trains 10 epochs from 1 seed, full 30 from 3; replayed reads accuracies, in seconds."
+    }
+    # Seeds, and epochs: the paper's are 30.
+    effort: Mapping[str, Any] = {"sampled": (1, 10), "full": (3, 30)}
+    kept = "accuracies"
+
+
+class Byzantine(Study):
+    """Accuracy under Byzantine workers by attack and rule, 1 and 2 of 5 attacking, and what a rule costs.
+
+    \b
+    slslab reproduce byzantine
+    slslab reproduce byzantine --fidelity replayed
+    slslab reproduce byzantine --fidelity full --on local
+
+    LeNet on digits: 153 small models are trained in one process, with the bits of a run, some minutes on 2 cores; full
+    takes three times as long; with --on they are trained over many cores. Then rules are timed, alone, on gradients of
+    LeNet, MobileNet and ResNet-18.
+    """
+
+    name, paper, document = "byzantine", "spirt-2023", "byzantine"
+    options = ("fidelity", "prices", "train_on", "recordings", "out")
+    texts: Mapping[str, str] = {
+        "fidelity": "sampled trains from 1 seed, full from 3; replayed reads accuracies, in seconds."
+    }
+    # Seeds.
+    effort: Mapping[str, Any] = {"sampled": 1, "full": 3}
+    kept = "accuracies"
+
+
+STUDIES: Mapping[str, Study] = {
+    study.name: study
+    for study in (
+        *(Table2(), Table3(), Figure2(), Figure3(), Figure4(), MLLessFilter()),
+        *(LambdaMLTable1(), LambdaMLTable2(), LambdaMLTable3(), LambdaMLFigure7(), LambdaMLFigure8()),
+        *(InDatabase(), GradsSharding(), KubeMLTimes(), KubeMLAccuracy(), Byzantine()),
+    )
+}

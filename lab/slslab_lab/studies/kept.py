@@ -1,0 +1,105 @@
+"""Files of studies: what was measured, with the entries that all such files have, and tables."""
+
+import csv
+import io
+import json
+import os
+import platform
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from slslab.errors import RequestError
+from slslab.run.log import replacing
+from slslab.toml_files import check_schema, validate
+
+Entries = TypeVar("Entries", bound=BaseModel)
+
+
+class Entry(BaseModel):
+    """An entry of a file; unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Kept(Entry):
+    """What one command measured: the day, the command (empty in older files), the host and the versions."""
+
+    schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
+    measured: date
+    command: str = ""
+    host: Mapping[str, str | int]
+    versions: Mapping[str, str]
+
+    def about(self, *results: str) -> dict[str, Any]:
+        """Return the entries for a document, without the results."""
+        return self.model_dump(mode="json", by_alias=True, exclude=set(results))
+
+    @property
+    def versions_in_words(self) -> str:
+        """Return with what it was measured, in words."""
+        return ", ".join(f"{name} {number}" for name, number in self.versions.items() if number != "none")
+
+
+def made_now() -> dict[str, Any]:
+    """Return what is kept of results that are measured now, here, by this command."""
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    return {"measured": datetime.now(UTC).date(), "command": command, "host": host(), "versions": versions()}
+
+
+def host() -> dict[str, str | int]:
+    """Return what figures depend on of this host."""
+    return {
+        "machine": platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what computes."""
+    return {**{name: version(name) for name in ("torch", "numpy")}, "python": platform.python_version()}
+
+
+def read_entries(
+    path: Path, entries: type[Entries], schema: int, what: str, error: type[RequestError], hint: str
+) -> Entries:
+    """Return a JSON file's validated entries; `error` if it cannot be read, or for the first entry that is wrong."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as trouble:
+        raise error(f"The {what} {path} cannot be read: {trouble.strerror}.", hint) from trouble
+    except ValueError as trouble:
+        raise error(f"The {what} {path} is not JSON: {trouble}.", hint) from trouble
+    if not isinstance(document, dict):
+        raise error(f"The {what} {path} has no entries.", hint)
+    check_schema(document, schema, path, what, error)
+    return validate(entries, document, path, what, error)
+
+
+def csv_text(fields: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str:
+    """Return a table of records with these fields."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fields, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(records)
+    return text.getvalue()
+
+
+def write_texts(directory: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
+    """Write texts to files of a directory, by their names; RequestError if they cannot be written."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            with replacing(directory / name) as file:
+                file.write(text.encode())
+    except OSError as error:
+        raise RequestError(f"{directory} cannot be written: {error.strerror}.", "choose another --out.") from error
+    return tuple(directory / name for name in texts)

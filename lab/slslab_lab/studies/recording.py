@@ -1,0 +1,44 @@
+"""The runs that a study is made of: made one at a time, and kept once they are done."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from slslab.errors import RequestError, RunError
+from slslab.run.bill import DEFAULT_BOOK
+from slslab.run.directory import RunDirectory
+from slslab.run.document import EndedDocument
+from slslab_lab.runs.execution import run_plan
+from slslab_workers.architecture import Progress
+
+
+def is_done(place: Path) -> bool:
+    """Return whether there is a run that is done; RequestError if another command is making it."""
+    if not place.is_dir():
+        return False
+    status = RunDirectory(place).status()
+    if status == "running":
+        raise RequestError(f"{place} is being made by another command.", "wait until it ends.")
+    return status == "done"
+
+
+def make_run(
+    place: Path | None, architecture: str, values: Mapping[str, Any], options: Mapping[str, Any], progress: Progress
+) -> EndedDocument:
+    """Make a run instead of what is there, or (None) with all other runs, and return its document, also if it failed.
+
+    KeyboardInterrupt if it is interrupted: the run has handled that as its own end."""
+    if place is not None and place.is_dir():
+        shutil.rmtree(place)
+    document = run_plan(architecture, values, options, out=place, book=DEFAULT_BOOK, progress=progress)
+    if document["status"] == "interrupted":
+        raise KeyboardInterrupt
+    return document
+
+
+def check_done(document: Mapping[str, Any], name: Path | str) -> None:
+    """Raise RunError for a run that failed."""
+    if document["status"] != "done":
+        trouble = document["error"]
+        raise RunError(f"The run {name} failed: {trouble['message']}", trouble["hint"])

@@ -1,0 +1,174 @@
+"""A study makes a paper's table or figure again. A study declares what is its own; all else is here.
+
+The module `source` gets a study's results: `measure(setup)` measures them now, and `read(setup)` reads recordings. Of
+results that are one file, the source names the type (`RESULTS`), and this module reads and writes it. A study of
+published figures alone has neither. The module `document` has `build(setup, results)`, which returns the document.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from slslab.errors import RequestError
+from slslab_lab.studies import find_committed
+
+if TYPE_CHECKING:
+    from slslab.predict.profiles.profile import Profile
+    from slslab.run.bill import Book
+    from slslab_lab.papers.paper import Paper
+    from slslab_lab.runs.accuracy.curve import Watcher
+
+REPLAYED = "replayed"
+# The profile that published tables are fitted on, and the price book. Only their names are the same.
+PROFILE = BOOK = "aws-us-east-1"
+# Options that a command leaves out have these values, and all others None.
+DEFAULTS: Mapping[str, Any] = {
+    "models": (),
+    "batches": 4,
+    "dataset": "cifar10",
+    "memory_format": "default",
+    "prices": BOOK,
+}
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+# The version of a file of results.
+SCHEMA = 1
+HINT = "compute them with --fidelity sampled."
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a study is made with: its paper, the platform and the prices of its model, how much is measured, the
+    directory of what is saved, who watches, and all options."""
+
+    study: "Study"
+    paper: "Paper"
+    profile: "Profile"
+    book: "Book"
+    fidelity: str
+    out: Path
+    watcher: "Watcher"
+    options: Mapping[str, Any]
+
+    @property
+    def effort(self) -> Any:
+        """Return how much is measured, as the study has it for this fidelity."""
+        return self.study.effort[self.fidelity]
+
+
+class Study:
+    """A table or figure of a paper. The docstring of a study is its command's help.
+
+    `options` are the options of its command in the order of its help, `texts` what the help says of those that are its
+    own. `effort` says how much is measured, by fidelity. `kept` names its results in words; the file of results that
+    are one file has this name. Its files are in reproduce-FOLDER-FIDELITY unless --out says otherwise.
+    """
+
+    name = ""
+    paper = ""
+    document = ""
+    options: tuple[str, ...] = ()
+    texts: Mapping[str, str] = NOTHING
+    effort: Mapping[str, Any] = NOTHING
+    profile = PROFILE
+    kept = "runs"
+
+    @property
+    def source(self) -> str:
+        """Return the module that gets the results."""
+        return self.document
+
+    @property
+    def folder(self) -> str:
+        """Return the middle of the name of the directory of its files."""
+        return self.name
+
+    @property
+    def usual(self) -> str:
+        """Return the fidelity by default."""
+        return next(iter(self.effort), REPLAYED)
+
+    def setup(self, watcher: "Watcher | None" = None, **options: Any) -> Setup:
+        """Return what the study is made with: these options, those that are None by default.
+
+        RequestError for options that exclude each other, and for a profile or price book that there is not.
+        """
+        from slslab.predict.profiles.profile import load_profile
+        from slslab.run.bill import load_book
+        from slslab.run.directory import root
+        from slslab_lab.papers.paper import load_paper
+
+        if watcher is None:
+            from slslab_lab.runs.accuracy.several import Unwatched
+
+            watcher = Unwatched()
+        given = {name: value for name, value in options.items() if value is not None}
+        values = {**DEFAULTS, "profile": self.profile, "fidelity": self.usual, **given}
+        fidelity = values["fidelity"]
+        if "recordings" in values and fidelity != REPLAYED:
+            raise RequestError("--recordings needs --fidelity replayed.", "add it, or leave out --recordings.")
+        if "on" in values and fidelity == REPLAYED:
+            raise alone_error()
+        return Setup(
+            self,
+            load_paper(self.paper),
+            load_profile(values["profile"]),
+            load_book(values["prices"]),
+            fidelity,
+            values.get("out") or root() / f"reproduce-{self.folder}-{fidelity}",
+            watcher,
+            values,
+        )
+
+    def make(self, setup: Setup) -> dict[str, Any]:
+        """Return the document: of what is measured now, and kept if it is one file, or else of recordings."""
+        source = _module(self.source)
+        results = None
+        if setup.fidelity != REPLAYED:
+            results = source.measure(setup)
+            if hasattr(source, "RESULTS"):
+                setup.watcher.say(f"{self.kept.capitalize()}: {self.write(results, setup.out)}")
+        elif hasattr(source, "RESULTS"):
+            results = self.read(setup.options.get("recordings"))
+        elif hasattr(source, "read"):
+            results = source.read(setup)
+        document: dict[str, Any] = _module(self.document).build(setup, results)
+        return document
+
+    def replay(self) -> dict[str, Any]:
+        """Return the document of the project's own recordings, with the usual options."""
+        return self.make(self.setup(fidelity=REPLAYED))
+
+    def read(self, directory: Path | None = None) -> Any:
+        """Return the results in the file of a directory, by default the project's own.
+
+        RunError if the project has none; RequestError if the directory has none, or for the first wrong entry.
+        """
+        from slslab_lab.studies.kept import read_entries
+
+        file = f"{self.kept}.json"
+        if directory is None:
+            directory = find_committed(f"{self.name}/{file}", f"{self.kept} of {self.name}", HINT).parent
+        kind = _module(self.source).RESULTS
+        return read_entries(directory / file, kind, SCHEMA, f"file of {self.kept}", RequestError, HINT)
+
+    def write(self, results: Any, directory: Path) -> Path:
+        """Write results that are one file, and return its path; RequestError if they cannot be written."""
+        from slslab_lab.studies.kept import write_texts
+
+        (path,) = write_texts(directory, {f"{self.kept}.json": results.model_dump_json(by_alias=True) + "\n"})
+        return path
+
+
+def alone_error() -> RequestError:
+    """Return the error of --on where runs are made or read."""
+    return RequestError(
+        "--on does not apply here: runs that are measured need the host to themselves, and recordings take seconds.",
+        "leave it out.",
+    )
+
+
+def _module(name: str) -> Any:
+    return import_module(f"slslab_lab.studies.{name}")
