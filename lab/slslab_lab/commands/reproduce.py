@@ -6,8 +6,7 @@ from typing import Any
 import click
 
 from slslab.cli.terminal import Bar
-from slslab_lab.commands.options import directory_option, measure_on_option
-from slslab_lab.commands.replay_setup import replayable
+from slslab_lab.commands.options import directory_option, measure_on_option, replayable
 from slslab_lab.commands.reproduce_accuracy import fig4, mlless_filter, table3
 from slslab_lab.commands.reproduce_algorithms import fig7, fig8
 from slslab_lab.commands.reproduce_byzantine import byzantine

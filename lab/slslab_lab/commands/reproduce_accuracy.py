@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slslab.cli.terminal import Bar
-from slslab_lab.commands.options import Amount, directory_option, plot_option
-from slslab_lab.commands.replay_setup import replayable
+from slslab_lab.commands.options import Amount, directory_option, plot_option, replayable
 from slslab_lab.commands.reproduction import (
     finish,
     folder,

@@ -5,8 +5,7 @@ from pathlib import Path
 import click
 
 from slslab.cli.terminal import Bar
-from slslab_lab.commands.options import directory_option
-from slslab_lab.commands.replay_setup import replayable
+from slslab_lab.commands.options import directory_option, replayable
 from slslab_lab.commands.reproduction import (
     PUBLISHED,
     REPLAYED,

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slslab.errors import RequestError
-from slslab_lab.commands.options import plot_option
-from slslab_lab.commands.replay_setup import replayable, with_progress
+from slslab_lab.commands.options import plot_option, replayable, with_progress
 from slslab_lab.commands.reproduction import finish, folder, recordings_option, replayed_out_option, reproduction
 
 if TYPE_CHECKING:

@@ -25,6 +25,8 @@ from slslab_workers.plan import thread_count
 
 Basis = Literal["measured", "exact", "modelled"]
 LARGEST_FLEET = 4096
+# Sizes of a sweep, MB: round ones, and from 1,769 up whole vCPUs.
+SIZES = (128, 256, 512, 768, 1024, 1536, 1769, 2048, 3008, 3538, 5307, 7076, 8845, 10_240)
 
 
 class ConcurrencyError(RequestError):
