@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
@@ -20,18 +21,15 @@ from slslab_lab.commands.options import (
     with_progress,
 )
 
-# Options that say what a run is replayed on, and not what is asked.
-PLATFORM = ("profile", "network", "prices", "arch", "timeout", "concurrency")
-
 
 @dataclass(frozen=True)
 class Question:
     """A question about recorded runs, which are replayed to answer it.
 
     `answer` is the function of `slslab_lab.questions` that answers it, such as sizes:cheapest; with what it needs it is
-    imported when the question is asked. It is given `Asked` and the question's own `options`, and returns a document,
-    which `table` shows and `picture` draws. The arguments `run`, `other` and `runs` name runs. The exit code is 1 if
-    the `needed` figure of the document is None.
+    imported when the question is asked. It is given `Asked` and those `options` that `read_setup` doesn't take, and
+    returns a document, which `table` shows and `picture` draws. The arguments `run`, `other` and `runs` name runs. The
+    exit code is 1 if the `needed` figure of the document is None.
     """
 
     name: str
@@ -54,7 +52,7 @@ class Question:
 
             plot = given.pop("plot") if self.picture else None
             named = (given.pop("run", None), given.pop("other", None), *given.pop("runs", ()))
-            platform = {name: given.pop(name) for name in PLATFORM if name in given}
+            platform = {name: given.pop(name) for name in signature(read_setup).parameters if name in given}
             runs = [run for run in named if run is not None] or ["last"]
             setups = tuple(read_setup(run, **platform) for run in runs)
             answer = resolve_name(f"slslab_lab.questions.{self.answer}")

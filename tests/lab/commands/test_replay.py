@@ -23,7 +23,7 @@ from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import save_profile
 from slslab.report.formats import span
 from slslab_lab.commands.ask import QUESTIONS
-from slslab_lab.commands.question import PLATFORM
+from slslab_lab.questions.setup import read_setup
 
 # What AllReduce, ScatterReduce and the GPU baseline do beside puts and gets.
 OTHERS = (
@@ -361,7 +361,7 @@ def test_help_teaches_by_examples(slslab: Slslab) -> None:
 
 
 def test_every_question_takes_what_its_command_offers() -> None:
-    everywhere = {"run", "other", "json_", "on", *PLATFORM}
+    everywhere = {"other", "json_", "on", *signature(read_setup).parameters}
     for question in QUESTIONS:
         offered = {parameter.name for parameter in question.command().params} - everywhere
         answer = resolve_name(f"slslab_lab.questions.{question.answer}")
