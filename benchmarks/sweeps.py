@@ -25,7 +25,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from slslab_lab.commands.replay_setup import ReplaySetup, read_setup
+from slslab_lab.questions.setup import ReplaySetup, read_setup
+from slslab_lab.replay.whatif import as_document
 from slslab_lab.runs.sweeps.sweep import LOCAL, RAY, sweep
 
 RUN = Path(__file__).parents[1] / "tests" / "lab" / "replay" / "traces" / "mobilenet-idle"
@@ -43,7 +44,7 @@ def play(setup: ReplaySetup, on: str | None) -> tuple[float, float, list[Any]]:
             first.append(time.perf_counter() - began)
 
     rows = sweep(setup.row, POINTS, on, report)
-    return first[0], time.perf_counter() - began, setup.documents(rows)
+    return first[0], time.perf_counter() - began, list(map(as_document, rows))
 
 
 def pair(setup: ReplaySetup, places: list[str | None], processors: int) -> dict[str, dict[str, float]]:

@@ -7,8 +7,7 @@ import click
 
 from slslab.cli.terminal import Bar, json_option, print_document
 from slslab.errors import RequestError
-from slslab_lab.commands.options import directory_option, on_option, platform_option
-from slslab_lab.commands.replay_setup import replayable
+from slslab_lab.commands.options import directory_option, on_option, platform_option, replayable
 from slslab_lab.commands.reproduce import prices_option
 from slslab_lab.studies.study import alone_error
 

@@ -1,23 +1,43 @@
-"""Options that several commands share."""
+"""What several commands share: options, progress over many points, and the errors of a replay."""
 
-from collections.abc import Callable
-from functools import reduce
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial, reduce
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from slslab.cli.terminal import json_option
-from slslab.errors import RequestError
+from slslab.cli.terminal import Bar, json_option
+from slslab.errors import RunError
 from slslab.predict.profiles import DEFAULT_PROFILE
-from slslab_lab.runs.sweeps.sweep import LOCAL, check_place
+from slslab_lab.pages.plots.lines import check_format
+from slslab_lab.runs.sweeps.results import Results
+from slslab_lab.runs.sweeps.sweep import LOCAL, check_place, sweep
 
-memory_option = click.option("--memory", metavar="LIST", help="Memory sizes of the training functions, MB: 512,1024.")
+if TYPE_CHECKING:
+    from slslab_lab.questions.setup import ReplaySetup
+
+
+def list_option(name: str, text: str, default: str | None = None) -> Callable[[Any], Any]:
+    """Return an option that takes a list of numbers."""
+    return click.option(name, default=default, show_default=default is not None, metavar="LIST", help=text)
+
+
+memory_option = list_option("--memory", "Memory sizes of the training functions, MB: 512,1024.")
+
+
+def read_picture(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
+    """Return the file of a picture, None if there is to be none; RequestError if it cannot be drawn."""
+    check_format(value)
+    return value
+
 
 plot_option = click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
+    callback=read_picture,
     help="Draw it: a .svg, .png or .pdf file.",
 )
 
@@ -96,17 +116,47 @@ class Amount(click.FloatRange):
         return number
 
 
-def read_numbers(option: str, text: str | None, least: int, most: int) -> tuple[int, ...]:
-    """Return the numbers of a list such as 4,8,16; RequestError if it is malformed, or one is out of its range."""
-    if text is None:
-        return ()
+@contextmanager
+def replayable(run: str) -> Iterator[None]:
+    """Raise RunError for what cannot be played to its end, RequestError for options that a pattern does not cover."""
+    from slslab_lab.replay.kernel.kernel import ReplayError
+    from slslab_lab.runs.planning import refused_plans
+
     try:
-        numbers = tuple(int(part.replace("_", "")) for part in text.split(","))
-    except ValueError:
-        raise RequestError(
-            f"{option} {text[:60]!r} is not a list of whole numbers.", f"separate them by commas: {option} 4,8,16."
-        ) from None
-    for number in numbers:
-        if not least <= number <= most:
-            raise RequestError(f"{option} {number} is out of range.", f"choose from {least} to {most}.")
-    return tuple(dict.fromkeys(numbers))
+        with refused_plans():
+            yield
+    except ReplayError as error:
+        raise RunError(f"{run} cannot be replayed: {error}", "run the plan again.") from error
+    except OverflowError as error:
+        raise RunError(f"{run} cannot be replayed: its figures are too large.", "run the plan again.") from error
+
+
+def with_progress(
+    label: str,
+    points: Sequence[Any],
+    function: Callable[[Any], Any],
+    on: str | None = None,
+    bound: "Sequence[ReplaySetup]" = (),
+) -> list[Any]:
+    """Return what a function returns at every point, with a bar on stderr if there are several.
+
+    `on` is where to compute (`sweep`), None for this process; elsewhere results are kept, by what is `bound` to the
+    function.
+    """
+    if on is None and len(points) == 1:
+        return [function(points[0])]
+    results = None if on is None else _results(function, bound)
+    with Bar() as bar:
+        return sweep(function, points, on, partial(bar.report, label), results)
+
+
+def _results(function: Callable[[Any], Any], setups: "Sequence[ReplaySetup]") -> Results:
+    """Return what is kept of a function to which these are bound."""
+    inputs = [
+        text
+        for setup in setups
+        for text in (setup.run.directory.digest(), repr(setup.platform), repr(setup.variant), repr(setup.prices))
+    ]
+    # The patterns that are replayed are the architectures'.
+    packages = {type(setup.run.architecture).__module__.partition(".")[0] for setup in setups}
+    return Results(function, inputs, sorted(packages))

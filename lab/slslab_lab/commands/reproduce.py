@@ -12,10 +12,10 @@ from slslab_lab.commands.options import (
     directory_option,
     measure_on_option,
     plot_option,
+    replayable,
     train_on_option,
     with_options,
 )
-from slslab_lab.commands.replay_setup import replayable
 from slslab_lab.studies import MODELS
 from slslab_lab.studies.catalogue import STUDIES
 from slslab_lab.studies.study import BOOK, DEFAULTS, REPLAYED, Study

@@ -70,32 +70,12 @@ def pipe_share(profile: Profile, size: int) -> float:
     return get.latency_ms.value / 1e3 * get.bandwidth_mb_s.value * 1e6 / size
 
 
-@dataclass(frozen=True)
-class Patterns:
-    """Seconds of one training step by pattern, on the profile as it is.
-
-    `share` is latency × bandwidth ÷ size there; `swept` has the seconds at each of the `shares` that other latencies
-    give.
-    """
-
-    seconds: Mapping[str, float]
-    share: float
-    shares: tuple[float, ...]
-    swept: Mapping[str, tuple[float, ...]]
-
-
-def measure_patterns(programs: Mapping[str, tuple[Program, Profile]], size: int) -> Patterns:
-    """Play two patterns, each on its profile, with a gradient of `size` bytes over FACTORS of the store's latency.
-
-    The profiles differ only in the speeds of processors.
-    """
-    share = pipe_share(next(profile for _, profile in programs.values()), size)
-    swept = {
+def sweep_latency(programs: Mapping[str, tuple[Program, Profile]]) -> dict[str, tuple[float, ...]]:
+    """Return the seconds of a training step by pattern, each on its profile, over FACTORS of the store's latency."""
+    return {
         name: tuple(step_seconds(play(program, with_latency(profile, factor))) for factor in FACTORS)
         for name, (program, profile) in programs.items()
     }
-    seconds = {name: by_factor[FACTORS.index(1)] for name, by_factor in swept.items()}
-    return Patterns(seconds, share, tuple(share * factor for factor in FACTORS), swept)
 
 
 def winner(seconds: Mapping[str, float], tie: float = TIE) -> str:
@@ -147,6 +127,10 @@ class Course:
     epochs: int
     usage: Usage
 
+    def figure(self, name: str, epochs: int, book: Book) -> float | Decimal:
+        """Return `seconds` or `cost` of this number of epochs."""
+        return self.seconds(epochs) if name == "seconds" else self.cost(epochs, book)
+
     def seconds(self, epochs: int) -> float:
         """Return how long so many epochs take."""
         return self.fixed_s + epochs * self.epoch_s
@@ -191,23 +175,6 @@ def course(timeline: Timeline, played: Outcome, usage: Usage) -> Course:
     return Course(played.seconds - epochs * epoch_s, epoch_s, epochs, usage)
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """Two ways at one number of epochs: seconds and USD of each."""
-
-    epochs: int
-    seconds: tuple[float, float]
-    cost: tuple[Decimal, Decimal]
-
-
-def compare(ways: tuple[Course, Course], epochs: int, book: Book) -> Comparison:
-    """Compare both ways at a number of epochs."""
-    first, second = ways
-    return Comparison(
-        epochs, (first.seconds(epochs), second.seconds(epochs)), (first.cost(epochs, book), second.cost(epochs, book))
-    )
-
-
 def crossing(ways: tuple[Course, Course], figure: str, book: Book, factor: float = 1.0) -> int | None:
     """Return the first number of epochs from which on another way has less of `seconds` or `cost` than with one epoch;
     None if there is none up to MOST_EPOCHS.
@@ -216,7 +183,7 @@ def crossing(ways: tuple[Course, Course], figure: str, book: Book, factor: float
     """
 
     def leads(epochs: int, factor: float = factor) -> bool:
-        of_first, of_second = map(float, getattr(compare(ways, epochs, book), figure))
+        of_first, of_second = (float(way.figure(figure, epochs, book)) for way in ways)
         return of_first * factor <= of_second
 
     first = leads(1, 1.0)

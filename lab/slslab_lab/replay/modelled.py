@@ -18,9 +18,8 @@ from slslab_lab.replay.outcome import Outcome, WorkerFigures, outcome
 from slslab_lab.replay.path import critical_path
 from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.replay.programs.recording import check, processor_of
-from slslab_lab.replay.questions import SIZES
 from slslab_lab.replay.ranges import figures_of, find_uncertainties, with_processor
-from slslab_lab.replay.whatif import with_memory
+from slslab_lab.replay.whatif import SIZES, with_memory
 
 # Steps that are played for other memory sizes, which bounds what a large run waits for them: about 3 s.
 STEPS = 400_000

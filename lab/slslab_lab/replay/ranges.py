@@ -5,7 +5,7 @@ A figure's sensitivity to a source is found by playing the program again with th
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
@@ -14,12 +14,14 @@ from slslab.predict.processor import SHARED, UNANCHORED, Processor
 from slslab.predict.profiles.profile import Figure, Profile
 from slslab.predict.uncertainty import GPU, HOST, INSTANCE, ON_LAMBDA, PER_MEAN_ERROR, PROFILE, REPLAY, Uncertainty
 from slslab.run.bill import Bill
+from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import Outcome
 from slslab_workers.trace.kinds import KINDS, Kind
 
 # Figures of a profile that make a run longer as they grow, and those that make it shorter.
 LONGER, SHORTER = ("_ms", "_ms_per_mb", "_ms_per_kb"), ("_mb_s", "burst_mb")
 Figures = Mapping[str, float]
+Played = TypeVar("Played")
 
 
 def figures_of(played: Outcome, bill: Bill) -> dict[str, float]:
@@ -39,6 +41,25 @@ def with_processor(profile: Profile, processor: Processor | None) -> Profile:
     source = f"slslab calibrate --processor ({processor.form}) on {processor.name}, {processor.measured}; {anchors}"
     speeds = {kind: Figure(value=1 / processor.factor(kind).value, status="fitted", source=source) for kind in KINDS}
     return profile.model_copy(update={"compute": profile.compute.model_copy(update={"kinds": speeds})})
+
+
+def play_with_ranges(
+    play: Callable[[Profile], Played],
+    figures: Callable[[Played], Figures],
+    profile: Profile,
+    run: Measured,
+    like: Mapping[str, str] | None = None,
+    instances: bool | None = None,
+) -> tuple[Played, dict[str, Uncertainty]]:
+    """Return what is played of a run on the profile, and the uncertainty of each of its figures.
+
+    `like` and `instances` are as in `find_uncertainties`; by default instances are billed if the run has some.
+    """
+    played = play(profile)
+    billed = bool(run.instances) if instances is None else instances
+    return played, find_uncertainties(
+        figures(played), lambda moved: figures(play(moved)), profile, run.processor, billed, like
+    )
 
 
 def find_uncertainties(

@@ -20,11 +20,13 @@ from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import Outcome, outcome
 from slslab_lab.replay.programs.scaling import generate
-from slslab_lab.replay.ranges import figures_of, find_uncertainties
+from slslab_lab.replay.ranges import figures_of, play_with_ranges
 from slslab_workers.plan import thread_count
 
 Basis = Literal["measured", "exact", "modelled"]
 LARGEST_FLEET = 4096
+# Sizes of a sweep, MB: round ones, and from 1,769 up whole vCPUs.
+SIZES = (128, 256, 512, 768, 1024, 1536, 1769, 2048, 3008, 3538, 5307, 7076, 8845, 10_240)
 
 
 class ConcurrencyError(RequestError):
@@ -67,6 +69,17 @@ class Valued:
     basis: Basis
     low: float | None = None
     high: float | None = None
+
+    def as_document(self) -> dict[str, Any]:
+        """Return it for JSON; a decimal is a string."""
+        value = format(self.value, "f") if isinstance(self.value, Decimal) else self.value
+        ends = {} if self.low is None or self.high is None else {"low": self.low, "high": self.high}
+        return {"value": value, "basis": self.basis, **ends}
+
+
+def modelled(value: float | Decimal, uncertainty: Uncertainty | None = None) -> Valued:
+    """Return a figure that rests on a replayed time, with its 80 % range if its uncertainty is given."""
+    return Valued(value, "modelled", *(() if uncertainty is None else uncertainty.around(float(value))))
 
 
 @dataclass(frozen=True)
@@ -219,43 +232,41 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
     if variant.memory_mb is not None and variant.memory_mb < peak_mb:
         peak = f"Refused: the run's functions used {peak_mb} MB at their peak."
         return Row(label, {}, trouble=peak, variant=variant)
+
+    def play_priced(profile: Profile) -> tuple[Timeline, Outcome, Bill]:
+        timeline, played = simulate(run, variant, profile)
+        return timeline, played, compute_bill(modelled_usage(run, timeline, played), platform.book)
+
     try:
-        timeline, played = simulate(run, variant, platform.profile)
+        (timeline, played, bill), uncertainties = play_with_ranges(
+            play_priced, lambda each: figures_of(each[1], each[2]), platform.profile, run
+        )
     except ConcurrencyError as error:
         return Row(label, {}, trouble=f"{error.message} To change that, {error.hint}", variant=variant)
-    bill = compute_bill(modelled_usage(run, timeline, played), platform.book)
+    uncertainties["gb_seconds"] = uncertainties["billed_seconds"]
     late = played.over_timeout(platform.timeout_s)
-
-    def play_figures(profile: Profile) -> dict[str, float]:
-        moved_timeline, moved = simulate(run, variant, profile)
-        return figures_of(moved, compute_bill(modelled_usage(run, moved_timeline, moved), platform.book))
-
-    plain = figures_of(played, bill)
-    instances = bool(run.instances)
-    uncertainties = find_uncertainties(plain, play_figures, platform.profile, run.processor, instances)
-    figures: dict[str, Valued] = {
-        "seconds": Valued(played.seconds, "modelled", *uncertainties["seconds"].around(plain["seconds"])),
-        "billed_seconds": Valued(
-            played.billed_seconds, "modelled", *uncertainties["billed_seconds"].around(plain["billed_seconds"])
-        ),
-        "gb_seconds": Valued(
-            played.gb_seconds, "modelled", *uncertainties["billed_seconds"].around(float(played.gb_seconds))
-        ),
-        "cost": Valued(bill.total, "modelled", *uncertainties["cost"].around(plain["cost"])),
-        "waiting_share": Valued(played.waiting_share, "modelled"),
-        # A worker over its time-out would invoke itself again; the recorded one did not.
-        "invocations": Valued(len(played.invocations), "modelled" if late else "exact"),
-        "cold_starts": Valued(played.cold_starts, "modelled"),
-        "over_timeout": Valued(len(late), "modelled"),
+    values: dict[str, float | Decimal] = {
+        "seconds": played.seconds,
+        "billed_seconds": played.billed_seconds,
+        "gb_seconds": played.gb_seconds,
+        "cost": bill.total,
+        "waiting_share": played.waiting_share,
+        "invocations": len(played.invocations),
+        "cold_starts": played.cold_starts,
+        "over_timeout": len(late),
     }
+    figures = {name: modelled(value, uncertainties.get(name)) for name, value in values.items()}
+    # A worker over its time-out would invoke itself again; the recorded one did not.
+    invocations: Basis = "modelled" if late else "exact"
+    figures["invocations"] = Valued(len(played.invocations), invocations)
     return Row(
         label,
         figures,
         bill,
-        _line_bases(bill, timeline, "modelled" if late else "exact"),
+        _line_bases(bill, timeline, invocations),
         tuple((one.function, one.worker, one.duration_ms / 1000) for one in late),
         variant=variant,
-        uncertainties={**uncertainties, "gb_seconds": uncertainties["billed_seconds"]},
+        uncertainties=uncertainties,
     )
 
 
@@ -304,11 +315,7 @@ def as_document(row: Row) -> dict[str, Any]:
     if variant is not None and variant.memory_mb is not None:
         changes["threads"] = thread_count(variant.memory_mb)
     document: dict[str, Any] = {"label": row.label, "variant": changes, "trouble": row.trouble or None}
-    document |= {
-        name: {"value": format(one.value, "f") if isinstance(one.value, Decimal) else one.value, "basis": one.basis}
-        | ({} if one.low is None or one.high is None else {"low": one.low, "high": one.high})
-        for name, one in row.figures.items()
-    }
+    document |= {name: one.as_document() for name, one in row.figures.items()}
     if row.uncertainties:
         document["uncertainty"] = {name: each.as_document() for name, each in row.uncertainties.items()}
     if row.bill is not None:

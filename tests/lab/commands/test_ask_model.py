@@ -74,7 +74,7 @@ def test_the_example_of_the_documentation(slslab: Slslab, monkeypatch: pytest.Mo
 
 
 def test_by_default_the_run_s_own_workers_are_among_them(slslab: Slslab, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("slslab_lab.commands.ask_model.FLEETS", (1, 3))
+    monkeypatch.setattr("slslab_lab.questions.model.FLEETS", (1, 3))
     rows = slslab("ask", "model", RUN, "--json").document["rows"]
     assert [(row["workers"], row["measured"] is not None) for row in rows] == [(1, False), (2, True), (3, False)]
 

@@ -6,7 +6,9 @@ The run and the platform are those of tests/lab/replay: as recorded there 0.58 s
 import json
 import math
 from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import click
@@ -20,6 +22,8 @@ from slslab.predict.anchors import Z80
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import save_profile
 from slslab.report.formats import span
+from slslab_lab.commands.ask import QUESTIONS
+from slslab_lab.questions.setup import read_setup
 
 # What AllReduce, ScatterReduce and the GPU baseline do beside puts and gets.
 OTHERS = (
@@ -354,6 +358,14 @@ def test_help_teaches_by_examples(slslab: Slslab) -> None:
     questions = slslab("ask", "--help").out
     for name in ("cheapest", "memory", "patterns", "gpu", "model", "waiting", "path", "timeline"):
         assert f"slslab ask {name} last" in questions
+
+
+def test_every_question_takes_what_its_command_offers() -> None:
+    everywhere = {"other", "json_", "on", *signature(read_setup).parameters}
+    for question in QUESTIONS:
+        offered = {parameter.name for parameter in question.command().params} - everywhere
+        answer = resolve_name(f"slslab_lab.questions.{question.answer}")
+        assert offered - ({"plot"} if question.picture else set()) == signature(answer).parameters.keys() - {"asked"}
 
 
 def test_all_commands_but_the_reproductions_of_tables_model_the_same_platform() -> None:

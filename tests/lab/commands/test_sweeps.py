@@ -60,6 +60,12 @@ def test_a_question_has_the_same_answer(question: str) -> None:
     assert slslab(*command, "--on", "local").out == slslab(*command).out
 
 
+def test_what_is_kept_of_other_epochs_is_no_answer() -> None:
+    for epochs in ("1,2", "5"):
+        command = ("ask", "gpu", RUN, "--workers", "2,4", "--epochs", epochs, "--json")
+        assert slslab(*command, "--on", "local").out == slslab(*command).out
+
+
 @pytest.mark.parametrize(
     ("command", "says"),
     [

@@ -13,15 +13,15 @@ from tests.lab.replay.recordings import MS
 from slslab.errors import RequestError
 from slslab.run.bill import Usage, load_book
 from slslab_lab.replay.crossings import (
+    FACTORS,
     TIE,
     Course,
-    compare,
     course,
     crossing,
     intervals,
-    measure_patterns,
     pipe_share,
     step_seconds,
+    sweep_latency,
     winner,
     with_latency,
 )
@@ -61,17 +61,18 @@ def test_latency_times_bandwidth_over_size() -> None:
 def test_few_large_requests_and_many_small_ones_cross_where_calculated() -> None:
     """One get of 5 MB takes L + 50 ms, ten of 0.1 MB take 10 L + 10 ms: equal at L = 4.44 ms, less at 5."""
     programs = {"few": requests(1, 5_000_000), "many": requests(10, 100_000)}
-    found = measure_patterns({name: (program, platform()) for name, program in programs.items()}, 1_000_000)
-    assert found.seconds == {"few": pytest.approx(0.055), "many": pytest.approx(0.06)}
-    assert found.share == pytest.approx(0.5)
-    assert winner(found.seconds) == "", "less than 15 % is a tie"
-    first, tie, last = intervals(found.shares, found.swept)
+    swept = sweep_latency({name: (program, platform()) for name, program in programs.items()})
+    shares = [pipe_share(platform(), 1_000_000) * factor for factor in FACTORS]
+    seconds = {name: by_factor[FACTORS.index(1)] for name, by_factor in swept.items()}
+    assert seconds == {"few": pytest.approx(0.055), "many": pytest.approx(0.06)}
+    assert winner(seconds) == "", "less than 15 % is a tie"
+    first, tie, last = intervals(shares, swept)
     assert (first.winner, tie.winner, last.winner) == ("many", "", "few")
     assert (first.begin, last.end) == pytest.approx((0.005, 50))
     # 1.15 (10 L + 10) = L + 50 at L = 3.66, and 1.15 (L + 50) = 10 L + 10 at 5.37; between points it is interpolated.
     assert first.end == tie.begin == pytest.approx(0.366, rel=0.1)
-    assert winner(found.seconds, 0.05) == "few"
-    (_, narrow, _) = intervals(found.shares, found.swept, 0.05)
+    assert winner(seconds, 0.05) == "few"
+    (_, narrow, _) = intervals(shares, swept, 0.05)
     assert tie.begin < narrow.begin < narrow.end < tie.end
     assert tie.end == last.begin == pytest.approx(0.537, rel=0.1)
 
@@ -141,8 +142,8 @@ def test_the_first_epoch_from_which_on_the_other_is_better() -> None:
     ways = functions(2, 3), instances(60, 0.5)
     # 2 + 3 E > 60 + E ÷ 2 from E > 23.2 on.
     assert crossing(ways, "seconds", BOOK) == 24
-    assert compare(ways, 23, BOOK).seconds == pytest.approx((71, 71.5))
-    assert compare(ways, 24, BOOK).seconds == pytest.approx((74, 72))
+    assert [way.seconds(23) for way in ways] == pytest.approx([71, 71.5])
+    assert [way.seconds(24) for way in ways] == pytest.approx([74, 72])
     # One epoch: 0.0058 USD of functions against 0.0089 of an instance; two are 0.0113 against 0.0089.
     assert crossing(ways, "cost", BOOK) == 2
     assert crossing((functions(2, 3), instances(60, 3)), "seconds", BOOK) is None
@@ -155,5 +156,7 @@ def test_a_crossing_is_where_the_lead_changes(fixed: float, epoch: float, others
     for figure in ("seconds", "cost"):
         found = crossing(ways, figure, BOOK)
         if found is not None:
-            (before, against), (after, then) = (getattr(compare(ways, at, BOOK), figure) for at in (found - 1, found))
+            (before, against), (after, then) = (
+                [way.figure(figure, at, BOOK) for way in ways] for at in (found - 1, found)
+            )
             assert (before <= against) != (after <= then)

@@ -17,7 +17,7 @@ from slslab.run.document import not_modelled
 from slslab.run.run import Run
 from slslab_lab.replay import modelled
 from slslab_lab.replay.modelled import model
-from slslab_lab.replay.questions import SIZES
+from slslab_lab.replay.whatif import SIZES
 from slslab_workers.plan import Plan
 
 MS = 1_000_000

@@ -4,7 +4,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slslab_lab.pages.plots.lines import check_format, open_figure, save_figure
+from slslab_lab.pages.plots.lines import open_figure, save_figure
 
 if TYPE_CHECKING:
     from slslab_lab.replay.kernel.timeline import Timeline
@@ -29,7 +29,6 @@ def draw_timeline(timeline: "Timeline", title: str, path: Path) -> None:
 
     A supervisor is the row after the workers. RequestError if the file cannot be drawn or written.
     """
-    check_format(path)
     bars = _bars(timeline)
     workers = sorted({worker for worker, _ in bars})
     figure = open_figure()

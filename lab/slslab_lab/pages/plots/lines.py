@@ -1,7 +1,7 @@
 """Pictures of replays as files: SVG, PNG or PDF. Equal figures give equal bytes."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,8 +10,7 @@ from slslab.errors import RequestError
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from slslab_lab.replay.whatif import Row
-
+Document = Mapping[str, Any]
 FORMATS = (".svg", ".png", ".pdf")
 # The axis of a picture, if only that differs between variants.
 AXES = {"memory_mb": "memory size, MB", "workers": "workers"}
@@ -28,26 +27,27 @@ def check_format(path: Path | None) -> None:
         raise RequestError(f"{path} cannot be drawn.", f"name a file that ends in {', '.join(FORMATS)}.")
 
 
-def draw_rows(rows: Sequence["Row"], title: str, path: Path) -> None:
-    """Time and cost of variants with their 80 % ranges: over the one number that they differ in, else as bars.
+def draw_rows(document: Document, path: Path, title: str) -> None:
+    """Draw time and cost of variants with their 80 % ranges: over the one number that they differ in, else as bars.
 
     Bars of measured rows are grey.
     """
+    rows = [row for row in document["rows"] if not row["trouble"]]
     figure = open_figure()
     axes = figure.subplots(1, len(PANELS))
     over = _over(rows)
     for panel, (name, label) in zip(axes, PANELS, strict=True):
-        values = [row.number(name) for row in rows]
-        beyond = _beyond(rows, name)
+        values = [float(row[name]["value"]) for row in rows]
+        beyond = _beyond([row[name] for row in rows])
         if over:
-            places = [getattr(row.variant, over) for row in rows]
+            places = [row["variant"][over] for row in rows]
             panel.errorbar(places, values, yerr=beyond, marker="o", capsize=3)
             panel.set_xscale("log", base=2)
             panel.set_xticks(places, [f"{place:g}" for place in places], rotation=90)
             panel.set(xlabel=AXES[over], ylabel=label, ylim=(0, None))
         else:
-            names = [row.label for row in rows]
-            colours = [COLOURS[row.figures["seconds"].basis] for row in rows]
+            names = [row["label"] for row in rows]
+            colours = [COLOURS[row["seconds"]["basis"]] for row in rows]
             panel.barh(range(len(rows)), values, xerr=beyond, color=colours, capsize=3)
             panel.set_yticks(range(len(rows)), names if name == PANELS[0][0] else [""] * len(rows))
             panel.invert_yaxis()
@@ -56,21 +56,61 @@ def draw_rows(rows: Sequence["Row"], title: str, path: Path) -> None:
     save_figure(figure, title, path)
 
 
-def draw_lines(
+def draw_variants(document: Document, path: Path) -> None:
+    """Draw the rows of `slslab replay`."""
+    draw_rows(document, path, _on(document))
+
+
+def draw_sizes(document: Document, path: Path) -> None:
+    """Draw the rows of a question about memory sizes."""
+    draw_rows(document, path, f"{document['run']}: memory sizes")
+
+
+def draw_patterns(document: Document, path: Path) -> None:
+    """Draw the seconds of a step in both patterns over the numbers of workers."""
+    rows = document["rows"]
+    lines = {name: [row["step_seconds"][name] for row in rows] for name in rows[0]["step_seconds"]}
+    at = [row["workers"] for row in rows]
+    _draw_lines(path, at, lines, ("workers", "seconds per step"), f"{_on(document)}, modelled", ranged=lines)
+
+
+def draw_ways(document: Document, path: Path) -> None:
+    """Draw what functions and instances cost over the epochs, with the last number of workers."""
+    rows = [row for row in document["rows"] if row["workers"] == document["rows"][-1]["workers"]]
+    lines = {name: [row[name]["cost"] for row in rows] for name in ("functions", "instances")}
+    at = [row["epochs"] for row in rows]
+    _draw_lines(path, at, lines, ("epochs", "USD"), f"{_on(document)}, modelled", ranged=lines)
+
+
+def draw_model(document: Document, path: Path) -> None:
+    """Draw the seconds of all four over the numbers of workers; the measured ones are a point."""
+    rows = sorted(document["rows"], key=lambda row: row["workers"])
+    names = ("model", "closed_form", "replay", "measured")
+    lines = {name.replace("_", " "): [row[name] and row[name]["seconds"] for row in rows] for name in names}
+    _draw_lines(path, [row["workers"] for row in rows], lines, ("workers", "seconds"), _on(document))
+
+
+def _on(document: Document) -> str:
+    return f"{document['run']} on {document['profile']['name']}"
+
+
+def _draw_lines(
     path: Path,
     at: Sequence[int],
-    lines: Mapping[str, Sequence[float]],
+    lines: Mapping[str, Sequence[Document | None]],
     axes: tuple[str, str],
     title: str,
-    ranges: Mapping[str, Sequence[tuple[float, float]]] | None = None,
+    ranged: Iterable[str] = (),
 ) -> None:
-    """Draw lines over workers or epochs, both axes logarithmic; bands are the 80 % ranges of lines that have some."""
+    """Draw lines of figures, of which some may be missing, both axes logarithmic; those `ranged` with their 80 % ranges
+    as bands."""
     figure = open_figure()
     panel = figure.subplots()
-    for name, values in lines.items():
+    for name, figures in lines.items():
+        values = [float("nan") if one is None else float(one["value"]) for one in figures]
         (line,) = panel.plot(at, values, marker="o", label=name)
-        if ranges and name in ranges:
-            lows, highs = zip(*ranges[name], strict=True)
+        if name in ranged:
+            lows, highs = zip(*((one["low"], one["high"]) for one in figures if one is not None), strict=True)
             panel.fill_between(at, lows, highs, color=line.get_color(), alpha=0.2, linewidth=0)
     panel.set(xscale="log", yscale="log", xlabel=axes[0], ylabel=axes[1])
     panel.set_xticks(at, [f"{place:g}" for place in at])
@@ -141,20 +181,20 @@ def draw_bars(document: Mapping[str, Any], path: Path) -> None:
     save_figure(figure, f"{document['table']['title']}, modelled on {document['profile']['name']}", path)
 
 
-def _beyond(rows: Sequence["Row"], name: str) -> list[list[float]]:
+def _beyond(figures: Sequence[Document]) -> list[list[float]]:
     """Return how far the ends of the ranges are below and above the values; 0 for values without a range."""
-    figures = [(float(row.figures[name].value), row.figures[name]) for row in rows]
-    below = [0.0 if figure.low is None else value - figure.low for value, figure in figures]
-    above = [0.0 if figure.high is None else figure.high - value for value, figure in figures]
+    values = [float(one["value"]) for one in figures]
+    below = [value - one.get("low", value) for value, one in zip(values, figures, strict=True)]
+    above = [one.get("high", value) - value for value, one in zip(values, figures, strict=True)]
     return [below, above]
 
 
-def _over(rows: Sequence["Row"]) -> str:
+def _over(rows: Sequence[Document]) -> str:
     """Return the only number in which the variants differ; empty if there is none."""
-    if len(rows) < 2 or any(row.variant is None for row in rows):
+    if len(rows) < 2:
         return ""
-    differing = [name for name in AXES if len({getattr(row.variant, name) for row in rows}) == len(rows)]
-    complete = [name for name in differing if all(getattr(row.variant, name) is not None for row in rows)]
+    places = {name: [row["variant"].get(name) for row in rows] for name in AXES}
+    complete = [name for name, each in places.items() if len(set(each)) == len(rows) and None not in each]
     return complete[0] if len(complete) == 1 else ""
 
 

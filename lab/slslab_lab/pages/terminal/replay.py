@@ -19,6 +19,8 @@ from slslab.run.metrics import grouped
 
 SIGNS = {"measured": "", "modelled": "≈", "exact": "="}
 BAR_WIDTH = 40
+# Workers of a part of the critical path that are named.
+NAMED = 3
 # The columns of `slslab ask model`.
 FOUR = ("model", "closed_form", "replay", "measured")
 NOT_APART = "can't tell"
@@ -133,17 +135,40 @@ def _briefly(document: Document, memory_mb: int) -> str:
     return f"≈{_range(row['seconds'])} s, ≈{_range(row['cost'])} USD"
 
 
-def path(document: Document) -> Text:
-    """Return what the critical path is made of, with its range."""
-    return Text(f"{document['summary']} Its 80 % range is ≈{_range(document['seconds'])} s.\n").append(
-        _footnote(document)
+def path(document: Document) -> RenderableType:
+    """Return the answer to `slslab ask path`."""
+    answer = f"{document['summary']} Its 80 % range is ≈{_range(document['seconds'])} s.\n"
+    return Group(critical_path_table(document), Text(answer).append(_footnote(document)))
+
+
+def critical_path_table(document: Document) -> Table:
+    """Return the critical path by operation: seconds, share of the run, and the workers with the most of it."""
+    rows = []
+    for part in document["rows"]:
+        seconds, workers = part["seconds"]["value"], part["workers"]
+        shares = [
+            f"{'no worker' if one['worker'] < 0 else 'worker ' + str(one['worker'])} ({one['seconds'] / seconds:.0%})"
+            for one in workers[:NAMED]
+        ]
+        if len(workers) > NAMED:
+            shares.append(f"{len(workers) - NAMED:,} more")
+        figures = f"{seconds:,.3f}", f"{part['share']:.1%}", f"{part['stretches']:,}"
+        rows.append((part["op"], part["phase"], *figures, ", ".join(shares)))
+    network = f" with the network of {document['network']}" if document["network"] else ""
+    return plain_table(
+        ("operation", "phase", "seconds", "share", "stretches", "of"),
+        rows,
+        title=f"Critical path, modelled on {document['profile']['name']}{network}: "
+        f"{document['seconds']['value']:,.3f} s",
     )
 
 
-def timeline(document: Document, files: str) -> Text:
-    """Return how long the timeline in these files is."""
+def timeline(document: Document) -> Text:
+    """Return how long the timeline is, and in which files."""
     seconds = f"{counted(document['steps'], 'step')} in ≈{_range(document['seconds'])} s (80 % range)"
     middle = f"drawn with the middle of the range, ≈{document['seconds']['value']:,.2f} s"
+    notes = {"perfetto": " (open it at https://ui.perfetto.dev)", "plot": ""}
+    files = " and ".join(f"{document[name]}{note}" for name, note in notes.items() if document[name] is not None)
     return Text("\n".join((f"{seconds}, {middle}: {files}", *_range_notes(document))))
 
 

@@ -1,0 +1,1 @@
+"""Questions about recorded runs, each answered by replaying them (`slslab ask`, `slslab replay`)."""

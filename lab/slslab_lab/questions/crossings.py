@@ -1,0 +1,203 @@
+"""Where two ways to train cross: AllReduce and ScatterReduce, functions and instances with GPUs.
+
+Each is made of a run of it, or else of the steps of the first run.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+from slslab.errors import RequestError
+from slslab.predict.profiles.profile import Profile
+from slslab.predict.uncertainty import Uncertainty, half_width
+from slslab_lab.questions.setup import Asked, ReplaySetup, figure, read_numbers
+from slslab_lab.replay.crossings import (
+    FACTORS,
+    MOST_EPOCHS,
+    Course,
+    course,
+    crossing,
+    intervals,
+    pipe_share,
+    step_seconds,
+    sweep_latency,
+    winner,
+)
+from slslab_lab.replay.kernel.kernel import play
+from slslab_lab.replay.kernel.program import Program
+from slslab_lab.replay.outcome import outcome
+from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.replay.programs.transfers import transfer
+from slslab_lab.replay.ranges import play_with_ranges
+from slslab_lab.replay.whatif import LARGEST_FLEET, vary_profile
+from slslab_workers.architecture import architectures
+
+PATTERNS = ("allreduce", "scatterreduce")
+GPU = "gpu"
+WAYS = ("functions", "instances")
+# Figures, and what the way is that has less of it.
+LESS = {"seconds": "faster", "cost": "cheaper"}
+# Epochs that are replayed to find what each further epoch takes: the first is slower.
+EPOCHS = 3
+# The run, and the one that it is compared with, if there is one.
+Setups = tuple[ReplaySetup, ...]
+
+
+def patterns(asked: Asked, workers: str) -> dict[str, Any]:
+    """Answer `slslab ask patterns`."""
+    _check_pair(asked.setups, PATTERNS)
+    setup = asked.setup
+    if setup.run.plan.architecture not in PATTERNS:
+        raise RequestError(f"{setup.name} is a run of {setup.run.plan.architecture}.", f"name one of {_any(PATTERNS)}.")
+    fleets = read_numbers("--workers", workers, 2, LARGEST_FLEET)
+    return {
+        "gradient_bytes": int(setup.run.document["gradient_bytes"]),
+        "rows": asked.play("playing both patterns", fleets, partial(_patterns, asked.setups)),
+    }
+
+
+def _patterns(setups: Setups, workers: int) -> dict[str, Any]:
+    """Return both patterns with this number of workers."""
+    size = int(setups[0].run.document["gradient_bytes"])
+    seconds, errors, programs = {}, {}, {}
+    for name in PATTERNS:
+        source, program = _source(setups, name), _program(setups, name, workers, 1)
+
+        def play_step(profile: Profile, source: ReplaySetup = source, program: Program = program) -> float:
+            return step_seconds(play(program, vary_profile(source.run, source.variant, profile)))
+
+        seconds[name], found = play_with_ranges(
+            play_step, lambda step_s: {"seconds": step_s}, source.platform.profile, source.run
+        )
+        errors[name] = found["seconds"]
+        programs[name] = program, vary_profile(source.run, source.variant, source.platform.profile)
+    tie = _tie(setups, list(errors.values()))
+    # The profiles differ only in the speeds of processors.
+    share = pipe_share(programs[PATTERNS[0]][1], size)
+    shares = [share * factor for factor in FACTORS]
+    return {
+        "workers": workers,
+        "step_seconds": {name: figure(value, errors[name]) for name, value in seconds.items()},
+        "uncertainty": {name: error.as_document() for name, error in errors.items()},
+        "tie": tie,
+        "winner": winner(seconds, tie) or None,
+        "latency_bandwidth_size": figure(share),
+        "intervals": [asdict(interval) for interval in intervals(shares, sweep_latency(programs), tie)],
+    }
+
+
+def gpu(asked: Asked, workers: str | None, epochs: str) -> dict[str, Any]:
+    """Answer `slslab ask gpu`."""
+    _check_pair(asked.setups, (GPU,))
+    plan = asked.setup.run.plan
+    if plan.architecture == GPU:
+        raise RequestError(f"{plan.run} is a run of instances.", "name the run of functions first.")
+    fleets = read_numbers("--workers", workers, 1, LARGEST_FLEET) or (plan.workers,)
+    lengths = read_numbers("--epochs", epochs, 1, MOST_EPOCHS)
+    points = [(count, lengths) for count in fleets]
+    compared = asked.play("playing functions and instances", points, partial(_gpu, asked.setups))
+    return {"rows": [row for rows, _ in compared for row in rows], "crossings": [found for _, found in compared]}
+
+
+def _gpu(setups: Setups, point: tuple[int, Sequence[int]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Return functions and instances after each of these numbers of epochs, and where they cross; all of it for one
+    number of workers."""
+    workers, lengths = point
+    book = setups[0].prices
+    played = [_way(setups, name, workers, lengths) for name in (setups[0].run.plan.architecture, GPU)]
+    ways, errors = (played[0][0], played[1][0]), (played[0][1], played[1][1])
+    rows = []
+    for length in lengths:
+        row: dict[str, Any] = {"workers": workers, "epochs": length, **{name: {} for name in WAYS}}
+        for name, less in LESS.items():
+            values = {label: way.figure(name, length, book) for label, way in zip(WAYS, ways, strict=True)}
+            known = [error[f"{name}.{length}"] for error in errors]
+            for (label, value), error in zip(values.items(), known, strict=True):
+                row[label][name] = figure(value, error)
+            row[less] = winner({label: float(value) for label, value in values.items()}, _tie(setups, known)) or None
+        row["uncertainty"] = {
+            label: error[f"seconds.{length}"].as_document() for label, error in zip(WAYS, errors, strict=True)
+        }
+        rows.append(row)
+    crossings: dict[str, Any] = {"workers": workers}
+    for name in LESS:
+        epochs = crossing(ways, name, book)
+        # The ratio's error is that at the number of epochs next to it.
+        near = min(lengths, key=lambda length: abs(length - (epochs or MOST_EPOCHS)))
+        factor = 1 + _tie(setups, [error[f"{name}.{near}"] for error in errors])
+        ends = [crossing(ways, name, book, scale) for scale in (1 / factor, factor)]
+        crossings[name] = epochs
+        crossings[f"{name}_range"] = sorted(ends, key=lambda end: (end is None, end))
+    return rows, crossings
+
+
+def _way(setups: Setups, name: str, workers: int, lengths: Sequence[int]) -> tuple[Course, Mapping[str, Uncertainty]]:
+    """Return how functions or instances go on, and the uncertainties of their figures after these numbers of epochs."""
+    setup, source = setups[0], _source(setups, name)
+    is_of_run = name == setup.run.plan.architecture
+    # An instance's processor is its profile's.
+    variant = setup.variant if is_of_run else replace(setup.variant, arch=None)
+    program = _program(setups, name, workers, EPOCHS)
+
+    def play_course(profile: Profile) -> Course:
+        timeline = play(program, vary_profile(setup.run, variant, profile))
+        result = outcome(timeline, setup.variant.arch or setup.run.arch)
+        driver = setup.run.driver_requests(workers, EPOCHS)
+        return course(timeline, result, result.usage(setup.run.hosts(workers) if is_of_run else (), driver))
+
+    asked = {f"{less}.{length}": (less, length) for less in LESS for length in lengths}
+    return play_with_ranges(
+        play_course,
+        lambda way: {key: float(way.figure(*each, setup.prices)) for key, each in asked.items()},
+        source.platform.profile,
+        source.run,
+        like={key: less for key, (less, _) in asked.items()},
+        instances=name == GPU,
+    )
+
+
+def _check_pair(setups: Setups, names: Sequence[str]) -> None:
+    """Raise RequestError if the first run cannot be compared with the second one, if there is one."""
+    if len(setups) == 1:
+        return
+    first, second = (setup.run.plan for setup in setups)
+    if first.architecture == second.architecture or second.architecture not in names:
+        raise RequestError(
+            f"{second.run} is a run of {second.architecture}, beside one of {first.architecture}.",
+            f"compare it with one of {_any([name for name in names if name != first.architecture])}.",
+        )
+    for name in ("model", "batch_size", "batches"):
+        one, other = getattr(first, name), getattr(second, name)
+        if one != other:
+            raise RequestError(f"{name} is {one} in {first.run} and {other} in {second.run}.", "compare equal plans.")
+
+
+def _any(names: Sequence[str]) -> str:
+    return " or ".join(names)
+
+
+def _source(setups: Setups, name: str) -> ReplaySetup:
+    """Return the run that an architecture's program is made of: one of it, or else the first."""
+    return next((setup for setup in setups if setup.run.plan.architecture == name), setups[0])
+
+
+def _program(setups: Setups, name: str, workers: int, epochs: int) -> Program:
+    """Return the program of an architecture."""
+    first, source = setups[0].run, _source(setups, name).run
+    if source.plan.architecture == name:
+        return generate(source.costs, workers, first.plan.batches, epochs)
+    try:
+        costs = transfer(first.costs, architectures()[name], first.plan)
+        return generate(costs, workers, first.plan.batches, epochs)
+    except RequestError as error:
+        raise RequestError(
+            f"The steps of {first.plan.run} do not determine what {name} takes. {error.message}",
+            f"give a run of {name} as the second RUN.",
+        ) from error
+
+
+def _tie(setups: Setups, errors: Sequence[Uncertainty]) -> float:
+    """Return by which share two figures may differ and not be told apart; those of one recording share its errors."""
+    first, other = errors if len(setups) > 1 else [error.of_one_recording() for error in errors]
+    return half_width(first.of_ratio(other))

@@ -1,0 +1,130 @@
+"""How far LambdaML's analytic model of a run is from the closed form, the replay and the measurement."""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from slslab.errors import RequestError
+from slslab.predict.profiles.profile import Profile
+from slslab_lab.questions.setup import Asked, ReplaySetup, figure, read_numbers
+from slslab_lab.replay.analytic import (
+    LEFT_OUT,
+    MODELLED,
+    Constants,
+    Estimate,
+    analytic,
+    closed_form,
+    communication,
+    constants,
+)
+from slslab_lab.replay.ranges import play_with_ranges
+from slslab_lab.replay.whatif import LARGEST_FLEET, ConcurrencyError, vary_profile
+from slslab_workers.channels.choice import serialisation
+from slslab_workers.plan import Value
+from slslab_workers.training.algorithms import is_asynchronous
+
+FLEETS = (1, 2, 4, 8, 16, 32, 64)
+# From what share of the replayed seconds on the model errs.
+ERROR = 0.1
+
+
+def model(asked: Asked, workers: str | None) -> dict[str, Any]:
+    """Answer `slslab ask model`."""
+    setup, plan = asked.setup, asked.setup.run.plan
+    if plan.architecture not in MODELLED:
+        raise RequestError(
+            f"{plan.run} is a run of {plan.architecture}, of which there is no analytic model.",
+            f"name one of {' or '.join(MODELLED)}.",
+        )
+    if is_asynchronous(plan.options):
+        raise RequestError(
+            f"{plan.run} is a run of S-ASP, and the analytic model is of rounds in which all workers wait.",
+            "name one with --synchronisation bsp.",
+        )
+    fleets = read_numbers("--workers", workers, 1, LARGEST_FLEET) or tuple(sorted({*FLEETS, plan.workers}))
+    timeline, _ = setup.simulate(setup.platform.profile)
+    known, profile = constants(setup.run, timeline), vary_profile(setup.run, setup.variant, setup.platform.profile)
+    rows = asked.play("playing numbers of workers", fleets, partial(_row, setup, known, profile))
+    return {
+        "transfers": "published" if plan.architecture == "scatterreduce" else "derived",
+        "constants": _constants(known, profile, setup.run.costs.workload.options),
+        "rows": rows,
+        "error": ERROR,
+        "errs_from": _errs_from(rows),
+        "left_out": LEFT_OUT,
+    }
+
+
+def _row(setup: ReplaySetup, known: Constants, profile: Profile, workers: int) -> dict[str, Any]:
+    """Return the figures with this number of workers."""
+    plan = setup.run.plan
+    estimate = analytic(plan.architecture, workers, known, profile)
+    formula = closed_form(setup.run.costs, workers, known, profile)
+    return {
+        "workers": workers,
+        "model": _figures(estimate),
+        "closed_form": _figures(formula),
+        **_replayed(setup.vary(workers=workers), estimate),
+        "measured": _measured(setup) if workers == plan.workers else None,
+    }
+
+
+def _figures(estimate: Estimate) -> dict[str, Any]:
+    return {name: figure(value) for name, value in asdict(estimate).items()}
+
+
+def _constants(known: Constants, profile: Profile, options: Mapping[str, Value]) -> dict[str, Any]:
+    """Return the model's constants, each with what it is based on; latencies and bandwidths have their sources."""
+    bases = {
+        "start_s": "modelled",
+        "data_bytes": "measured",
+        "compute_s": "modelled",
+        "rounds": "exact",
+        "message_bytes": "exact" if serialisation(options).dense else "measured",
+    }
+    document: dict[str, Any] = {name: {"value": getattr(known, name), "basis": basis} for name, basis in bases.items()}
+    for name, op in (("put", known.put), ("get", known.get)):
+        figures = profile.operation(op).model_dump(mode="json", include={"latency_ms", "bandwidth_mb_s"})
+        document[name] = {"op": op, **figures}
+    return document
+
+
+def _replayed(setup: ReplaySetup, estimate: Estimate) -> dict[str, Any]:
+    """Return the variant's replay, and by what share of its figures the model is off; or why there is none."""
+
+    def play(profile: Profile) -> Estimate:
+        timeline, result = setup.simulate(profile)
+        return Estimate(result.seconds, communication(timeline))
+
+    row: dict[str, Any] = {"label": setup.variant.label, "trouble": None, "replay": None, "model_error": None}
+    like = {"communication": "seconds"}
+    try:
+        played, errors = play_with_ranges(play, asdict, setup.platform.profile, setup.run, like)
+    except ConcurrencyError as error:
+        return row | {"trouble": error.message}
+    figures = asdict(played)
+    return row | {
+        "uncertainty": {name: error.as_document() for name, error in errors.items()},
+        "replay": {name: figure(value, errors[name]) for name, value in figures.items()},
+        "model_error": {name: figure(value / figures[name] - 1) for name, value in asdict(estimate).items()},
+    }
+
+
+def _measured(setup: ReplaySetup) -> dict[str, Any]:
+    """Return what the slowest worker took on the Lambda clock, and what a worker spent on exchanges on average."""
+    workers = [worker["phases"] for worker in setup.run.document["per_worker"] if worker["worker"] >= 0]
+    exchanged = sum(phases["synchronise"] + phases["wait"] for phases in workers) / len(workers)
+    figures = {"seconds": max(sum(phases.values()) for phases in workers), "communication": exchanged}
+    return {name: {"value": value, "basis": "measured"} for name, value in figures.items()}
+
+
+def _errs_from(rows: list[dict[str, Any]]) -> int | None:
+    """Return from how many workers on the model's seconds are off by more than ERROR; None if the last are not."""
+    first = None
+    for row in sorted(rows, key=lambda row: row["workers"], reverse=True):
+        if row["model_error"] is not None:
+            if abs(row["model_error"]["seconds"]["value"]) <= ERROR:
+                break
+            first = row["workers"]
+    return first

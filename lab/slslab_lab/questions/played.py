@@ -1,0 +1,161 @@
+"""What one variant of a run is made of: its waiting with what that costs, its critical path, its timeline as a file."""
+
+from collections import defaultdict
+from dataclasses import asdict, dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slslab.errors import RequestError
+from slslab.predict.environment import NS
+from slslab.predict.profiles.profile import Profile
+from slslab.run.bill import ARCHITECTURES, HOST, METERS, Bill, compute_bill, describe_meter
+from slslab_lab.pages.plots.gantt import draw_timeline
+from slslab_lab.questions.setup import Asked, ReplaySetup, figure, read_memory
+from slslab_lab.replay.kernel.timeline import Timeline
+from slslab_lab.replay.outcome import Outcome, waits
+from slslab_lab.replay.path import CriticalPath, critical_path
+from slslab_lab.replay.perfetto import write_perfetto
+from slslab_lab.replay.ranges import figures_of, play_with_ranges
+from slslab_lab.replay.whatif import modelled_usage
+
+
+def waiting(asked: Asked, memory: int | None, workers: int | None) -> dict[str, Any]:
+    """Answer `slslab ask waiting`."""
+    setup = _variant(asked, memory, workers)
+
+    def play(profile: Profile) -> tuple[Outcome, Bill, tuple[Waiting, ...]]:
+        timeline, result = setup.simulate(profile)
+        bill = compute_bill(modelled_usage(setup.run, timeline, result), setup.prices)
+        return result, bill, find_waiting(timeline, result, bill)
+
+    def figures(played: tuple[Outcome, Bill, tuple[Waiting, ...]]) -> dict[str, float]:
+        result, bill, rows = played
+        waited = {"waiting_seconds": result.waiting_seconds, "waiting_cost": sum(row.cost for row in rows)}
+        return figures_of(result, bill) | waited
+
+    like = {"waiting_seconds": "billed_seconds", "waiting_cost": "cost"}
+    (result, bill, rows), errors = play_with_ranges(play, figures, setup.platform.profile, setup.run, like)
+    cost = Decimal(format(sum(row.cost for row in rows), ".10f"))
+    return {
+        "variant": setup.variant.label or None,
+        "billed_seconds": figure(result.billed_seconds, errors["billed_seconds"]),
+        "cost": figure(bill.total, errors["cost"]),
+        "waiting_seconds": figure(result.waiting_seconds, errors["waiting_seconds"]),
+        "waiting_share": figure(result.waiting_share),
+        "waiting_cost": figure(cost, errors["waiting_cost"]),
+        "uncertainty": {name: error.as_document() for name, error in errors.items()},
+        "measured_share": {"value": setup.run.waiting_share, "basis": "measured"},
+        "rows": [{**asdict(row), "basis": "modelled"} for row in rows],
+    }
+
+
+def path(asked: Asked, memory: int | None, workers: int | None) -> dict[str, Any]:
+    """Answer `slslab ask path`."""
+    setup = _variant(asked, memory, workers)
+    timeline, seconds = _play(setup)
+    critical = critical_path(timeline)
+    return {
+        "variant": setup.variant.label or None,
+        **seconds,
+        "summary": critical.describe(),
+        "rows": path_rows(critical),
+    }
+
+
+def path_rows(critical: CriticalPath) -> list[dict[str, Any]]:
+    """Return the parts of a critical path for a document."""
+    return [
+        {
+            "op": part.op,
+            "phase": part.phase,
+            "seconds": figure(part.ns / 1e9),
+            "share": part.ns / critical.ns if critical.ns else 0.0,
+            "stretches": part.stretches,
+            "workers": [{"worker": worker, "seconds": ns / 1e9} for worker, ns in part.workers],
+        }
+        for part in critical.parts()
+    ]
+
+
+def timeline(
+    asked: Asked, perfetto: Path | None, plot: Path | None, memory: int | None, workers: int | None
+) -> dict[str, Any]:
+    """Answer `slslab ask timeline`: write the files."""
+    if perfetto is None and plot is None:
+        raise RequestError("The timeline needs a file.", "give --perfetto FILE.json.gz, --plot FILE.svg, or both.")
+    setup = _variant(asked, memory, workers)
+    played, seconds = _play(setup)
+    if perfetto is not None:
+        write_perfetto(played, perfetto)
+    if plot is not None:
+        label = f" with {setup.variant.label}" if setup.variant.label else ""
+        draw_timeline(played, f"{setup.name}{label}, modelled on {played.profile.name}", plot)
+    return {
+        "variant": setup.variant.label or None,
+        **seconds,
+        "steps": len(played.steps),
+        "perfetto": None if perfetto is None else str(perfetto),
+        "plot": None if plot is None else str(plot),
+    }
+
+
+def _variant(asked: Asked, memory: int | None, workers: int | None) -> ReplaySetup:
+    """Return the run with these options."""
+    sizes = read_memory(asked.setup.run, None if memory is None else str(memory))
+    return asked.setup.vary(memory_mb=sizes[0] if sizes else None, workers=workers)
+
+
+def _play(setup: ReplaySetup) -> tuple[Timeline, dict[str, Any]]:
+    """Return the variant's timeline, and its seconds with their uncertainty for a document."""
+    (played, result), errors = play_with_ranges(
+        setup.simulate, lambda each: {"seconds": each[1].seconds}, setup.platform.profile, setup.run
+    )
+    error = errors["seconds"]
+    return played, {"seconds": figure(result.seconds, error), "uncertainty": {"seconds": error.as_document()}}
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """The waiting of one worker in one phase: seconds, their share of all that the worker was billed for, and USD."""
+
+    worker: int
+    phase: str
+    seconds: float
+    share: float
+    cost: float
+
+
+def find_waiting(timeline: Timeline, result: Outcome, bill: Bill) -> tuple[Waiting, ...]:
+    """Return how much of a timeline's bill is waiting, by worker and phase.
+
+    A waited second costs its function's memory by the bill's price of a GB-second, or its instance by the second; a
+    waiting execution of a state machine costs nothing.
+    """
+    prices = {line.item: float(line.amount / line.quantity) for line in bill.lines if line.quantity}
+    # A bill has functions of one architecture.
+    durations = (METERS[f"lambda.duration.{arch}"][0] for arch in ARCHITECTURES)
+    gb_s = next((prices[item] for item in durations if item in prices), 0.0)
+    rates = [
+        gb_s * track.memory_mb / 1024
+        if track.kind == "invocation"
+        else prices.get(describe_meter(HOST + track.name)[0], 0.0)
+        for track in timeline.program.tracks
+    ]
+    billed_s = {worker.worker: worker.billed for worker in result.workers}
+    seconds: dict[tuple[int, str], float] = defaultdict(float)
+    costs: dict[tuple[int, str], float] = defaultdict(float)
+    waited = waits(timeline)
+    for entry in np.flatnonzero(waited).tolist():
+        number = timeline.track[entry]
+        track = timeline.program.tracks[number]
+        if track.kind != "execution":
+            key = (track.worker, timeline.steps[entry].phase)
+            seconds[key] += int(waited[entry]) / NS
+            costs[key] += int(waited[entry]) / NS * rates[number]
+    return tuple(
+        Waiting(*key, total, total / billed_s[key[0]] if billed_s.get(key[0]) else 0.0, costs[key])
+        for key, total in sorted(seconds.items())
+    )

@@ -1,0 +1,149 @@
+"""A run with other memory sizes and numbers of workers, and which memory size is best."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+from itertools import product
+from typing import Any
+
+from slslab.errors import RequestError
+from slslab.predict.uncertainty import NONE, Uncertainty, ratio_range
+from slslab_lab.questions.setup import Asked, priced, read_memory, read_numbers
+from slslab_lab.replay.combining import check_one_plan, combine
+from slslab_lab.replay.whatif import LARGEST_FLEET, SIZES, Row, Variant, as_document, evaluate, measured_row
+
+# Figures whose product is least in the best row.
+COST, SECONDS, BALANCE = ("cost",), ("seconds",), ("cost", "seconds")
+
+
+def replay(asked: Asked, memory: str | None, workers: str | None) -> dict[str, Any]:
+    """Answer `slslab replay`: a row as measured, one as modelled, and one for each variant."""
+    fleets = read_numbers("--workers", workers, 1, LARGEST_FLEET)
+    check_one_plan([setup.run for setup in asked.setups])
+    if asked.on is not None and not fleets and memory is None:
+        raise RequestError(
+            "--on spreads a list over many cores, and there is none.",
+            "name several: --memory 1024,1769 or --workers 8,64.",
+        )
+    sizes = max(read_memory(setup.run, memory) for setup in asked.setups)
+    variants = list(product(fleets or (None,), sizes or (None,)))
+    played = [_rows(replace(asked, setups=(setup,)), variants) for setup in asked.setups]
+    return {
+        "recordings": [setup.name for setup in asked.setups],
+        "oversubscribed": any(setup.run.document["host"]["oversubscribed"] for setup in asked.setups),
+        "rows": [as_document(combine(same)) for same in zip(*played, strict=True)],
+    }
+
+
+def _rows(asked: Asked, variants: Sequence[tuple[int | None, int | None]]) -> list[Row]:
+    """Return a recording's rows: as measured, as modelled, and its variants (workers and memory size), if any."""
+    setup, platform, plain = asked.setup, asked.setup.platform, Variant()
+    rows = [measured_row(setup.run, platform.book, platform.timeout_s)]
+    if setup.prices != platform.book:
+        rows.append(priced(measured_row(setup.run, setup.prices, platform.timeout_s), setup.prices))
+    rows.append(evaluate(setup.run, plain, platform))
+    if (setup.variant, setup.prices) != (plain, platform.book) or variants != [(None, None)]:
+        rows += asked.play("playing variants", variants, setup.row)
+    return rows
+
+
+def cheapest(asked: Asked, deadline: float, memory: str | None) -> dict[str, Any]:
+    """Answer `slslab ask cheapest`."""
+    rows = _sweep(asked, memory)
+    surely = in_time(rows, deadline)
+    found = best(surely, COST)
+    likely = best(in_time(rows, deadline, likely=True), COST)
+    return {
+        "rows": list(map(as_document, rows)),
+        "deadline_s": deadline,
+        "cheapest": _size(found),
+        "alike": _sizes(alike(surely, found, COST)),
+        "likely": None if likely is None else _likelihood(likely, deadline),
+        "fastest": _size(best(rows, SECONDS)),
+    }
+
+
+def memory(asked: Asked, memory: str | None) -> dict[str, Any]:
+    """Answer `slslab ask memory`."""
+    rows = _sweep(asked, memory)
+    figures = {"cheapest": COST, "fastest": SECONDS, "balanced": BALANCE}
+    found = {name: best(rows, least) for name, least in figures.items()}
+    return {
+        "rows": list(map(as_document, rows)),
+        **{name: _size(row) for name, row in found.items()},
+        "alike": {name: _sizes(alike(rows, row, figures[name])) for name, row in found.items()},
+    }
+
+
+def _sweep(asked: Asked, memory: str | None) -> list[Row]:
+    """Return a row for each memory size."""
+    sizes = read_memory(asked.setup.run, memory, SIZES)
+    return asked.play("playing memory sizes", [(None, size) for size in sizes], asked.setup.row)
+
+
+def _size(row: Row | None) -> int | None:
+    return None if row is None or row.variant is None else row.variant.memory_mb
+
+
+def _sizes(rows: Sequence[Row]) -> list[int]:
+    return [size for size in map(_size, rows) if size is not None]
+
+
+def _likelihood(row: Row, deadline: float) -> dict[str, Any]:
+    """Return a row's size, and how likely it ends by the deadline, from 0 to 1."""
+    likelihood = row.uncertainties["seconds"].likelihood(row.number("seconds"), deadline)
+    return {"memory_mb": _size(row), "likelihood": round(likelihood, 3)}
+
+
+def in_time(rows: Sequence[Row], deadline_s: float, likely: bool = False) -> list[Row]:
+    """Return the rows that surely end by the deadline, as the upper end of their 80 % range does; or those that do so
+    more likely than not."""
+    return [
+        row
+        for row in _usable(rows)
+        if (row.number("seconds") if likely else row.figures["seconds"].high or row.number("seconds")) <= deadline_s
+    ]
+
+
+def best(rows: Sequence[Row], figures: Sequence[str]) -> Row | None:
+    """Return the row with the least product of figures; of equals the fastest, and of these the cheapest.
+
+    Rows with an invocation over its time-out are left out; None if there is no other row.
+    """
+    return min(
+        _usable(rows), key=lambda row: (_product(row, figures), row.number("seconds"), row.number("cost")), default=None
+    )
+
+
+def alike(rows: Sequence[Row], other: Row | None, figures: Sequence[str]) -> list[Row]:
+    """Return the rows that can't be told apart from one of them by a product of figures.
+
+    These are the rows for which the 80 % range of the ratio holds 1. The rows are of one recording, so they share this
+    machine's error. Rows with an invocation over its time-out are left out.
+    """
+    if other is None:
+        return []
+    return [row for row in _usable(rows) if row is not other and _holds_1(row, other, figures)]
+
+
+def _holds_1(row: Row, other: Row, figures: Sequence[str]) -> bool:
+    values = _product(row, figures), _product(other, figures)
+    if not values[1]:
+        return not values[0]
+    low, high = ratio_range(values, (_uncertainty(row, figures), _uncertainty(other, figures)))
+    return low <= 1 <= high
+
+
+def _product(row: Row, figures: Sequence[str]) -> float:
+    return math.prod(map(row.number, figures))
+
+
+def _uncertainty(row: Row, figures: Sequence[str]) -> Uncertainty:
+    known = [row.uncertainties.get(name, NONE).of_one_recording() for name in figures]
+    return reduce(Uncertainty.of_product, known)
+
+
+def _usable(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows that have figures and no invocation over its time-out."""
+    return [row for row in rows if row.figures and not row.late]
