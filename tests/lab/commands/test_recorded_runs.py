@@ -176,8 +176,9 @@ def test_runs_are_listed_and_compared(recorded_runs: RecordedRuns) -> None:
     assert {document["run"] for document in documents.values()} <= {document["run"] for document in listed}
     ids = [document["run"] for document in documents.values()]
     compared = slslab("compare", *ids, variables=recorded_runs.variables).out
-    assert " fastest on AWS" in compared
-    assert " cheapest on AWS" in compared
+    # Runs as short as these may be alike.
+    for best in (" fastest on AWS", " cheapest on AWS"):
+        assert best in compared or "can't be told apart from" in compared
     assert "80 % ranges: the errors of " in compared
     assert {line.split()[0] for line in compared.splitlines() if line.strip()} >= documents.keys()
 
