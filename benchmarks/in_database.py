@@ -61,7 +61,7 @@ from slslab_lab.studies.in_database.arms import (
 from slslab_lab.studies.in_database.measurements import versions
 from slslab_lab.studies.in_database.redis import installed_version, is_installed, plain_redis
 from slslab_lab.studies.kept import host
-from slslab_workers.training import models
+from slslab_workers.models import SPECS, spec
 
 Row = dict[str, Any]
 
@@ -105,7 +105,7 @@ def measure(
     model: str, count: int, repeat: int, threads: Sequence[int], server: str | None, mark: Mapping[str, str]
 ) -> list[Row]:
     """Return one model's rows: every arm and floor in turns."""
-    size = models.spec(model).parameters
+    size = spec(model).parameters
     assert size is not None
     print(f"{model}: {count} gradients of {4 * size / 1e6:.1f} MB", file=sys.stderr)
     vectors, keys = Vectors.random(size, count), gradient_keys(count)
@@ -213,7 +213,7 @@ def at_least(least: int) -> Callable[[str], int]:
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    sized = [name for name, spec in models.SPECS.items() if spec.parameters is not None]
+    sized = [name for name, known in SPECS.items() if known.parameters is not None]
     both = ["mobilenet", "resnet18"]
     parser.add_argument("--model", nargs="+", choices=sized, default=both, help="whose gradients, by size")
     parser.add_argument("--count", type=at_least(2), default=24, help="gradients (default: %(default)s)")

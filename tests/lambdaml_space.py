@@ -23,8 +23,8 @@ from slslab.run.log import replacing
 from slslab_lab.runs.execution import run_plan
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_workers.architecture import Architecture
+from slslab_workers.models import spec
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.training.models import spec
 
 DATA = Path(__file__).parents[1] / "results" / "lambdaml-space.json"
 SCHEMA = 1

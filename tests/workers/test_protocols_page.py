@@ -18,6 +18,7 @@ from slslab_workers.gradssharding.topology import levels
 from slslab_workers.kubeml import architecture as kubeml
 from slslab_workers.mlless import architecture as mlless
 from slslab_workers.mlless.counts import counts as mlless_counts
+from slslab_workers.models import SPECS
 from slslab_workers.patterns import Counts
 from slslab_workers.scatterreduce import architecture as scatterreduce
 from slslab_workers.spirt import architecture as spirt
@@ -209,10 +210,10 @@ def test_momentum_in_the_database_changes_nothing(workers: int, batches: int, ep
 
 def test_the_page_has_the_models_and_their_sizes() -> None:
     rows = tables(section("What all architectures share"))[0][1:]
-    assert {row[0].strip("`") for row in rows} == models.SPECS.keys()
+    assert {row[0].strip("`") for row in rows} == SPECS.keys()
     for name, *figures in rows:
         parameters, tensors, buffers, size = (int(figure.replace(",", "")) for figure in figures)
-        assert (parameters, size) == (models.SPECS[name.strip("`")].parameters, 4 * parameters)
+        assert (parameters, size) == (SPECS[name.strip("`")].parameters, 4 * parameters)
         with torch.device("meta"):  # shapes without values
             network = models.build(name.strip("`"), 0)
         assert tensors == len(list(network.parameters()))

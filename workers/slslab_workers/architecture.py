@@ -231,7 +231,7 @@ class Architecture(Protocol):
         return None
 
     def replicas(self) -> type[Any] | None:
-        """Return a subclass of `slslab_workers.replicas.Replicas`, all workers in one process, with which
+        """Return a subclass of `slslab_workers.training.replicas.Replicas`, all workers in one process, with which
         `slslab accuracy` trains; None by default: it cannot."""
         return None
 

@@ -9,8 +9,8 @@ from slslab.run.directory import list_runs
 from slslab.run.document import Failure
 from slslab.run.faults import blame, last_activity
 from slslab_workers.architecture import RunFailed
+from slslab_workers.models import spec
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.training.models import spec
 
 # Memory sizes are suggested in these steps, MB.
 STEP_MB = 64

@@ -21,8 +21,8 @@ from slslab.run.reading import reading
 from slslab.run.records import notes, seconds_used
 from slslab.run.table import Trace
 from slslab_workers.architecture import Outcome, RunFailed, read_plan
+from slslab_workers.models import spec
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.training.models import spec
 
 # The directory of what is in memory alone, in which there is no file.
 MEMORY = RunDirectory(Path(os.devnull))

@@ -12,10 +12,10 @@ from slslab.run.directory import PLAN, new_id
 from slslab.toml_files import read_toml, shown
 from slslab_workers.architecture import Architecture, architectures
 from slslab_workers.faults.plan import FaultPlan
+from slslab_workers.models import ROW_MODELS, spec
 from slslab_workers.plan import SCHEMA, Plan, PlanError, Value
 from slslab_workers.training import rows
 from slslab_workers.training.algorithms import ALGORITHM, CLUSTERS
-from slslab_workers.training.models import ROW_MODELS, spec
 
 __all__ = ["architectures", "find_book", "load_plan", "make_plan", "read_plan_file", "refused_plans", "settle"]
 

@@ -23,6 +23,7 @@ from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.orders import middle
 from slslab_lab.studies.study import Setup
 from slslab_lab.studies.trainings import by_seed, learn, train
+from slslab_workers.models import spec
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training import robust
 from slslab_workers.training.attacks import ALIE, IPM, NAMES
@@ -123,11 +124,11 @@ def time_rule(rule: str, model: str) -> Cost:
     import torch
 
     from slslab_workers.plan import thread_count
-    from slslab_workers.training import models
+    from slslab_workers.training.models import build
 
-    known = models.spec(model)
+    known = spec(model)
     torch.set_num_threads(thread_count(known.memory_mb))
-    built = models.build(model, 0)
+    built = build(model, 0)
     parameters = sum(parameter.numel() for parameter in built.parameters())
     generator = torch.Generator().manual_seed(0)
     vectors = [torch.randn(parameters, generator=generator) for _ in range(WORKERS)]

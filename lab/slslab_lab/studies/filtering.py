@@ -30,7 +30,7 @@ from slslab_lab.studies.study import Setup
 from slslab_lab.studies.table2 import NAMES, find_row
 from slslab_lab.studies.table3 import platform
 from slslab_workers.mlless.counts import counts
-from slslab_workers.training.models import spec
+from slslab_workers.models import spec
 
 TABLE, ARCHITECTURE = "optimizations", "mlless"
 ARMS = ("without", "with")

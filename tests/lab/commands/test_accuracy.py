@@ -15,7 +15,7 @@ from tests.commands import Done
 from slslab_lab.runs.accuracy import curve
 from slslab_lab.runs.accuracy.directory import CurveDirectory
 from slslab_workers.allreduce.driver import AllReduce
-from slslab_workers.replicas import Judgement, Replicas
+from slslab_workers.training.replicas import Judgement, Replicas
 
 SMALL = ("--dataset", "digits", "--workers", "2", "--batches", "2", "--batch-size", "8")
 # What two commands that train the same do not have in common.

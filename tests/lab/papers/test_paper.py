@@ -9,7 +9,7 @@ import pytest
 
 from slslab_lab.papers import paper as papers
 from slslab_lab.papers.paper import PaperError, load_paper, paper_names
-from slslab_workers.training.models import spec
+from slslab_workers.models import spec
 
 ROOT = Path(__file__).parents[3]
 SMALL = """

@@ -30,10 +30,10 @@ from slslab_workers.channels.objects import Objects, s3_client
 from slslab_workers.gloo.instance import GlooWorker
 from slslab_workers.gpu.instance import GpuWorker
 from slslab_workers.plan import Plan
-from slslab_workers.replicas import Replicas
 from slslab_workers.training import datasets, gradients
 from slslab_workers.training.instance import InstanceWorker
 from slslab_workers.training.keys import minibatch_key
+from slslab_workers.training.replicas import Replicas
 from slslab_workers.training.samples import Samples
 from slslab_workers.training.state import WorkerState
 

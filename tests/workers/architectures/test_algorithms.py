@@ -9,9 +9,9 @@ import torch
 from tests.choices import chosen
 
 from slslab_lab.runs.planning import architectures
+from slslab_workers.models import spec
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import gradients
-from slslab_workers.training.models import spec
 
 Train = Callable[..., Any]
 MakePlan = Callable[..., Plan]
@@ -107,7 +107,7 @@ def test_admm_is_written_out(make_plan: MakePlan, reference: Reference) -> None:
     plan = make_plan("allreduce", options={"algorithm": "admm", "rho": rho, "lambda": weight}, **shape)
     found = reference(plan)[1]
 
-    from slslab_workers.replicas import Replicas
+    from slslab_workers.training.replicas import Replicas
     from slslab_workers.training.samples import Samples
 
     samples = Samples(plan)
@@ -215,8 +215,8 @@ def test_em_ends_when_the_centroids_rest(train: Train, make_plan: MakePlan) -> N
 
 @pytest.mark.parametrize("algorithm", ["ga", "ma", "admm"])
 def test_losses_of_epochs_are_those_of_one_process(algorithm: str, train: Train, make_plan: MakePlan) -> None:
-    from slslab_workers.replicas import Replicas
     from slslab_workers.training.evaluation import mean_losses
+    from slslab_workers.training.replicas import Replicas
     from slslab_workers.training.samples import Samples
 
     plan = make_plan("allreduce", workers=4, epochs=3, options={"algorithm": algorithm}, **ROWS)

@@ -21,10 +21,10 @@ from slslab_workers.channels.keyed import KeyedChannel
 from slslab_workers.channels.parameter_server import ParameterServer
 from slslab_workers.patterns import Counts
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.replicas import Replicas
 from slslab_workers.trace import operations
 from slslab_workers.trace.operations import Operation, Server
 from slslab_workers.training.aggregation import sum_in_rank_order
+from slslab_workers.training.replicas import Replicas
 from slslab_workers.training.samples import Samples
 
 Train = Callable[..., Any]

@@ -33,9 +33,9 @@ from slslab_workers.mlless.driver import MLLessDeployment
 from slslab_workers.mlless.filters import make_filter
 from slslab_workers.mlless.handlers import MLLessWorker
 from slslab_workers.mlless.tuner import Decision, Tuner
+from slslab_workers.models import spec
 from slslab_workers.plan import Assignment, Plan, PlanError, thread_count
 from slslab_workers.training import aggregation, datasets, gradients
-from slslab_workers.training.models import spec
 from slslab_workers.training.state import WorkerState
 
 __all__ = ["aws", "drive"]

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from slslab_workers.models import spec
 from slslab_workers.plan import PlanError
 from slslab_workers.training import datasets
 from slslab_workers.training.datasets import CIFAR_POLICY, DIGITS_POLICY, Policy
-from slslab_workers.training.models import spec
 
 
 def test_digits_are_real_and_stratified() -> None:

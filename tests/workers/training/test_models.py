@@ -5,6 +5,7 @@ import importlib.util
 import pytest
 import torch
 
+from slslab_workers.models import spec
 from slslab_workers.plan import PlanError
 from slslab_workers.training import models
 
@@ -24,9 +25,9 @@ def test_sizes_are_those_of_the_protocol_reference(name: str, parameters: int, t
     assert sum(parameter.numel() for parameter in model.parameters()) == parameters
     assert len(list(model.parameters())) == tensors
     assert sum(buffer.numel() for buffer in model.buffers()) == buffers
-    known = models.spec(name)
+    known = spec(name)
     assert (known.parameters, known.buffers, known.tensors) == (parameters, buffers, len(model.state_dict()))
-    assert model(torch.zeros(2, models.spec(name).channels, 32, 32)).shape == (2, 10)
+    assert model(torch.zeros(2, spec(name).channels, 32, 32)).shape == (2, 10)
 
 
 def test_equal_seeds_give_equal_bits_and_leave_the_generator_alone() -> None:

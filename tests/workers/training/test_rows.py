@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
+from slslab_workers.models import spec
 from slslab_workers.plan import PlanError
 from slslab_workers.training import datasets, gradients, models, rows
-from slslab_workers.training.models import spec
 from slslab_workers.training.sparse_rows import SparseRows
 from slslab_workers.training.step import compute_gradient
 

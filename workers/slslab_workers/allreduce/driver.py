@@ -57,7 +57,7 @@ class AllReduce(Architecture):
 
     def replicas(self) -> type[Any]:
         """Return the replicas that update in every step with the mean, or the sum."""
-        from slslab_workers.replicas import Replicas
+        from slslab_workers.training.replicas import Replicas
 
         return Replicas
 

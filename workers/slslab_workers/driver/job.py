@@ -16,6 +16,7 @@ from slslab_workers.channels.queues import QueueError
 from slslab_workers.channels.resp import Refused
 from slslab_workers.channels.stream import Unreachable
 from slslab_workers.driver.stopping import Stopping
+from slslab_workers.models import spec
 from slslab_workers.plan import Plan
 from slslab_workers.training import datasets, models
 from slslab_workers.training.keys import minibatch_key, model_key
@@ -152,4 +153,4 @@ class Job:
 
 def gradient_mb(plan: Plan) -> int:
     """Return the memory of one gradient of the plan's model, MB rounded up; 0 for a model of unknown size."""
-    return math.ceil(4 * (models.spec(plan.model).parameters or 0) / (1 << 20))
+    return math.ceil(4 * (spec(plan.model).parameters or 0) / (1 << 20))

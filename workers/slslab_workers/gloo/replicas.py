@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import torch
 
-from slslab_workers import replicas
 from slslab_workers.gloo import ring
+from slslab_workers.training import replicas
 
 
 class Replicas(replicas.Replicas):

@@ -35,10 +35,11 @@ from slslab_workers.gradssharding.settings import (
     tree_of,
 )
 from slslab_workers.gradssharding.topology import Aggregator
+from slslab_workers.models import spec
 from slslab_workers.option import Option
 from slslab_workers.patterns import Pattern, Workload
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.training import attacks, models, robust
+from slslab_workers.training import attacks, robust
 
 # How many times its largest input an aggregator's memory is for ResNet-18, in the released code.
 RESNET18, RESNET18_INPUTS = "resnet18", 2
@@ -271,7 +272,7 @@ def random_gradient(plan: Plan, client: int) -> Iterator[NDArray[np.float32]]:
 
 def _known_parameters(plan: Plan) -> int | None:
     """Return how many numbers a gradient has, None for a model of unknown size."""
-    return int(plan.options["parameters"]) or models.spec(plan.model).parameters
+    return int(plan.options["parameters"]) or spec(plan.model).parameters
 
 
 def _parameters(plan: Plan) -> int:

@@ -7,8 +7,8 @@ import torch
 from slslab_workers.gradssharding.settings import GRADIENTS, UPLOADED, divisor
 from slslab_workers.gradssharding.topology import Aggregator, levels
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.replicas import Replicas
 from slslab_workers.training import aggregation
+from slslab_workers.training.replicas import Replicas
 
 
 class GradsShardingReplicas(Replicas):

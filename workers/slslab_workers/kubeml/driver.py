@@ -47,6 +47,7 @@ from slslab_workers.kubeml.settings import (
     report,
 )
 from slslab_workers.kubeml.shares import ALL, DOCUMENT, K, document_count
+from slslab_workers.models import spec
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Pattern, Workload, count
 from slslab_workers.plan import Plan, PlanError, Value
@@ -147,7 +148,7 @@ class KubeML(Architecture):
 
     def counts_of(self, plan: Plan, epochs: int, parameters: int) -> Counts:
         """Return the `counts` of a plan; they depend on its minibatches' samples, its evaluation and its model, too."""
-        model = models.spec(plan.model)
+        model = spec(plan.model)
         return self.counts(
             plan.workers,
             plan.batches,
@@ -395,7 +396,7 @@ def _check_rule(plan: Plan) -> None:
             "of an epoch.",
             f"give --k {ALL}, or --batches and --batch-size by which all functions have equally many documents.",
         )
-    model = models.spec(plan.model)
+    model = spec(plan.model)
     if not robust.KNOWN[rule].separable and (model.buffers or not model.tensors):
         raise PlanError(
             f"--combine {rule} measures how far models are from each other, and {plan.model} has, or may have, "
@@ -422,5 +423,5 @@ def _job_mb(plan: Plan) -> int:
         return chosen
     if robust.name_of(plan.options) is None:
         return min(LARGEST_MB, JOB_MB + JOB_MODELS * gradient_mb(plan))
-    model = models.spec(plan.model)
+    model = spec(plan.model)
     return robust.memory_mb(plan.workers, (model.parameters or 0) + model.buffers)

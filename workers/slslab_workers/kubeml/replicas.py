@@ -13,7 +13,7 @@ from slslab_workers.kubeml.scheduling import weighted
 from slslab_workers.kubeml.settings import PARALLELISM, STATIC, Tensors, epoch_of
 from slslab_workers.kubeml.shares import DOCUMENT, document_count, split
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.replicas import Epoch, Judgement, Replicas
+from slslab_workers.training.replicas import Epoch, Judgement, Replicas
 from slslab_workers.training.samples import Samples
 
 

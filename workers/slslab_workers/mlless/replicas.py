@@ -7,8 +7,8 @@ import torch
 from slslab_workers.mlless.filters import make_filter
 from slslab_workers.mlless.settings import END_STEPS, count_below, scales_in
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.replicas import Replicas
 from slslab_workers.training import aggregation
+from slslab_workers.training.replicas import Replicas
 from slslab_workers.training.samples import Samples
 
 BELOW = "below"

@@ -60,7 +60,7 @@ class ScatterReduce(Architecture):
 
     def replicas(self) -> type[Any]:
         """Return the replicas that update in every step with the mean."""
-        from slslab_workers.replicas import Replicas
+        from slslab_workers.training.replicas import Replicas
 
         return Replicas
 

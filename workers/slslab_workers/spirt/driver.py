@@ -31,7 +31,7 @@ LONGEST_BARRIER_S = 86_400
 SMALLEST_MB = 128
 
 if TYPE_CHECKING:
-    from slslab_workers.replicas import Replicas
+    from slslab_workers.training.replicas import Replicas
 
 
 class Spirt(Architecture):

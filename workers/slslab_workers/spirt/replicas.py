@@ -7,10 +7,10 @@ import torch
 
 from slslab_workers.channels import scripts
 from slslab_workers.plan import Plan
-from slslab_workers.replicas import Replicas
 from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, step_outside, write_buffers
 from slslab_workers.spirt.roster import Roster
 from slslab_workers.training import aggregation, gradients, robust
+from slslab_workers.training.replicas import Replicas
 from slslab_workers.training.samples import Samples
 
 BUFFERS, VELOCITY = "buffers", "velocity"

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from slslab_workers.channels.choice import traced
+from slslab_workers.models import ROW_CLASSES, spec
 from slslab_workers.option import Option
 from slslab_workers.patterns import (
     BUILD,
@@ -24,7 +25,6 @@ from slslab_workers.patterns import (
     Workload,
 )
 from slslab_workers.plan import Plan, PlanError, Value
-from slslab_workers.training.models import ROW_CLASSES, spec
 from slslab_workers.training.options import COMBINE
 from slslab_workers.training.released_log import LOG_TRAFFIC, Blocks, logged_steps
 

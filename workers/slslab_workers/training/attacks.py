@@ -122,7 +122,7 @@ class Attack:
                 f"With {len(ranks)} of {plan.workers} workers attacking there are fewer than {least} honest ones.",
                 "name fewer ranks in --attack.",
             )
-        from slslab_workers.training.models import CLASSES, ROW_CLASSES, spec
+        from slslab_workers.models import CLASSES, ROW_CLASSES, spec
 
         return cls(name, ranks, plan.seed, ROW_CLASSES if spec(plan.model).features else CLASSES)
 

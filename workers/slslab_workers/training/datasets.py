@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from slslab_workers.models import ROW_MODELS, ModelSpec
 from slslab_workers.plan import PlanError
 from slslab_workers.training import rows
-from slslab_workers.training.models import ROW_MODELS, ModelSpec
 from slslab_workers.training.sparse_rows import SparseRows
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from slslab_workers.channels.objects import Object
+from slslab_workers.models import ROW_CLASSES
 from slslab_workers.training import datasets, gradients, models
 from slslab_workers.training.state import buffers_from_bytes
 
@@ -38,7 +39,7 @@ def judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Pol
     model.eval()
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
     correct, losses = 0, []
-    labels_of_clusters = torch.zeros(models.clusters(model), models.ROW_CLASSES, dtype=torch.int64)
+    labels_of_clusters = torch.zeros(models.clusters(model), ROW_CLASSES, dtype=torch.int64)
     with torch.no_grad():
         for start in range(0, len(labels), 500):
             inputs, targets = datasets.prepare_test(images[start : start + 500], labels[start : start + 500], policy)

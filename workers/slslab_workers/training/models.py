@@ -1,79 +1,18 @@
-"""The papers' models in plain torch.
+"""The papers' models in plain torch."""
 
-Networks for images, with ten classes: LeNet-5, MobileNet v1, ResNet-18, ResNet-34 and ResNet-50 for CIFAR; their
-parameter counts were measured by building them. And models for rows of features: logistic regression and a linear SVM,
-with two classes, and k-means; their names end in the number of features, such as lr-30, or kmeans-10x30 with ten
-clusters.
-"""
-
-import re
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from slslab_workers.models import CLASSES, ROW_CLASSES, TORCHVISION, ModelSpec, spec
 from slslab_workers.plan import PlanError
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
-CLASSES = 10
-# Models for rows; a plan's model has the number of features after the name, and kmeans that of clusters before it.
-ROW_MODELS = ("lr", "svm", "kmeans")
-ROW_CLASSES = 2
-TORCHVISION = "torchvision:"
 _BUILDING = threading.Lock()
-
-
-@dataclass(frozen=True)
-class ModelSpec:
-    """What is known of a model without building it.
-
-    `channels` are those of its images, 0 for rows of `features`, in `clusters` for k-means. `parameters` is None for
-    a model that must be built to be counted. `memory_mb` is enough for a minibatch of 512 with PyTorch 2.13.
-    `paper_memory_mb` is Table 2 of the paper, by architecture. Its state_dict has so many `tensors` (0 for a model that
-    must be built to be counted), with `buffers` numbers beside the parameters (BatchNorm's).
-    """
-
-    name: str
-    channels: int
-    parameters: int | None
-    memory_mb: int
-    paper_memory_mb: Mapping[str, int] = field(default_factory=dict)
-    features: int = 0
-    clusters: int = 0
-    tensors: int = 0
-    buffers: int = 0
-
-
-_PAPER_MOBILENET = MappingProxyType({"spirt": 2685, "scatterreduce": 2048, "allreduce": 2048, "mlless": 3024})
-_PAPER_RESNET18 = MappingProxyType({"spirt": 3200, "scatterreduce": 2880, "allreduce": 2986, "mlless": 3630})
-SPECS = MappingProxyType(
-    {
-        "lenet": ModelSpec("lenet", 1, 61_706, 1024, tensors=10),
-        "mobilenet": ModelSpec("mobilenet", 3, 3_217_226, 3008, _PAPER_MOBILENET, tensors=164, buffers=21_915),
-        "resnet18": ModelSpec("resnet18", 3, 11_173_962, 4096, _PAPER_RESNET18, tensors=122, buffers=9_620),
-        "resnet34": ModelSpec("resnet34", 3, 21_282_122, 6144, tensors=218, buffers=17_060),
-        "resnet50": ModelSpec("resnet50", 3, 23_520_842, 10_240, tensors=320, buffers=53_173),
-    }
-)
-
-
-def spec(name: str) -> ModelSpec:
-    """Return the model's specification; raise PlanError for a model that does not exist."""
-    if name.startswith(TORCHVISION):
-        return ModelSpec(name, 3, None, 4096)
-    row_model = re.fullmatch(r"(?:lr-|svm-|kmeans-([1-9]\d{0,5})x)([1-9]\d{0,8})", name)
-    if row_model:
-        clusters, width = int(row_model[1] or 0), int(row_model[2])
-        parameters = clusters * width or ROW_CLASSES * (width + 1)
-        tensors = 1 if clusters else 2
-        return ModelSpec(name, 0, parameters, 1024, features=width, clusters=clusters, tensors=tensors)
-    if name in SPECS:
-        return SPECS[name]
-    raise PlanError(f"There is no model {name!r}.", f"choose {', '.join((*SPECS, *ROW_MODELS))} or torchvision:NAME.")
 
 
 def build(name: str, seed: int, memory_format: str = "default") -> "nn.Module":

@@ -24,10 +24,10 @@ from slslab_lab.replay.kernel.program import Program, Track
 from slslab_lab.replay.programs.recording import operation
 from slslab_workers import patterns
 from slslab_workers.architecture import Architecture
+from slslab_workers.models import spec
 from slslab_workers.patterns import Activity, Pattern, Place, Role, Workload
 from slslab_workers.plan import Plan
 from slslab_workers.trace.operations import ALL_REDUCE
-from slslab_workers.training.models import spec
 
 # Two sizes count as different from this ratio on.
 RATIO = 1.5

@@ -26,7 +26,7 @@ from slslab_workers.plan import Plan
 from slslab_workers.training.samples import Samples
 
 if TYPE_CHECKING:
-    from slslab_workers.replicas import Epoch, Judgement, Replicas
+    from slslab_workers.training.replicas import Epoch, Judgement, Replicas
 
 # What may differ between the plan that began a curve and the one that resumes it.
 EXTENSIBLE = frozenset({"run", "epochs"})

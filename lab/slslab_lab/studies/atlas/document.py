@@ -22,7 +22,7 @@ from slslab_lab.studies.atlas.published import ELSEWHERE, beside
 from slslab_lab.studies.atlas.recordings import Recordings
 from slslab_lab.studies.atlas.systems import MODELS, SYSTEMS
 from slslab_lab.studies.experiments import BATCH_SIZE
-from slslab_workers.training.models import SPECS
+from slslab_workers.models import SPECS
 
 NAME = "atlas"
 TITLES = {

@@ -11,9 +11,9 @@ from typing import Any
 from slslab_lab.papers.paper import Row, load_paper
 from slslab_lab.studies.atlas.grid import ALL, WORKERS, Grid, least, members, pair_crossings
 from slslab_lab.studies.atlas.points import significant
+from slslab_workers.models import spec
 from slslab_workers.plan import Value
 from slslab_workers.training.algorithms import message_length
-from slslab_workers.training.models import spec
 
 MODELS = {"MobileNet": "mobilenet", "ResNet-18": "resnet18", "ResNet-50": "resnet50"}
 FUNCTIONS, GPU = "functions", "gpu"

@@ -30,7 +30,7 @@ from slslab_lab.studies.in_database.arms import (
 from slslab_lab.studies.in_database.redis import installed_version, is_installed, plain_redis, time_json
 from slslab_lab.studies.kept import Entry, Kept, made_now
 from slslab_lab.studies.study import Setup
-from slslab_workers.training import models
+from slslab_workers.models import spec
 
 IN_DATABASE = "in the database"
 ARMS = (*NAIVE, IN_DATABASE)
@@ -145,7 +145,7 @@ def measure_models(names: Sequence[str], count: int, repeat: int, report: Report
 
 
 def _model(name: str, count: int, repeat: int, mark: Mapping[str, str], report: Report) -> Model:
-    size = models.spec(name).parameters
+    size = spec(name).parameters
     assert size is not None
     vectors = Vectors.random(size, count)
     keys, expected = gradient_keys(count), vectors.expected

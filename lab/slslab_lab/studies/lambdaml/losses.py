@@ -17,8 +17,8 @@ from slslab_lab.studies.recording import check_done, make_run
 from slslab_lab.studies.trainings import by_seed
 from slslab_workers.architecture import Progress
 from slslab_workers.plan import Plan, Value
-from slslab_workers.replicas import Replicas
 from slslab_workers.training.algorithms import ALGORITHM, SYNCHRONISATION, exchange_every
+from slslab_workers.training.replicas import Replicas
 from slslab_workers.training.samples import Samples
 
 ARCHITECTURE = "allreduce"

@@ -12,10 +12,10 @@ import torch
 
 from slslab_lab.runs.planning import architectures
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.replicas import Replicas
 from slslab_workers.spirt.arithmetic import read_buffers
 from slslab_workers.training import datasets, gradients
 from slslab_workers.training.instance import choose_device
+from slslab_workers.training.replicas import Replicas
 from slslab_workers.training.samples import Samples
 from slslab_workers.training.state import WorkerState
 
