@@ -97,7 +97,11 @@ PAGES: dict[str, Callable[[], str]] = {
 def main() -> int:
     """Exit code 1 if `--check` finds a page that is missing or not what would be built."""
     parser = argparse.ArgumentParser(description="Build the pages of the documentation that are made of data.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if a committed page, or one that is named, is not what would be built")
+    parser.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; fail if a committed page, or one that is named, is not what would be built",
+    )
     parser.add_argument("--to", type=Path, default=DOCS, metavar="DIR", help="where the pages are")
     parser.add_argument("pages", nargs="*", metavar="PAGE", help=f"of {', '.join(PAGES)}; by default all")
     arguments = parser.parse_args()

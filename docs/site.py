@@ -58,7 +58,9 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     for here, there in BESIDE.items():
         markdown = markdown.replace(f"](../{here}", f"]({there}")
     # What is in the repository alone is named, not linked.
-    return re.sub(r"\[([^\]]+)\]\((?:\.\./)?(?:emulator|examples|lab|plugins|workers|LICENSE|CITATION)[^)]*\)", r"\1", markdown)
+    return re.sub(
+        r"\[([^\]]+)\]\((?:\.\./)?(?:emulator|examples|lab|plugins|workers|LICENSE|CITATION)[^)]*\)", r"\1", markdown
+    )
 
 
 def describe_schema(schema: Mapping[str, Any]) -> str:

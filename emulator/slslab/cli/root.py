@@ -12,7 +12,6 @@ from slslab.cli.terminal import printable
 from slslab.errors import HostError, RequestError, SlslabError
 from slslab.installation import COMMANDS, EXTRAS, __version__, entry_point, lacking, plugins
 
-
 # What commands are about, by the package that has them.
 SECTIONS = {"slslab_lab": "Runs", "slslab": "The emulator"}
 OTHERS = "Plug-ins"

@@ -128,7 +128,11 @@ def run(core: Path, directory: Path, *arguments: str, **variables: str) -> subpr
 def test_the_core_is_small() -> None:
     core_has = closure(PROJECT["dependencies"]).values()
     files = [Path(str(each.locate_file(file))) for each in core_has for file in each.files or ()]
-    files += [path for folder in ("emulator", "workers", "lab", "plugins", "papers", "results") for path in (ROOT / folder).rglob("*")]
+    files += [
+        path
+        for folder in ("emulator", "workers", "lab", "plugins", "papers", "results")
+        for path in (ROOT / folder).rglob("*")
+    ]
     assert sum(path.stat().st_blocks * 512 for path in files if path.is_file()) < MOST_BYTES
 
 
@@ -195,7 +199,9 @@ def test_the_emulator_runs_without_the_lab(without_lab: Path, tmp_path: Path) ->
         assert up.returncode == 0, up.stderr
         environment = json.loads(run(without_lab, tmp_path, "-m", "slslab", "env", "--json").stdout)["variables"]
         assert json.loads(run(without_lab, tmp_path, "-c", USE, **environment).stdout)[:2] == ["2", "object"]
-        assert json.loads(run(without_lab, tmp_path, "-m", "slslab", "show", "up", "--json").stdout)["status"] == "running"
+        assert (
+            json.loads(run(without_lab, tmp_path, "-m", "slslab", "show", "up", "--json").stdout)["status"] == "running"
+        )
     finally:
         assert run(without_lab, tmp_path, "-m", "slslab", "down").returncode == 0
 
