@@ -3,9 +3,7 @@
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-import altair as alt
+from typing import TYPE_CHECKING, Any
 
 from slslab.report import formats
 from slslab.report.html.parts import Chart, Data, Key
@@ -22,9 +20,15 @@ from slslab_lab.pages.html.scales import (
     specification,
     step,
     title_lines,
+    tooltips,
     whole_ticks,
 )
 from slslab_lab.pages.html.timeline import Timeline
+
+if TYPE_CHECKING:
+    import altair as alt
+else:
+    from slslab_lab.pages.html.scales import alt
 
 SHAPES = {"published": "diamond", "measured": "square", "modelled": "circle", "recomputed": "triangle-up"}
 Rows = Sequence[Sequence[str | int | float | None]]
@@ -44,11 +48,7 @@ def stacked_bars(
             y=name_axis(),
             color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
             order=alt.Order("order:Q"),
-            tooltip=[
-                alt.Tooltip("bar:N", title="of"),
-                alt.Tooltip("part:N", title="part"),
-                alt.Tooltip("value:Q", title=title, format=format),
-            ],
+            tooltip=tooltips(("bar:N", "of"), ("part:N", "part"), ("value:Q", title, format)),
         )
     )
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption)
@@ -80,11 +80,7 @@ def grouped_bars(
             ),
             y=name_axis(),
             color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
-            tooltip=[
-                alt.Tooltip("bar:N", title="of"),
-                alt.Tooltip("part:N", title="which"),
-                alt.Tooltip("value:Q", title=title, format=format),
-            ],
+            tooltip=tooltips(("bar:N", "of"), ("part:N", "which"), ("value:Q", title, format)),
             **encoding,
         )
     )
@@ -95,11 +91,7 @@ def bars_to_limit(identifier: str, label: str, rows: Rows, title: str, limit: st
     """Draw horizontal bars with a mark at each one's limit: rows of (bar, value, limit or None)."""
     data = Data(("bar", "value", "limit"), rows)
     keys = (*basis_keys("measured"), Key(limit, "limit"))
-    tooltip = [
-        alt.Tooltip("bar:N", title="of"),
-        alt.Tooltip("value:Q", title=title, format=",d"),
-        alt.Tooltip("limit:Q", title=limit, format=",d"),
-    ]
+    tooltip = tooltips(("bar:N", "of"), ("value:Q", title, ",d"), ("limit:Q", limit, ",d"))
     base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(), tooltip=tooltip)
     bars = base.mark_bar(color="var(--c-measured)").encode(
         x=alt.X("value:Q", title=title_lines(title), axis=number_axis())
@@ -138,17 +130,15 @@ def lines(
             x=alt.X("x:Q", title=title_lines(titles[0]), scale=alt.Scale(nice=False), axis=across),
             y=alt.Y("y:Q", title=titles[1], scale=within, axis=upright),
             color=alt.Color("line:N", scale=colour_scale(keys), legend=None),
-            tooltip=[
-                alt.Tooltip("line:N", title="of"),
-                alt.Tooltip("x:Q", title=titles[0], format=",~g"),
-                alt.Tooltip("y:Q", title=titles[1], format=".2%" if percent else ",.4~f"),
-            ],
+            tooltip=tooltips(
+                ("line:N", "of"), ("x:Q", titles[0], ",~g"), ("y:Q", titles[1], ".2%" if percent else ",.4~f")
+            ),
         )
     )
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys) if len(keys) > 1 else (), caption)
 
 
-def _widths(rows: Rows, keys: Sequence[Key]) -> alt.Scale:
+def _widths(rows: Rows, keys: Sequence[Key]) -> "alt.Scale":
     """Return the width of each line; of lines that lie upon each other the first is the broadest, so that all are
     seen."""
     points = grouped((str(name), (x, y)) for name, x, y in rows)
@@ -192,22 +182,22 @@ def scatter(
     columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "above")
     data = Data(columns, [(*point.row(), is_above) for point, is_above in zip(points, above, strict=True)])
 
-    def x(field: str) -> alt.X:
+    def x(field: str) -> "alt.X":
         return alt.X(f"{field}:Q", title=title_lines(titles[0]), axis=number_axis())
 
-    def y(field: str) -> alt.Y:
+    def y(field: str) -> "alt.Y":
         return alt.Y(f"{field}:Q", title=titles[1], axis=alt.Axis(format="$~g", tickCount=5))
 
     colour = alt.Color("line:N", scale=colour_scale(keys), legend=None)
     base = alt.Chart(alt.NamedData(name=DATA)).encode(
         x=x("x"),
         y=y("y"),
-        tooltip=[
-            alt.Tooltip("line:N", title="of"),
-            *_tooltips("x", titles[0], ",.4~r"),
-            *_tooltips("y", titles[1], "$,.4~r"),
-            alt.Tooltip("text:N", title="is"),
-        ],
+        tooltip=tooltips(
+            ("line:N", "of"),
+            *_with_range("x", titles[0], ",.4~r"),
+            *_with_range("y", titles[1], "$,.4~r"),
+            ("text:N", "is"),
+        ),
     )
     marks = base.mark_point(filled=True, size=170, opacity=0.9).encode(color=colour)
     # At the sides no text may leave the picture.
@@ -222,9 +212,8 @@ def scatter(
     return Chart(identifier, label, specification(chart), {DATA: data}, (), caption)
 
 
-def _tooltips(axis: str, title: str, form: str) -> list[alt.Tooltip]:
-    ends = ((f"{axis}:Q", title), (f"{axis}_low:Q", "80 % range from"), (f"{axis}_high:Q", "to"))
-    return [alt.Tooltip(field, title=name, format=form) for field, name in ends]
+def _with_range(axis: str, title: str, form: str) -> tuple[tuple[str, str, str], ...]:
+    return (f"{axis}:Q", title, form), (f"{axis}_low:Q", "80 % range from", form), (f"{axis}_high:Q", "to", form)
 
 
 def _above(points: Sequence[tuple[float, float]]) -> Iterator[bool]:
@@ -266,14 +255,14 @@ def gantt(
             x2="end:Q",
             y=name_axis(sort=list(timeline.rows)),
             color=alt.Color("phase:N", scale=colour_scale(PHASE_KEYS), legend=None),
-            tooltip=[
-                alt.Tooltip("bar:N", title="of"),
-                alt.Tooltip("phase:N", title="phase"),
-                alt.Tooltip("function:N", title="function"),
-                alt.Tooltip("start:Q", title="from, s", format=",.3f"),
-                alt.Tooltip("end:Q", title="to, s", format=",.3f"),
-                alt.Tooltip("events:Q", title="events", format=",d"),
-            ],
+            tooltip=tooltips(
+                ("bar:N", "of"),
+                ("phase:N", "phase"),
+                ("function:N", "function"),
+                ("start:Q", "from, s", ",.3f"),
+                ("end:Q", "to, s", ",.3f"),
+                ("events:Q", "events", ",d"),
+            ),
         )
         .add_params(zoom)
     )
@@ -290,12 +279,7 @@ def heat_map(identifier: str, label: str, communication: Communication, texts: M
     base = alt.Chart(alt.NamedData(name=DATA)).encode(
         x=alt.X("target:N", sort=order, title="to worker", axis=alt.Axis(labelAngle=0, orient="top", ticks=False)),
         y=alt.Y("source:N", sort=order, title="from worker", axis=alt.Axis(ticks=False)),
-        tooltip=[
-            alt.Tooltip("source:N", title="from"),
-            alt.Tooltip("target:N", title="to"),
-            alt.Tooltip("bytes:Q", title="bytes", format=",d"),
-            alt.Tooltip("stores:N", title="through"),
-        ],
+        tooltip=tooltips(("source:N", "from"), ("target:N", "to"), ("bytes:Q", "bytes", ",d"), ("stores:N", "through")),
     )
     cells = base.mark_rect(fill="var(--c-1)", cornerRadius=2).encode(
         fillOpacity=alt.FillOpacity(
@@ -314,13 +298,13 @@ def dots(
     """Draw points with ranges: rows of (bar, series, value, low or None, high or None); `name` is the heading."""
     data = Data(("bar", "part", "value", "low", "high"), rows)
     domain = [key.label for key in keys]
-    tooltip = [
-        alt.Tooltip("bar:N", title="of"),
-        alt.Tooltip("part:N", title="which"),
-        alt.Tooltip("value:Q", title=title, format=",.6~g"),
-        alt.Tooltip("low:Q", title="from", format=",.6~g"),
-        alt.Tooltip("high:Q", title="to", format=",.6~g"),
-    ]
+    tooltip = tooltips(
+        ("bar:N", "of"),
+        ("part:N", "which"),
+        ("value:Q", title, ",.6~g"),
+        ("low:Q", "from", ",.6~g"),
+        ("high:Q", "to", ",.6~g"),
+    )
     # In the rows' order; otherwise rows with a range would come first.
     names = list(dict.fromkeys(str(row[0]) for row in rows))
     base = alt.Chart(alt.NamedData(name=DATA)).encode(
@@ -361,12 +345,7 @@ def ratios(identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: 
     points = base.mark_point(filled=True, size=80, opacity=0.8).encode(
         x=alt.X("value:Q", scale=scale),
         color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
-        tooltip=[
-            alt.Tooltip("name:N", title="row"),
-            alt.Tooltip("bar:N", title="number"),
-            alt.Tooltip("value:Q", title=title, format=",.3~g"),
-            alt.Tooltip("part:N", title="verdict"),
-        ],
+        tooltip=tooltips(("name:N", "row"), ("bar:N", "number"), ("value:Q", title, ",.3~g"), ("part:N", "verdict")),
     )
     one = alt.Chart(alt.NamedData(name=DATA)).mark_rule(color="var(--muted)", strokeDash=[4, 3])
     chart = alt.layer(within, one.encode(x=alt.datum(1)), points, width="container", height=len(names) * 34)
@@ -377,12 +356,9 @@ def differences(identifier: str, label: str, rows: Rows, title: str, name: str, 
     """Draw relative differences with their intervals around zero: rows of (bar, difference, low, high), shares of
     one; `extent` is that of the axis, which charts side by side share."""
     data = Data(("bar", "value", "low", "high"), rows)
-    tooltip = [
-        alt.Tooltip("bar:N", title="of"),
-        alt.Tooltip("value:Q", title="difference", format="+.1%"),
-        alt.Tooltip("low:Q", title="from", format="+.1%"),
-        alt.Tooltip("high:Q", title="to", format="+.1%"),
-    ]
+    tooltip = tooltips(
+        ("bar:N", "of"), ("value:Q", "difference", "+.1%"), ("low:Q", "from", "+.1%"), ("high:Q", "to", "+.1%")
+    )
     base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(), tooltip=tooltip)
     ranges = base.mark_rule(color="var(--c-1)", strokeWidth=3, opacity=0.55).encode(
         x=alt.X("low:Q", title=title_lines(title), scale=alt.Scale(domain=extent), axis=number_axis(format="+~%")),
@@ -413,12 +389,7 @@ def ranks(identifier: str, label: str, rows: Rows, bases: Sequence[str], keys: S
             y=name_axis(sort=list(bases)),
             order=alt.Order("turn:Q"),
             color=alt.Color("line:N", scale=colour_scale(keys), legend=None),
-            tooltip=[
-                alt.Tooltip("line:N", title="of"),
-                alt.Tooltip("bar:N", title="basis"),
-                alt.Tooltip("place:Q", title="place"),
-                alt.Tooltip("value:Q", title=title, format=",.6~g"),
-            ],
+            tooltip=tooltips(("line:N", "of"), ("bar:N", "basis"), ("place:Q", "place"), ("value:Q", title, ",.6~g")),
         )
     )
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys))

@@ -1,12 +1,15 @@
 """The chart of the atlas: which system is best over model sizes and numbers of workers, with its crossing lines."""
 
 from collections.abc import Sequence
-from typing import Any
-
-import altair as alt
+from typing import TYPE_CHECKING, Any
 
 from slslab.report.html.parts import Chart, Data, Key
-from slslab_lab.pages.html.scales import DATA, colour_scale, specification
+from slslab_lab.pages.html.scales import DATA, colour_scale, specification, tooltips
+
+if TYPE_CHECKING:
+    import altair as alt
+else:
+    from slslab_lab.pages.html.scales import alt
 
 LINES, MARKS = "lines", "marks"
 BAND = 34
@@ -35,7 +38,7 @@ def regions(
     sizes = [float(end or 0) for row in rows for end in row[1:3]]
     scale = alt.Scale(type="log", domain=[min(sizes), max(sizes)], nice=False)
 
-    def across(field: str, **more: Any) -> alt.X:
+    def across(field: str, **more: Any) -> "alt.X":
         return alt.X(
             f"{field}:Q",
             title="size of the model, MB",
@@ -54,28 +57,24 @@ def regions(
             y=upright,
             color=alt.Color("system:N", scale=colour_scale(keys), legend=None),
             opacity=alt.condition("datum.beyond == ''", alt.value(0.95), alt.value(0.5)),
-            tooltip=[
-                alt.Tooltip("system:N", title="best"),
-                alt.Tooltip("workers:O", title="workers"),
-                alt.Tooltip("low:Q", title="from, MB", format=".3~r"),
-                alt.Tooltip("high:Q", title="to, MB", format=".3~r"),
-                alt.Tooltip("best:N", title="at its middle"),
-                alt.Tooltip("beyond:N", title="extrapolated"),
-            ],
+            tooltip=tooltips(
+                ("system:N", "best"),
+                ("workers:O", "workers"),
+                ("low:Q", "from, MB", ".3~r"),
+                ("high:Q", "to, MB", ".3~r"),
+                ("best:N", "at its middle"),
+                ("beyond:N", "extrapolated"),
+            ),
         )
     )
     cuts = alt.Chart(alt.NamedData(name=LINES)).encode(x=across("megabytes"), y=upright)
     ticks = cuts.mark_tick(color="var(--card)", thickness=3, size=BAND, orient="vertical")
     joined = cuts.mark_line(color="var(--text)", strokeWidth=1.5, point={"size": 26, "color": "var(--text)"}).encode(
-        detail="pair:N", order=alt.Order("workers:O"), tooltip=[alt.Tooltip("pair:N", title="crossing of")]
+        detail="pair:N", order=alt.Order("workers:O"), tooltip=tooltips(("pair:N", "crossing of"))
     )
     papers = alt.Chart(alt.NamedData(name=MARKS)).encode(
         y=upright,
-        tooltip=[
-            alt.Tooltip("pair:N", title="published crossing"),
-            alt.Tooltip("told:N", title="as published"),
-            alt.Tooltip("verdict:N", title="the atlas"),
-        ],
+        tooltip=tooltips(("pair:N", "published crossing"), ("told:N", "as published"), ("verdict:N", "the atlas")),
     )
     spans = papers.mark_rule(color="var(--c-limit)", strokeWidth=3, strokeDash=[6, 3]).encode(
         x=across("low"), x2="high:Q"

@@ -1,13 +1,24 @@
 """What all charts share: their frame, axes, colours and legends."""
 
 from collections.abc import Mapping, Sequence
+from importlib import import_module
 from textwrap import wrap
-from typing import Any
-
-import altair as alt
+from typing import TYPE_CHECKING, Any
 
 from slslab.report.html.parts import Key
 from slslab.run.metrics import PHASES
+
+if TYPE_CHECKING:
+    import altair as alt
+else:
+
+    class _Altair:
+        """Altair, which is imported when it is first used: that takes a second, and a terminal draws nothing."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(import_module("altair"), name)
+
+    alt = _Altair()
 
 PHASE_KEYS = tuple(Key(phase, phase) for phase in PHASES)
 DATA = "data"
@@ -34,7 +45,7 @@ def basis_keys(*names: str) -> tuple[Key, ...]:
     return tuple(Key(name, name) for name in names)
 
 
-def specification(chart: alt.TopLevelMixin) -> Mapping[str, Any]:
+def specification(chart: "alt.TopLevelMixin") -> Mapping[str, Any]:
     """Return a chart as a Vega-Lite document without what the page itself adds."""
     document: dict[str, Any] = chart.to_dict()
     for name in ("$schema", "config"):
@@ -47,11 +58,11 @@ def step(bars: int, most: int = 26, least: int = 4) -> int:
     return max(least, min(most, 720 // max(1, bars)))
 
 
-def open_chart(height: Any) -> alt.Chart:
+def open_chart(height: Any) -> "alt.Chart":
     return alt.Chart(alt.NamedData(name=DATA), width="container", height=height)
 
 
-def number_axis(**more: Any) -> alt.Axis:
+def number_axis(**more: Any) -> "alt.Axis":
     """Return a horizontal axis of numbers with about one tick per 90 pixels."""
     return alt.Axis(tickCount=alt.ExprRef("max(3, round(width / 90))"), labelOverlap=True, **more)
 
@@ -71,7 +82,7 @@ def whole_ticks(first: float, last: float) -> list[int]:
     return list(range(int(first), int(last) + 1, step))
 
 
-def name_axis(sort: list[str] | None = None) -> alt.Y:
+def name_axis(sort: list[str] | None = None) -> "alt.Y":
     """Return a vertical axis of names in the order of the data, those with a line break on two lines."""
     lines = r"split(datum.label, '\n')"
     axis = alt.Axis(
@@ -86,5 +97,12 @@ def name_axis(sort: list[str] | None = None) -> alt.Y:
     return alt.Y("bar:N", title=None, sort=sort, axis=axis)
 
 
-def colour_scale(keys: Sequence[Key]) -> alt.Scale:
+def colour_scale(keys: Sequence[Key]) -> "alt.Scale":
     return alt.Scale(domain=[key.label for key in keys], range=[f"var(--c-{key.colour})" for key in keys])
+
+
+def tooltips(*fields: Sequence[str]) -> "list[alt.Tooltip]":
+    """Return what a mark tells of itself: fields with their titles and, of numbers, their formats."""
+    return [
+        alt.Tooltip(field, title=title, format=form[0] if form else alt.Undefined) for field, title, *form in fields
+    ]
