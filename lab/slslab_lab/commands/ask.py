@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Group
 
 from slslab.cli.terminal import print_document, run_argument
 from slslab.errors import RequestError
@@ -22,7 +21,7 @@ from slslab_lab.commands.replay_setup import (
     replayable,
     with_progress,
 )
-from slslab_lab.pages.terminal import replay
+from slslab_lab.pages import replay
 
 if TYPE_CHECKING:
     from slslab.predict.uncertainty import Uncertainty
@@ -194,7 +193,6 @@ def waiting(run: str, json_: bool, **options: Any) -> None:
 @platform_options
 def path(run: str, json_: bool, **options: Any) -> None:
     """What is the run's time made of? Its critical path: each part is what the next one waited for."""
-    from slslab_lab.pages.terminal.path import critical_path_table
     from slslab_lab.replay.path import critical_path
 
     setup, timeline, result = _played(run, options)
@@ -218,7 +216,7 @@ def path(run: str, json_: bool, **options: Any) -> None:
         summary=critical.describe(),
         rows=parts,
     )
-    print_document(document, lambda: Group(critical_path_table(timeline), replay.path(document)), json_)
+    print_document(document, lambda: replay.path(document), json_)
 
 
 @ask.command()

@@ -12,7 +12,7 @@ from slslab.cli.terminal import complete_run, print_document, run_argument
 from slslab.errors import RequestError
 from slslab_lab.commands.options import on_option, platform_options, plot_option, read_numbers
 from slslab_lab.commands.replay_setup import ReplaySetup, modelled, read_setup, replayable, with_progress
-from slslab_lab.pages.terminal import replay
+from slslab_lab.pages import replay
 
 if TYPE_CHECKING:
     from slslab.predict.profiles.profile import Profile

@@ -19,7 +19,7 @@ from slslab_lab.commands.replay_setup import (
     replayable,
     with_progress,
 )
-from slslab_lab.pages.terminal import replay as replays
+from slslab_lab.pages import replay as replays
 
 if TYPE_CHECKING:
     from slslab_lab.replay.whatif import Row

@@ -65,8 +65,8 @@ def fig4(plot: Path | None, out: Path | None, json_: bool, **options: Any) -> No
 
     The paper has no data of its Figure 4, so nothing published stands beside them.
     """
+    from slslab_lab.pages.accuracy import curves_by_time
     from slslab_lab.pages.plots.lines import check_format, draw_points
-    from slslab_lab.pages.terminal.accuracy import curves_by_time
     from slslab_lab.studies.table3 import build_figure
 
     check_format(plot)

@@ -71,9 +71,9 @@ def folder(name: str, fidelity: str = REPLAYED) -> Path:
 
 def finish(document: Mapping[str, Any], directory: Path, json_: bool, show: Callable[[Any], Any] | None = None) -> None:
     """Save a reproduction and print it, as `show` does or else as its tables."""
-    from slslab_lab.pages.terminal import reproduction
+    from slslab_lab.pages.reproduction import reproduction as tables
     from slslab_lab.studies.saving import save
 
     saved = save(document, directory)
-    print_document(document, lambda: (show or reproduction.reproduction)(document), json_)
+    print_document(document, lambda: (show or tables)(document), json_)
     click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)

@@ -1,16 +1,16 @@
-"""A reproduction's document as titled grids of text, which the terminal and the documentation both print."""
+"""A reproduction's document as tables, which the terminal and the documentation both print, and pages some of."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-Document = Mapping[str, Any]
+from slslab.report.formats import MISSING
+from slslab.report.page import WORDS, Cell, Document, Table
+
 DIGITS = {
     "s": 2, "min": 2, "MB": 0, "USD": 4, "%": 2, "ratio": 2, "×": 2,
     "epochs": 0, "steps": 0, "updates": 0, "messages": 0, "B": 0,
 }  # fmt: skip
-NOTHING = "–"
 # Titles of the horizontal axis of a curve by epoch, and by round of communication.
 EPOCHS, ROUNDS = "epochs", "rounds of communication"
 # So many places of a curve are all shown; of more, those with these leading digits, and the last of each line.
@@ -23,35 +23,26 @@ LEGEND = (
     "Recomputed from the paper's own figures: ≠ differs from what was printed, ~ differs only by rounding, no sign is "
     "the printed figure. ≈ is modelled."
 )
+CANNOT = "cannot"
+MOODS = {
+    **dict.fromkeys(("agrees", "as published", "rounding", "holds"), "good"),
+    **dict.fromkeys(("differs", "does not hold"), "warn"),
+    CANNOT: "muted",
+}
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A table whose first `names` columns hold words, or all columns if `words`."""
-
-    title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    names: int = 1
-    caption: str = ""
-    words: bool = False
-
-
-def grids(document: Document) -> Iterator[Grid]:
-    """Yield which orders hold, a grid for each column of the paper's table, where one pattern wins, curves by epoch or
+def grids(document: Document) -> Iterator[Table]:
+    """Yield which orders hold, a table for each column of the paper's table, where one pattern wins, curves by epoch or
     round, the rankings, and the bills of each group and variant; where there are matrices, they say it all."""
     if "matrices" in document:
-        yield from (
-            Grid(matrix["title"], tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])))
-            for matrix in document["matrices"]
-        )
+        yield from matrices(document)
         return
     columns = (_column(document, column) for column in document["columns"])
     if "orders" in document:
         # Where only orders were published, they and the curves are what the columns are the details of.
-        yield _orders(document["orders"])
+        yield orders(document)
         yield from _curves(document)
-    yield from (grid for grid in columns if grid.rows)
+    yield from (table for table in columns if table.rows)
     if any("intervals" in row for row in document["rows"]):
         yield thresholds(document)
     if "orders" not in document:
@@ -97,29 +88,30 @@ def _name(row: Document) -> str:
     return ", ".join(part for part in (row["name"], row["group"], row["variant"]) if part)
 
 
-def _column(document: Document, column: Document) -> Grid:
+def _column(document: Document, column: Document) -> Table:
     """Return a row per row and variant, of those of which anything is known."""
     name, digits = column["name"], column.get("digits", DIGITS.get(column["unit"], 3))
     cells = [(row, row["cells"][name]) for row in document["rows"] if name in row["cells"]]
     ways = list(dict.fromkeys(again["way"] for _, cell in cells for again in cell["recomputed"] if again["value"]))
     shown = [basis for basis in ("measured", "modelled") if any(cell[basis] for _, cell in cells)]
-    grouped = any(row["group"] for row in document["rows"])
-    headings = ["row", *(["model"] if grouped else []), "variant"]
+    models = any(row["group"] for row in document["rows"])
+    headings = ["row", *(["model"] if models else []), "variant"]
     rows = []
     for row, cell in cells:
         values = {again["way"]: again for again in cell["recomputed"] if again["value"]}
         if cell["published"] or values or any(cell[basis] for basis in shown):
             rows.append(
                 (
-                    *(row["name"], *([row["group"]] if grouped else []), row["variant"], cell["published"] or NOTHING),
-                    *(_recomputed(values[way]) if way in values else NOTHING for way in ways),
+                    *(row["name"], *([row["group"]] if models else []), row["variant"], cell["published"] or MISSING),
+                    *(_recomputed(values[way]) if way in values else MISSING for way in ways),
                     *(_estimate(cell[basis], digits, "≈" * (basis == "modelled")) for basis in shown),
-                    NOTHING if cell["difference"] is None else f"{cell['difference']:+.0%}",
-                    cell["verdict"] or NOTHING,
+                    MISSING if cell["difference"] is None else f"{cell['difference']:+.0%}",
+                    cell["verdict"] or MISSING,
                 )
             )
     further = ("published", *ways, *shown, "difference", "verdict")
-    return Grid(f"{column['title']} ({column['unit']})", (*headings, *further), tuple(rows), len(headings))
+    title = f"{column['title']} ({column['unit']})"
+    return Table((*headings, *further), rows, caption=title, words=range(len(headings)))
 
 
 def _recomputed(way: Document) -> str:
@@ -132,13 +124,13 @@ def _recomputed(way: Document) -> str:
 
 def _estimate(estimate: Document | None, digits: int, sign: str) -> str:
     if estimate is None:
-        return NOTHING
+        return MISSING
     number, low, high = (estimate[name] for name in ("value", "low", "high"))
     value = f"{sign}{number:,.{digits}f}"
     return value if low is None else f"{value} ({low:,.{digits}f} to {high:,.{digits}f})"
 
 
-def thresholds(document: Document) -> Grid:
+def thresholds(document: Document) -> Table:
     """Return which of two patterns is faster, and from which latency × bandwidth ÷ size of a gradient on each would
     be."""
     compared = [row for row in document["rows"] if "intervals" in row]
@@ -146,22 +138,22 @@ def thresholds(document: Document) -> Grid:
     rows = []
     for row in compared:
         winners = (
-            f"{'≈' * (basis == 'modelled')}{PATTERNS[row['winner'][basis]]}" if basis in row["winner"] else NOTHING
+            f"{'≈' * (basis == 'modelled')}{PATTERNS[row['winner'][basis]]}" if basis in row["winner"] else MISSING
             for basis in bases
         )
         share = row["latency_bandwidth_size"]
         spans = (
-            ", ".join(_span(interval) for interval in row["intervals"] if interval["winner"] == name) or NOTHING
+            ", ".join(_span(interval) for interval in row["intervals"] if interval["winner"] == name) or MISSING
             for name in PATTERNS
         )
         here = f"{share:.3g}" if share < 1000 else f"{share:,.0f}"
         rows.append((row["name"], row["group"], row["variant"], *winners, here, *spans))
     wins = ("tie" if name is None else f"{title} wins" for name, title in PATTERNS.items())
-    return Grid(
-        "Which pattern is faster, and at which latency × bandwidth ÷ size of a gradient",
+    return Table(
         ("row", "model", "variant", *bases, "here", *wins),
-        tuple(rows),
-        3 + len(bases),
+        rows,
+        caption="Which pattern is faster, and at which latency × bandwidth ÷ size of a gradient",
+        words=range(3 + len(bases)),
     )
 
 
@@ -174,20 +166,20 @@ def _span(interval: Document) -> str:
     return f"above {begin:.3g}" if end is None else f"{begin:.3g} to {end:.3g}"
 
 
-def _ranking(ranking: Document) -> Grid:
+def _ranking(ranking: Document) -> Table:
     """Return the rows in ascending order, a line per basis."""
     bases = [name for name, value in ranking.items() if isinstance(value, list)]
     places = max(len(ranking[basis]) for basis in bases)
     rows = []
     for basis in bases:
         order = [f"{name} {value:.4f}" for name, value in ranking[basis]]
-        rows.append((basis, *order, *[NOTHING] * (places - len(order))))
-    return Grid(
-        f"Ranking: {ranking['title']} ({ranking['unit']}): {ranking['verdict']}",
+        rows.append((basis, *order, *[MISSING] * (places - len(order))))
+    return Table(
         ("", *map(str, range(1, places + 1))),
-        tuple(rows),
-        caption=". ".join(filter(None, (ranking["reason"], _likely(ranking.get("holds", {}))))),
-        words=True,
+        rows,
+        caption=f"Ranking: {ranking['title']} ({ranking['unit']}): {ranking['verdict']}",
+        note=". ".join(filter(None, (ranking["reason"], _likely(ranking.get("holds", {}))))),
+        words=WORDS,
     )
 
 
@@ -200,13 +192,24 @@ def _likely(holds: Mapping[str, Any]) -> str:
     return "; ".join(pairs)
 
 
-def _orders(orders: Sequence[Document]) -> Grid:
+def orders(document: Document) -> Table:
     """Return what is expected of what, whether it holds, and by which figures."""
-    names = ("order", "of", "verdict", "figures")
-    return Grid("Orders", names, tuple(tuple(order[name] for name in names) for order in orders), words=True)
+    rows = [
+        (each["order"], each["of"], Cell(each["verdict"], mood=MOODS.get(each["verdict"], "")), each["figures"])
+        for each in document["orders"]
+    ]
+    return Table(("order", "of", "verdict", "figures"), rows, caption="Orders", words=WORDS)
 
 
-def _curves(document: Document) -> Iterator[Grid]:
+def matrices(document: Document) -> Iterator[Table]:
+    """Yield the tables that a reproduction has made whole."""
+    yield from (
+        Table(tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])), caption=matrix["title"])
+        for matrix in document["matrices"]
+    )
+
+
+def _curves(document: Document) -> Iterator[Table]:
     """Yield the values of the curves by epoch or round."""
     curves = [curve for curve in document["curves"] if curve["x"]["title"] in (EPOCHS, ROUNDS)]
     for number, curve in enumerate(curves):
@@ -215,7 +218,7 @@ def _curves(document: Document) -> Iterator[Grid]:
             yield _by_place(curve)
 
 
-def _by_place(curve: Document) -> Grid:
+def _by_place(curve: Document) -> Table:
     """Return the value of each line at the end of each epoch or round; of many, some."""
     lines = [dict(zip(line["x"], line["y"], strict=True)) for line in curve["lines"]]
     places = sorted({place for line in lines for place in line})
@@ -225,29 +228,29 @@ def _by_place(curve: Document) -> Grid:
     unit = curve["y"]["unit"]
     digits = DIGITS.get(unit, 4)
     rows = [(f"{place:.0f}", *(_value(line.get(place), digits) for line in lines)) for place in places]
-    return Grid(
-        f"{curve['title']}: {curve['y']['title']} ({unit})" if unit else curve["title"],
+    return Table(
         (curve["x"]["title"], *(line["name"] for line in curve["lines"])),
-        tuple(rows),
+        rows,
+        caption=f"{curve['title']}: {curve['y']['title']} ({unit})" if unit else curve["title"],
     )
 
 
 def _value(value: float | None, digits: int) -> str:
-    return NOTHING if value is None else f"{value:.{digits}f}"
+    return MISSING if value is None else f"{value:.{digits}f}"
 
 
-def _bills(what: str, bills: Sequence[Document]) -> Grid:
+def _bills(what: str, bills: Sequence[Document]) -> Table:
     """Return what the paper counts, and every line that it leaves out."""
     columns = [{line["item"]: line for line in bill["lines"]} for bill in bills]
     rows = []
     for item in dict.fromkeys(line["item"] for bill in bills for line in bill["lines"]):
         counted = any(item in lines and lines[item]["in_paper"] for lines in columns)
-        amounts = (f"≈{float(lines[item]['amount']):.5f}" if item in lines else NOTHING for lines in columns)
+        amounts = (f"≈{float(lines[item]['amount']):.5f}" if item in lines else MISSING for lines in columns)
         rows.append((f"{item}{' (the paper)' * counted}", *amounts))
     totals = (sum(float(line["amount"]) for line in bill["lines"]) for bill in bills)
     rows.append(("whole bill", *(f"≈{total:.5f}" for total in totals)))
-    return Grid(
-        f"What the paper counts, and what it leaves out: {what}, USD per epoch",
+    return Table(
         ("modelled", *(bill["name"] for bill in bills)),
-        tuple(rows),
+        rows,
+        caption=f"What the paper counts, and what it leaves out: {what}, USD per epoch",
     )

@@ -1,11 +1,9 @@
 """Critical paths of small programs, by hand on a platform with round figures."""
 
 from hypothesis import given
-from rich.console import Console
 from tests.lab.replay.platform import platform
 from tests.lab.replay.small_programs import MS, handing_over, programs
 
-from slslab_lab.pages.terminal.path import critical_path_table
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.kernel.timeline import Timeline
@@ -108,16 +106,6 @@ def test_nothing_played_has_no_path() -> None:
     path = critical_path(Timeline(Program("none", 0, (), ()), platform(), []))
     assert path.stretches == ()
     assert path.describe() == "The run takes no time."
-
-
-def test_the_table_names_operations_and_workers() -> None:
-    console = Console(width=120, color_system=None)
-    with console.capture() as capture:
-        console.print(critical_path_table(play(handing_over(), platform())))
-    text = capture.get()
-    assert "Critical path, modelled on round: 0.296 s" in text
-    (line,) = [line.split() for line in text.splitlines() if line.strip().startswith("object.put")]
-    assert line == ["object.put", "synchronise", "0.015", "5.1%", "1", "worker", "0", "(100%)"]
 
 
 @given(programs())

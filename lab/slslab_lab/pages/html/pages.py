@@ -6,12 +6,12 @@ They are pure functions of documents, so the same page can be written to a file 
 from collections.abc import Sequence
 
 from slslab.report.html.page import make_content, make_page
-from slslab.report.html.parts import Document, Live, Played
+from slslab.report.page import Document, Live, Played
 from slslab.run.metrics import Records, Rows
-from slslab_lab.pages.html.atlas import describe_atlas
-from slslab_lab.pages.html.comparisons import describe_comparison
-from slslab_lab.pages.html.reproductions import describe_reproduction
-from slslab_lab.pages.html.runs import describe_run
+from slslab_lab.pages.atlas import describe_atlas
+from slslab_lab.pages.comparison import describe_comparison
+from slslab_lab.pages.reproduction import describe_reproduction
+from slslab_lab.pages.run import describe_run
 
 
 def run_page(

@@ -2,11 +2,12 @@
 
 from pathlib import Path
 
+from slslab.report.page import Document
 from slslab.run.bill import DEFAULT_BOOK, load_book
-from slslab_lab.pages.grids import Document, grids
+from slslab_lab.pages.grids import grids
 from slslab_lab.papers.paper import load_paper
 from slslab_lab.studies import byzantine
-from slslab_lab.studies.pages.markdown import insert, paragraph, table
+from slslab_lab.studies.pages.markdown import insert, paragraph, render
 
 BEGIN, END = "<!-- byzantine: `python docs/build.py` writes what was found -->", "<!-- end of byzantine -->"
 
@@ -21,6 +22,6 @@ def insert_findings(page: Path) -> str:
     """Return a page with findings, tables and notes between its marks; ValueError if it has none."""
     document = byzantine_document()
     parts = [*map(paragraph, document["findings"])]
-    for grid in grids(document):
-        parts += [f"**{grid.title}**", table(grid.headings, grid.rows, range(grid.names, len(grid.headings)))]
+    for table in grids(document):
+        parts += [f"**{table.caption}**", render(table)]
     return insert(page, BEGIN, END, "\n\n".join((*parts, *map(paragraph, document["notes"]))))

@@ -8,11 +8,12 @@ from typing import Any
 
 from slslab.predict.profiles.profile import load_profile
 from slslab.report.formats import listed, significant, span
-from slslab_lab.pages.grids import Document, grids, notes
+from slslab.report.page import Document
+from slslab_lab.pages.grids import grids, notes
 from slslab_lab.papers.paper import load_paper
 from slslab_lab.studies import communication, find_committed, gradssharding
 from slslab_lab.studies.kubeml import times as kubeml_times
-from slslab_lab.studies.pages.markdown import paragraph, table
+from slslab_lab.studies.pages.markdown import paragraph, render, table
 from slslab_lab.studies.pages.results import kubeml_document, patterns_document, table2_document
 
 TITLE = "# Accuracy of replay"
@@ -254,8 +255,8 @@ def _details(document: Document) -> Iterator[str]:
     yield "## Rounds of GradsSharding, λ-FL and LIFL"
     yield "\n".join(f"- {sentence}" for sentence in (*document["findings"], *notes(document)[1:]))
     for grid in grids(document):
-        yield f"### {grid.title}"
-        yield table(grid.headings, grid.rows, range(grid.names, len(grid.headings)))
+        yield f"### {grid.caption}"
+        yield render(grid)
     fit = document["fit"]
     yield "### The fit"
     yield paragraph(

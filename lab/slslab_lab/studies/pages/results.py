@@ -5,8 +5,9 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 
 from slslab.predict.profiles.profile import load_profile
+from slslab.report.page import Document
 from slslab.run.bill import load_book
-from slslab_lab.pages.grids import Document, grids, notes, reasons
+from slslab_lab.pages.grids import grids, notes, reasons
 from slslab_lab.pages.verdicts import model_errors
 from slslab_lab.papers.paper import load_paper
 from slslab_lab.studies import MODELS, communication, filtering, table2, table3
@@ -22,7 +23,7 @@ from slslab_lab.studies.kubeml import times as kubeml_times
 from slslab_lab.studies.lambdaml import figure7, figure8, losses, table1
 from slslab_lab.studies.lambdaml import recordings as channel_recordings
 from slslab_lab.studies.measured_rounds import read_exchanges
-from slslab_lab.studies.pages.markdown import paragraph, table
+from slslab_lab.studies.pages.markdown import paragraph, render
 from slslab_lab.studies.patterns import compare_rounds, free_costs
 
 TITLE = "# Results"
@@ -126,11 +127,11 @@ def reproduction(document: Document) -> Iterator[str]:
     if found := document.get("findings"):
         yield _list(found)
     yield _list([*model_errors(document), *notes(document)])
-    for grid in grids(document):
-        yield f"### {grid.title}"
-        yield table(grid.headings, grid.rows, () if grid.words else range(grid.names, len(grid.headings)))
-        if grid.caption:
-            yield paragraph(f"{grid.caption}.")
+    for table in grids(document):
+        yield f"### {table.caption}"
+        yield render(table)
+        if table.note:
+            yield paragraph(f"{table.note}.")
     if why := reasons(document):
         yield "### Why figures differ"
         yield _list(why)

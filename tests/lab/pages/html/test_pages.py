@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.emulator.report.terminal.test_run import ranges
+from tests.emulator.report.test_run import ranges
 from tests.lab.pages.html.reproduced import reproduction
 from tests.lab.replay.recordings import TRACES
 
 from slslab.cli.root import root
-from slslab.report.html.parts import Live
+from slslab.report.page import Live
 from slslab.report.summaries import advice
 from slslab.run.bill import load_book
 from slslab.run.directory import RunDirectory
-from slslab_lab.pages.html import charts, scales
+from slslab_lab.pages import charts, scales
 from slslab_lab.pages.html.files import leave_page, page_of, read_events
 from slslab_lab.pages.html.pages import comparison_page, reproduction_page, run_content, run_page
-from slslab_lab.pages.html.runs import NAMES
+from slslab_lab.pages.run import NAMES
 from slslab_lab.replay.modelled import model
 from slslab_lab.replay.programs.recording import read_recording
 
