@@ -5,7 +5,8 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.report.formats import MISSING
-from slslab.report.page import WORDS, Cell, Document, Table
+from slslab.report.page import WORDS, Cell, Document, Row, Table
+from slslab.run.metrics import grouped
 
 DIGITS = {
     "s": 2, "min": 2, "MB": 0, "USD": 4, "%": 2, "ratio": 2, "×": 2,
@@ -37,7 +38,7 @@ def grids(document: Document) -> Iterator[Table]:
     if "matrices" in document:
         yield from matrices(document)
         return
-    columns = (_column(document, column) for column in document["columns"])
+    columns = (column_table(document, column) for column in document["columns"])
     if "orders" in document:
         # Where only orders were published, they and the curves are what the columns are the details of.
         yield orders(document)
@@ -47,15 +48,9 @@ def grids(document: Document) -> Iterator[Table]:
         yield thresholds(document)
     if "orders" not in document:
         yield from _curves(document)
-    yield from map(_ranking, document["rankings"])
-    for group in dict.fromkeys(bill["group"] for bill in document["bills"]):
-        members = [bill for bill in document["bills"] if bill["group"] == group]
-        names = [bill["name"] for bill in members]
-        for variant in dict.fromkeys(bill["variant"] for bill in members):
-            # Rows with one variant (instances) stand beside each.
-            beside = (bill for bill in members if bill["variant"] == variant or names.count(bill["name"]) == 1)
-            if bills := [bill for bill in beside if bill["lines"]]:
-                yield _bills(f"{group}, {variant}", bills)
+    yield from map(ranking_table, document["rankings"])
+    for members in grouped((bill["group"], bill) for bill in document["bills"]).values():
+        yield from bill_tables(members)
 
 
 def distinct_lines(curves: Sequence[Document]) -> list[tuple[str, Document]]:
@@ -88,7 +83,7 @@ def _name(row: Document) -> str:
     return ", ".join(part for part in (row["name"], row["group"], row["variant"]) if part)
 
 
-def _column(document: Document, column: Document) -> Table:
+def column_table(document: Document, column: Document) -> Table:
     """Return a row per row and variant, of those of which anything is known."""
     name, digits = column["name"], column.get("digits", DIGITS.get(column["unit"], 3))
     cells = [(row, row["cells"][name]) for row in document["rows"] if name in row["cells"]]
@@ -96,7 +91,7 @@ def _column(document: Document, column: Document) -> Table:
     shown = [basis for basis in ("measured", "modelled") if any(cell[basis] for _, cell in cells)]
     models = any(row["group"] for row in document["rows"])
     headings = ["row", *(["model"] if models else []), "variant"]
-    rows = []
+    rows: list[Row] = []
     for row, cell in cells:
         values = {again["way"]: again for again in cell["recomputed"] if again["value"]}
         if cell["published"] or values or any(cell[basis] for basis in shown):
@@ -106,7 +101,7 @@ def _column(document: Document, column: Document) -> Table:
                     *(_recomputed(values[way]) if way in values else MISSING for way in ways),
                     *(_estimate(cell[basis], digits, "≈" * (basis == "modelled")) for basis in shown),
                     MISSING if cell["difference"] is None else f"{cell['difference']:+.0%}",
-                    cell["verdict"] or MISSING,
+                    Cell(cell["verdict"] or MISSING, _reasons(cell), mood=MOODS.get(cell["verdict"], "")),
                 )
             )
     further = ("published", *ways, *shown, "difference", "verdict")
@@ -114,20 +109,31 @@ def _column(document: Document, column: Document) -> Table:
     return Table((*headings, *further), rows, caption=title, words=range(len(headings)))
 
 
-def _recomputed(way: Document) -> str:
-    """Return seven significant digits, and the sign of how far they are from the printed ones."""
+def _recomputed(way: Document) -> Cell:
+    """Return seven significant digits, the sign of how far they are from the printed ones, and their arithmetic."""
     number = Decimal(way["value"])
     text = f"{number:.{max(0, 6 - number.adjusted()) if number else 0}f}"
     short = text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{short}{SIGNS.get(way['verdict'], '')}"
+    verdict = f" ({way['verdict']})" if way["verdict"] else ""
+    arithmetic = f"{way.get('filled') or way['expression']} = {way['value']}{verdict}"
+    return Cell(f"{short}{SIGNS.get(way['verdict'], '')}", mood=MOODS.get(way["verdict"], ""), title=arithmetic)
 
 
-def _estimate(estimate: Document | None, digits: int, sign: str) -> str:
+def _estimate(estimate: Document | None, digits: int, sign: str) -> str | Cell:
     if estimate is None:
         return MISSING
     number, low, high = (estimate[name] for name in ("value", "low", "high"))
     value = f"{sign}{number:,.{digits}f}"
-    return value if low is None else f"{value} ({low:,.{digits}f} to {high:,.{digits}f})"
+    samples = estimate.get("samples") or 1
+    ends = "" if low is None else f" ({low:,.{digits}f} to {high:,.{digits}f})"
+    return Cell(f"{value}{ends}", f"of {samples:,}" if samples > 1 else "")
+
+
+def _reasons(cell: Document) -> str:
+    """Return why a figure differs, and why what was recomputed does."""
+    ways = (again for again in cell["recomputed"] if again["reason"] and again["verdict"] != CANNOT)
+    told = [cell["reason"], *(": ".join(filter(None, (again["way"], again["reason"]))) for again in ways)]
+    return "; ".join(reason.rstrip(".") for reason in told if reason)
 
 
 def thresholds(document: Document) -> Table:
@@ -166,7 +172,7 @@ def _span(interval: Document) -> str:
     return f"above {begin:.3g}" if end is None else f"{begin:.3g} to {end:.3g}"
 
 
-def _ranking(ranking: Document) -> Table:
+def ranking_table(ranking: Document) -> Table:
     """Return the rows in ascending order, a line per basis."""
     bases = [name for name, value in ranking.items() if isinstance(value, list)]
     places = max(len(ranking[basis]) for basis in bases)
@@ -239,18 +245,31 @@ def _value(value: float | None, digits: int) -> str:
     return MISSING if value is None else f"{value:.{digits}f}"
 
 
+def bill_tables(bills: Sequence[Document]) -> Iterator[Table]:
+    """Yield the bills of a group by variant: what the paper counts, and every line that it leaves out."""
+    names = [bill["name"] for bill in bills]
+    for variant in dict.fromkeys(bill["variant"] for bill in bills):
+        # Rows with one variant (instances) stand beside each.
+        beside = (bill for bill in bills if bill["variant"] == variant or names.count(bill["name"]) == 1)
+        if shown := [bill for bill in beside if bill["lines"]]:
+            yield _bills(f"{bills[0]['group']}, {variant}", shown)
+
+
 def _bills(what: str, bills: Sequence[Document]) -> Table:
-    """Return what the paper counts, and every line that it leaves out."""
     columns = [{line["item"]: line for line in bill["lines"]} for bill in bills]
-    rows = []
+    rows: list[Row] = []
     for item in dict.fromkeys(line["item"] for bill in bills for line in bill["lines"]):
         counted = any(item in lines and lines[item]["in_paper"] for lines in columns)
-        amounts = (f"≈{float(lines[item]['amount']):.5f}" if item in lines else MISSING for lines in columns)
+        amounts = (_amount(lines[item]) if item in lines else MISSING for lines in columns)
         rows.append((f"{item}{' (the paper)' * counted}", *amounts))
     totals = (sum(float(line["amount"]) for line in bill["lines"]) for bill in bills)
-    rows.append(("whole bill", *(f"≈{total:.5f}" for total in totals)))
     return Table(
         ("modelled", *(bill["name"] for bill in bills)),
-        rows,
+        [*rows, ("whole bill", *(f"≈{total:.5f}" for total in totals))],
         caption=f"What the paper counts, and what it leaves out: {what}, USD per epoch",
     )
+
+
+def _amount(line: Document) -> Cell:
+    used = " ".join(line[name] for name in ("quantity", "unit") if name in line)
+    return Cell(f"≈{float(line['amount']):.5f}", used)

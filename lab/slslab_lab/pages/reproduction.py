@@ -1,15 +1,25 @@
 """What a reproduction shows: published, recomputed, measured and modelled figures, side by side."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
-from slslab.report import formats
 from slslab.report.page import Card, Cell, Chart, Document, Key, Note, Page, Part, Table
 from slslab.run.metrics import grouped
 from slslab_lab.pages import charts, scales
-from slslab_lab.pages.grids import CANNOT, MOODS, grids, matrices, notes, orders, reasons, thresholds
+from slslab_lab.pages.grids import (
+    CANNOT,
+    MOODS,
+    bill_tables,
+    column_table,
+    grids,
+    matrices,
+    notes,
+    orders,
+    ranking_table,
+    reasons,
+    thresholds,
+)
 from slslab_lab.pages.verdicts import agreement
 
 WAYS = ("published", "recomputed", "measured", "modelled")
@@ -101,23 +111,7 @@ def _column(document: Document, column: Document) -> Card | None:
         return None
     groups = grouped((row.get("group", ""), (row, cell)) for row, cell in rows)
     drawn = [_dots(f"{name}-{number}", group, title, of) for number, (group, of) in enumerate(groups.items())]
-    table = Table(
-        ("row", *WAYS, "difference", "verdict"),
-        [
-            (
-                Cell(row["name"], _joined(row.get("group"), row.get("variant"))),
-                str(cell.get("published") or formats.MISSING),
-                _recomputed(cell),
-                _ranged(cell.get("measured")),
-                _ranged(cell.get("modelled")),
-                formats.difference(cell.get("difference")),
-                _verdict(cell),
-            )
-            for row, cell in rows
-        ],
-        words=frozenset({0, len(WAYS) + 2}),
-        folded=True,
-    )
+    table = replace(column_table(document, column), caption="", folded=True)
     dots = tuple(chart for chart in drawn if chart)
     return Card(f"card-{name}", title, dots, (table,), notes=tuple(_unexplained(rows)), wide=True)
 
@@ -154,47 +148,6 @@ def _dots(identifier: str, group: str, title: str, rows: Sequence[tuple[Document
     return charts.dots(f"column-{identifier}", label, points, scales.basis_keys(*drawn), title, group)
 
 
-def _recomputed(cell: Document) -> str | Cell:
-    """Return the first way that agrees, else the first with a value; the tooltip has all of them, with their
-    arithmetic."""
-    ways = [way for way in cell.get("recomputed") or () if way["value"] is not None]
-    if not ways:
-        return Cell(formats.MISSING, CANNOT) if cell.get("recomputed") else formats.MISSING
-    best = next((way for way in ways if way["verdict"] in ("agrees", "rounding")), ways[0])
-    arithmetic = "; ".join(_joined(way["way"], _arithmetic(way), by=": ") for way in ways)
-    about = _joined(best["way"], best["verdict"], by=": ")
-    return Cell(
-        formats.significant(float(best["value"]), 6), about, mood=MOODS.get(best["verdict"], ""), title=arithmetic
-    )
-
-
-def _arithmetic(way: Document) -> str:
-    verdict = f" ({way['verdict']})" if way["verdict"] else ""
-    return f"{way.get('filled') or way['expression']} = {way['value']}{verdict}"
-
-
-def _ranged(value: Mapping[str, Any] | None) -> str | Cell:
-    if value is None:
-        return formats.MISSING
-    about = ""
-    if value.get("low") is not None and value.get("high") is not None:
-        about = f"{formats.significant(value['low'])} … {formats.significant(value['high'])}"
-    if (value.get("samples") or 1) > 1:
-        about = f"{about} of {value['samples']:,}".strip()
-    return Cell(formats.significant(value["value"]), about)
-
-
-def _verdict(cell: Document) -> Cell:
-    verdict = cell.get("verdict") or formats.MISSING
-    reasons = [cell["reason"]] if cell.get("reason") else []
-    reasons += [
-        _joined(way["way"], way["reason"], by=": ")
-        for way in cell.get("recomputed") or ()
-        if way.get("reason") and way["verdict"] != CANNOT
-    ]
-    return Cell(verdict, "; ".join(reason.rstrip(".") for reason in reasons), mood=MOODS.get(verdict, ""))
-
-
 def _rankings(document: Document) -> Iterator[Card]:
     """Yield orders of rows, each with a row of the chart per basis."""
     for number, ranking in enumerate(document.get("rankings", ())):
@@ -207,26 +160,14 @@ def _rankings(document: Document) -> Iterator[Card]:
         ]
         label = f"Places by {ranking['title']}: {'; '.join(orders)}"
         chart = charts.ranks(f"ranking-{number}", label, rows, list(orders), _keys(document, names), ranking["unit"])
-        places = max(map(len, orders.values()), default=0)
-        table = Table(
-            (f"place, {ranking['unit']}", *map(str, range(1, places + 1))),
-            [
-                (
-                    *(basis, *(Cell(str(name), formats.significant(float(value))) for name, value in order)),
-                    *[formats.MISSING] * (places - len(order)),
-                )
-                for basis, order in orders.items()
-            ],
-            words=frozenset(range(places + 1)),
-            folded=True,
-        )
+        table = ranking_table(ranking)
         verdict = ranking["verdict"]
         yield Card(
             f"card-ranking-{number}",
             f"{ranking['title'][:1].upper()}{ranking['title'][1:]}",
             (chart,) if rows else (),
-            (table,) if rows else (),
-            notes=(ranking["reason"],) if ranking.get("reason") else (),
+            (replace(table, note="", folded=True),) if rows else (),
+            notes=(table.note,) if table.note else (),
             verdict=Cell(f"Ranking {verdict}.", mood=MOODS.get(verdict, "")) if verdict else None,
         )
 
@@ -270,19 +211,8 @@ def _bills(document: Document) -> Iterator[Card]:
         rows = [(*bar, amount) for bar, amount in parts.items()]
         label = f"Bars: USD of each line of the bill, {group}"
         chart = charts.stacked_bars(f"bills-{number}", label, rows, keys, "amount, USD", format=",.6f")
-        yield Card(f"card-bills-{number}", _joined("Bill", group), (chart,), (_bill_table(members),))
-
-
-def _bill_table(bills: Sequence[tuple[str, Document]]) -> Table:
-    rows = [
-        (
-            *(name, Cell(line["item"], f"{line['quantity']} {line['unit']}")),
-            *("yes" if line["in_paper"] else "no", f"{float(line['amount']):.6f}"),
-        )
-        for name, bill in bills
-        for line in bill["lines"]
-    ]
-    return Table(("of", "line", "in the paper", "USD"), rows, words=frozenset({0, 1, 2}), folded=True)
+        tables = tuple(replace(table, folded=True) for table in bill_tables([bill for _, bill in members]))
+        yield Card(f"card-bills-{number}", _joined("Bill", group), (chart,), tables)
 
 
 def _curves(document: Document) -> Iterator[Card]:

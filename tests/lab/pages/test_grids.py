@@ -37,8 +37,8 @@ def test_bills_of_a_variant_stand_together_with_what_has_one_alone() -> None:
     found = list(grids({"columns": [], "rows": [], "rankings": [], "bills": bills, "curves": []}))
     assert [grid.columns for grid in found] == [("modelled", "A", "B"), ("modelled", "A", "B")]
     assert [grid.rows[0] for grid in found] == [
-        ("Requests", "≈1.00000", "≈3.00000"),
-        ("Requests", "≈2.00000", "≈3.00000"),
+        ("Requests", Cell("≈1.00000"), Cell("≈3.00000")),
+        ("Requests", Cell("≈2.00000"), Cell("≈3.00000")),
     ]
     assert ["as released" in grid.caption for grid in found] == [False, True]
 

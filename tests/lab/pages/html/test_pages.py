@@ -312,8 +312,9 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
     ]  # fmt: skip
     for words in (
         "15.44",
-        "decimal: rounding",
-        "5.400 … 6.600 of 8",
+        "function_seconds * memory_mb / 1000 = 15.44 (rounding)",
+        "6.00 (5.40 to 6.60)",
+        "of 8",
         "Ranking differs.",
         "Lambda init (not in the paper)",
     ):
