@@ -148,8 +148,8 @@ class CostReport:
             return
         from slslab.predict.invocation import make_predictor
         from slslab.processor.kept import load_processor
-        from slslab.report.html.functions import session_page
         from slslab.report.html.page import write_page
+        from slslab.report.html.session import session_page
         from slslab.report.sessions import session_document
         from slslab.stack.access_log import Logged
 

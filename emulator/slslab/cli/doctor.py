@@ -5,7 +5,7 @@ from dataclasses import asdict
 import click
 
 from slslab.cli.terminal import json_option, print_document
-from slslab.report.terminal import doctor as doctor_module
+from slslab.report import doctor as doctor_module
 
 
 @click.command()

@@ -25,8 +25,8 @@ def show(run: str, kind: str | None, json_: bool) -> None:
     `up` is what your own functions have done since `slslab up`: invocations, requests, state transitions, bill; each
     function's durations on Lambda stand next to those of this host.
     """
+    from slslab.report import run as tables
     from slslab.report.services import open_run
-    from slslab.report.terminal import run as tables
     from slslab.run.directory import resolve
 
     document = open_run(resolve(run), kind).summary()

@@ -4,7 +4,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,6 +14,9 @@ from rich.segment import Segment
 from rich.text import Text
 
 from slslab.errors import RequestError
+
+if TYPE_CHECKING:
+    from slslab.report.page import Parts
 
 # Between two lines about one stage, seconds.
 EVERY_S = 10.0
@@ -141,15 +144,17 @@ class Bar:
         self._progress.console.print(line, highlight=False, soft_wrap=True)
 
 
-def print_document(document: Mapping[str, object], renderable: Callable[[], RenderableType], as_json: bool) -> None:
-    """Print a document as JSON, or the tables that are made of it. Its schema is 1 unless it has one of its own."""
+def print_document(document: Mapping[str, object], parts: Callable[[], "Parts"], as_json: bool) -> None:
+    """Print a document as JSON, or the parts that are made of it. Its schema is 1 unless it has one of its own."""
     if as_json:
         # At once: the reader may be waiting for a service that goes on.
         print(json.dumps({"schema": 1, **document}, indent=2), flush=True)
     else:
         # Piped into a file, tables keep their width instead of the terminal's guess of 80 columns. Sentences are left
         # to the terminal to wrap: an address or path in them stays one.
-        shown = renderable()
+        from slslab.report.terminal import render
+
+        shown = render(parts())
         # What is printed has names of others in it, and text such as slslab[docker]: brackets are brackets.
         console = _Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False)
         console.print(shown, soft_wrap=isinstance(shown, Text))

@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from slslab.cli.terminal import json_option, print_document
 from slslab.errors import RequestError
 from slslab.installation import ENDPOINTS, plugin
-from slslab.report.terminal import doctor
+from slslab.report import doctor
 from slslab.toml_files import read_toml
 
 PORT = click.IntRange(0, 65535)

@@ -1,9 +1,8 @@
 """What the terminal and the pages both show of a run's document: its headline, and rows of tables."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
-from typing import Any
 
 from slslab.errors import counted
 from slslab.predict.uncertainty import (
@@ -18,10 +17,10 @@ from slslab.predict.uncertainty import (
     ratio_range,
     read_uncertainty,
 )
-from slslab.report.formats import listed, significant, span
+from slslab.report import formats
+from slslab.report.formats import MISSING, listed, significant, span
+from slslab.report.page import Document
 
-Document = Mapping[str, Any]
-MISSING = "–"
 # The bill is Lambda's; what the usage of the host that ran it would cost is named so.
 HOST_PRICED = "this host's seconds, priced"
 # A saving below this share is not spoken of.
@@ -33,13 +32,6 @@ PREDICTED_RANGES = (
     "at which the CPU quota sets in (docs/reports.md)."
 )
 RECORDED_BEFORE = "Recorded before ranges: `slslab replay RUN` gives one."
-# As a REPORT line names its figures, and as the document does.
-REPORTED = (
-    ("Duration, ms", "duration_ms"),
-    ("Init Duration, ms", "init_ms"),
-    ("Billed Duration, ms", "billed_ms"),
-    ("Max Memory Used, MB", "max_memory_mb"),
-)
 
 
 def replayed(document: Document) -> Document | None:
@@ -170,28 +162,18 @@ def region(found: Document) -> str:
     return region[1] if region else name
 
 
-def modelled_figures(found: Document) -> tuple[str, str]:
-    """Return the seconds and the cost of a modelled run, each as its 80 % range if it has one."""
-    return (
-        seconds_range(found) or f"{significant(found['seconds'], 3)} s",
-        cost_range(found) or amount(found["cost"], 3),
-    )
+def modelled_figures(found: Document, digits: int = 3) -> tuple[str, str]:
+    """Return the seconds and the cost of a modelled run, each as its 80 % range, or its value if it has none."""
+    if "ranges" in found:
+        return f"{figure_text(found, 'seconds')} s", f"{figure_text(found, 'cost')} {found['cost']['currency']}"
+    return f"{significant(found['seconds'], digits)} s", amount(found["cost"], digits)
 
 
-def seconds_range(found: Document, figure: str = "seconds") -> str:
-    """Return the 80 % range of a modelled run's seconds, with the unit; empty if it has none."""
-    return f"{figure_range(found, figure)} s" if "ranges" in found else ""
-
-
-def cost_range(found: Document) -> str:
-    """Return the 80 % range of a modelled run's cost, with the currency; empty if it has none."""
-    return f"{figure_range(found, 'cost')} {found['cost']['currency']}" if "ranges" in found else ""
-
-
-def figure_range(found: Document, figure: str) -> str:
-    """Return the 80 % range of a modelled run's seconds, billed_seconds or cost; empty if it has none."""
-    ends = found["ranges"][figure] if "ranges" in found else None
-    return span(ends["low"], ends["high"]) if ends else ""
+def figure_text(found: Document, figure: str, digits: int = 4) -> str:
+    """Return a modelled run's seconds, billed_seconds or cost: its 80 % range, or its value if it has none."""
+    if "ranges" in found:
+        return span(**found["ranges"][figure])
+    return significant(float(found["cost"]["total"] if figure == "cost" else found[figure]), digits)
 
 
 def range_note(*found: Document | None) -> str:
@@ -311,38 +293,6 @@ def amount(cost: Document, digits: int = 4) -> str:
     return f"${number}" if cost["currency"] == "USD" else f"{number} {cost['currency']}"
 
 
-def report_rows(reports: Document) -> Iterator[tuple[str, ...]]:
-    """Yield each figure of the REPORT lines that any invocation has: its name, minimum, median and maximum."""
-    for label, name in REPORTED:
-        if reports[name] is not None:
-            yield label, *(f"{reports[name][key]:,.2f}" for key in ("min", "median", "max"))
-
-
-def count_rows(document: Document) -> list[tuple[str, str, str]]:
-    """Return each operation with its requests in the training protocol and its overheads."""
-    counts, overheads = document["counts"], document["overheads"]["counts"]
-    names = sorted({*counts, *overheads})
-    return [(name, f"{counts.get(name, 0):,}", f"{overheads.get(name, 0):,}") for name in names]
-
-
-def byte_rows(document: Document) -> list[tuple[str, str, str]]:
-    """Return bytes sent to stores or peers and received from them, in the training protocol and its overheads."""
-    return [
-        (label, f"{document['bytes'][key]:,}", f"{document['overheads']['bytes'][key]:,}")
-        for key, label in (("in", "bytes sent"), ("out", "bytes received"))
-    ]
-
-
-def fault_rows(document: Document) -> Iterator[tuple[str, str, str, str]]:
-    """Yield each fault of a run's plan: number and kind, how often it happened, where first, and for how long in all it
-    held workers up, s."""
-    for fault in document["faults"]:
-        place = [f"{name} {fault[name]}" for name in ("worker", "epoch", "step") if fault["times"] and fault[name] >= 0]
-        where = ", ".join([*place, fault["phase"]]) if place else f"function {fault['function']}"
-        where = where if fault["times"] else "did not happen"
-        yield f"{fault['number']} {fault['kind']}", f"{fault['times']:,}", where, f"{fault['held_up_seconds']:,.3f}"
-
-
 def peak_limit_mb(document: Document) -> int | None:
     """Return the memory size of the function that used most, MB; None for instances, and where it is not known."""
     if document.get("instances"):
@@ -357,17 +307,21 @@ def cpu_share_enforced(document: Document) -> bool | None:
     return enforced
 
 
+def uncertain_note(document: Document) -> str:
+    """Return how much of the invocations' durations may be the host's; empty if none was held up so."""
+    host = document.get("host", {})
+    if not (marked := host.get("uncertain_invocations")):
+        return ""
+    return (
+        f"{marked:,} of {document['invocations']:,} invocations waited for files or services while this host was "
+        f"short of processors, memory or disks: up to {formats.seconds(host['uncertain_seconds'])} of their durations "
+        "may be the host's."
+    )
+
+
 def handler_seconds(worker: Document) -> float:
     """Return the seconds of a worker's handlers: all phases but init, which comes before them."""
     return float(sum(worker["phases"].values()) - worker["phases"]["init"])
-
-
-def beside_modelled(document: Document) -> Iterator[tuple[Document, tuple[float | None, ...]]]:
-    """Yield each worker with the seconds of its handlers and its billed ones: modelled, then measured."""
-    modelled = {worker["worker"]: worker for worker in document["lambda"]["per_worker"]}
-    for worker in document["per_worker"]:
-        other = modelled.get(worker["worker"], {"seconds": None, "billed_seconds": None})
-        yield worker, (other["seconds"], other["billed_seconds"], handler_seconds(worker), worker["billed_seconds"])
 
 
 def alone_note(alone: Document) -> str:

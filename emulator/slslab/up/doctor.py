@@ -19,7 +19,7 @@ from slslab.lambda_.configuration import RUNTIMES
 from slslab.lambda_.packages import layer_size
 from slslab.lambda_.runtimes import find_interpreter, obstacle
 from slslab.lambda_.service.emulator import memory_budget_mb
-from slslab.report.terminal.doctor import MISSING, OK, PARTLY, Finding
+from slslab.report.doctor import MISSING, OK, PARTLY, Finding
 from slslab.stack.channels import find_server
 from slslab.stack.instances.devices import cuda_devices
 from slslab.stack.queues import find_rabbitmq

@@ -13,7 +13,7 @@ from slslab.cli.terminal import Bar, json_option, print_document
 from slslab.errors import RequestError, counted
 from slslab_lab.commands.options import plot_option, train_on_option
 from slslab_lab.commands.run import RunGroup
-from slslab_lab.pages.terminal.accuracy import curve, several_curves
+from slslab_lab.pages.accuracy import curve, several_curves
 from slslab_workers.architecture import architectures
 
 if TYPE_CHECKING:

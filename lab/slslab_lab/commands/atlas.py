@@ -52,7 +52,7 @@ def atlas(
     """
     from slslab.predict.profiles.profile import load_profile
     from slslab.run.bill import load_book
-    from slslab_lab.pages.terminal.atlas import atlas_tables
+    from slslab_lab.pages.atlas import shown
     from slslab_lab.studies.atlas.document import build
     from slslab_lab.studies.atlas.grid import compute
     from slslab_lab.studies.atlas.points import Job
@@ -70,7 +70,7 @@ def atlas(
             return
         document = build(recorded, compute(recorded, job, bar.report, on), job)
     saved = save(document, out) if out is not None else ()
-    print_document(document, lambda: atlas_tables(document), json_)
+    print_document(document, lambda: shown(document), json_)
     if saved:
         click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)
 
@@ -89,11 +89,11 @@ def _refuse(recordings: Path | None, out: Path | None, on: str | None, *, record
 
 def _check(recordings: "Recordings", out: Path, job: "Job", bar: Bar, json_: bool) -> None:
     """Run the points that are checked, and print them beside the atlas."""
-    from slslab_lab.pages.terminal.atlas import checks
+    from slslab_lab.pages.atlas import checked
     from slslab_lab.studies.atlas.checks import compare, run_all
     from slslab_lab.studies.atlas.saving import save_checks
 
     document = compare(recordings, run_all(out, bar, bar.say), job)
     saved = save_checks(document, out)
-    print_document(document, lambda: checks(document), json_)
+    print_document(document, lambda: checked(document), json_)
     click.echo(f"Saved: {saved}", err=True)

@@ -7,7 +7,7 @@ import click
 from slslab.cli.terminal import Bar, complete_run, json_option, print_document
 from slslab.errors import RequestError
 from slslab.predict.profiles import DEFAULT_PROFILE
-from slslab_lab.pages.terminal.calibration import calibration, processor_table
+from slslab_lab.pages.calibration import calibration, processor_table
 
 
 @click.command()

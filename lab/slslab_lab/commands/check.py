@@ -25,7 +25,7 @@ def check(runs: tuple[str, ...], json_: bool) -> None:
     from slslab.run.directory import resolve
     from slslab.run.run import read_run
     from slslab_lab.checks.run import check as check_run
-    from slslab_lab.pages.terminal import check as tables
+    from slslab_lab.pages import check as tables
 
     checked = [check_run(read_run(resolve(run))).as_document() for run in runs or ("last",)]
     holds = all(run["holds"] for run in checked)

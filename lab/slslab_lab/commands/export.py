@@ -9,7 +9,7 @@ import click
 from slslab.cli.terminal import complete_run, find_up, json_option, print_document
 from slslab.errors import RequestError
 from slslab.installation import require
-from slslab_lab.pages.terminal import export as terminal
+from slslab_lab.pages import export as terminal
 
 SCHEMA = 1
 FORMATS = ("csv", "parquet", "mlflow", "tensorboard", "sam")

@@ -8,10 +8,9 @@ from pkgutil import resolve_name
 from typing import Any
 
 import click
-from rich.console import RenderableType
 
 from slslab.cli.terminal import print_document, run_argument
-from slslab.report.summaries import Document
+from slslab.report.page import Document, Parts
 from slslab_lab.commands.options import (
     on_option,
     platform_options,
@@ -35,7 +34,7 @@ class Question:
     name: str
     answer: str
     options: tuple[Callable[[Any], Any], ...]
-    table: Callable[[Document], RenderableType]
+    table: Callable[[Document], Parts]
     help: str
     picture: Callable[[Document, Path], None] | None = None
     needed: str | None = None

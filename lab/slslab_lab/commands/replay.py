@@ -6,7 +6,7 @@ from slslab.cli.terminal import complete_run
 from slslab_lab.commands.options import Amount, list_option, memory_option
 from slslab_lab.commands.question import Question
 from slslab_lab.pages.plots.lines import draw_variants
-from slslab_lab.pages.terminal.replay import replay as table
+from slslab_lab.pages.replay import replay as table
 
 replay = Question(
     "replay",

@@ -4,7 +4,6 @@ import webbrowser
 from pathlib import Path
 
 import click
-from rich.text import Text
 
 from slslab.cli.terminal import json_option, print_document, run_argument
 
@@ -35,4 +34,4 @@ def report(run: str, out: Path | None, open_: bool, json_: bool) -> None:
     if open_:
         webbrowser.open(path.resolve().as_uri())
     written = {"run": shown.id, "report": str(path), "bytes": path.stat().st_size}
-    print_document(written, lambda: Text(f"The page of {shown.id} is {path}."), json_)
+    print_document(written, lambda: f"The page of {shown.id} is {path}.", json_)

@@ -93,9 +93,9 @@ def _command(study: Study) -> click.Command:
     """Return the command that makes a study, and prints and saves it."""
 
     def reproduce_study(json_: bool, plot: Path | None = None, **options: Any) -> None:
+        from slslab_lab.pages.accuracy import curves_by_time
         from slslab_lab.pages.plots.lines import check_format, draw_bars, draw_points
-        from slslab_lab.pages.terminal.accuracy import curves_by_time
-        from slslab_lab.pages.terminal.reproduction import reproduction
+        from slslab_lab.pages.reproduction import reproduction
         from slslab_lab.studies.saving import save
 
         check_format(plot)

@@ -220,7 +220,7 @@ def _output_options(prices: str | None) -> list[click.Parameter]:
 
 
 def _run(start: "Callable[[Bar], EndedDocument]", json_: bool) -> None:
-    from slslab.report.terminal import run as tables
+    from slslab.report import run as tables
     from slslab_lab.runs.processor import measure_first
 
     with Bar() as bar:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from rich.text import Text
 
 from slslab.cli.show import kind_option
 from slslab.cli.terminal import complete_run, find_up, json_option, print_document, run_argument
@@ -16,7 +15,7 @@ from slslab_workers.plan import Plan
 @json_option
 def runs(json_: bool) -> None:
     """List the runs in $SLSLAB_RUNS or ./runs, newest first. Exit code 1 if one of them cannot be read."""
-    from slslab.report.terminal import run as tables
+    from slslab.report import run as tables
     from slslab.run.directory import list_runs
 
     summaries, troubles = [], []
@@ -46,7 +45,7 @@ def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
     """Say which run is fastest, cheapest and most accurate on Lambda, and by how much."""
     from slslab.report.services import open_run
     from slslab.run.directory import resolve
-    from slslab_lab.pages.terminal.comparison import comparison
+    from slslab_lab.pages.comparison import comparison
 
     if len(runs) < 2:
         raise RequestError("compare needs two runs.", "slslab compare last~1 last")
@@ -76,7 +75,7 @@ def bill(run: str, prices: str, kind: str | None, json_: bool) -> None:
     It is that of its trace replayed; what the seconds of this host would cost stands behind it. `slslab bill up` is
     what your own functions since `slslab up` cost on Lambda, with its 80 % range.
     """
-    from slslab.report.terminal import bills as tables
+    from slslab.report import bills as tables
     from slslab_lab.runs.on_lambda import bill_of
 
     document = bill_of(run, prices, kind)
@@ -105,4 +104,4 @@ def rm(runs: tuple[str, ...], json_: bool) -> None:
         for directory in directories.values()
     ]
     lines = [f"Removed {entry['run']}: {entry['path']}, {size(entry['bytes'])}." for entry in removed]
-    print_document({"removed": removed}, lambda: Text("\n".join(lines)), json_)
+    print_document({"removed": removed}, lambda: "\n".join(lines), json_)

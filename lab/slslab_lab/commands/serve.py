@@ -4,7 +4,6 @@ import webbrowser
 from pathlib import Path
 
 import click
-from rich.text import Text
 
 from slslab.cli.terminal import json_option, print_document
 from slslab.errors import RequestError
@@ -40,7 +39,7 @@ def serve(port: int, folder: Path | None, open_: bool, json_: bool) -> None:
         raise RequestError(f"There is no folder {folder}.", "name a folder of runs, or leave out --runs.")
 
     def ready(address: str) -> None:
-        print_document({"url": address}, lambda: Text(f"Runs are shown until Ctrl-C at {address}"), json_)
+        print_document({"url": address}, lambda: f"Runs are shown until Ctrl-C at {address}", json_)
         if open_:
             webbrowser.open(address)
 

@@ -1,19 +1,25 @@
-"""What the atlas says in words, for the terminal and its page: the answers, and which system is best from where on."""
+"""What the atlas shows: the answers, which system is best from where on, the papers' own crossings, and the points."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+import math
+from collections.abc import Iterable, Iterator
+from itertools import pairwise, product
 
 from slslab.report import formats
+from slslab.report.page import Card, Cell, Chart, Document, Key, Note, Page, Part, Table
 from slslab.report.summaries import ranges_made_of
+from slslab_lab.pages.regions import regions
+from slslab_lab.pages.scales import SERIES
 
-Document = Mapping[str, Any]
-WORDS = {"seconds": "fastest", "usd": "cheapest"}
+BEST = {"seconds": "fastest", "usd": "cheapest"}
 GROUPS = {"equal": "Systems that learn the same", "all": "All systems"}
 FIGURES = {
     "seconds": "seconds of the job, starts included",
     "epoch_seconds": "seconds of an epoch",
     "epoch_usd": "USD of an epoch",
 }
+# By which of a point's figures a published crossing belongs to a chart.
+CHARTED = {"seconds": "epoch_seconds", "usd": "epoch_usd"}
+MOODS = {"agrees": "good", "differs": "warn"}
 NAMES = {"lenet": "LeNet-5", "mobilenet": "MobileNet", "resnet18": "ResNet-18"}
 
 
@@ -30,7 +36,7 @@ def answers(document: Document, group: str) -> Iterator[str]:
 def point(found: Document) -> str:
     """Return a best point with its figures, and the next system."""
     beyond = ", extrapolated" if found["extrapolated"] else ""
-    seconds, usd = (figure(found, name) for name in WORDS)
+    seconds, usd = (figure(found, name) for name in BEST)
     return f"{place(found)}: {seconds} s and {usd} USD{beyond}{following(found)}"
 
 
@@ -75,27 +81,26 @@ def job(document: Document) -> str:
     )
 
 
-def strips(document: Document, group: str, objective: str) -> Iterator[tuple[int, str]]:
-    """Yield, by number of workers, the best systems by rising size of the model and up to where each is the best."""
+def strips(document: Document, group: str, objective: str) -> Table:
+    """Return, by number of workers, the best systems by rising size of the model and up to where each is the best."""
+    rows = []
     for workers in document["axes"]["workers"]:
-        cuts = [
-            each
-            for each in document["crossings"]
-            if (each["group"], each["objective"], each["workers"]) == (group, objective, workers)
-        ]
         won = winners(document, group, objective, workers)
+        cuts = _there(document["crossings"], group, objective, workers)
         parts = [f"{cut['first']} up to {size(cut['megabytes'])}" for cut in cuts]
-        yield workers, ", ".join([*parts, f"{'then ' if parts else ''}{won[-1]['system']}"])
+        rows.append((f"{workers}", ", ".join([*parts, f"{'then ' if parts else ''}{won[-1]['system']}"])))
+    return Table(("workers", f"{BEST[objective]}, by size of the model"), rows, words=(1,))
 
 
 def winners(document: Document, group: str, objective: str, workers: int) -> list[Document]:
     """Return the best points with so many workers, by rising size of the model."""
-    mine = [
-        each
-        for each in document["winners"]
-        if (each["group"], each["objective"], each["workers"]) == (group, objective, workers)
-    ]
-    return sorted(mine, key=lambda each: float(each["megabytes"]))
+    return sorted(_there(document["winners"], group, objective, workers), key=lambda each: float(each["megabytes"]))
+
+
+def _there(entries: Iterable[Document], group: str, objective: str, workers: int) -> list[Document]:
+    """Return what an atlas says of so many workers."""
+    place = group, objective, workers
+    return [each for each in entries if (each["group"], each["objective"], each["workers"]) == place]
 
 
 def crossing(each: Document) -> tuple[str, str, str]:
@@ -110,3 +115,177 @@ def crossing(each: Document) -> tuple[str, str, str]:
     ours = ", ".join(size(megabytes) for megabytes in each["modelled_megabytes"])
     modelled = f"crossing at {ours}" if ours else f"{each['better']} everywhere"
     return told, modelled, each["verdict"]
+
+
+def shown(document: Document) -> Iterator[Part]:
+    """Yield what `slslab atlas` prints: the answers, which system is best up to which size, the papers' crossings."""
+    for group, title in document["groups"].items():
+        yield Note(f"{title[0].upper()}{title[1:]}", "answer")
+        yield from answers(document, group)
+        yield from (strips(document, group, objective) for objective in BEST)
+    yield crossings(document)
+    yield Note("\n".join((job(document), *document["notes"])), "muted")
+
+
+def crossings(document: Document) -> Table:
+    """Return where papers saw another system become the best, and where the atlas does."""
+    rows = [
+        (f"{each['workers']}", f"{each['source']}: {FIGURES[each['figure']]}", *crossing(each))
+        for each in document["published"]
+    ]
+    headings = ("workers", "published in", "as published", "here", "verdict")
+    return Table(headings, rows, caption="The papers' own crossings", words=range(1, 5))
+
+
+def checked(document: Document) -> Iterator[Part]:
+    """Yield points beside real runs of them."""
+    yield checks(document)
+    yield Note("\n".join(document["notes"]), "muted")
+
+
+def checks(document: Document) -> Table:
+    """Return how far the atlas is off real runs."""
+    rows = [
+        (each["point"], each["figure"], f"{each['run']:.3g}", f"{each['atlas']:.3g}", f"{each['error']:+.1%}")
+        for each in document["rows"]
+    ]
+    return Table(("point", "figure", "real run", "atlas", "error"), rows, words=(0, 1))
+
+
+def describe_atlas(document: Document) -> Page:
+    """Return the page of the atlas's document."""
+    keys = _keys(document)
+    cards = [
+        *(_map(document, group, keys) for group in document["groups"]),
+        _published(document),
+        *(_best(document, group) for group in document["groups"]),
+        Card("card-notes", "What the figures rest on", notes=tuple(document["notes"]), wide=True),
+    ]
+    recorded, beyond = document["recorded"], sum(each["extrapolated"] for each in document["points"])
+    return Page(
+        title="Which system is fastest, and which is cheapest?",
+        subtitle="atlas of serverless training",
+        cards=tuple(cards),
+        answers=tuple(answers(document, "equal")),
+        answers_note=f"Of {document['groups']['equal']}. {job(document)}",
+        chips=(
+            f"{len(document['points']):,} points",
+            f"{len(document['axes']['systems'])} systems",
+            f"extrapolated: {beyond:,}",
+            f"recorded: {', '.join(map(size, recorded['megabytes'].values()))}",
+        ),
+        warnings=tuple(
+            [Note("Recorded while others loaded the host: " + ", ".join(recorded["not_quiet"]))]
+            if recorded["not_quiet"]
+            else ()
+        ),
+    )
+
+
+def _keys(document: Document) -> dict[str, Key]:
+    """Return a colour for each system that is best anywhere: the same in all charts, and another one than that of any
+    system in the same chart, as long as there are enough."""
+    charts = [
+        {each["system"] for each in document["winners"] if (each["group"], each["objective"]) == chart}
+        for chart in product(document["groups"], BEST)
+    ]
+    keys: dict[str, Key] = {}
+    for name in dict.fromkeys(each["system"] for each in document["winners"]):
+        beside = {other for chart in charts if name in chart for other in chart}
+        taken = {keys[other].colour for other in beside if other in keys}
+        free = (str(number) for number in range(1, SERIES + 1) if str(number) not in taken)
+        keys[name] = Key(name, next(free, str(SERIES)))
+    return keys
+
+
+def _map(document: Document, group: str, keys: dict[str, Key]) -> Card:
+    charts = tuple(_regions(document, group, objective, word, keys) for objective, word in BEST.items())
+    notes = (f"{document['groups'][group].capitalize()}.", *answers(document, group)) if group == "all" else ()
+    return Card(f"card-map-{group}", GROUPS[group], charts, notes=notes, wide=True)
+
+
+def _regions(document: Document, group: str, objective: str, word: str, keys: dict[str, Key]) -> Chart:
+    rows = [row for workers in document["axes"]["workers"] for row in _bands(document, group, objective, workers)]
+    lines = [
+        (each["workers"], each["megabytes"], f"{each['first']} and {each['second']}")
+        for each in document["crossings"]
+        if (each["group"], each["objective"]) == (group, objective)
+    ]
+    marks = [
+        (
+            each["at_workers"],
+            max(document["axes"]["megabytes"][0], each["low"]),
+            each["high"],
+            f"{each['first']} → {each['second']}",
+            f"{each['source']}, {each['workers']} workers: {told}",
+            f"{verdict}: {ours}",
+        )
+        for each in document["published"]
+        for told, ours, verdict in [crossing(each)]
+        if each["figure"] == CHARTED[objective] and each["low"] is not None and each["high"] is not None
+    ]
+    best = [keys[name] for name in keys if name in {row[3] for row in rows}]
+    caption = (
+        "Pale: extrapolated beyond the recorded models or workers. Black: where the best system changes. Red: "
+        "crossings that papers published, between the two sizes at which they saw one system ahead and then the other."
+    )
+    return regions(
+        f"regions-{group}-{objective}",
+        f"Regions: the {word} system over the size of the model and workers, {GROUPS[group].lower()}",
+        f"The {word}",
+        rows,
+        lines,
+        marks,
+        best,
+        caption,
+    )
+
+
+def _bands(document: Document, group: str, objective: str, workers: int) -> Iterator[tuple[str | int | float, ...]]:
+    """Yield the parts of a band between neighbouring sizes: one, or two where another system becomes the best one."""
+    won = winners(document, group, objective, workers)
+    cuts = [each["megabytes"] for each in _there(document["crossings"], group, objective, workers)]
+    for left, right in pairwise(won):
+        low, high = left["megabytes"], right["megabytes"]
+        within = next((cut for cut in cuts if low <= cut <= high and left["system"] != right["system"]), None)
+        middle = math.sqrt(low * high) if within is None else within
+        for begin, end, best in ((low, middle, left), (middle, high, right)):
+            if end > begin:
+                yield workers, begin, end, best["system"], point(best), "; ".join(best["reasons"])
+
+
+def _published(document: Document) -> Card:
+    rows = []
+    for each in document["published"]:
+        told, ours, verdict = crossing(each)
+        names = Cell(f"{each['first']} and {each['second']}", f"{each['source']}: {FIGURES[each['figure']]}")
+        rows.append(
+            (names, told, ours, Cell(verdict, mood=MOODS[verdict]), f"{each['workers']}", f"{each['at_workers']}")
+        )
+    headings = ("systems", "as published", "here", "verdict", "workers, published", "workers, here")
+    table = Table(headings, rows, words=range(4))
+    others = tuple(f"{each['crossing']}: not on these axes, but {each['why']}." for each in document["elsewhere"])
+    return Card("card-published", "The papers' own crossings", (), (table,), notes=others, wide=True)
+
+
+def _best(document: Document, group: str) -> Card:
+    """Return the best points by size and workers, both figures side by side."""
+    tables = []
+    for objective, word in BEST.items():
+        rows = [
+            (
+                size(each["megabytes"]),
+                f"{each['workers']}",
+                each["system"],
+                formats.integer(each["memory_mb"]),
+                figure(each, "seconds"),
+                figure(each, "usd"),
+                following(each).strip(" ()"),
+                "; ".join(each["reasons"]) or "no",
+            )
+            for workers in document["axes"]["workers"]
+            for each in winners(document, group, objective, workers)
+        ]
+        headings = ("model", "workers", "system", "memory, MB", "seconds", "USD", "next system", "extrapolated")
+        tables.append(Table(headings, rows, caption=f"The {word} points", words=frozenset({0, 2, 6, 7}), folded=True))
+    return Card(f"card-best-{group}", f"{GROUPS[group]}: the best points", (), tuple(tables), wide=True)

@@ -1,16 +1,17 @@
-"""A reproduction's document as titled grids of text, which the terminal and the documentation both print."""
+"""A reproduction's document as tables, which the terminal and the documentation both print, and pages some of."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-Document = Mapping[str, Any]
+from slslab.report.formats import MISSING
+from slslab.report.page import WORDS, Cell, Document, Row, Table
+from slslab.run.metrics import grouped
+
 DIGITS = {
     "s": 2, "min": 2, "MB": 0, "USD": 4, "%": 2, "ratio": 2, "×": 2,
     "epochs": 0, "steps": 0, "updates": 0, "messages": 0, "B": 0,
 }  # fmt: skip
-NOTHING = "–"
 # Titles of the horizontal axis of a curve by epoch, and by round of communication.
 EPOCHS, ROUNDS = "epochs", "rounds of communication"
 # So many places of a curve are all shown; of more, those with these leading digits, and the last of each line.
@@ -23,48 +24,33 @@ LEGEND = (
     "Recomputed from the paper's own figures: ≠ differs from what was printed, ~ differs only by rounding, no sign is "
     "the printed figure. ≈ is modelled."
 )
+CANNOT = "cannot"
+MOODS = {
+    **dict.fromkeys(("agrees", "as published", "rounding", "holds"), "good"),
+    **dict.fromkeys(("differs", "does not hold"), "warn"),
+    CANNOT: "muted",
+}
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A table whose first `names` columns hold words, or all columns if `words`."""
-
-    title: str
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    names: int = 1
-    caption: str = ""
-    words: bool = False
-
-
-def grids(document: Document) -> Iterator[Grid]:
-    """Yield which orders hold, a grid for each column of the paper's table, where one pattern wins, curves by epoch or
+def grids(document: Document) -> Iterator[Table]:
+    """Yield which orders hold, a table for each column of the paper's table, where one pattern wins, curves by epoch or
     round, the rankings, and the bills of each group and variant; where there are matrices, they say it all."""
     if "matrices" in document:
-        yield from (
-            Grid(matrix["title"], tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])))
-            for matrix in document["matrices"]
-        )
+        yield from matrices(document)
         return
-    columns = (_column(document, column) for column in document["columns"])
+    columns = (column_table(document, column) for column in document["columns"])
     if "orders" in document:
         # Where only orders were published, they and the curves are what the columns are the details of.
-        yield _orders(document["orders"])
+        yield orders(document)
         yield from _curves(document)
-    yield from (grid for grid in columns if grid.rows)
+    yield from (table for table in columns if table.rows)
     if any("intervals" in row for row in document["rows"]):
         yield thresholds(document)
     if "orders" not in document:
         yield from _curves(document)
-    yield from map(_ranking, document["rankings"])
-    for group in dict.fromkeys(bill["group"] for bill in document["bills"]):
-        members = [bill for bill in document["bills"] if bill["group"] == group]
-        names = [bill["name"] for bill in members]
-        for variant in dict.fromkeys(bill["variant"] for bill in members):
-            # Rows with one variant (instances) stand beside each.
-            beside = (bill for bill in members if bill["variant"] == variant or names.count(bill["name"]) == 1)
-            if bills := [bill for bill in beside if bill["lines"]]:
-                yield _bills(f"{group}, {variant}", bills)
+    yield from map(ranking_table, document["rankings"])
+    for members in grouped((bill["group"], bill) for bill in document["bills"]).values():
+        yield from bill_tables(members)
 
 
 def distinct_lines(curves: Sequence[Document]) -> list[tuple[str, Document]]:
@@ -97,48 +83,60 @@ def _name(row: Document) -> str:
     return ", ".join(part for part in (row["name"], row["group"], row["variant"]) if part)
 
 
-def _column(document: Document, column: Document) -> Grid:
+def column_table(document: Document, column: Document) -> Table:
     """Return a row per row and variant, of those of which anything is known."""
     name, digits = column["name"], column.get("digits", DIGITS.get(column["unit"], 3))
     cells = [(row, row["cells"][name]) for row in document["rows"] if name in row["cells"]]
     ways = list(dict.fromkeys(again["way"] for _, cell in cells for again in cell["recomputed"] if again["value"]))
     shown = [basis for basis in ("measured", "modelled") if any(cell[basis] for _, cell in cells)]
-    grouped = any(row["group"] for row in document["rows"])
-    headings = ["row", *(["model"] if grouped else []), "variant"]
-    rows = []
+    models = any(row["group"] for row in document["rows"])
+    headings = ["row", *(["model"] if models else []), "variant"]
+    rows: list[Row] = []
     for row, cell in cells:
         values = {again["way"]: again for again in cell["recomputed"] if again["value"]}
         if cell["published"] or values or any(cell[basis] for basis in shown):
             rows.append(
                 (
-                    *(row["name"], *([row["group"]] if grouped else []), row["variant"], cell["published"] or NOTHING),
-                    *(_recomputed(values[way]) if way in values else NOTHING for way in ways),
+                    *(row["name"], *([row["group"]] if models else []), row["variant"], cell["published"] or MISSING),
+                    *(_recomputed(values[way]) if way in values else MISSING for way in ways),
                     *(_estimate(cell[basis], digits, "≈" * (basis == "modelled")) for basis in shown),
-                    NOTHING if cell["difference"] is None else f"{cell['difference']:+.0%}",
-                    cell["verdict"] or NOTHING,
+                    MISSING if cell["difference"] is None else f"{cell['difference']:+.0%}",
+                    Cell(cell["verdict"] or MISSING, _reasons(cell), mood=MOODS.get(cell["verdict"], "")),
                 )
             )
     further = ("published", *ways, *shown, "difference", "verdict")
-    return Grid(f"{column['title']} ({column['unit']})", (*headings, *further), tuple(rows), len(headings))
+    title = f"{column['title']} ({column['unit']})"
+    return Table((*headings, *further), rows, caption=title, words=range(len(headings)))
 
 
-def _recomputed(way: Document) -> str:
-    """Return seven significant digits, and the sign of how far they are from the printed ones."""
+def _recomputed(way: Document) -> Cell:
+    """Return seven significant digits, the sign of how far they are from the printed ones, and their arithmetic."""
     number = Decimal(way["value"])
     text = f"{number:.{max(0, 6 - number.adjusted()) if number else 0}f}"
     short = text.rstrip("0").rstrip(".") if "." in text else text
-    return f"{short}{SIGNS.get(way['verdict'], '')}"
+    verdict = f" ({way['verdict']})" if way["verdict"] else ""
+    arithmetic = f"{way.get('filled') or way['expression']} = {way['value']}{verdict}"
+    return Cell(f"{short}{SIGNS.get(way['verdict'], '')}", mood=MOODS.get(way["verdict"], ""), title=arithmetic)
 
 
-def _estimate(estimate: Document | None, digits: int, sign: str) -> str:
+def _estimate(estimate: Document | None, digits: int, sign: str) -> str | Cell:
     if estimate is None:
-        return NOTHING
+        return MISSING
     number, low, high = (estimate[name] for name in ("value", "low", "high"))
     value = f"{sign}{number:,.{digits}f}"
-    return value if low is None else f"{value} ({low:,.{digits}f} to {high:,.{digits}f})"
+    samples = estimate.get("samples") or 1
+    ends = "" if low is None else f" ({low:,.{digits}f} to {high:,.{digits}f})"
+    return Cell(f"{value}{ends}", f"of {samples:,}" if samples > 1 else "")
 
 
-def thresholds(document: Document) -> Grid:
+def _reasons(cell: Document) -> str:
+    """Return why a figure differs, and why what was recomputed does."""
+    ways = (again for again in cell["recomputed"] if again["reason"] and again["verdict"] != CANNOT)
+    told = [cell["reason"], *(": ".join(filter(None, (again["way"], again["reason"]))) for again in ways)]
+    return "; ".join(reason.rstrip(".") for reason in told if reason)
+
+
+def thresholds(document: Document) -> Table:
     """Return which of two patterns is faster, and from which latency × bandwidth ÷ size of a gradient on each would
     be."""
     compared = [row for row in document["rows"] if "intervals" in row]
@@ -146,22 +144,22 @@ def thresholds(document: Document) -> Grid:
     rows = []
     for row in compared:
         winners = (
-            f"{'≈' * (basis == 'modelled')}{PATTERNS[row['winner'][basis]]}" if basis in row["winner"] else NOTHING
+            f"{'≈' * (basis == 'modelled')}{PATTERNS[row['winner'][basis]]}" if basis in row["winner"] else MISSING
             for basis in bases
         )
         share = row["latency_bandwidth_size"]
         spans = (
-            ", ".join(_span(interval) for interval in row["intervals"] if interval["winner"] == name) or NOTHING
+            ", ".join(_span(interval) for interval in row["intervals"] if interval["winner"] == name) or MISSING
             for name in PATTERNS
         )
         here = f"{share:.3g}" if share < 1000 else f"{share:,.0f}"
         rows.append((row["name"], row["group"], row["variant"], *winners, here, *spans))
     wins = ("tie" if name is None else f"{title} wins" for name, title in PATTERNS.items())
-    return Grid(
-        "Which pattern is faster, and at which latency × bandwidth ÷ size of a gradient",
+    return Table(
         ("row", "model", "variant", *bases, "here", *wins),
-        tuple(rows),
-        3 + len(bases),
+        rows,
+        caption="Which pattern is faster, and at which latency × bandwidth ÷ size of a gradient",
+        words=range(3 + len(bases)),
     )
 
 
@@ -174,20 +172,20 @@ def _span(interval: Document) -> str:
     return f"above {begin:.3g}" if end is None else f"{begin:.3g} to {end:.3g}"
 
 
-def _ranking(ranking: Document) -> Grid:
+def ranking_table(ranking: Document) -> Table:
     """Return the rows in ascending order, a line per basis."""
     bases = [name for name, value in ranking.items() if isinstance(value, list)]
     places = max(len(ranking[basis]) for basis in bases)
     rows = []
     for basis in bases:
         order = [f"{name} {value:.4f}" for name, value in ranking[basis]]
-        rows.append((basis, *order, *[NOTHING] * (places - len(order))))
-    return Grid(
-        f"Ranking: {ranking['title']} ({ranking['unit']}): {ranking['verdict']}",
+        rows.append((basis, *order, *[MISSING] * (places - len(order))))
+    return Table(
         ("", *map(str, range(1, places + 1))),
-        tuple(rows),
-        caption=". ".join(filter(None, (ranking["reason"], _likely(ranking.get("holds", {}))))),
-        words=True,
+        rows,
+        caption=f"Ranking: {ranking['title']} ({ranking['unit']}): {ranking['verdict']}",
+        note=". ".join(filter(None, (ranking["reason"], _likely(ranking.get("holds", {}))))),
+        words=WORDS,
     )
 
 
@@ -200,13 +198,24 @@ def _likely(holds: Mapping[str, Any]) -> str:
     return "; ".join(pairs)
 
 
-def _orders(orders: Sequence[Document]) -> Grid:
+def orders(document: Document) -> Table:
     """Return what is expected of what, whether it holds, and by which figures."""
-    names = ("order", "of", "verdict", "figures")
-    return Grid("Orders", names, tuple(tuple(order[name] for name in names) for order in orders), words=True)
+    rows = [
+        (each["order"], each["of"], Cell(each["verdict"], mood=MOODS.get(each["verdict"], "")), each["figures"])
+        for each in document["orders"]
+    ]
+    return Table(("order", "of", "verdict", "figures"), rows, caption="Orders", words=WORDS)
 
 
-def _curves(document: Document) -> Iterator[Grid]:
+def matrices(document: Document) -> Iterator[Table]:
+    """Yield the tables that a reproduction has made whole."""
+    yield from (
+        Table(tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])), caption=matrix["title"])
+        for matrix in document["matrices"]
+    )
+
+
+def _curves(document: Document) -> Iterator[Table]:
     """Yield the values of the curves by epoch or round."""
     curves = [curve for curve in document["curves"] if curve["x"]["title"] in (EPOCHS, ROUNDS)]
     for number, curve in enumerate(curves):
@@ -215,7 +224,7 @@ def _curves(document: Document) -> Iterator[Grid]:
             yield _by_place(curve)
 
 
-def _by_place(curve: Document) -> Grid:
+def _by_place(curve: Document) -> Table:
     """Return the value of each line at the end of each epoch or round; of many, some."""
     lines = [dict(zip(line["x"], line["y"], strict=True)) for line in curve["lines"]]
     places = sorted({place for line in lines for place in line})
@@ -225,29 +234,42 @@ def _by_place(curve: Document) -> Grid:
     unit = curve["y"]["unit"]
     digits = DIGITS.get(unit, 4)
     rows = [(f"{place:.0f}", *(_value(line.get(place), digits) for line in lines)) for place in places]
-    return Grid(
-        f"{curve['title']}: {curve['y']['title']} ({unit})" if unit else curve["title"],
+    return Table(
         (curve["x"]["title"], *(line["name"] for line in curve["lines"])),
-        tuple(rows),
+        rows,
+        caption=f"{curve['title']}: {curve['y']['title']} ({unit})" if unit else curve["title"],
     )
 
 
 def _value(value: float | None, digits: int) -> str:
-    return NOTHING if value is None else f"{value:.{digits}f}"
+    return MISSING if value is None else f"{value:.{digits}f}"
 
 
-def _bills(what: str, bills: Sequence[Document]) -> Grid:
-    """Return what the paper counts, and every line that it leaves out."""
+def bill_tables(bills: Sequence[Document]) -> Iterator[Table]:
+    """Yield the bills of a group by variant: what the paper counts, and every line that it leaves out."""
+    names = [bill["name"] for bill in bills]
+    for variant in dict.fromkeys(bill["variant"] for bill in bills):
+        # Rows with one variant (instances) stand beside each.
+        beside = (bill for bill in bills if bill["variant"] == variant or names.count(bill["name"]) == 1)
+        if shown := [bill for bill in beside if bill["lines"]]:
+            yield _bills(f"{bills[0]['group']}, {variant}", shown)
+
+
+def _bills(what: str, bills: Sequence[Document]) -> Table:
     columns = [{line["item"]: line for line in bill["lines"]} for bill in bills]
-    rows = []
+    rows: list[Row] = []
     for item in dict.fromkeys(line["item"] for bill in bills for line in bill["lines"]):
         counted = any(item in lines and lines[item]["in_paper"] for lines in columns)
-        amounts = (f"≈{float(lines[item]['amount']):.5f}" if item in lines else NOTHING for lines in columns)
+        amounts = (_amount(lines[item]) if item in lines else MISSING for lines in columns)
         rows.append((f"{item}{' (the paper)' * counted}", *amounts))
     totals = (sum(float(line["amount"]) for line in bill["lines"]) for bill in bills)
-    rows.append(("whole bill", *(f"≈{total:.5f}" for total in totals)))
-    return Grid(
-        f"What the paper counts, and what it leaves out: {what}, USD per epoch",
+    return Table(
         ("modelled", *(bill["name"] for bill in bills)),
-        tuple(rows),
+        [*rows, ("whole bill", *(f"≈{total:.5f}" for total in totals))],
+        caption=f"What the paper counts, and what it leaves out: {what}, USD per epoch",
     )
+
+
+def _amount(line: Document) -> Cell:
+    used = " ".join(line[name] for name in ("quantity", "unit") if name in line)
+    return Cell(f"≈{float(line['amount']):.5f}", used)

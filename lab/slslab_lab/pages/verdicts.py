@@ -8,7 +8,8 @@ from statistics import fmean, median
 from slslab.errors import counted
 from slslab.predict.uncertainty import Uncertainty, ratio_range, read_uncertainty
 from slslab.report.formats import listed, significant, span
-from slslab.report.summaries import Document, amount, modelled_figures, region, replayed
+from slslab.report.page import Document
+from slslab.report.summaries import amount, modelled_figures, region, replayed
 from slslab.run.metrics import grouped
 
 # Verdicts of a recomputation that gives what was printed.

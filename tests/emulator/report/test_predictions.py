@@ -11,6 +11,8 @@ from slslab.errors import RequestError
 from slslab.predict.invocation import Predictor, Request, make_predictor
 from slslab.predict.processor import UNANCHORED, Processor
 from slslab.predict.profiles.profile import Figure, with_speed
+from slslab.report.cards import functions_card
+from slslab.report.page import Cell
 from slslab.report.predictions import Predicted, bill_of, predict, requests_of
 from slslab.report.services import Service, open_run, service_bill
 from slslab.report.sessions import session_document
@@ -109,6 +111,11 @@ def test_a_service_shows_both_hosts() -> None:
     assert sentence.startswith("On AWS Lambda (us-east-1, modelled): 0.1")
     assert sentence.endswith("This host: 0.100 s, $0.00000308.")
     assert predicted_notes(document)[0].startswith("80 % ranges: the errors of Lambda's processors")
+    card = functions_card(document)
+    assert card is not None
+    (row,), (total,) = card.tables[0].rows, card.tables[0].totals
+    assert (row[0], total[0], row[2:5]) == (function["function"], "all", total[2:5])
+    assert row[-1] == Cell("60 MB", "3% of it")
 
 
 def test_a_service_without_invocations_has_nothing_to_predict() -> None:
@@ -125,6 +132,9 @@ def test_a_session_has_both_for_each_test_and_function() -> None:
     assert [row["memory_mb"] for row in document["functions"]] == [1769, 3538]
     for rows in (document["tests"], document["functions"]):
         assert [row["cost"] for row in rows] == [row["predicted"]["cost"]["total"] for row in rows]
+    card = functions_card(document)
+    assert card is not None
+    assert (card.tables[0].columns[-1], card.tables[0].totals) == ("Lambda: cost", ())
     assert document["answer"].startswith("2 tests invoked 1 function 2 times. On Lambda: ")
     assert session_document([], make_predictor(SAME, None, True), {})["answer"] == "No test invoked a function."
 

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from slslab.host.cgroups import detect
-from slslab.report.terminal.doctor import MISSING, OK, PARTLY, Finding
+from slslab.report.doctor import MISSING, OK, PARTLY, Finding
 from slslab.stack.queues import RabbitMQ
 from slslab.up import doctor
 from slslab.up.doctor import examine

@@ -18,7 +18,7 @@ from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import load_profile
-from slslab.report.html.parts import Live
+from slslab.report.page import Live
 from slslab.run.bill import load_book
 from slslab.run.directory import RunDirectory
 from slslab.testing import ROLE, create_function

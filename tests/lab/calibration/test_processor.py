@@ -11,9 +11,10 @@ from tests.emulator.processor.fake_host import FakeHost
 from slslab.errors import RequestError
 from slslab.predict.anchors import load_anchors
 from slslab.processor import measurement
+from slslab.report.terminal import render
 from slslab_lab.calibration.processor import calibrate_processor
 from slslab_lab.commands.calibrate import calibrate
-from slslab_lab.pages.terminal.calibration import processor_table
+from slslab_lab.pages.calibration import processor_table
 
 
 @pytest.fixture(autouse=True)
@@ -41,7 +42,7 @@ def test_the_document_has_each_anchor_with_its_residual() -> None:
 def test_the_first_line_is_the_answer_and_the_second_says_what_is_missing() -> None:
     console = Console(width=400)
     with console.capture() as capture:
-        console.print(processor_table(calibrate_processor(lambda *_: None)))
+        console.print(render(processor_table(calibrate_processor(lambda *_: None))))
     answer, missing, *table = capture.get().splitlines()
     assert answer.startswith("One CPU second of this machine is ")
     assert "of a Lambda vCPU for interpreter work, " in answer

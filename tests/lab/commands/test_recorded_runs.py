@@ -166,7 +166,7 @@ def test_a_run_is_shown(recorded_runs: RecordedRuns, architecture: str) -> None:
     assert slslab("show", document["run"], "--json", variables=recorded_runs.variables).document == document
     shown = slslab("show", document["run"], variables=recorded_runs.variables).out
     assert shown.startswith(f"On AWS{'' if architecture in INSTANCES else ' Lambda'} (us-east-1, modelled): ")
-    for heading in ("Phases", "Messages and bytes", "Learning", "Bill", "host delay"):
+    for heading in ("Phases", "Messages and bytes", "Loss and accuracy", "Bill", "host delay"):
         assert heading in shown
 
 

@@ -16,7 +16,7 @@ from slslab.cli import terminal
 from slslab.cli.root import execute
 from slslab.cli.terminal import print_document
 from slslab.predict.processor import UNANCHORED
-from slslab.report.terminal.tables import plain_table
+from slslab.report.page import Table
 from slslab_lab.runs import processor
 
 
@@ -131,7 +131,7 @@ def test_a_program_of_its_own_finds_the_terminal() -> None:
 
 def test_a_table_leaves_control_characters_out(capsys: pytest.CaptureFixture[str]) -> None:
     hostile = "\x1b]52;c;Zm9v\x07name\x9b2J"
-    print_document({}, lambda: plain_table(("name",), [(hostile,)]), as_json=False)
+    print_document({}, lambda: Table(("name",), [(hostile,)]), as_json=False)
     printed = capsys.readouterr().out
     assert "]52;c;Zm9vname2J" in printed
     assert not {"\x1b", "\x07", "\x9b"} & set(printed)

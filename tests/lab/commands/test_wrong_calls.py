@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.commands import slslab
 
-from slslab.report.terminal.doctor import Finding, findings
+from slslab.report.doctor import Finding, findings
 
 BIG = "9" * 23
 LONG = "x" * 5000

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from slslab.report.page import Cell
 from slslab_lab.pages.grids import grids
 
 
@@ -22,9 +23,9 @@ def test_curves_by_epoch_are_columns_and_one_that_ended_has_no_more() -> None:
         curve("Accuracy", "minutes", long),
     ]
     (found,) = grids({"columns": [], "rows": [], "rankings": [], "bills": [], "curves": pictures})
-    assert found.title == "Accuracy, canonical: test accuracy (%)"
-    assert found.headings == ("epochs", "long", "short")
-    assert found.rows == (("1", "10.00", "11.00"), ("2", "12.35", "–"), ("3", "20.00", "–"))
+    assert found.caption == "Accuracy, canonical: test accuracy (%)"
+    assert found.columns == ("epochs", "long", "short")
+    assert found.rows == [("1", "10.00", "11.00"), ("2", "12.35", "–"), ("3", "20.00", "–")]
 
 
 def test_bills_of_a_variant_stand_together_with_what_has_one_alone() -> None:
@@ -34,12 +35,12 @@ def test_bills_of_a_variant_stand_together_with_what_has_one_alone() -> None:
 
     bills = [bill("A", "canonical", "1"), bill("A", "as released", "2"), bill("B", "canonical", "3")]
     found = list(grids({"columns": [], "rows": [], "rankings": [], "bills": bills, "curves": []}))
-    assert [grid.headings for grid in found] == [("modelled", "A", "B"), ("modelled", "A", "B")]
+    assert [grid.columns for grid in found] == [("modelled", "A", "B"), ("modelled", "A", "B")]
     assert [grid.rows[0] for grid in found] == [
-        ("Requests", "≈1.00000", "≈3.00000"),
-        ("Requests", "≈2.00000", "≈3.00000"),
+        ("Requests", Cell("≈1.00000"), Cell("≈3.00000")),
+        ("Requests", Cell("≈2.00000"), Cell("≈3.00000")),
     ]
-    assert ["as released" in grid.title for grid in found] == [False, True]
+    assert ["as released" in grid.caption for grid in found] == [False, True]
 
 
 def test_orders_and_curves_by_round_come_before_columns() -> None:
@@ -51,6 +52,7 @@ def test_orders_and_curves_by_round_come_before_columns() -> None:
         "modelled": None,
         "difference": None,
         "verdict": "",
+        "reason": "",
     }
     document: dict[str, Any] = {
         "orders": [order],
@@ -61,8 +63,8 @@ def test_orders_and_curves_by_round_come_before_columns() -> None:
         "curves": [curve("M", "rounds of communication", ("A", [*range(31)], [*range(31)]), ("B", [0, 13], [1, 2]))],
     }
     orders, by_round, column = grids(document)
-    assert (orders.headings, orders.rows) == (tuple(order), (tuple(order.values()),))
-    assert column.title == "Rounds (rounds)"
+    assert (orders.columns, orders.rows) == (tuple(order), [("A ≤ B", "M", Cell("holds", mood="good"), "A 1, B 2")])
+    assert column.caption == "Rounds (rounds)"
     # Of more than twelve places the ends of lines, and 0, 1, 2, 5, 10 and so on.
     assert [row[0] for row in by_round.rows] == ["0", "1", "2", "5", "10", "13", "20", "30"]
     assert by_round.rows[5] == ("13", "13.00", "2.00")
@@ -71,4 +73,4 @@ def test_orders_and_curves_by_round_come_before_columns() -> None:
 def test_a_loss_has_four_digits_and_one_that_is_not_finite_none() -> None:
     picture = {**curve("M", "epochs", ("A", [1, 2], [0.12345, None])), "y": {"title": "loss", "unit": ""}}
     (found,) = grids({"columns": [], "rows": [], "rankings": [], "bills": [], "curves": [picture]})
-    assert (found.title, found.rows) == ("M", (("1", "0.1235"), ("2", "–")))
+    assert (found.caption, found.rows) == ("M", [("1", "0.1235"), ("2", "–")])

@@ -1,13 +1,11 @@
-"""Whose waiting is billed, and the table of a critical path."""
+"""Whose waiting is billed, and the parts of a critical path."""
 
 import pytest
-from rich.console import Console
 from tests.lab.replay.platform import platform
 from tests.lab.replay.recordings import MS
 from tests.lab.replay.small_programs import handing_over
 
 from slslab.run.bill import compute_bill, load_book
-from slslab_lab.pages.terminal.replay import critical_path_table
 from slslab_lab.questions.played import find_waiting, path_rows
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program, Step, Track
@@ -49,13 +47,9 @@ def test_waiting_is_told_by_worker_and_phase_with_its_price() -> None:
     assert rows[1].cost == pytest.approx(1.13 * 0.526 / 3600)
 
 
-def test_the_table_names_operations_and_workers() -> None:
-    path = critical_path(play(handing_over(), platform()))
-    document = {"seconds": {"value": path.ns / 1e9}, "profile": {"name": "round"}, "network": None}
-    console = Console(width=120, color_system=None)
-    with console.capture() as capture:
-        console.print(critical_path_table({**document, "rows": path_rows(path)}))
-    text = capture.get()
-    assert "Critical path, modelled on round: 0.296 s" in text
-    (line,) = [line.split() for line in text.splitlines() if line.strip().startswith("object.put")]
-    assert line == ["object.put", "synchronise", "0.015", "5.1%", "1", "worker", "0", "(100%)"]
+def test_parts_of_a_critical_path_have_operations_and_workers() -> None:
+    (part,) = [row for row in path_rows(critical_path(play(handing_over(), platform()))) if row["op"] == "object.put"]
+    assert part["seconds"]["value"] == 0.015
+    assert part["share"] == pytest.approx(0.0506, abs=1e-4)
+    assert (part["phase"], part["stretches"]) == ("synchronise", 1)
+    assert part["workers"] == [{"worker": 0, "seconds": 0.015}]

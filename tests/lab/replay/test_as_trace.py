@@ -6,7 +6,7 @@ from tests.lab.replay.recordings import TRACES
 from tests.lab.replay.small_programs import handing_over
 
 from slslab.run.metrics import grouped
-from slslab_lab.pages.html.timeline import build_timeline
+from slslab_lab.pages.timeline import build_timeline
 from slslab_lab.replay.as_trace import as_trace
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.modelled import play_on_aws

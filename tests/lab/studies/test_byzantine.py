@@ -82,7 +82,7 @@ def test_what_falls_is_said_and_what_is_refused_too() -> None:
     assert "fall median (30.0 %)" in by_attack["Under ALIE by 2 of 5"]
     assert "fall none" in by_attack["Under ALIE by 1 of 5"]
     tables = list(grids(document))
-    assert [grid.headings for grid in tables[:2]] == [("rule", "no attack", *NAMES)] * len(ATTACKERS)
+    assert [grid.columns for grid in tables[:2]] == [("rule", "no attack", *NAMES)] * len(ATTACKERS)
     rows = {row[0]: row for row in tables[1].rows}
     assert rows["krum"][1:] == ("90.0", *["refused"] * len(NAMES))
     # 1,000 times 0.003 s of 1 GB.

@@ -14,7 +14,8 @@ from tests.lab.studies.setups import setup
 
 from slslab.errors import RequestError, RunError
 from slslab.predict.profiles.profile import Profile
-from slslab_lab.pages.terminal.reproduction import reproduction
+from slslab.report.terminal import render
+from slslab_lab.pages.reproduction import reproduction
 from slslab_lab.papers.paper import load_paper
 from slslab_lab.papers.recomputation import recompute
 from slslab_lab.studies.catalogue import STUDIES
@@ -175,7 +176,7 @@ def test_ranges_are_printed_with_both_ends_and_small_times_with_three_digits() -
     document = build(beside("replayed", "resnet18"), made())
     console = Console(width=160)
     with console.capture() as captured:
-        console.print(reproduction(document))
+        console.print(render(reproduction(document)))
     text = captured.get()
     assert "0.100 (0.100 to 0.200)" in text
     assert "9.00 (8.00 to 16.00)" in text

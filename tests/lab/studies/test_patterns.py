@@ -17,8 +17,9 @@ from tests.lab.studies.setups import setup
 
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Operation, Profile
+from slslab.report.terminal import render
 from slslab_lab.pages.grids import thresholds
-from slslab_lab.pages.terminal.reproduction import reproduction
+from slslab_lab.pages.reproduction import reproduction
 from slslab_lab.papers.paper import PaperError, Row, Table, load_paper
 from slslab_lab.papers.recomputation import recompute
 from slslab_lab.replay.crossings import Interval
@@ -308,7 +309,7 @@ def test_a_pattern_that_wins_everywhere_and_intervals_that_come_back() -> None:
     assert second[3:] == ("AllReduce", "≈ScatterReduce", "23,214", "below 0.5, above 2", "0.5 to 2", "–")
     console = Console(width=140)
     with console.capture() as captured:
-        console.print(reproduction(made))
+        console.print(render(reproduction(made)))
     assert "ScatterReduce wins" in captured.get()
     assert "CPU seconds of last" in captured.get()
 

@@ -14,7 +14,8 @@ from tests.lab.replay.recordings import TRACES
 from tests.lab.studies.papers import PUBLISHED, paper
 from tests.lab.studies.setups import Watching, setup
 
-from slslab_lab.pages.terminal.reproduction import reproduction
+from slslab.report.terminal import render
+from slslab_lab.pages.reproduction import reproduction
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.runs.planning import architectures
@@ -201,7 +202,7 @@ def test_rows_of_several_hosts_are_named() -> None:
 
 def test_printed_and_saved() -> None:
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(reproduction(document()))
+    console.print(render(reproduction(document())))
     text = console.export_text()
     assert "What the paper counts, and what it leaves out" in text
     assert "oversubscribed" in text
@@ -264,5 +265,5 @@ def test_a_ranking_says_how_probable_it_is() -> None:
     # Nothing is said of rows with one recording.
     assert document()["rankings"][0]["holds"] == {}
     text = io.StringIO()
-    Console(file=text, width=200).print(reproduction(recorded_again()))
+    Console(file=text, width=200).print(render(reproduction(recorded_again())))
     assert f"{first} before {second} {probability:.0%}" in text.getvalue()

@@ -12,10 +12,11 @@ from tests.lab.replay.platform import platform
 from tests.lab.studies.learnt import write_curve
 from tests.lab.studies.setups import setup
 
+from slslab.report.terminal import render
 from slslab.run.bill import load_book
+from slslab_lab.pages.accuracy import curves_by_time
 from slslab_lab.pages.plots.lines import draw_points
-from slslab_lab.pages.terminal.accuracy import curves_by_time
-from slslab_lab.pages.terminal.reproduction import reproduction
+from slslab_lab.pages.reproduction import reproduction
 from slslab_lab.papers.paper import load_paper
 from slslab_lab.studies import figure4, table3
 from slslab_lab.studies.accuracy_by_time import Learnt, Progression, pair_up
@@ -176,7 +177,7 @@ def test_missing_curves_and_recordings(tmp_path: Path) -> None:
 
 def test_printed_and_saved(document: dict[str, Any]) -> None:
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(reproduction(document))
+    console.print(render(reproduction(document)))
     text = console.export_text()
     assert "330.1554" in text, "of SPIRT's epochs there is only what is recomputed"
     assert "80% not reached in 4 epochs" in text
@@ -193,7 +194,7 @@ def test_figure_4(tmp_path: Path) -> None:
     assert "GPU (canonical) has no line: not recorded." in document["notes"]
     assert "no data in the paper" in document["table"]["notes"][0]
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(curves_by_time(document))
+    console.print(render(curves_by_time(document)))
     text = console.export_text()
     assert "≈12.0 min (3)" in text
     assert text.count("MLLess, ") == 1
@@ -205,5 +206,5 @@ def test_figure_4(tmp_path: Path) -> None:
 def test_a_figure_without_lines_is_printed(tmp_path: Path) -> None:
     document = build_figure(progressions(tmp_path, without=tuple(SECONDS)))
     console = Console(width=200, record=True, file=io.StringIO())
-    console.print(curves_by_time(document))
+    console.print(render(curves_by_time(document)))
     assert "has no line" in console.export_text()

@@ -22,7 +22,8 @@ from tests.workers.architectures.test_mlless_drivers import (
     supervised,
 )
 
-from slslab.report.terminal.run import summary
+from slslab.report.run import summary
+from slslab.report.terminal import render
 from slslab_lab.runs.planning import architectures
 from slslab_workers.architecture import RunFailed
 from slslab_workers.channels import endpoints
@@ -453,7 +454,7 @@ def test_a_run_through_the_command_line_scales_in_and_counts_exactly(tmp_path: A
     assert beside["queue.publish"] == added.operations["queue.publish"] + 2
     assert beside["queue.deliver"] == added.operations["queue.deliver"] + 1
     console = Console(width=120, file=io.StringIO())
-    console.print(summary(document))
+    console.print(render(summary(document)))
     shown = console.file.getvalue()  # type: ignore[attr-defined]
     assert f"knee at step {decisions[0]['knee']}" in shown
     assert f"worker {removals[1][1]}" in shown

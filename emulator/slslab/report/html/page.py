@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from slslab.errors import RequestError
 from slslab.installation import __version__
 from slslab.report.html.bundle import charting_library
-from slslab.report.html.parts import Data, Live, Page
+from slslab.report.page import Data, Live, Page
 from slslab.run import log
 
 if TYPE_CHECKING:

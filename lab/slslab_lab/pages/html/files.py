@@ -6,7 +6,7 @@ from typing import Any
 from slslab.errors import SlslabError
 from slslab.installation import require
 from slslab.report.html.page import write_page
-from slslab.report.html.parts import Played
+from slslab.report.page import Played
 from slslab.report.summaries import replayed
 from slslab.run import metrics
 from slslab.run.run import Run

@@ -6,8 +6,12 @@ They are pure functions of documents, so the same page can be written to a file 
 from collections.abc import Sequence
 
 from slslab.report.html.page import make_content, make_page
-from slslab.report.html.parts import Document, Live, Played
+from slslab.report.page import Document, Live, Played
 from slslab.run.metrics import Records, Rows
+from slslab_lab.pages.atlas import describe_atlas
+from slslab_lab.pages.comparison import describe_comparison
+from slslab_lab.pages.reproduction import describe_reproduction
+from slslab_lab.pages.run import describe_run
 
 
 def run_page(
@@ -25,8 +29,6 @@ def run_page(
     records; `modelled` has both of the run on Lambda. With `live`, the page fetches `run_content` from the same host
     whenever that reports a change.
     """
-    from slslab_lab.pages.html.runs import describe_run
-
     return make_page(describe_run(document, events, invocations, modelled), live)
 
 
@@ -34,8 +36,6 @@ def run_content(
     document: Document, events: Rows | None = None, invocations: Records = (), modelled: Played | None = None
 ) -> str:
     """Return what of a run's page changes during the run: its main part and the data of its charts, as HTML."""
-    from slslab_lab.pages.html.runs import describe_run
-
     return make_content(describe_run(document, events, invocations, modelled))
 
 
@@ -43,20 +43,14 @@ def comparison_page(documents: Sequence[Document], traces: Sequence[Rows | None]
     """Return the page of runs side by side, each beside the first, with intervals where there are samples.
 
     `documents` are of runs that have ended, `traces` the rows of each one's trace, None where it cannot be read."""
-    from slslab_lab.pages.html.comparisons import describe_comparison
-
     return make_page(describe_comparison(documents, traces))
 
 
 def reproduction_page(document: Document) -> str:
     """Return the page of a reproduction: what `slslab reproduce --json` prints."""
-    from slslab_lab.pages.html.reproductions import describe_reproduction
-
     return make_page(describe_reproduction(document))
 
 
 def atlas_page(document: Document) -> str:
     """Return the page of the atlas: what `slslab atlas --json` prints."""
-    from slslab_lab.pages.html.atlas import describe_atlas
-
     return make_page(describe_atlas(document))

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from slslab.aws.gate import Gate
 from slslab.errors import RequestError, SlslabError
-from slslab.report.html.parts import Live
+from slslab.report.page import Live
 from slslab.run.directory import RunDirectory
 from slslab_lab.pages.live.changes import Changes
 from slslab_lab.pages.live.lock import HEADERS, Lock

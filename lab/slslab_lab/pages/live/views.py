@@ -12,9 +12,9 @@ from typing import Any
 from slslab.errors import RequestError, SlslabError
 from slslab.report import formats
 from slslab.report.html.page import inline_hash, page_file, templates
-from slslab.report.html.parts import Live
+from slslab.report.page import Live
 from slslab.report.services import open_run
-from slslab.report.summaries import cost_range, replayed, seconds_range
+from slslab.report.summaries import modelled_figures, replayed
 from slslab.run.bill import Book
 from slslab.run.directory import PLAN, RunDirectory, list_runs
 from slslab.run.run import Run
@@ -120,13 +120,13 @@ class Views:
         except FileNotFoundError:
             return Row(run.id, "gone")
         cost, spent, found = document.get("cost"), document.get("seconds"), replayed(document)
+        modelled = modelled_figures(found) if found else ("", "")
         return Row(
             run.id,
             str(document["status"]),
             str(document.get("architecture", "")),
             str(document.get("model", "")),
-            (seconds_range(found) or formats.seconds(found["seconds"])) if found else "",
-            (cost_range(found) or _money(found["cost"])) if found else "",
+            *modelled,
             formats.seconds(spent["measured"]) if spent else "",
             _money(cost) if cost else "",
             comparable=underway is None and "architecture" in document,

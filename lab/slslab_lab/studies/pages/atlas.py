@@ -7,7 +7,7 @@ from typing import Any
 from slslab_lab.pages import atlas
 from slslab_lab.studies.atlas.recordings import committed
 from slslab_lab.studies.atlas.saving import ATLAS, CHECKS
-from slslab_lab.studies.pages.markdown import code, paragraph, table
+from slslab_lab.studies.pages.markdown import code, paragraph, render
 
 TITLE = "# The atlas: fastest and cheapest"
 COMMAND = "slslab atlas --recordings results/atlas --out results/atlas"
@@ -43,18 +43,12 @@ def _maps(document: Mapping[str, Any]) -> Iterator[str]:
     """Yield the best systems by number of workers and size of the model."""
     for group in document["groups"]:
         yield f"## {atlas.GROUPS[group]}"
-        for objective, word in atlas.WORDS.items():
-            rows = [(f"{workers}", strip) for workers, strip in atlas.strips(document, group, objective)]
-            yield table(("workers", f"{word}, by size of the model"), rows, numbers=(0,))
+        yield from (render(atlas.strips(document, group, objective)) for objective in atlas.BEST)
 
 
 def _papers(document: Mapping[str, Any]) -> Iterator[str]:
     yield "## The papers' own crossings"
-    rows = [
-        (f"{each['source']}: {atlas.FIGURES[each['figure']]}", f"{each['workers']}", *map(str, atlas.crossing(each)))
-        for each in document["published"]
-    ]
-    yield table(("published in", "workers", "as published", "here", "verdict"), rows, numbers=(1,))
+    yield render(atlas.crossings(document))
     yield paragraph(
         "The atlas has the nearest number of workers, and the verdict is on the sizes between which the other system "
         "becomes the better one. LambdaML's ratios include the start of a node, and its jobs are longer than this one."
@@ -70,15 +64,5 @@ def _basis(document: Mapping[str, Any], checks: Mapping[str, Any]) -> Iterator[s
     yield paragraph(f"{code(RECORD)} makes the atlas's own recordings, those that were not quiet again.")
     yield "## Three points beside real runs"
     yield paragraph(f"`{CHECK}` runs three points of which the atlas has no recording.")
-    rows = [
-        (
-            each["point"],
-            each["figure"],
-            f"{each['run']:.3g}",
-            f"{each['atlas']:.3g}",
-            f"{each['error']:+.1%}",
-        )
-        for each in checks["rows"]
-    ]
-    yield table(("point", "figure", "real run", "atlas", "error"), rows, numbers=(2, 3, 4))
+    yield render(atlas.checks(checks))
     yield paragraph(" ".join(checks["notes"]))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from slslab_lab.pages.grids import grids
 from slslab_lab.studies.catalogue import STUDIES
-from slslab_lab.studies.pages.markdown import insert, paragraph, table
+from slslab_lab.studies.pages.markdown import insert, paragraph, render
 
 BEGIN, END = "<!-- byzantine: `python docs/build.py` writes what was found -->", "<!-- end of byzantine -->"
 
@@ -13,6 +13,6 @@ def insert_findings(page: Path) -> str:
     """Return a page with findings, tables and notes between its marks; ValueError if it has none."""
     document = STUDIES["byzantine"].replay()
     parts = [*map(paragraph, document["findings"])]
-    for grid in grids(document):
-        parts += [f"**{grid.title}**", table(grid.headings, grid.rows, range(grid.names, len(grid.headings)))]
+    for table in grids(document):
+        parts += [f"**{table.caption}**", render(table)]
     return insert(page, BEGIN, END, "\n\n".join((*parts, *map(paragraph, document["notes"]))))

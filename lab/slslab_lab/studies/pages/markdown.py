@@ -5,6 +5,8 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from slslab.report.page import Table
+
 WIDTH = 120
 _CODE = re.compile(r"`[^`]+`")
 _SPACE = "\0"
@@ -21,6 +23,12 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], numbers: Seque
     rules = ["---:" if number in numbers else "---" for number in range(len(headings))]
     lines = [headings, rules, *rows]
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def render(shown: Table) -> str:
+    """Return a table, with its columns of numbers aligned to the right."""
+    rows = [[cell if isinstance(cell, str) else cell.text for cell in row] for row in (*shown.rows, *shown.totals)]
+    return table(shown.columns, rows, [number for number in range(len(shown.columns)) if number not in shown.words])
 
 
 def insert(page: Path, begin: str, end: str, text: str) -> str:

@@ -7,9 +7,10 @@ from statistics import fmean
 from typing import Any
 
 from slslab.report.formats import listed, significant, span
-from slslab_lab.pages.grids import Document, grids, notes
+from slslab.report.page import Document
+from slslab_lab.pages.grids import grids, notes
 from slslab_lab.studies import find_committed, gradssharding
-from slslab_lab.studies.pages.markdown import paragraph, table
+from slslab_lab.studies.pages.markdown import paragraph, render, table
 from slslab_lab.studies.pages.results import replayed
 from slslab_lab.studies.patterns import TABLES
 
@@ -252,8 +253,8 @@ def _details(document: Document) -> Iterator[str]:
     yield "## Rounds of GradsSharding, λ-FL and LIFL"
     yield "\n".join(f"- {sentence}" for sentence in (*document["findings"], *notes(document)[1:]))
     for grid in grids(document):
-        yield f"### {grid.title}"
-        yield table(grid.headings, grid.rows, range(grid.names, len(grid.headings)))
+        yield f"### {grid.caption}"
+        yield render(grid)
     fit = document["fit"]
     yield "### The fit"
     yield paragraph(

@@ -4,10 +4,11 @@ alone: recordings are played, nothing is run."""
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from slslab_lab.pages.grids import Document, grids, notes, reasons
+from slslab.report.page import Document
+from slslab_lab.pages.grids import grids, notes, reasons
 from slslab_lab.pages.verdicts import model_errors
 from slslab_lab.studies.catalogue import STUDIES
-from slslab_lab.studies.pages.markdown import paragraph, table
+from slslab_lab.studies.pages.markdown import paragraph, render
 
 TITLE = "# Results"
 INTRODUCTION = """
@@ -53,11 +54,11 @@ def reproduction(document: Document) -> Iterator[str]:
     if found := document.get("findings"):
         yield _list(found)
     yield _list([*model_errors(document), *notes(document)])
-    for grid in grids(document):
-        yield f"### {grid.title}"
-        yield table(grid.headings, grid.rows, () if grid.words else range(grid.names, len(grid.headings)))
-        if grid.caption:
-            yield paragraph(f"{grid.caption}.")
+    for table in grids(document):
+        yield f"### {table.caption}"
+        yield render(table)
+        if table.note:
+            yield paragraph(f"{table.note}.")
     if why := reasons(document):
         yield "### Why figures differ"
         yield _list(why)

@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 from tests.commands import slslab
 
+from slslab.report.terminal import render
 from slslab_lab.pages import atlas
-from slslab_lab.pages.terminal.atlas import atlas_tables
 from slslab_lab.studies.atlas.grid import GROUPS, OBJECTIVES, WORKERS
 from slslab_lab.studies.atlas.jobs import JOBS
 from slslab_lab.studies.atlas.recordings import committed, record_all
@@ -103,7 +103,7 @@ def test_the_saved_atlas_is_that_of_the_recordings(whole: tuple[dict[str, Any], 
 def test_the_terminal_answers_first(whole: tuple[dict[str, Any], Path]) -> None:
     document, _ = whole
     text = io.StringIO()
-    Console(width=140, file=text).print(atlas_tables(document))
+    Console(width=140, file=text).print(render(atlas.shown(document)))
     lines = text.getvalue().splitlines()
     assert lines[1].startswith("For a model of 0.247 MB (LeNet-5) the fastest is ")
     assert any("The papers' own crossings" in line for line in lines)

@@ -1,0 +1,77 @@
+"""Bills of runs and services, made from their documents."""
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from slslab.report.formats import span
+from slslab.report.page import Cell, Document, Note, Part, Table
+from slslab.report.summaries import (
+    HOST_PRICED,
+    PREDICTED_RANGES,
+    modelled_figures,
+    predicted,
+    predicted_cost,
+    quantity,
+    ranges_made_of,
+    region,
+    replayed,
+)
+
+
+def both_bills(document: Document) -> Iterator[Part]:
+    """Yield what `bill` prints of a run: the bill, which is Lambda's, and behind it this host's seconds, priced."""
+    if "profile" in document:
+        yield _modelled_bill(document, document, f"{span(**document['range'])} {document['currency']}")
+        note = ranges_made_of([document["uncertainty"]]) if "uncertainty" in document else PREDICTED_RANGES
+        yield Note(note, "muted")
+    else:
+        yield Note(f"No bill, because it is not modelled: {document['reason']}", "answer warn")
+    yield bill_table(document["host"], HOST_PRICED.capitalize())
+
+
+def run_bill(document: Document) -> Table:
+    """Return the bill of a run, or what stands in its place."""
+    if (found := replayed(document)) is not None:
+        return _modelled_bill(found, found["cost"], modelled_figures(found, 4)[1])
+    if (found := predicted(document)) is not None:
+        return _modelled_bill(found, found["cost"], predicted_cost(found))
+    return bill_table(document["cost"], HOST_PRICED.capitalize())
+
+
+def _modelled_bill(found: Document, cost: Document, shown: str) -> Table:
+    return bill_table(cost, f"Bill ({region(found)}, modelled): {shown}")
+
+
+def bill_table(cost: Document, title: str = "", *, folded: bool = False) -> Table:
+    """Return a bill line by line, whose lines add up to the total exactly, with its notes below."""
+    rows = [
+        (
+            f"{line['item']} (assumed)" if line.get("assumed") else line["item"],
+            quantity(line["quantity"]),
+            line["unit"],
+            Cell(line["price"], line["status"]),
+            _amount(line["amount"]),
+        )
+        for line in cost["lines"]
+    ]
+    unpriced = [
+        (
+            Cell(f"{line['item']} (no price in {cost['book']['name']})", mood="muted"),
+            *(quantity(line["quantity"]), line["unit"], "", ""),
+        )
+        for line in cost["not_billed"]
+    ]
+    price = f"price {cost['currency']}"
+    return Table(
+        ("item", "quantity", "unit", price, f"amount {cost['currency']}"),
+        rows,
+        (("total", "", "", "", _amount(cost["total"])), *unpriced),
+        title,
+        folded=folded,
+        note="\n".join(cost.get("notes", ())),
+        dispensable=(price,),
+    )
+
+
+def _amount(amount: str) -> Cell:
+    return Cell(f"{Decimal(amount):.8f}", title=amount)

@@ -1,0 +1,188 @@
+"""Cards of runs, services and sessions of tests, made from their documents, without charts, which pages add."""
+
+from collections.abc import Iterator, Sequence
+
+from slslab.report import formats
+from slslab.report.page import Card, Cell, Document, Row, Table
+from slslab.report.summaries import (
+    figure_text,
+    handler_seconds,
+    predicted,
+    predicted_cost,
+    predicted_ms,
+    replayed,
+    seconds,
+)
+from slslab.run.metrics import PHASES
+
+# As a REPORT line names its figures, and as the document does.
+REPORTED = (
+    ("Duration, ms", "duration_ms"),
+    ("Init Duration, ms", "init_ms"),
+    ("Billed Duration, ms", "billed_ms"),
+    ("Max Memory Used, MB", "max_memory_mb"),
+)
+SPREAD = ("min", "median", "max")
+
+
+def rank(worker: Document) -> str:
+    """Return a worker's name."""
+    return "unknown" if worker["worker"] < 0 else f"worker {worker['worker']}"
+
+
+def faults_card(document: Document) -> Card | None:
+    """Return what each fault of the run's plan did: how often it happened, where first, and for how long in all it held
+    workers up."""
+    rows = []
+    for fault in document.get("faults") or ():
+        place = [f"{name} {fault[name]}" for name in ("worker", "epoch", "step") if fault["times"] and fault[name] >= 0]
+        where = ", ".join([*place, fault["phase"]]) if place else f"function {fault['function']}"
+        where = where if fault["times"] else "did not happen"
+        held_up = f"{fault['held_up_seconds']:,.3f}"
+        rows.append((f"{fault['number']} {fault['kind']}", f"{fault['times']:,}", where, held_up))
+    table = Table(("fault", "times", "first at", "held up, s"), rows)
+    return Card("card-faults", "Faults of the plan", tables=(table,)) if rows else None
+
+
+def functions_card(document: Document) -> Card | None:
+    """Return what each function of a service or of a session of tests did; of the latter what it cost, too."""
+    functions = document.get("functions")
+    if not functions:
+        return None
+    durations = (*(f"{key} ms" for key in SPREAD), "Lambda: median ms")
+    columns: Sequence[str] = ("function", "memory size", "invocations", "cold", "errors", *durations)
+    columns = (*columns, "billed s", "peak memory")
+    rows: Sequence[Row] = [
+        _function(each["function"], formats.megabytes(each["memory_mb"]), each, f"{_used(each):.0%} of it")
+        for each in functions
+    ]
+    if "cost" in functions[0]:
+        columns = (*columns, "Lambda: cost")
+        rows = [(*row, cost_cell(each)) for row, each in zip(rows, functions, strict=True)]
+    total = {**document, "errors": sum(each["errors"] for each in functions)}
+    totals = [_function("all", "", total)] if "reports" in document else ()
+    spare = ("min ms", "peak memory", "memory size", "max ms")
+    table = Table(columns, rows, totals, dispensable=spare)
+    return Card("card-functions", "Functions, as this host ran them and as Lambda would", (), (table,), wide=True)
+
+
+def _function(name: str, memory: str, figures: Document, about: str = "") -> Row:
+    return (
+        name,
+        memory,
+        *(formats.integer(figures[key]) for key in ("invocations", "cold_starts", "errors")),
+        *(f"{figures['reports']['duration_ms'][key]:,.2f}" for key in SPREAD),
+        predicted_ms(figures),
+        f"{figures['billed_seconds']:,.3f}",
+        Cell(formats.megabytes(figures["peak_memory_mb"]), about),
+    )
+
+
+def _used(figures: Document) -> float:
+    return float(figures["peak_memory_mb"] / figures["memory_mb"])
+
+
+def cost_cell(row: Document) -> str:
+    """Return what a row's invocations cost on Lambda."""
+    found = predicted(row)
+    return formats.MISSING if found is None else predicted_cost(found)
+
+
+def phases_card(document: Document) -> Card | None:
+    """Return seconds per worker and phase, on the Lambda clock (of instances: wall time), and what each worker used."""
+    per_worker = document.get("per_worker")
+    if not per_worker:
+        return None
+
+    def row(name: str, figures: Document) -> Row:
+        spent = (*(figures["phases"][phase] for phase in PHASES), figures["billed_seconds"])
+        used = (f"{figures[key]:,}" for key in ("invocations", "peak_memory_mb"))
+        return (name, *(f"{value:,.3f}" for value in spent), *used)
+
+    table = Table(
+        ("worker", *(f"{phase} s" for phase in PHASES), "billed s", "invocations", "peak MB"),
+        [row(rank(worker), worker) for worker in per_worker],
+        (row("all", document),),
+        folded=True,
+        dispensable=("invocations", "peak MB", "other s", "update s", "init s"),
+    )
+    return Card("card-phases", "Phases per worker", tables=(table,))
+
+
+def modelled_card(document: Document) -> Card | None:
+    """Return what the replayed trace takes on Lambda, per worker, and behind it what was measured on this host."""
+    found = replayed(document)
+    if found is None:
+        return None
+    workers, profile = document["per_worker"], found["profile"]
+    sums = sum(worker["seconds"] for worker in found["per_worker"]), sum(map(handler_seconds, workers))
+    totals = [
+        ("all", *map(seconds, (sums[0], found["billed_seconds"], sums[1], document["billed_seconds"]))),
+        ("from first to last", seconds(found["seconds"]), "", seconds(document["seconds"].get("span")), ""),
+    ]
+    if "ranges" in found:
+        totals.append(("80 % range", *(figure_text(found, name) for name in ("seconds", "billed_seconds")), "", ""))
+    table = Table(
+        ("worker", *(f"{basis} {unit}" for basis in ("modelled", "measured") for unit in ("s", "billed s"))),
+        [(rank(worker), *map(seconds, figures)) for worker, figures in beside_modelled(document)],
+        totals,
+        folded=True,
+        dispensable=(),
+    )
+    note = (
+        f"Modelled on the profile {profile['name']} of {profile['date']}. {found['critical_path']} "
+        f"Of the billed time {found['waiting_share']:.0%} is waiting (modelled)."
+    )
+    return Card("card-modelled", "Modelled on Lambda, and measured here", tables=(table,), notes=(note,))
+
+
+def beside_modelled(document: Document) -> Iterator[tuple[Document, tuple[float | None, ...]]]:
+    """Yield each worker with the seconds of its handlers and its billed ones: modelled, then measured."""
+    modelled = {worker["worker"]: worker for worker in document["lambda"]["per_worker"]}
+    for worker in document["per_worker"]:
+        other = modelled.get(worker["worker"], {"seconds": None, "billed_seconds": None})
+        yield worker, (other["seconds"], other["billed_seconds"], handler_seconds(worker), worker["billed_seconds"])
+
+
+def invocations_card(document: Document) -> Card | None:
+    """Return a summary of the invocations' REPORT lines, of each figure that any of them has."""
+    reports = document.get("reports")
+    if not reports or not reports["endings"]:
+        return None
+    rows = [(label, *(f"{reports[name][key]:,.2f}" for key in SPREAD)) for label, name in REPORTED if reports[name]]
+    endings = ", ".join(f"{number:,} {ending}" for ending, number in reports["endings"].items())
+    return Card(
+        "card-invocations", "Invocations", (), (Table(("REPORT", *SPREAD), rows),), notes=(f"Endings: {endings}.",)
+    )
+
+
+def traffic_card(document: Document) -> Card | None:
+    """Return messages and bytes of the training protocol, and of its overheads; of a service, its requests."""
+    counts = document.get("counts")
+    if not counts:
+        return None
+    if "overheads" not in document:
+        requests = [(name, f"{number:,}") for name, number in counts.items()]
+        return Card("card-traffic", "Requests", (), (Table(("operation", "requests"), requests),))
+    sides = counts, document["overheads"]["counts"]
+    rows = [(name, *(f"{side.get(name, 0):,}" for side in sides)) for name in sorted({*sides[0], *sides[1]})]
+    moved = [
+        (label, *(f"{side['bytes'][way]:,}" for side in (document, document["overheads"])))
+        for way, label in (("in", "bytes sent"), ("out", "bytes received"))
+    ]
+    return Card("card-traffic", "Messages and bytes", (), (Table(("operation", "protocol", "overheads"), rows, moved),))
+
+
+def learning_card(document: Document) -> Card | None:
+    """Return training loss and test accuracy per epoch."""
+    loss, accuracy = document.get("loss") or [], document.get("accuracy") or []
+    rows = [
+        (
+            str(number + 1),
+            f"{loss[number]:.4f}" if number < len(loss) else formats.MISSING,
+            formats.share(accuracy[number]) if number < len(accuracy) else formats.MISSING,
+        )
+        for number in range(max(len(loss), len(accuracy)))
+    ]
+    table = Table(("epoch", "training loss", "test accuracy"), rows, folded=True)
+    return Card("card-learning", "Loss and accuracy", tables=(table,)) if rows else None

@@ -1,0 +1,273 @@
+"""What a terminal shows of runs, and of what `slslab up` recorded, made from their documents."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from slslab.errors import counted
+from slslab.report.bills import run_bill
+from slslab.report.cards import (
+    faults_card,
+    functions_card,
+    invocations_card,
+    learning_card,
+    modelled_card,
+    phases_card,
+    traffic_card,
+)
+from slslab.report.formats import MISSING
+from slslab.report.page import WORDS, Card, Document, Note, Part, Row, Table
+from slslab.report.summaries import (
+    HOST_PRICED,
+    advice,
+    alone_note,
+    cpu_share_enforced,
+    epochs_of,
+    figure_text,
+    headline,
+    instances_note,
+    limit_notes,
+    made_of,
+    peak_limit_mb,
+    predicted,
+    predicted_notes,
+    processor_note,
+    range_note,
+    replayed,
+    seconds,
+    uncertain_note,
+)
+
+# So many epochs are shown of a longer run.
+EPOCHS = 10
+
+
+def summary(document: Document) -> Iterator[Part]:
+    """Yield all that `show` prints of one run: what it takes and costs on Lambda, then what this host measured."""
+    found = replayed(document)
+    yield from _headline(document)
+    yield _identity(document)
+    if error := document["error"]:
+        yield from _failure(error)
+    yield from _cards(document, faults_card)
+    if found:
+        yield run_bill(document)
+    yield from _cards(document, modelled_card)
+    if alone := document.get("alone"):
+        yield Note(alone_note(alone), "" if alone.get("quiet") else "warn")
+    yield _measured(document)
+    yield from _cards(document, functions_card, phases_card, invocations_card, traffic_card, _learning)
+    yield from _details(document.get("details", {}))
+    if not found:
+        yield run_bill(document)
+    yield from host_notes(document)
+
+
+def interrupted(document: Document) -> Iterator[Part]:
+    """Yield what `run` prints of a run that was interrupted: that it was, and how to see what it did."""
+    yield _identity(document)
+    yield from _failure(document["error"])
+    yield f"`slslab show {document['run']}` prints what it did until then."
+
+
+def _cards(document: Document, *cards: Callable[[Document], Card | None]) -> Iterator[Card]:
+    return filter(None, (card(document) for card in cards))
+
+
+def runs(documents: Sequence[Document]) -> Table:
+    """Return one line per run, with its seconds and its bill on Lambda."""
+    named = ("architecture", "model", "dataset", "workers")
+    rows = []
+    for document in documents:
+        found = replayed(document)
+        rows.append(
+            (
+                document["run"],
+                document["status"],
+                *(str(document.get(name, "")) for name in named),
+                f"{epochs_of(document):,}" if "epochs" in document else "",
+                figure_text(found, "seconds") if found else "",
+                figure_text(found, "cost") if found else "",
+                f"{document['accuracy'][-1]:.1%}" if document.get("accuracy") else "",
+            )
+        )
+    return Table(
+        ("run", "status", *named, "epochs", "AWS s", "bill USD", "accuracy"),
+        rows,
+        note=range_note(*map(replayed, documents)),
+        # The run's id has the architecture and the model.
+        dispensable=("dataset", "model", "architecture", "epochs", "workers", "accuracy", "AWS s"),
+    )
+
+
+def _learning(document: Document) -> Card | None:
+    """Return loss and accuracy of up to ten epochs, spread over the run, the last among them."""
+    card = learning_card(document)
+    if card is None or len(rows := card.tables[0].rows) <= EPOCHS:
+        return card
+    shown = sorted({round(number * (len(rows) - 1) / (EPOCHS - 1)) for number in range(EPOCHS)})
+    return replace(card, tables=(replace(card.tables[0], rows=[rows[number] for number in shown]),))
+
+
+def _nodes(host: Document) -> str:
+    """Return on how many nodes of a cluster the environments were, if on any, and how many of these were lost."""
+    nodes = host.get("nodes", ())
+    lost = sum(node["lost"] for node in nodes)
+    return f" of {counted(len(nodes), 'node')}{f', {lost} of which were lost' if lost else ''}" if nodes else ""
+
+
+def host_notes(document: Document) -> Iterator[str | Note]:
+    """Yield what a reader must know of the host before believing a duration."""
+    host, launched = document["host"], document.get("instances")
+    if host["cores"] is None:
+        yield f"{document['run']}: host delay {host['delay_seconds']:,.2f} s; its host was not recorded."
+        return
+    shares = {True: ", CPU share enforced", False: ", CPU share NOT enforced on this host", None: ""}
+    share = ", which do not confine instances" if launched else shares[cpu_share_enforced(document)]
+    name = f"{host['name']}, " if "name" in host else ""
+    yield (
+        f"{document['run']}: {name}{counted(host['cores'], 'core')}{_nodes(host)}{share}, "
+        f"host delay {host['delay_seconds']:,.2f} s{', oversubscribed' * host['oversubscribed']}."
+    )
+    if waited := uncertain_note(document):
+        yield Note(waited)
+    if launched:
+        enforced = f"{len(launched)} × {launched[0]['type']}, whose vCPUs and memory are not enforced"
+        yield Note("; ".join((enforced, *document["cost"]["notes"])))
+    package = document.get("package")
+    if package and package["needs_container_image"] and document["invocations"]:
+        yield (
+            f"On AWS these functions need a container image: {package['unzipped_bytes'] / 2**20:,.1f} MB of code and "
+            f"the layer {package['layer']} of {package['layer_bytes'] / 2**20:,.0f} MB are more than the "
+            f"{package['limit_bytes'] / 2**20:.0f} MB of a zip package."
+        )
+
+
+def _headline(document: Document) -> Iterator[Note]:
+    """Yield what the run takes and costs on Lambda, and what the ranges of that are made of."""
+    found = replayed(document)
+    notes = predicted_notes(document)
+    if found is not None:
+        notes += [range_note(found), made_of(found), processor_note(document), instances_note(document)]
+    parts = (
+        (headline(document), "answer" if found or predicted(document) else "answer warn"),
+        (advice(document), "answer"),
+        ("\n".join(filter(None, notes)), "muted"),
+        ("\n".join(limit_notes(document)), "warn"),
+    )
+    yield from (Note(text, mood) for text, mood in parts if text)
+
+
+def _identity(document: Document) -> Note:
+    if "architecture" not in document:
+        line = f"{document['run']}: functions since {document['started_at']} — {document['status']}"
+        return Note(line, "answer bad" if document["error"] else "answer")
+    launched = document.get("instances")
+    machines = f"on {launched[0]['type']}" if launched else f"at {document['memory_mb']:,} MB"
+    what = f"{document['model']} on {document['dataset']}"
+    steps = f"{counted(document['batches'], 'batch', 'batches')} of {document['batch_size']}"
+    if document["status"] == "done" and document["replicas_equal"] is None:
+        # Nothing is trained.
+        what, steps = counted(document["parameters"], "parameter"), counted(document["batches"], "round")
+        machines = f"at {peak_limit_mb(document):,} MB"
+    line = (
+        f"{document['run']}: {document['architecture']}, {what}, {counted(document['workers'], 'worker')} × {steps} × "
+        f"{counted(epochs_of(document), 'epoch')} {machines} — {document['status']}"
+    )
+    return Note(line, "answer" if document["status"] == "done" else "answer bad")
+
+
+def _failure(error: Document) -> Iterator[str | Note]:
+    known = [f"{key} {error[key]}" for key in ("worker", "step") if error.get(key) is not None]
+    where = f" ({', '.join(known)})" if known else ""
+    yield Note(f"{error['type']}: {error['message']}{where}", "bad")
+    if error.get("last_activity"):
+        yield str(error["last_activity"])
+    if error.get("hint"):
+        yield f"Hint: {error['hint']}"
+
+
+def _measured(document: Document) -> Table:
+    """Return what this host measured of a run, and what its usage would cost."""
+    rows: tuple[tuple[str, Callable[[Document], str]], ...] = (
+        ("time, wall s", lambda d: f"{d['seconds']['measured']:,.1f}"),
+        ("billed s", lambda d: f"{d['billed_seconds']:,.3f}"),
+        ("peak memory MB", _peak_memory),
+        ("GB-seconds", lambda d: f"{Decimal(d['gb_seconds']):,.3f}"),
+        ("invocations (cold)", lambda d: f"{d['invocations']} ({d['cold_starts']})"),
+    )
+    planned: tuple[tuple[str, Callable[[Document], str]], ...] = (
+        ("instances", lambda d: f"{len(d['instances'])} on {d['device']}" if d.get("instances") else MISSING),
+        ("bytes sent", lambda d: f"{d['bytes']['in']:,}"),
+        ("bytes received", lambda d: f"{d['bytes']['out']:,}"),
+        ("updates per worker", lambda d: MISSING if d.get("updates") is None else f"{d['updates']:,}"),
+        ("replicas equal", lambda d: {True: "yes", False: "no", None: MISSING}[d["replicas_equal"]]),
+        ("training loss", lambda d: f"{d['loss'][-1]:.4f}" if d["loss"] else MISSING),
+        ("test accuracy", lambda d: f"{d['accuracy'][-1]:.2%}" if d["accuracy"] else MISSING),
+    )
+    if "architecture" in document:
+        rows += planned
+    if document.get("orchestration_seconds") is not None:
+        rows += (("orchestration s", lambda d: seconds(d["orchestration_seconds"])),)
+    rows += ((f"{HOST_PRICED}, USD", lambda d: f"{Decimal(d['cost']['total']):.6f}"),)
+    return Table(("", "measured"), [(label, value(document)) for label, value in rows], caption="Measured on this host")
+
+
+def _details(details: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield what only some architectures tell."""
+    for name, title, columns, row in DETAILS:
+        if told := details.get(name):
+            yield Table(columns, [row(each) for each in told], caption=title, words=WORDS, dispensable=())
+
+
+def _death(death: Document) -> Row:
+    """Return a peer that failed while the others continued."""
+    found_by = death["found_by"] if isinstance(death["found_by"], str) else f"peer {death['found_by']}"
+    detected = datetime.fromtimestamp(death["time"], UTC).isoformat(timespec="milliseconds")
+    return str(death["worker"]), str(death["epoch"] + 1), detected, found_by
+
+
+def _decision(decision: Document) -> Row:
+    """Return what MLLess's auto-tuner decided; the losses are those it projected for ten seconds later."""
+    removed = MISSING if decision["removed"] is None else f"worker {decision['removed']}"
+    figures = [f"knee at step {decision['knee']}", "", ""]
+    if decision["r"] is not None:
+        figures = [f"{decision[name]:.4g}" for name in ("r", "loss_base", "loss_now")]
+    return str(decision["step"]), str(decision["workers"]), removed, *figures
+
+
+# Their names in documents, titles and headings, and what makes a row of each.
+DETAILS: tuple[tuple[str, str, Sequence[str], Callable[[Document], Row]], ...] = (
+    (
+        "joins",
+        "Joins",
+        ("peer that joined", "first epoch"),
+        lambda join: (str(join["worker"]), "never" if join["epoch"] is None else str(join["epoch"] + 1)),
+    ),
+    ("deaths", "Failed peers", ("failed peer", "epoch", "detected at", "detected by"), _death),
+    (
+        "late",
+        "Peers left out of an epoch",
+        ("late peer", "epoch", "left out by"),
+        lambda late: (str(late["worker"]), str(late["epoch"] + 1), f"peer {late['left_out_by']}"),
+    ),
+    (
+        "scale_in",
+        "Scale-in",
+        ("after step", "workers", "removed", "r %", "loss with all", "loss with these"),
+        _decision,
+    ),
+    (
+        "failed_functions",
+        "Failed functions",
+        ("failed function", "epoch", "error"),
+        lambda failed: (str(failed["function"]), str(failed["epoch"] + 1), failed["error"]),
+    ),
+)
+
+
+def _peak_memory(document: Document) -> str:
+    peak, limit = f"{document['peak_memory_mb']:,}", peak_limit_mb(document)
+    return peak if limit is None else f"{peak} of {limit:,}"

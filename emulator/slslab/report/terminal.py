@@ -1,0 +1,124 @@
+"""What a terminal shows of cards, tables and notes."""
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from dataclasses import replace
+
+from rich import box
+from rich.bar import Bar
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from slslab.report import page
+
+BAR_WIDTH = 40
+STYLES = {"answer": "bold", "muted": "dim", "good": "green", "warn": "yellow", "bad": "red"}
+
+
+def render(shown: page.Parts) -> RenderableType:
+    """Return what Rich prints of a part, or of several."""
+    match shown:
+        case str():
+            return Text(shown)
+        case page.Note():
+            return _text(shown)
+        case page.Table():
+            return _table(shown)
+        case page.Bars():
+            return _bars(shown)
+        case page.Card():
+            tables = [each if each.caption else replace(each, caption=shown.title) for each in shown.tables]
+            return render((*tables, *shown.notes))
+    return Group(*(render(part) for part in shown))
+
+
+def _text(shown: str | page.Note | page.Cell) -> Text:
+    """Return a text in the style of its moods."""
+    if isinstance(shown, str):
+        return Text(shown)
+    return Text(shown.text, " ".join(STYLES[mood] for mood in shown.mood.split()))
+
+
+class FittingTable(Table):
+    """A table of which no word is cut where it is wider than the terminal.
+
+    Its names and headings are wrapped; if that is not enough, it is turned, or else columns are left out in the order
+    of `dispensable`, which a line below it tells. Words are broken only where nothing of that is enough.
+    """
+
+    dispensable: Sequence[str] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render the first of its forms that fits."""
+        for table in self._forms():
+            if table.fit(console, options):
+                break
+        else:
+            for column in table.columns:
+                column.width, column.no_wrap, column.overflow = None, False, "fold"
+        yield from Table.__rich_console__(table, console, options)
+
+    def fit(self, console: Console, options: ConsoleOptions) -> bool:
+        """Set the widths of columns so that no word is broken; return whether there is room for them."""
+        measured = [
+            [Measurement.get(console, options, cell) for cell in (column.header, *column.cells)]
+            for column in self.columns
+        ]
+        least = [max(cell.minimum for cell in cells) for cells in measured]
+        # A space at both sides of each cell, one between two cells, and one at both edges.
+        spare = options.max_width - sum(least) - 3 * len(least) - 1
+        for column, width, cells in zip(self.columns, least, measured, strict=True):
+            more = max(0, min(spare, max(cell.maximum for cell in cells) - width))
+            column.width, column.no_wrap = width + more, False
+            spare -= more
+        return spare >= 0
+
+    def _forms(self) -> "Iterator[FittingTable]":
+        yield self
+        names, *others = ((column.header, *column.cells) for column in self.columns)
+        turned = FittingTable(box=self.box, title=self.title, title_justify="left", title_style="bold")
+        turned.caption, turned.caption_justify = self.caption, self.caption_justify
+        for number, name in enumerate(names):
+            turned.add_column(name, justify="right" if number else "left")
+        for cells in others:
+            turned.add_row(*cells)
+        yield turned
+        for number in range(1, len(self.dispensable) + 1):
+            out = self.dispensable[:number]
+            table = copy(self)
+            table.columns = [copy(column) for column in self.columns if column.header not in out]
+            notes = (self.caption, f"Not shown at this width: {', '.join(out)}.")
+            table.caption, table.caption_justify = "\n".join(str(note) for note in notes if note), "left"
+            yield table
+
+
+def _table(shown: page.Table) -> Table:
+    """Return a table with a line before its totals: one that fits its terminal if it says which columns may go."""
+    kind = Table if shown.dispensable is None else FittingTable
+    table = kind(box=box.SIMPLE_HEAD, title=shown.caption, title_justify="left", title_style="bold")
+    table.caption, table.caption_justify = shown.note, "left"
+    if isinstance(table, FittingTable):
+        table.dispensable = shown.dispensable or ()
+    for number, heading in enumerate(shown.columns):
+        words = not number or number in shown.words
+        table.add_column(heading, justify="left" if words else "right", no_wrap=not number)
+    for row in shown.rows:
+        table.add_row(*map(_text, row))
+    table.add_section()
+    for row in shown.totals:
+        table.add_row(*map(_text, row))
+    return table
+
+
+def _bars(shown: page.Bars) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for heading in ("", *shown.columns):
+        table.add_column(heading, no_wrap=True)
+    longest = [max(values) or 1.0 for values in zip(*(values for _, values in shown.rows), strict=True)]
+    for name, values in shown.rows:
+        table.add_row(
+            name, *(Bar(most, 0, value, width=BAR_WIDTH) for most, value in zip(longest, values, strict=True))
+        )
+    return table

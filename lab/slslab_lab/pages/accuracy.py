@@ -1,0 +1,94 @@
+"""Accuracy curves as tables: of `slslab accuracy`, and of `slslab reproduce fig4`."""
+
+from collections.abc import Callable, Iterator
+
+from slslab.errors import counted
+from slslab.report.formats import MISSING
+from slslab.report.page import Document, Note, Part, Table
+from slslab_lab.pages.grids import distinct_lines
+
+SHOWN = 40
+# Leading digits of the epochs that are shown: 1, 2, 5, 10, 20, ...
+DIGITS = (1, 2, 5)
+ENDINGS = {
+    "epochs": "all epochs were trained",
+    "accuracy": "the accuracy was reached",
+    "patience": "the validation loss did not improve for 10 epochs",
+    "loss": "the loss was at or below the end threshold",
+}
+
+
+def curve(document: Document) -> Iterator[Part]:
+    """Yield what was trained, its epochs, of many only some, and how it ended."""
+    plan, rows, best = document["plan"], document["epochs"], document["best"]
+    yield (
+        f"{document['architecture']}{' as released' if plan['as_released'] else ''}: {plan['model']} on "
+        f"{plan['dataset']}, {counted(plan['workers'], 'worker')} × {counted(plan['batches'], 'batch', 'batches')} × "
+        f"{counted(plan['batch_size'], 'image')} an epoch, seed {plan['seed']}, on {document['device']['name']}"
+    )
+    columns: list[tuple[str, Callable[[Document], str]]] = [
+        ("epoch", lambda row: str(row["epoch"])),
+        ("updates", lambda row: f"{row['updates']:,}"),
+        ("training loss", lambda row: _loss(row["training_loss"])),
+        ("test loss", lambda row: _loss(row["test_loss"])),
+        ("test accuracy", lambda row: f"{row['test_accuracy']:.2%}"),
+        ("validation loss", lambda row: _loss(row["validation_loss"])),
+        ("significant updates", lambda row: str(row["significant_updates"])),
+        ("seconds", lambda row: f"{row['training_seconds']:.1f}"),
+    ]
+    absent = [
+        name
+        for name in ("validation loss", "significant updates")
+        if all(row[name.replace(" ", "_")] is None for row in rows)
+    ]
+    columns = [column for column in columns if column[0] not in absent]
+    every = -(-len(rows) // SHOWN) or 1
+    shown = [
+        row for row in rows if row["epoch"] % every == 0 or row is rows[-1] or (best and row["epoch"] == best["epoch"])
+    ]
+    yield Table([name for name, _ in columns], [[text(row) for _, text in columns] for row in shown])
+    if best is None:
+        yield "No epoch was trained."
+        return
+    ended = ENDINGS.get(document["ended"], f"it is {document['status']}")
+    yield f"Best {best['test_accuracy']:.2%} after epoch {best['epoch']}; {ended}."
+
+
+def several_curves(document: Document) -> Iterator[Part]:
+    """Yield what each of several curves came to, a row for each."""
+    rows = []
+    for each in document["curves"]:
+        best, last = each["best"], each["epochs"][-1]["test_accuracy"] if each["epochs"] else None
+        rows.append(
+            (
+                each["curve"],
+                f"{len(each['epochs'])} of {each['plan']['epochs']}",
+                MISSING if last is None else f"{last:.2%}",
+                MISSING if best is None else f"{best['test_accuracy']:.2%} after {best['epoch']}",
+            )
+        )
+    yield Table(("curve", "epochs", "last accuracy", "best accuracy"), rows)
+    yield f"Curves: {document['folder']}"
+
+
+def _loss(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.4f}"
+
+
+def curves_by_time(document: Document) -> Iterator[Part]:
+    """Yield what `slslab reproduce fig4` prints: accuracy and modelled minutes after some epochs, a row per line."""
+    lines = distinct_lines(document["curves"])
+    longest = max((len(line["x"]) for _, line in lines), default=0)
+    epochs = [digit * 10**power for power in range(len(str(longest))) for digit in DIGITS]
+    epochs = [epoch for epoch in epochs if epoch <= longest]
+    rows = []
+    for variant, line in lines:
+        points = [
+            f"{accuracy:.1f} %\n≈{minutes:,.1f} min" for minutes, accuracy in zip(line["x"], line["y"], strict=True)
+        ]
+        cells = (points[epoch - 1] if epoch <= len(points) else MISSING for epoch in epochs)
+        rows.append((f"{line['name']}, {variant}", *cells, f"{points[-1]} ({len(points)})"))
+    title = f"{document['table']['title']} ({document['table']['source']}): test accuracy, minutes"
+    yield Table(("after epoch", *map(str, epochs), "last"), rows, caption=title)
+    notes = ["≈ modelled; accuracies are measured.", *document["table"]["notes"], *document["notes"]]
+    yield Note("\n".join(notes), "muted")

@@ -1,0 +1,94 @@
+"""What `slslab calibrate` prints, made from its documents."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from slslab.errors import counted
+from slslab.report.page import Document, Note, Part, Table
+
+BUSY = "This host was busy: parallel work of threads was not measured, and requests took longer than on an idle host."
+
+
+def calibration(document: Document) -> Iterator[Part]:
+    """Yield the measured figures, what they rest on, and where the profile is."""
+    if "lines" in document:
+        yield _comparison(document)
+        yield _lines(document)
+    elif "step" in document:
+        yield from (_steps(document["step"]), _transfers(document["transfers"]))
+    if document.get("busy"):
+        yield Note(BUSY)
+    sources = (figure["source"].partition(": ") for figure in document["figures"])
+    rows = [
+        (figure["entry"], f"{figure['value']:g}", how or where)
+        for figure, (where, _, how) in zip(document["figures"], sources, strict=True)
+    ]
+    yield Table(("measured", "value", "how"), rows, words=(0, 2))
+    yield f"The profile {document['name']} is in {document['path']}."
+
+
+def processor_table(document: Document) -> Iterator[Part]:
+    """Yield what a CPU second of this host is worth on Lambda, by kind of work, and the anchors that say so."""
+    processor = document["processor"]
+    kinds = document["kinds"]
+    first, *others = (
+        f"{_range(factor)}{{}} for {kinds[kind]}" for kind, factor in reversed(processor["factors"].items())
+    )
+    answer = ", ".join([first.format(" of a Lambda vCPU"), *(other.format("") for other in others)])
+    yield f"One CPU second of this machine is {answer}."
+    yield processor["missing"]
+    rows = [
+        (
+            anchor["anchor"],
+            kinds[anchor["kind"]],
+            f"{anchor['lambda_s']:.4g} ({anchor['year']})",
+            f"{'' if anchor['measured'] else '≈ '}{anchor['host_s']:.4g}",
+            f"{anchor['factor']:.2f}",
+            "" if anchor["residual"] is None else f"{anchor['residual']:+.0%}",
+            ", ".join(anchor["predicted_from"]),
+        )
+        for anchor in document["anchors"]
+    ]
+    headings = ("anchor", "kind of work", "Lambda, s", "here, CPU s", "ratio", "error if predicted", "from")
+    yield Table(headings, rows)
+    if short := document["short_forms"]:
+        yield f"Short forms next to whole ones: {', '.join(f'{name} {value:+.0%}' for name, value in short.items())}."
+    yield f"{processor['name']}; kept in {document['path']}."
+
+
+def _range(factor: Mapping[str, Any]) -> str:
+    return f"{factor['value']:.2g} s ({factor['low']:.2g} to {factor['high']:.2g})"
+
+
+def _comparison(document: Document) -> Table:
+    rows = [
+        (name, *(_milliseconds(document[key][column]) for column in ("real", "before", "after")))
+        for name, key in (("duration", "duration_ms"), ("init", "init_ms"))
+    ]
+    columns = ("ms", "REPORT lines", f"modelled by {document['base']}", "modelled after the fit")
+    return Table(columns, rows, caption=f"{document['function']} at {document['memory_mb']} MB, medians")
+
+
+def _milliseconds(value: float | None) -> str:
+    return "" if value is None else f"{value:,.2f}"
+
+
+def _lines(document: Document) -> str:
+    lines = document["lines"]
+    return (
+        f"{counted(lines['read'], 'REPORT line')}, {lines['failed']} of them of failed invocations; "
+        f"{lines['unread']} more could not be read. Fitted to {lines['fitted']}, {lines['cold']} of them cold starts; "
+        f"{lines['billed_as_here']} are billed as the emulator bills. Memory used: "
+        f"{document['max_memory_mb']:,.0f} MB, in the run here {document['recorded_max_memory_mb']:,.0f} MB (medians)."
+    )
+
+
+def _transfers(transfers: Mapping[str, Any]) -> Table:
+    times = {f"{name} of an object, through TLS": value for name, value in transfers["ms_per_mb"].items()}
+    times["adding an array to another"] = transfers["add_ms_per_mb"]
+    return Table(("CPU time of 10⁶ bytes", "ms"), [(name, f"{value:.2f}") for name, value in times.items()])
+
+
+def _steps(step: Mapping[str, Mapping[str, float]]) -> Table:
+    rows = [(threads, f"{times['cpu_seconds']:.3f}", f"{times['seconds']:.3f}") for threads, times in step.items()]
+    return Table(("threads of a training step", "CPU s", "s"), rows)

@@ -1,0 +1,423 @@
+"""Charts as Vega-Lite specifications, made with Altair. They fill their containers; legends are HTML, which wraps."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from slslab.report import formats
+from slslab.report.page import Chart, Data, Key
+from slslab.run.metrics import grouped
+from slslab_lab.pages.communication import Communication
+from slslab_lab.pages.scales import (
+    DATA,
+    PHASE_KEYS,
+    basis_keys,
+    colour_scale,
+    name_axis,
+    number_axis,
+    open_chart,
+    specification,
+    step,
+    title_lines,
+    tooltips,
+    whole_ticks,
+)
+from slslab_lab.pages.timeline import Timeline
+
+if TYPE_CHECKING:
+    import altair as alt
+else:
+    from slslab_lab.pages.scales import alt
+
+SHAPES = {"published": "diamond", "measured": "square", "modelled": "circle", "recomputed": "triangle-up"}
+Rows = Sequence[Sequence[str | int | float | None]]
+
+
+def stacked_bars(
+    identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, *, format: str = ",.3f", caption: str = ""
+) -> Chart:
+    """Draw horizontal bars of parts: rows of (bar, part, value), the parts in the order of `keys`."""
+    bars, order = len({row[0] for row in rows}), {key.label: number for number, key in enumerate(keys)}
+    data = Data(("bar", "part", "value", "order"), [(*row, order[str(row[1])]) for row in rows])
+    chart = (
+        open_chart(height=bars * step(bars))
+        .mark_bar()
+        .encode(
+            x=alt.X("value:Q", title=title_lines(title), stack="zero", axis=number_axis()),
+            y=name_axis(),
+            color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
+            order=alt.Order("order:Q"),
+            tooltip=tooltips(("bar:N", "of"), ("part:N", "part"), ("value:Q", title, format)),
+        )
+    )
+    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption)
+
+
+def grouped_bars(
+    identifier: str,
+    label: str,
+    rows: Rows,
+    keys: Sequence[Key],
+    title: str,
+    *,
+    format: str = ",.4~f",
+    axis_format: str = "",
+    caption: str = "",
+) -> Chart:
+    """Draw horizontal bars side by side: rows of (group, series, value); a group may lack a series."""
+    data = Data(("bar", "part", "value"), rows)
+    several, groups = len(keys) > 1, len({row[0] for row in rows})
+    encoding: dict[str, Any] = {"yOffset": alt.YOffset("part:N", sort=[key.label for key in keys])} if several else {}
+    chart = (
+        open_chart(height=groups * step(groups, 14 * len(keys) + 10 if several else 26, 3 * len(keys)))
+        .mark_bar()
+        .encode(
+            x=alt.X(
+                "value:Q",
+                title=title_lines(title),
+                axis=number_axis(**({"format": axis_format} if axis_format else {})),
+            ),
+            y=name_axis(),
+            color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
+            tooltip=tooltips(("bar:N", "of"), ("part:N", "which"), ("value:Q", title, format)),
+            **encoding,
+        )
+    )
+    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys) if several else (), caption)
+
+
+def bars_to_limit(identifier: str, label: str, rows: Rows, title: str, limit: str, caption: str = "") -> Chart:
+    """Draw horizontal bars with a mark at each one's limit: rows of (bar, value, limit or None)."""
+    data = Data(("bar", "value", "limit"), rows)
+    keys = (*basis_keys("measured"), Key(limit, "limit"))
+    tooltip = tooltips(("bar:N", "of"), ("value:Q", title, ",d"), ("limit:Q", limit, ",d"))
+    base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(), tooltip=tooltip)
+    bars = base.mark_bar(color="var(--c-measured)").encode(
+        x=alt.X("value:Q", title=title_lines(title), axis=number_axis())
+    )
+    marks = base.mark_tick(color="var(--c-limit)", thickness=3, size=step(len(rows)) - 3).encode(x="limit:Q")
+    chart = alt.layer(bars, marks, width="container", height=len(rows) * step(len(rows)))
+    return Chart(identifier, label, specification(chart), {DATA: data}, keys, caption)
+
+
+def lines(
+    identifier: str,
+    label: str,
+    rows: Sequence[tuple[str, float, float | None]],
+    keys: Sequence[Key],
+    titles: tuple[str, str],
+    *,
+    percent: bool = False,
+    whole: bool = True,
+    caption: str = "",
+) -> Chart:
+    """Draw lines through points: rows of (series, x, y); `percent` for shares, `whole` if x are whole numbers."""
+    known = [(name, x, y) for name, x, y in rows if y is not None]
+    data = Data(("line", "x", "y"), known)
+    points = len(data.rows) <= 60 * len(keys)
+    x, y = [row[1] for row in known], [row[2] for row in known]
+    across = number_axis(values=whole_ticks(min(x), max(x)), format=",d") if whole else number_axis()
+    # Without a precision of its own, 80 would be 8e+1.
+    upright = alt.Axis(format="~%" if percent else ",.6~g", tickCount=5)
+    # Equal shares leave space above and below for ticks; all else begins at 0, or noise would look like learning.
+    within = alt.Scale(domain=[max(0, min(y) - 0.02), min(1, max(y) + 0.02)]) if percent else alt.Scale(zero=True)
+    chart = (
+        open_chart(height=220)
+        .mark_line(point={"size": 34, "filled": True} if points else False)
+        .encode(
+            strokeWidth=alt.StrokeWidth("line:O", scale=_widths(known, keys), legend=None),
+            x=alt.X("x:Q", title=title_lines(titles[0]), scale=alt.Scale(nice=False), axis=across),
+            y=alt.Y("y:Q", title=titles[1], scale=within, axis=upright),
+            color=alt.Color("line:N", scale=colour_scale(keys), legend=None),
+            tooltip=tooltips(
+                ("line:N", "of"), ("x:Q", titles[0], ",~g"), ("y:Q", titles[1], ".2%" if percent else ",.4~f")
+            ),
+        )
+    )
+    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys) if len(keys) > 1 else (), caption)
+
+
+def _widths(rows: Rows, keys: Sequence[Key]) -> "alt.Scale":
+    """Return the width of each line; of lines that lie upon each other the first is the broadest, so that all are
+    seen."""
+    points = grouped((str(name), (x, y)) for name, x, y in rows)
+    alike = grouped((tuple(of_line), name) for name, of_line in points.items())
+    names = [key.label for key in keys]
+    behind = {name: len(group) - 1 - place for group in alike.values() for place, name in enumerate(group)}
+    return alt.Scale(domain=names, range=[2 + 3 * behind.get(name, 0) for name in names])
+
+
+# Of a picture 600 pixels wide and 300 high: half of a point, a letter's width, a line's height, its way from the point.
+MARK, LETTER, LINE, AWAY = 0.015, 0.012, 0.045, 0.057
+
+
+@dataclass(frozen=True)
+class Point:
+    """A named point of cost and time, with its text and the 80 % ranges of both if they are known."""
+
+    name: str
+    seconds: float
+    cost: float
+    text: str
+    ranges: Mapping[str, Mapping[str, float]] | None = None
+
+    def row(self) -> tuple[str | float | None, ...]:
+        """Return the point as a row of data, with the ends of its ranges."""
+        none = {"low": None, "high": None}
+        seconds, cost = ((self.ranges or {}).get(name, none) for name in ("seconds", "cost"))
+        return (
+            self.name,
+            self.seconds,
+            self.cost,
+            self.text,
+            seconds["low"],
+            seconds["high"],
+            cost["low"],
+            cost["high"],
+        )
+
+
+def scatter(
+    identifier: str, label: str, points: Sequence[Point], keys: Sequence[Key], titles: tuple[str, str], caption: str
+) -> Chart:
+    """Draw named points with their 80 % ranges as bars; both axes begin at 0.
+
+    Each point has its text above or below; it has none where that would cover another text or point.
+    """
+    columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "side")
+    data = Data(columns, [(*point.row(), side) for point, side in zip(points, _sides(points), strict=True)])
+
+    def x(field: str) -> "alt.X":
+        return alt.X(f"{field}:Q", title=title_lines(titles[0]), axis=number_axis())
+
+    def y(field: str) -> "alt.Y":
+        return alt.Y(f"{field}:Q", title=titles[1], axis=alt.Axis(format="$~g", tickCount=5))
+
+    colour = alt.Color("line:N", scale=colour_scale(keys), legend=None)
+    base = alt.Chart(alt.NamedData(name=DATA)).encode(
+        x=x("x"),
+        y=y("y"),
+        tooltip=tooltips(
+            ("line:N", "of"),
+            *_with_range("x", titles[0], ",.4~r"),
+            *_with_range("y", titles[1], "$,.4~r"),
+            ("text:N", "is"),
+        ),
+    )
+    marks = base.mark_point(filled=True, size=170, opacity=0.9).encode(color=colour)
+    # At the sides no text may leave the picture.
+    most = _most(points, "seconds")
+    align = f"datum.x < {most / 4} ? 'left' : datum.x > {most * 3 / 4} ? 'right' : 'center'"
+    texts = (
+        base.transform_filter("datum.side != 0")
+        .mark_text(align=alt.ExprRef(align), dy=alt.ExprRef("-17 * datum.side"))
+        .encode(text="text:N")
+    )
+    bars = base.transform_filter("isValid(datum.x_low)").mark_rule(strokeWidth=2, opacity=0.55).encode(color=colour)
+    ranges = (bars.encode(x=x("x_low"), x2="x_high:Q"), bars.encode(y=y("y_low"), y2="y_high:Q"))
+    # Without any range, its axis would have no extent.
+    layers = (*ranges, marks, texts) if any(point.ranges for point in points) else (marks, texts)
+    chart = alt.layer(*layers, width="container", height=300)
+    return Chart(identifier, label, specification(chart), {DATA: data}, (), caption)
+
+
+def _with_range(axis: str, title: str, form: str) -> tuple[tuple[str, str, str], ...]:
+    return (f"{axis}:Q", title, form), (f"{axis}_low:Q", "80 % range from", form), (f"{axis}_high:Q", "to", form)
+
+
+def _most(points: Sequence[Point], name: str) -> float:
+    return max(max(getattr(point, name), point.ranges[name]["high"] if point.ranges else 0) for point in points) or 1.0
+
+
+def _sides(points: Sequence[Point]) -> list[int]:
+    """Return where each point's text stands: 1 above it, -1 below it, 0 nowhere. Points with ranges choose first."""
+    width, height = _most(points, "seconds"), _most(points, "cost")
+    places = [(point.seconds / width, point.cost / height) for point in points]
+    taken = [(x - MARK, x + MARK, y - MARK, y + MARK) for x, y in places]
+    sides = [0] * len(points)
+    for number in sorted(range(len(points)), key=lambda number: points[number].ranges is None):
+        x, y = places[number]
+        long = LETTER * len(points[number].text)
+        left = x if x < 1 / 4 else x - long if x > 3 / 4 else x - long / 2
+        others = [place for other, place in enumerate(places) if other != number]
+        nearest = min(others, key=lambda place: math.hypot(place[0] - x, place[1] - y), default=(x, y))
+        away = 1 if nearest[1] <= y else -1
+        for side in (away, -away):
+            middle = y + side * AWAY
+            box = (left, left + long, middle - LINE / 2, middle + LINE / 2)
+            if not any(
+                box[0] < each[1] and each[0] < box[1] and box[2] < each[3] and each[2] < box[3] for each in taken
+            ):
+                taken.append(box)
+                sides[number] = side
+                break
+    return sides
+
+
+def gantt(
+    identifier: str, label: str, timeline: Timeline, names: Callable[[str], str], title: str, caption: str, name: str
+) -> Chart:
+    """Draw a timeline in seconds from its beginning; dragging moves it, and turning the wheel with Shift magnifies it.
+
+    `names` makes the functions' names short; `name` is the heading."""
+    columns = ("bar", "start", "end", "phase", "function", "events")
+    rows = [
+        (
+            bar.row,
+            round((bar.start_ns - timeline.start_ns) / 1e9, 6),
+            round((bar.end_ns - timeline.start_ns) / 1e9, 6),
+            bar.phase,
+            names(bar.function),
+            bar.events,
+        )
+        for bar in timeline.bars
+    ]
+    span = (timeline.end_ns - timeline.start_ns) / 1e9
+    zoom = alt.selection_interval(bind="scales", encodings=["x"], zoom="wheel![event.shiftKey]")
+    chart = (
+        open_chart(height=len(timeline.rows) * step(len(timeline.rows), 34, 10))
+        .mark_bar(clip=True)
+        .encode(
+            x=alt.X("start:Q", title=title, scale=alt.Scale(domain=[0, span], nice=False), axis=number_axis()),
+            x2="end:Q",
+            y=name_axis(sort=list(timeline.rows)),
+            color=alt.Color("phase:N", scale=colour_scale(PHASE_KEYS), legend=None),
+            tooltip=tooltips(
+                ("bar:N", "of"),
+                ("phase:N", "phase"),
+                ("function:N", "function"),
+                ("start:Q", "from, s", ",.3f"),
+                ("end:Q", "to, s", ",.3f"),
+                ("events:Q", "events", ",d"),
+            ),
+        )
+        .add_params(zoom)
+    )
+    return Chart(identifier, label, specification(chart), {DATA: Data(columns, rows)}, PHASE_KEYS, caption, name)
+
+
+def heat_map(identifier: str, label: str, communication: Communication, texts: Mapping[tuple[str, str], str]) -> Chart:
+    """Draw bytes from participants (rows) to participants (columns); `texts` has those of each cell by store."""
+    moved = grouped(((transfer.source, transfer.target), transfer.bytes) for transfer in communication.transfers)
+    rows = [(*ends, sum(sizes), formats.size(sum(sizes)), texts[ends]) for ends, sizes in moved.items()]
+    order = list(communication.participants)
+    # A column that is narrower than a number shows it only in the tooltip.
+    opacity = alt.ExprRef(f"width / {len(order)} > 62 ? 1 : 0")
+    base = alt.Chart(alt.NamedData(name=DATA)).encode(
+        x=alt.X("target:N", sort=order, title="to worker", axis=alt.Axis(labelAngle=0, orient="top", ticks=False)),
+        y=alt.Y("source:N", sort=order, title="from worker", axis=alt.Axis(ticks=False)),
+        tooltip=tooltips(("source:N", "from"), ("target:N", "to"), ("bytes:Q", "bytes", ",d"), ("stores:N", "through")),
+    )
+    cells = base.mark_rect(fill="var(--c-1)", cornerRadius=2).encode(
+        fillOpacity=alt.FillOpacity(
+            "bytes:Q", legend=None, scale=alt.Scale(type="sqrt", domainMin=0, range=[0.05, 0.62])
+        )
+    )
+    numbers = base.mark_text(color="var(--text)", fontSize=11, opacity=opacity).encode(text="size:N")
+    chart = alt.layer(cells, numbers, width="container", height=len(order) * step(len(order), 34, 18))
+    data = Data(("source", "target", "bytes", "size", "stores"), rows)
+    return Chart(identifier, label, specification(chart), {DATA: data})
+
+
+def dots(
+    identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, name: str = "", caption: str = ""
+) -> Chart:
+    """Draw points with ranges: rows of (bar, series, value, low or None, high or None); `name` is the heading."""
+    data = Data(("bar", "part", "value", "low", "high"), rows)
+    domain = [key.label for key in keys]
+    tooltip = tooltips(
+        ("bar:N", "of"),
+        ("part:N", "which"),
+        ("value:Q", title, ",.6~g"),
+        ("low:Q", "from", ",.6~g"),
+        ("high:Q", "to", ",.6~g"),
+    )
+    # In the rows' order; otherwise rows with a range would come first.
+    names = list(dict.fromkeys(str(row[0]) for row in rows))
+    base = alt.Chart(alt.NamedData(name=DATA)).encode(
+        y=name_axis(sort=names),
+        yOffset=alt.YOffset("part:N", sort=domain),
+        color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
+        tooltip=tooltip,
+    )
+    # Also by shape, for readers who cannot tell the colours apart.
+    shapes = alt.Scale(domain=domain, range=[SHAPES.get(name, "circle") for name in domain])
+    marks = base.mark_point(filled=True, size=64, opacity=1).encode(
+        x=alt.X("value:Q", title=title_lines(title), axis=number_axis()),
+        shape=alt.Shape("part:N", scale=shapes, legend=None),
+    )
+    ranges = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
+    height = len(names) * max(8 * len(keys) + 12, 34 if any("\n" in bar for bar in names) else 0)
+    # Without any range, its axis would have no extent.
+    layers = (ranges, marks) if any(row[3] is not None for row in rows) else (marks,)
+    chart = alt.layer(*layers, width="container", height=height)
+    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption, name)
+
+
+def ratios(identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, caption: str) -> Chart:
+    """Draw ratios around one on a logarithmic axis: rows of (bar, series, ratio, tolerance, name); a bar shows which
+    ratios are within 1 ± tolerance."""
+    data = Data(("bar", "part", "value", "tolerance", "name"), rows)
+    names = list(dict.fromkeys(str(row[0]) for row in rows))
+    base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(sort=names))
+    values = [float(row[2] or 1) for row in rows]
+    domain = [min(0.5, *values) / 1.1, max(2, *values) * 1.1]
+    scale, axis = alt.Scale(type="log", nice=False, domain=domain), number_axis(format="~g")
+    within = (
+        base.transform_aggregate(tolerance="max(tolerance)", groupby=["bar"])
+        .transform_calculate(low="1 - datum.tolerance", high="1 + datum.tolerance")
+        .mark_bar(color="var(--line)", height=22)
+        .encode(x=alt.X("low:Q", title=title_lines(title), scale=scale, axis=axis), x2="high:Q")
+    )
+    points = base.mark_point(filled=True, size=80, opacity=0.8).encode(
+        x=alt.X("value:Q", scale=scale),
+        color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
+        tooltip=tooltips(("name:N", "row"), ("bar:N", "number"), ("value:Q", title, ",.3~g"), ("part:N", "verdict")),
+    )
+    one = alt.Chart(alt.NamedData(name=DATA)).mark_rule(color="var(--muted)", strokeDash=[4, 3])
+    chart = alt.layer(within, one.encode(x=alt.datum(1)), points, width="container", height=len(names) * 34)
+    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption)
+
+
+def differences(identifier: str, label: str, rows: Rows, title: str, name: str, extent: tuple[float, float]) -> Chart:
+    """Draw relative differences with their intervals around zero: rows of (bar, difference, low, high), shares of
+    one; `extent` is that of the axis, which charts side by side share."""
+    data = Data(("bar", "value", "low", "high"), rows)
+    tooltip = tooltips(
+        ("bar:N", "of"), ("value:Q", "difference", "+.1%"), ("low:Q", "from", "+.1%"), ("high:Q", "to", "+.1%")
+    )
+    base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(), tooltip=tooltip)
+    ranges = base.mark_rule(color="var(--c-1)", strokeWidth=3, opacity=0.55).encode(
+        x=alt.X("low:Q", title=title_lines(title), scale=alt.Scale(domain=extent), axis=number_axis(format="+~%")),
+        x2="high:Q",
+    )
+    marks = base.mark_point(filled=True, size=70, color="var(--c-1)", opacity=1).encode(x="value:Q")
+    zero = alt.Chart(alt.NamedData(name=DATA)).mark_rule(color="var(--muted)", strokeDash=[4, 3]).encode(x=alt.datum(0))
+    chart = alt.layer(zero, ranges, marks, width="container", height=len(rows) * step(len(rows)))
+    return Chart(identifier, label, specification(chart), {DATA: data}, (), "", name)
+
+
+def ranks(identifier: str, label: str, rows: Rows, bases: Sequence[str], keys: Sequence[Key], title: str) -> Chart:
+    """Draw places, the first on the left, a row for each basis of an order: rows of (series, basis, place, value)."""
+    data = Data(("line", "bar", "place", "value", "turn"), [(*row, bases.index(str(row[1]))) for row in rows])
+    places = max((int(row[2] or 1) for row in rows), default=1)
+    chart = (
+        open_chart(height=34 * len(bases))
+        .mark_line(point={"size": 130, "filled": True}, strokeWidth=3)
+        .encode(
+            x=alt.X(
+                "place:Q",
+                title="place",
+                scale=alt.Scale(domain=[0.7, places + 0.3], nice=False),
+                axis=alt.Axis(
+                    values=list(range(1, places + 1)), format="d", orient="top", grid=False, domain=False, ticks=False
+                ),
+            ),
+            y=name_axis(sort=list(bases)),
+            order=alt.Order("turn:Q"),
+            color=alt.Color("line:N", scale=colour_scale(keys), legend=None),
+            tooltip=tooltips(("line:N", "of"), ("bar:N", "basis"), ("place:Q", "place"), ("value:Q", title, ",.6~g")),
+        )
+    )
+    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys))

@@ -1,0 +1,432 @@
+"""What a comparison shows of two runs or more: answers and a line for each on a terminal, each beside the first on a
+page."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from string import ascii_uppercase
+
+from slslab.predict.uncertainty import ratio_range, read_uncertainty
+from slslab.report import formats
+from slslab.report.page import WORDS, Card, Cell, Document, Figure, Key, Note, Page, Part, Row, Table
+from slslab.report.summaries import (
+    HOST_PRICED,
+    bills,
+    figure_text,
+    instances_note,
+    peak_limit_mb,
+    range_note,
+    replayed,
+    unanchored_note,
+)
+from slslab.run.metrics import PHASES, Rows
+from slslab_lab.pages import charts, scales
+from slslab_lab.pages.intervals import CONFIDENCE, Interval, step_samples, welch, worker_samples
+from slslab_lab.pages.run import NAMES
+from slslab_lab.pages.verdicts import basis_of, verdicts
+from slslab_workers.architecture import chosen_options
+from slslab_workers.plan import Plan
+
+Value = Callable[[Document], float | None]
+
+
+def _on_lambda(value: Callable[[Document], float]) -> Value:
+    """Return a modelled figure's value; None of a run that is not modelled."""
+
+    def found_in(document: Document) -> float | None:
+        found = replayed(document)
+        return None if found is None else value(found)
+
+    return found_in
+
+
+ACCURACY = "test accuracy"
+TIME, BILL, BILLED = "time on AWS, s", "bill, USD", "billed time on AWS, s"
+# Figures with 80 % ranges, by their names in documents.
+MODELLED = {TIME: "seconds", BILL: "cost", BILLED: "billed_seconds"}
+PRICED = f"{HOST_PRICED}, USD"
+# What is compared of whole runs, the modelled before the measured: a title and the value.
+FIGURES: tuple[tuple[str, Value], ...] = (
+    (TIME, _on_lambda(lambda found: float(found["seconds"]))),
+    (BILL, _on_lambda(lambda found: float(found["cost"]["total"]))),
+    (BILLED, _on_lambda(lambda found: float(found["billed_seconds"]))),
+    ("first to last, s", lambda d: d["seconds"].get("span")),
+    ("billed time, s", lambda d: d["billed_seconds"]),
+    ("GB-seconds", lambda d: float(d["gb_seconds"])),
+    ("peak memory, MB", lambda d: d["peak_memory_mb"]),
+    ("bytes sent, MB", lambda d: d["bytes"]["in"] / 1e6),
+    ("bytes received, MB", lambda d: d["bytes"]["out"] / 1e6),
+    ("invocations", lambda d: d["invocations"]),
+    ("cold starts", lambda d: d["cold_starts"]),
+    ("updates a worker", lambda d: d.get("updates")),
+    ("training loss", lambda d: d["loss"][-1] if d["loss"] else None),
+    (ACCURACY, lambda d: d["accuracy"][-1] if d["accuracy"] else None),
+    (PRICED, lambda d: float(d["cost"]["total"])),
+)
+
+
+HEADINGS = ("run", "AWS s", "bill USD", "waiting", "cold", "here s", "accuracy")
+
+
+def comparison(documents: Sequence[Document], page: Path | None) -> Iterator[Part]:
+    """Yield what `compare` prints: the answers, a table that fits 80 columns, and where the details are."""
+    names = short_names(documents)
+    yield Note("\n".join(f"{sentence}." for sentence in verdicts(documents, names)), "answer")
+    yield Note(_basis(documents), "muted")
+    yield Table(HEADINGS, [_row(name, document) for name, document in zip(names, documents, strict=True)])
+    yield from map(Note, _notes(documents, names))
+    yield Note(_next(documents, page), "muted")
+
+
+def _basis(documents: Sequence[Document]) -> str:
+    return f"{basis_of(documents)}. {range_note(*map(replayed, documents))}".rstrip()
+
+
+def short_names(documents: Sequence[Document]) -> list[str]:
+    """Return the runs' architectures, or where two are of one, by what their ids begin with: date and time."""
+    architectures = [str(document.get("architecture", document["run"])) for document in documents]
+    often = Counter(architectures)
+    return [
+        name if often[name] == 1 else "-".join(str(document["run"]).split("-")[:2])
+        for name, document in zip(architectures, documents, strict=True)
+    ]
+
+
+def _row(name: str, document: Document) -> Row:
+    found = replayed(document)
+    used = document if found is None else found
+    modelled = (
+        formats.MISSING if found is None else figure_text(found, "seconds", 3),
+        figure_text(used, "cost", 3),
+        formats.MISSING if found is None else f"{found['waiting_share']:.0%}",
+        f"{used['cold_starts']:,}",
+    )
+    accuracy = f"{document['accuracy'][-1]:.1%}" if document.get("accuracy") else formats.MISSING
+    return (name, *modelled, formats.significant(document["seconds"]["measured"], 3), accuracy)
+
+
+def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
+    """Yield what a reader must know before believing the figures, each once."""
+    named = list(zip(names, documents, strict=True))
+    if missing := [name for name, document in named if "lambda" in document and replayed(document) is None]:
+        yield f"Not modelled: {', '.join(missing)}; the bill is this host's seconds, priced."
+    if short := _oversubscribed(documents, names):
+        whose = "all runs" if len(short) == len(names) > 1 else ", ".join(short)
+        yield f"This host was short of processors in {whose}; `slslab show RUN` says how much."
+    if anchors := unanchored_note(documents, names):
+        yield anchors
+    for name, document in named:
+        yield from (f"{name}: {note}" for note in [instances_note(document)] if note)
+        yield from (f"{name}: {note}." for note in document["cost"].get("notes", ()))
+
+
+def _next(documents: Sequence[Document], page: Path | None) -> str:
+    if not all("architecture" in document for document in documents):
+        return "Details: slslab show RUN, slslab bill RUN"
+    where = f"The page with all figures: {page}" if page else "All figures, as a page: add --html FILE"
+    return f"{where}\nNext: slslab show last · slslab ask waiting last · slslab serve --open"
+
+
+def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | None]) -> Page:
+    """Return the page of runs side by side, in their order; `traces` has each one's events, None if there are none."""
+    names = [f"{_letter(number)} {_name(document)}" for number, document in enumerate(documents)]
+    keys = scales.series_keys(names)
+    cards = (
+        _picture(documents, keys),
+        _figures(documents, names),
+        *_learning(documents, keys),
+        _bill(documents, names, keys),
+        _phases(documents, names),
+        _memory(documents, names),
+        _differences(documents, traces, names),
+        _conditions(documents, names),
+    )
+    return Page(
+        title=formats.listed(list(dict.fromkeys(_name(document) for document in documents))),
+        subtitle="comparison of runs",
+        answers=tuple(f"{sentence}." for sentence in verdicts(documents, names)),
+        answers_note=_basis(documents),
+        cards=tuple(card for card in cards if card is not None),
+        chips=tuple(f"{name}: {document['run']}" for name, document in zip(names, documents, strict=True)),
+        warnings=tuple(_warnings(documents, names)),
+        figures=tuple(_headline(documents)) if len(documents) == 2 else (),
+    )
+
+
+def _text(title: str, document: Document) -> str:
+    """Return a figure of a run: its 80 % range if it has one."""
+    value = dict(FIGURES)[title](document)
+    if title in MODELLED and value is not None:
+        return figure_text(replayed(document) or {}, MODELLED[title])
+    return formats.share(value) if title == ACCURACY else formats.significant(value)
+
+
+def _change(title: str, first: Document, second: Document) -> str:
+    """Return by what share a figure of the second run differs: as the 80 % range of their ratio, if it has one."""
+    values = [dict(FIGURES)[title](document) for document in (first, second)]
+    relative = _relative(*values)
+    models = [replayed(document) or {} for document in (first, second)]
+    if relative is None or title not in MODELLED or not all("uncertainty" in model for model in models):
+        return formats.difference(relative)
+    errors = [read_uncertainty(model["uncertainty"][MODELLED[title]]) for model in models]
+    low, high = ratio_range((1 + relative, 1), (errors[1], errors[0]))
+    if low <= 1 <= high:
+        return "can't be told apart"
+    return f"{100 * (low - 1):+.0f} to {100 * (high - 1):+.0f} %"
+
+
+def _picture(documents: Sequence[Document], keys: Sequence[Key]) -> Card | None:
+    """Return cost against time on AWS, with accuracy, of the runs that are modelled."""
+    rows = []
+    for key, document in zip(keys, documents, strict=True):
+        if (found := replayed(document)) is not None:
+            learnt = f", {document['accuracy'][-1]:.1%} right" if document["accuracy"] else ""
+            text = f"{key.label.partition(' ')[2]}{learnt}"
+            cost = float(found["cost"]["total"])
+            rows.append(charts.Point(key.label, float(found["seconds"]), cost, text, found.get("ranges")))
+    if not rows:
+        return None
+    chart = charts.scatter(
+        "cost-time",
+        "Points: cost and time on AWS of each run",
+        rows,
+        keys,
+        (TIME, BILL),
+        "A run further left is faster, one further down cheaper; beside each stands its accuracy on the test images. "
+        "Bars: 80 % ranges.",
+    )
+    return Card("card-cost-time", "Cost, time and accuracy on AWS", (chart,), wide=True)
+
+
+def _figures(documents: Sequence[Document], names: Sequence[str]) -> Card:
+    rows: list[tuple[str | Cell, ...]] = []
+    for title, value in FIGURES:
+        if any(value(document) is not None for document in documents):
+            first, *others = documents
+            cells = (Cell(_text(title, other), _change(title, first, other)) for other in others)
+            rows.append((title, _text(title, first), *cells))
+    return Card(
+        "card-figures",
+        "Figures of the runs",
+        (),
+        (Table(("", *names), rows),),
+        notes=(
+            f"Beneath each number stands its difference from {names[0]}. Where both are ranges, it is the 80 % range "
+            "of their ratio, in which shared errors cancel.",
+        ),
+        wide=True,
+    )
+
+
+def _differences(documents: Sequence[Document], traces: Sequence[Rows | None], names: Sequence[str]) -> Card | None:
+    """Return differences of means over minibatches and workers, with Welch's intervals."""
+    first, *others = (
+        {
+            **{f"{name} a minibatch, s": values for name, values in step_samples(events or ()).items()},
+            **worker_samples(document),
+        }
+        for document, events in zip(documents, traces, strict=True)
+    )
+    drawn, tables = [], []
+    for number, (run, samples) in enumerate(zip(names[1:], others, strict=True), 1):
+        computed = {name: welch(values, samples.get(name, ())) for name, values in first.items()}
+        intervals = {name: interval for name, interval in computed.items() if interval is not None}
+        rows: list[tuple[str | float, ...]] = [
+            (name, *(value / interval.first for value in (interval.difference, interval.low, interval.high)))
+            for name, interval in intervals.items()
+            if interval.first
+        ]
+        if rows:
+            drawn.append((number, run, rows))
+        if intervals:
+            headings = ("mean", names[0], run, "difference", f"{CONFIDENCE:.0%} interval", "samples")
+            table_rows = [_interval(name, interval) for name, interval in intervals.items()]
+            tables.append(Table(headings, table_rows, caption=f"{run} beside {names[0]}", folded=True))
+    if not tables:
+        return None
+    shares = [float(share) for _, _, rows in drawn for _, *row in rows for share in row]
+    title, extent = f"difference from {names[0]}, %", (min([0.0, *shares]), max([0.0, *shares]))
+    note = (
+        f"Seconds on the Lambda clock and MB; {CONFIDENCE:.0%} intervals of the difference of means (Welch). "
+        "Minibatches of one run are not repeated runs: the interval does not contain what differs from run to run."
+    )
+    return Card(
+        "card-differences",
+        "Differences and their intervals",
+        tuple(
+            charts.differences(
+                f"differences-{number}", f"Intervals: {run} against {names[0]}", rows, title, run, extent
+            )
+            for number, run, rows in drawn
+        ),
+        tuple(tables),
+        notes=(note,),
+        wide=True,
+    )
+
+
+def _interval(name: str, interval: Interval) -> tuple[str | Cell, ...]:
+    span = f"{_signed(interval.low)} … {_signed(interval.high)}"
+    mood = "" if interval.significant else "muted"
+    return (
+        name,
+        formats.significant(interval.first),
+        formats.significant(interval.second),
+        Cell(
+            _signed(interval.difference),
+            formats.difference(interval.difference / interval.first if interval.first else None),
+        ),
+        Cell(span, "" if interval.significant else "zero is within", mood=mood),
+        f"{interval.samples[0]:,} and {interval.samples[1]:,}",
+    )
+
+
+def _phases(documents: Sequence[Document], names: Sequence[str]) -> Card:
+    rows = [
+        (name, phase, max(0.0, document["phases"][phase]) / document["workers"])
+        for name, document in zip(names, documents, strict=True)
+        for phase in PHASES
+    ]
+    chart = charts.stacked_bars(
+        "phases",
+        "Bars: seconds of each phase per run, the mean of its workers",
+        rows,
+        scales.PHASE_KEYS,
+        "Lambda time a worker, s",
+    )
+    return Card("card-phases", "Phases, the mean of workers", (chart,))
+
+
+def _bill(documents: Sequence[Document], names: Sequence[str], keys: Sequence[Key]) -> Card:
+    """Return the bills of runs line by line."""
+    title, costs = bills(documents)
+    of_run = {name: cost for name, cost in zip(names, costs, strict=True) if cost is not None}
+    amounts: dict[str, dict[str, Decimal]] = {}
+    for name, cost in of_run.items():
+        for line in cost["lines"]:
+            by_run = amounts.setdefault(line["item"], dict.fromkeys(of_run, Decimal(0)))
+            by_run[name] += Decimal(line["amount"])
+    rows = [
+        (scales.short_line(item), name, float(amount))
+        for item, by_run in amounts.items()
+        for name, amount in by_run.items()
+        if any(by_run.values())
+    ]
+    chart = charts.grouped_bars("bill", "Bars: USD of each line, per run", rows, keys, "amount, USD", axis_format="~g")
+    totals = {name: Decimal(cost["total"]) for name, cost in of_run.items()}
+
+    def row(title: str, by_run: Mapping[str, Decimal]) -> tuple[str, ...]:
+        return (title, *(f"{by_run[name]:.8f}" if name in by_run else formats.MISSING for name in names))
+
+    table = Table(
+        ("line, USD", *names), [row(item, by_run) for item, by_run in amounts.items()], (row("total", totals),)
+    )
+    return Card("card-bill", title, (chart,) if rows else (), (table,), wide=True)
+
+
+def _learning(documents: Sequence[Document], keys: Sequence[Key]) -> Iterator[Card]:
+    for name, title, percent in (("loss", "training loss, nats", False), ("accuracy", "test accuracy, %", True)):
+        rows = [
+            (key.label, number, value)
+            for key, document in zip(keys, documents, strict=True)
+            for number, value in enumerate(document[name], 1)
+        ]
+        if rows:
+            chart = charts.lines(
+                name, f"Lines: {title} per epoch, per run", rows, keys, ("epoch", title), percent=percent
+            )
+            yield Card(f"card-{name}", title.partition(",")[0].capitalize(), (chart,))
+
+
+def _memory(documents: Sequence[Document], names: Sequence[str]) -> Card:
+    rows = [
+        (name, document["peak_memory_mb"], peak_limit_mb(document))
+        for name, document in zip(names, documents, strict=True)
+    ]
+    chart = charts.bars_to_limit(
+        "memory",
+        "Bars: peak memory per run, with a mark at the memory size",
+        rows,
+        "peak memory, MB",
+        "memory size, MB",
+    )
+    return Card("card-memory", "Memory against the limit", (chart,))
+
+
+def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | None:
+    """Return what the plans differ in, and the parts of the stack."""
+    plans = [
+        {
+            "prices": Plan.prices,
+            **document["plan"],
+            **chosen_options(document["architecture"], document["plan"].get("options", {})),
+            **document["stack"],
+        }
+        for document in documents
+    ]
+    keys = dict.fromkeys(key for plan in plans for key in plan if key not in ("schema", "run", "options"))
+    differing = [key for key in keys if len({str(plan.get(key)) for plan in plans}) > 1]
+    rows = [(key.replace("_", " "), *(str(plan.get(key, "–")) for plan in plans)) for key in differing]
+    table = Table(("", *names), rows, words=WORDS)
+    return Card("card-plans", "What else differs", (), (table,), wide=True) if rows else None
+
+
+def _headline(documents: Sequence[Document]) -> Iterator[Figure]:
+    values = dict(FIGURES)
+    modelled = (TIME, BILL) if all(map(replayed, documents)) else ()
+    measured = (
+        *(() if modelled else (PRICED,)),
+        "first to last, s",
+        "billed time, s",
+        "peak memory, MB",
+        "bytes sent, MB",
+        ACCURACY,
+    )
+    for title in modelled + measured:
+        first, second = map(values[title], documents)
+        if first is None or second is None:
+            continue
+        basis = "modelled" if title in modelled else "exact" if title.startswith("bytes") else "measured"
+        name, _, unit = title.rpartition(", ") if ", " in title else (title, "", "")
+        points = f"{100 * (second - first):+.2f} points"
+        change = points if title == ACCURACY else _change(title, *documents)
+        texts = " → ".join(_text(title, document) for document in documents)
+        yield Figure(name, change, basis, f"{texts} {unit}".rstrip())
+
+
+def _warnings(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note]:
+    if anchors := unanchored_note(documents, names):
+        yield Note(anchors)
+    if short := _oversubscribed(documents, names):
+        yield Note(f"This host was short of processors while {formats.listed(short)} ran: see the page of the run.")
+    for name, document in zip(names, documents, strict=True):
+        if replayed(document) is None:
+            yield Note(f"{name} is not modelled on AWS. {document['lambda']['reason']}")
+        if document["status"] != "done":
+            yield Note(f"{name} {'has' if document['status'] == 'failed' else 'was'} {document['status']}.", "bad")
+        if note := instances_note(document):
+            yield Note(f"{name}: {note}")
+        if document.get("instances"):
+            yield Note(f"{name} ran on instances: its times are wall time, {', '.join(document['cost']['notes'])}.")
+
+
+def _oversubscribed(documents: Sequence[Document], names: Sequence[str]) -> list[str]:
+    return [name for name, document in zip(names, documents, strict=True) if document["host"]["oversubscribed"]]
+
+
+def _relative(first: float | None, second: float | None) -> float | None:
+    return None if first is None or second is None or not first else second / first - 1
+
+
+def _signed(value: float) -> str:
+    text = formats.significant(value, 3)
+    return text if value < 0 else f"+{text}"
+
+
+def _name(document: Document) -> str:
+    return NAMES.get(document["architecture"], str(document["architecture"]))
+
+
+def _letter(number: int) -> str:
+    return ascii_uppercase[number] if number < len(ascii_uppercase) else str(number + 1)

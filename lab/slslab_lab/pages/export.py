@@ -1,0 +1,35 @@
+"""What `slslab export` wrote, for a terminal."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from slslab.report.bills import bill_table
+from slslab.report.page import WORDS, Part, Table
+
+# Headings, and the entries of the document below them.
+COLUMNS = {
+    "files": (("table", "rows", "file"), ("table", "rows", "path")),
+    "tensorboard": (("run", "", "directory"), ("run", "state", "path")),
+    "mlflow": (("run", "", "MLflow run"), ("run", "state", "mlflow_run")),
+}
+
+
+def export(document: Mapping[str, Any]) -> Table:
+    """Return one line per file or run."""
+    headings, names = COLUMNS.get(document["to"], COLUMNS["files"])
+    title = f"Experiment {document['experiment']} at {document['tracking_uri']}" if "experiment" in document else ""
+    rows = [[_text(entry[name]) for name in names] for entry in document["written"]]
+    return Table(headings, rows, caption=title, words=WORDS)
+
+
+def sam(document: Mapping[str, Any]) -> Iterator[Part]:
+    """Yield what the run will cost, and what was written."""
+    cost = document["cost"]
+    yield f"{cost['sentence']}\n{cost['source']}"
+    if cost["bill"] is not None:
+        yield bill_table(cost["bill"], "Bill")
+    yield f"{document['out']}: {', '.join(document['files'])}\nNext: what its README.md says"
+
+
+def _text(value: str | int) -> str:
+    return f"{value:,}" if isinstance(value, int) else value

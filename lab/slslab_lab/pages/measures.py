@@ -1,0 +1,242 @@
+"""Cards of a run's figures: the moment, phases, modelled beside measured, bill, learning, memory, invocations."""
+
+from collections import defaultdict
+from dataclasses import replace
+from decimal import Decimal
+
+from slslab.report import cards, formats
+from slslab.report.bills import bill_table
+from slslab.report.cards import rank
+from slslab.report.page import Card, Cell, Document, Key, Table
+from slslab.report.summaries import (
+    HOST_PRICED,
+    build_note,
+    half_widths,
+    own_size,
+    predicted,
+    processor_note,
+    region,
+    replayed,
+)
+from slslab.run.metrics import PHASES, Records, Rows
+from slslab_lab.pages import charts, scales
+
+# Beyond so many bars of memory, only the maximum of each function is shown.
+MEMORY_BARS = 24
+# From this share of the limit on, memory use is marked.
+NEAR = 0.9
+
+
+def present_card(document: Document) -> Card | None:
+    """Return what each worker did last, and the running invocations with their memory against the limit."""
+    if "now" not in document:
+        return None
+    tables = tuple(table for table in (_present_workers(document), _running(document)) if table is not None)
+    if not tables:
+        return None
+    return Card(
+        "card-now",
+        "Now",
+        tables=tables,
+        notes=("Of each worker the operation that ended last; the current one is recorded at its end.",),
+        wide=True,
+    )
+
+
+def _present_workers(document: Document) -> Table | None:
+    rows = [
+        (
+            f"worker {worker['worker']}",
+            Cell("running", mood="good") if worker["under_way"] else "between invocations",
+            _counted(worker["epoch"]),
+            _counted(worker["step"]),
+            f"{worker['op']} ({worker['phase']})",
+            formats.seconds(worker["seconds_ago"]),
+        )
+        for worker in document["now"]["workers"]
+    ]
+    columns = ("worker", "state", "epoch", "minibatch", "latest operation", "ended ago")
+    return Table(columns, rows, caption="Workers", words=frozenset({0, 1, 4})) if rows else None
+
+
+def _running(document: Document) -> Table | None:
+    rows = [
+        (
+            short_name(invocation["function"], str(document["run"])),
+            _counted(invocation["worker"], 0),
+            formats.seconds(invocation["seconds"]),
+            Cell(
+                formats.megabytes(invocation["peak_memory_mb"]),
+                mood="bad" if invocation["peak_memory_mb"] >= NEAR * invocation["memory_mb"] else "",
+            ),
+            formats.megabytes(invocation["memory_mb"]),
+        )
+        for invocation in document["now"]["invocations"]
+    ]
+    columns = ("function", "worker", "for", "peak memory so far", "memory size")
+    return Table(columns, rows, caption="Running invocations") if rows else None
+
+
+def _counted(number: int, first: int = 1) -> str:
+    """Return an epoch or step as people count them, from 1 on; a dash if there is none."""
+    return formats.MISSING if number < 0 else str(number + first)
+
+
+def phases_card(document: Document) -> Card | None:
+    """Return the seconds of each phase per worker."""
+    if (card := cards.phases_card(document)) is None:
+        return None
+    # On a busy host `other` may be some ms below zero, which no bar can show; the table does.
+    bars = [(rank(each), phase, max(0.0, each["phases"][phase])) for each in document["per_worker"] for phase in PHASES]
+    clock = "wall time, s" if document.get("instances") else "Lambda time, s"
+    chart = charts.stacked_bars("phases", f"Bars: {clock} of each phase, per worker", bars, scales.PHASE_KEYS, clock)
+    return replace(card, charts=(chart,))
+
+
+def sizes_card(document: Document) -> Card | None:
+    """Return what the run would cost and take with other memory sizes, beside its own."""
+    own = own_size(document)
+    if own is None:
+        return None
+    keys = (Key("this run", "modelled"), Key("other memory sizes", "8"))
+    rows = [
+        charts.Point(
+            keys[size is not own].label,
+            size["seconds"],
+            float(size["cost"]),
+            formats.megabytes(size["memory_mb"]),
+            document["lambda"].get("ranges") if size is own else None,
+        )
+        for size in document["lambda"]["memory_sizes"]
+    ]
+    caption = (
+        "Each point is this run, replayed with another memory size of its training functions: further left is faster, "
+        "further down cheaper. Left out are sizes with which they exceed their time-out, and sizes below "
+        f"their peak memory as it was measured here{build_note(document['torch'])}. The bars are the run's 80 % "
+        "ranges; the other sizes are about as uncertain."
+    )
+    label = "Points: cost and time on AWS with each memory size"
+    chart = charts.scatter("sizes", label, rows, keys, ("time on AWS, s", "bill, USD"), caption)
+    return Card("card-sizes", "Cost and time on AWS by memory size", (chart,), wide=True)
+
+
+def modelled_card(document: Document) -> Card | None:
+    """Return what the replayed trace takes on Lambda, per worker, and behind it what was measured here."""
+    found, card = replayed(document), cards.modelled_card(document)
+    if found is None or card is None:
+        return None
+    bases = ("modelled", "measured")
+    bars = [
+        (rank(worker), basis, value)
+        for worker, figures in cards.beside_modelled(document)
+        for basis, value in zip(bases, figures[1::2], strict=True)
+        if value is not None
+    ]
+    label = "Bars: billed seconds per worker, modelled and measured"
+    chart = charts.grouped_bars("modelled", label, bars, scales.basis_keys(*bases), "billed time, s")
+    widths = dict(half_widths(found, "cost"))
+    sources = Table(
+        ("the range comes from", "of the seconds", "of the cost"),
+        [(name, *(_width(each) for each in (width, widths.get(name)))) for name, width in half_widths(found)],
+        caption="Half-widths of the 80 % ranges, each with its source of error alone",
+    )
+    return replace(
+        card,
+        charts=(chart,),
+        tables=(*((sources,) if sources.rows else ()), *card.tables),
+        notes=(*card.notes, *filter(None, [processor_note(document)])),
+    )
+
+
+def _width(width: float | None) -> str:
+    return formats.MISSING if width is None else f"{100 * width:.0f} %"
+
+
+def bill_card(document: Document) -> Card | None:
+    """Return the bill line by line, and behind it, or without a model alone, what this host's usage would cost."""
+    cost = document.get("cost")
+    if not cost:
+        return None
+    found = replayed(document) or predicted(document)
+    if found is not None:
+        shown, title, basis = found["cost"], f"Bill ({region(found)}, modelled)", "modelled"
+        behind: tuple[Table, ...] = (bill_table(cost, HOST_PRICED.capitalize(), folded=True),)
+    else:
+        shown, title, basis = cost, HOST_PRICED.capitalize(), "measured"
+        behind = ()
+    # Lines of several price tiers have one item.
+    amounts: dict[str, Decimal] = defaultdict(Decimal)
+    for line in shown["lines"]:
+        amounts[line["item"]] += Decimal(line["amount"])
+    bars = [(scales.short_line(item), basis, float(of_item)) for item, of_item in amounts.items() if of_item]
+    chart = charts.grouped_bars(
+        "bill",
+        f"Bars: {shown['currency']} of each line",
+        bars,
+        scales.basis_keys(basis),
+        f"amount, {shown['currency']}",
+        axis_format="~g",
+    )
+    book, statuses = shown["book"], ", ".join(dict.fromkeys(line["status"] for line in shown["lines"]))
+    return Card(
+        "card-bill",
+        title,
+        (chart,) if bars else (),
+        (bill_table(shown), *behind),
+        notes=(f"Prices of {book['name']}, {book['date']}: {statuses}.",),
+    )
+
+
+def learning_card(document: Document) -> Card | None:
+    """Return training loss and test accuracy per epoch."""
+    if (card := cards.learning_card(document)) is None:
+        return None
+    lines = []
+    for name, title, colour in (("loss", "training loss, nats", "1"), ("accuracy", "test accuracy, %", "3")):
+        if values := document.get(name):
+            series = title.partition(",")[0]
+            points = [(series, number, value) for number, value in enumerate(values, 1)]
+            label, keys = f"Line: {series} per epoch", (Key(series, colour),)
+            lines.append(charts.lines(name, label, points, keys, ("epoch", title), percent=name == "accuracy"))
+    return replace(card, charts=tuple(lines))
+
+
+def memory_card(document: Document, events: Rows | None, invocations: Records) -> Card | None:
+    """Return the peak memory of each function and worker against its limit; of instances, what they used."""
+    launched = document.get("instances") or ()
+    owner = {event["invocation"]: event["worker"] for event in events or () if event["worker"] >= 0}
+    peaks: dict[tuple[str, int], tuple[int, int | None]] = {}
+    for record in invocations:
+        function = short_name(record["function"], str(document["run"])), owner.get(record["request_id"], -1)
+        peaks[function] = max(record["max_memory_mb"], peaks.get(function, (0, 0))[0]), record["memory_mb"]
+    for instance in launched:
+        peaks[instance["type"], instance["worker"]] = instance["peak_memory_mb"], None
+    if not peaks:
+        return None
+    of = "and worker"
+    if len(peaks) > MEMORY_BARS:
+        # Of equal peaks the last one counts.
+        ascending = sorted(peaks.items(), key=lambda peak: peak[1][0])
+        peaks, of = {(name, -1): peak for (name, _), peak in ascending}, "alone: the maximum of all its workers"
+    rows = [(_place(name, worker), peak, limit) for (name, worker), (peak, limit) in sorted(peaks.items())]
+    caption = f"Max Memory Used by function {of}."
+    if launched:
+        caption = "Resident memory of each instance; an instance type's memory is not enforced here."
+    chart = charts.bars_to_limit(
+        "memory",
+        "Bars: peak memory in MB, with a mark at the memory size",
+        rows,
+        "peak memory, MB",
+        "memory size, MB",
+        caption,
+    )
+    return Card("card-memory", "Memory against the limit", (chart,))
+
+
+def short_name(function: str, run: str) -> str:
+    """Return a function's name without its run's id."""
+    return function.removeprefix(f"slslab-{run}").strip("-") or "worker"
+
+
+def _place(name: str, worker: int) -> str:
+    return name if worker < 0 else f"{name} {worker}"

@@ -1,0 +1,86 @@
+"""The chart of the atlas: which system is best over model sizes and numbers of workers, with its crossing lines."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from slslab.report.page import Chart, Data, Key
+from slslab_lab.pages.scales import DATA, colour_scale, specification, tooltips
+
+if TYPE_CHECKING:
+    import altair as alt
+else:
+    from slslab_lab.pages.scales import alt
+
+LINES, MARKS = "lines", "marks"
+BAND = 34
+REGIONS = ("workers", "low", "high", "system", "best", "beyond")
+CROSSINGS = ("workers", "megabytes", "pair")
+PUBLISHED = ("workers", "low", "high", "pair", "told", "verdict")
+Rows = Sequence[Sequence[str | int | float | None]]
+
+
+def regions(
+    identifier: str,
+    label: str,
+    name: str,
+    rows: Rows,
+    crossings: Rows,
+    published: Rows,
+    keys: Sequence[Key],
+    caption: str,
+) -> Chart:
+    """Draw bands of workers over the size of the model, MB, on a logarithmic axis, coloured by the best system.
+
+    Rows are (workers, from MB, to MB, system, the best point in words, reason if extrapolated or empty), crossings
+    (workers, MB, both systems), published ones (workers, from MB, to MB, both systems, as published, verdict).
+    """
+    workers = sorted({int(row[0] or 0) for row in rows}, reverse=True)
+    sizes = [float(end or 0) for row in rows for end in row[1:3]]
+    scale = alt.Scale(type="log", domain=[min(sizes), max(sizes)], nice=False)
+
+    def across(field: str, **more: Any) -> "alt.X":
+        return alt.X(
+            f"{field}:Q",
+            title="size of the model, MB",
+            scale=scale,
+            axis=alt.Axis(format="~g", tickCount=5, grid=False),
+            **more,
+        )
+
+    upright = alt.Y("workers:O", sort=workers, title="workers", axis=alt.Axis(domain=False, ticks=False))
+    areas = (
+        alt.Chart(alt.NamedData(name=DATA))
+        .mark_rect()
+        .encode(
+            x=across("low"),
+            x2="high:Q",
+            y=upright,
+            color=alt.Color("system:N", scale=colour_scale(keys), legend=None),
+            opacity=alt.condition("datum.beyond == ''", alt.value(0.95), alt.value(0.5)),
+            tooltip=tooltips(
+                ("system:N", "best"),
+                ("workers:O", "workers"),
+                ("low:Q", "from, MB", ".3~r"),
+                ("high:Q", "to, MB", ".3~r"),
+                ("best:N", "at its middle"),
+                ("beyond:N", "extrapolated"),
+            ),
+        )
+    )
+    cuts = alt.Chart(alt.NamedData(name=LINES)).encode(x=across("megabytes"), y=upright)
+    ticks = cuts.mark_tick(color="var(--card)", thickness=3, size=BAND, orient="vertical")
+    joined = cuts.mark_line(color="var(--text)", strokeWidth=1.5, point={"size": 26, "color": "var(--text)"}).encode(
+        detail="pair:N", order=alt.Order("workers:O"), tooltip=tooltips(("pair:N", "crossing of"))
+    )
+    papers = alt.Chart(alt.NamedData(name=MARKS)).encode(
+        y=upright,
+        tooltip=tooltips(("pair:N", "published crossing"), ("told:N", "as published"), ("verdict:N", "the atlas")),
+    )
+    spans = papers.mark_rule(color="var(--c-limit)", strokeWidth=3, strokeDash=[6, 3]).encode(
+        x=across("low"), x2="high:Q"
+    )
+    ends = papers.mark_point(shape="diamond", filled=True, size=70, color="var(--c-limit)").encode(x=across("high"))
+    names = papers.mark_text(align="right", dy=-9, fontSize=11).encode(x=across("high"), text="pair:N")
+    chart = alt.layer(areas, ticks, joined, spans, ends, names, width="container", height=BAND * len(workers))
+    data = {DATA: Data(REGIONS, rows), LINES: Data(CROSSINGS, crossings), MARKS: Data(PUBLISHED, published)}
+    return Chart(identifier, label, specification(chart), data, tuple(keys), caption, name)

@@ -1,0 +1,229 @@
+"""What a reproduction shows: published, recomputed, measured and modelled figures, side by side."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from slslab.report.page import Card, Cell, Chart, Document, Key, Note, Page, Part, Table
+from slslab.run.metrics import grouped
+from slslab_lab.pages import charts, scales
+from slslab_lab.pages.grids import (
+    CANNOT,
+    MOODS,
+    bill_tables,
+    column_table,
+    grids,
+    matrices,
+    notes,
+    orders,
+    ranking_table,
+    reasons,
+    thresholds,
+)
+from slslab_lab.pages.verdicts import agreement
+
+WAYS = ("published", "recomputed", "measured", "modelled")
+AGREEMENT_KEYS = (Key("agrees", "exact"), Key("differs", "limit"))
+# So many kinds of bill lines are drawn, and the rest as one.
+LINES, REST = 7, "all other lines"
+
+
+def reproduction(document: Document) -> Iterator[Part]:
+    """Yield what `slslab reproduce` prints: published, recomputed, measured and modelled figures side by side."""
+    title = f"{document['table']['title']} ({document['table']['source']} of {document['paper']['published']})"
+    yield from (Note(sentence, "answer") for sentence in (title, *agreement(document)))
+    for table in grids(document):
+        first, *headings = table.columns
+        # Long headings are broken at their spaces.
+        yield replace(table, columns=(first, *(heading.replace(", ", "\n") for heading in headings)))
+    if differing := reasons(document):
+        yield "\n".join(("Why they differ:", *differing))
+    yield Note("\n".join(notes(document)), "muted")
+
+
+def describe_reproduction(document: Document) -> Page:
+    """Return the page of a reproduction's document, without what the document does not have."""
+    paper, table = document["paper"], document["table"]
+    compared = any("intervals" in row for row in document["rows"])
+    cards = [
+        *filter(None, [_agreement(document)]),
+        *_tables(document),
+        *_rankings(document),
+        *_bars(document),
+        *_curves(document),
+        *_bills(document),
+        *([_whole("card-thresholds", thresholds(document))] if compared else []),
+        *(card for column in document["columns"] if (card := _column(document, column)) is not None),
+    ]
+    if noted := (*table.get("notes", ()), *document.get("notes", ())):
+        cards.append(Card("card-notes", "Notes", notes=noted, wide=True))
+    return Page(
+        title=table["title"],
+        subtitle=f"reproduction of {table['source']}, {paper['title']} ({paper['published']})",
+        cards=tuple(cards),
+        chips=(document["reproduces"], f"fidelity: {document['fidelity']}"),
+        answers=tuple(agreement(document)),
+    )
+
+
+def _tables(document: Document) -> Iterator[Card]:
+    """Yield which orders hold, and the tables that a reproduction has made whole."""
+    if document.get("orders"):
+        yield _whole("card-orders", orders(document))
+    if "matrices" in document:
+        yield from (_whole(f"card-matrix-{number}", table) for number, table in enumerate(matrices(document)))
+
+
+def _whole(identifier: str, table: Table) -> Card:
+    """Return a card of a table alone, which gives its title."""
+    return Card(identifier, table.caption, (), (replace(table, caption=""),), wide=True)
+
+
+def _agreement(document: Document) -> Card | None:
+    """Return how many times the published numbers ours are, all in one picture."""
+    rows = [
+        (column["title"], cell["verdict"], 1 + cell["difference"], cell.get("tolerance", 0.0), name)
+        for column in document["columns"]
+        for row in document["rows"]
+        if (cell := row["cells"].get(column["name"])) and cell.get("verdict") and (cell.get("difference") or -1) > -1
+        for name in [_joined(row["name"], row.get("group"), row.get("variant"))]
+    ]
+    if not rows:
+        return None
+    label = "Points: ours divided by the published number, per column of the table"
+    caption = (
+        "Each point is a published number: at 1 ours equals it, at 2 ours is twice as much. In the grey bar they agree."
+    )
+    chart = charts.ratios("agreement", label, rows, AGREEMENT_KEYS, "ours ÷ published", caption)
+    return Card("card-agreement", "Agreement at a glance", (chart,), wide=True)
+
+
+def _joined(*parts: str | None, by: str = ", ") -> str:
+    """Return the parts that are not empty as one text."""
+    return by.join(filter(None, parts))
+
+
+def _column(document: Document, column: Document) -> Card | None:
+    """Return a column of the table: a chart for each group, and all rows."""
+    name, title = column["name"], f"{column['title']}, {column['unit']}"
+    rows = [(row, row["cells"][name]) for row in document["rows"] if row["cells"].get(name)]
+    if not rows:
+        return None
+    groups = grouped((row.get("group", ""), (row, cell)) for row, cell in rows)
+    drawn = [_dots(f"{name}-{number}", group, title, of) for number, (group, of) in enumerate(groups.items())]
+    table = replace(column_table(document, column), caption="", folded=True)
+    dots = tuple(chart for chart in drawn if chart)
+    return Card(f"card-{name}", title, dots, (table,), notes=tuple(_unexplained(rows)), wide=True)
+
+
+def _unexplained(rows: Sequence[tuple[Document, Document]]) -> Iterator[str]:
+    """Yield why published figures cannot be recomputed, each reason once."""
+    named: dict[str, dict[str, None]] = defaultdict(dict)
+    published = set()
+    for row, cell in rows:
+        name = _joined(row["name"], row.get("group"))
+        if cell.get("published"):
+            published.add(name)
+        for way in cell.get("recomputed") or ():
+            if way["verdict"] == CANNOT and way["reason"]:
+                named[way["reason"].rstrip(".")][name] = None
+    for reason, names in named.items():
+        of = "" if published <= names.keys() else f" for {'; '.join(names)}"
+        yield f"Cannot be recomputed{of}: {reason}."
+
+
+def _dots(identifier: str, group: str, title: str, rows: Sequence[tuple[Document, Document]]) -> Chart | None:
+    points: list[tuple[str, str, float, float | None, float | None]] = []
+    for row, cell in rows:
+        name = _joined(row["name"], row.get("variant"), by="\n")
+        if cell.get("published") is not None:
+            points.append((name, "published", float(cell["published"]), None, None))
+        for way in ("measured", "modelled"):
+            if point := cell.get(way):
+                points.append((name, way, point["value"], point.get("low"), point.get("high")))
+    drawn = [way for way in WAYS if any(point[1] == way for point in points)]
+    if not points:
+        return None
+    label = f"Points: {title}, {' and '.join(drawn)}, per row {group}".strip()
+    return charts.dots(f"column-{identifier}", label, points, scales.basis_keys(*drawn), title, group)
+
+
+def _rankings(document: Document) -> Iterator[Card]:
+    """Yield orders of rows, each with a row of the chart per basis."""
+    for number, ranking in enumerate(document.get("rankings", ())):
+        orders = {basis: order for basis, order in ranking.items() if isinstance(order, list) and order}
+        names = list(dict.fromkeys(str(name) for order in orders.values() for name, _ in order))
+        rows = [
+            (str(name), basis, place, float(value))
+            for basis, order in orders.items()
+            for place, (name, value) in enumerate(order, 1)
+        ]
+        label = f"Places by {ranking['title']}: {'; '.join(orders)}"
+        chart = charts.ranks(f"ranking-{number}", label, rows, list(orders), _keys(document, names), ranking["unit"])
+        table = ranking_table(ranking)
+        verdict = ranking["verdict"]
+        yield Card(
+            f"card-ranking-{number}",
+            f"{ranking['title'][:1].upper()}{ranking['title'][1:]}",
+            (chart,) if rows else (),
+            (replace(table, note="", folded=True),) if rows else (),
+            notes=(table.note,) if table.note else (),
+            verdict=Cell(f"Ranking {verdict}.", mood=MOODS.get(verdict, "")) if verdict else None,
+        )
+
+
+def _keys(document: Document, names: Sequence[str]) -> tuple[Key, ...]:
+    """Return colours by name, the same in every chart of the page: in the order of the table's rows."""
+    order = dict.fromkeys((*(row["name"] for row in document["rows"]), *names))
+    colours = {key.label: key for key in scales.series_keys(list(order))}
+    return tuple(colours[name] for name in names)
+
+
+def _bars(document: Document) -> Iterator[Card]:
+    """Yield bars of several series beside each other."""
+    for number, bars in enumerate(document.get("bars", ())):
+        title = f"{bars['axis']}, {bars['unit']}"
+        label = f"Bars: {title}, {' and '.join(bars['series'])}"
+        chart = charts.grouped_bars(f"bars-{number}", label, bars["values"], scales.series_keys(bars["series"]), title)
+        yield Card(f"card-bars-{number}", bars["title"], (chart,))
+
+
+def _bills(document: Document) -> Iterator[Card]:
+    """Yield bills in stacks, a card for each group; the legend says what the paper leaves out."""
+    bills = document.get("bills", ())
+    for number, group in enumerate(dict.fromkeys(bill.get("group", "") for bill in bills)):
+        members = [
+            (_joined(bill["name"], bill.get("variant")), bill) for bill in bills if bill.get("group", "") == group
+        ]
+        totals: dict[str, float] = defaultdict(float)
+        inside = {line["item"]: bool(line["in_paper"]) for _, bill in members for line in bill["lines"]}
+        for line in (line for _, bill in members for line in bill["lines"]):
+            totals[line["item"]] += float(line["amount"])
+        kept = sorted(totals, key=lambda item: -totals[item])[:LINES]
+        labels = {item: item if inside[item] else f"{item} (not in the paper)" for item in kept}
+        keys = list(scales.series_keys(list(labels.values())))
+        if len(totals) > LINES:
+            keys.append(Key(REST, "8"))
+        parts: dict[tuple[str, str], float] = defaultdict(float)
+        for name, bill in members:
+            for line in bill["lines"]:
+                parts[name, labels.get(line["item"], REST)] += float(line["amount"])
+        rows = [(*bar, amount) for bar, amount in parts.items()]
+        label = f"Bars: USD of each line of the bill, {group}"
+        chart = charts.stacked_bars(f"bills-{number}", label, rows, keys, "amount, USD", format=",.6f")
+        tables = tuple(replace(table, folded=True) for table in bill_tables([bill for _, bill in members]))
+        yield Card(f"card-bills-{number}", _joined("Bill", group), (chart,), tables)
+
+
+def _curves(document: Document) -> Iterator[Card]:
+    for number, curve in enumerate(document.get("curves", ())):
+        keys = _keys(document, [line["name"] for line in curve["lines"]])
+        rows = [(line["name"], x, y) for line in curve["lines"] for x, y in zip(line["x"], line["y"], strict=True)]
+        titles = [_joined(curve[axis]["title"], curve[axis]["unit"]) for axis in "xy"]
+        if not rows:
+            continue
+        percent = curve["y"]["unit"] == "%" and all(y is None or y <= 1 for _, _, y in rows)
+        whole = all(float(x).is_integer() for _, x, _ in rows)
+        label = f"Lines: {titles[1]} over {titles[0]}"
+        chart = charts.lines(f"curve-{number}", label, rows, keys, (titles[0], titles[1]), percent=percent, whole=whole)
+        yield Card(f"card-curve-{number}", curve["title"], (chart,))

@@ -1,0 +1,108 @@
+"""What all charts share: their frame, axes, colours and legends."""
+
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from slslab.report.page import Key
+from slslab.run.metrics import PHASES
+
+if TYPE_CHECKING:
+    import altair as alt
+else:
+
+    class _Altair:
+        """Altair, which is imported when it is first used: that takes a second, and a terminal draws nothing."""
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(import_module("altair"), name)
+
+    alt = _Altair()
+
+PHASE_KEYS = tuple(Key(phase, phase) for phase in PHASES)
+DATA = "data"
+SERIES = 8
+# An architecture has one colour on all pages.
+OWN_COLOURS = {"AllReduce": "1", "ScatterReduce": "2", "MLLess": "3", "SPIRT": "4", "GPU": "5", "GradsSharding": "6"}
+
+
+def short_line(item: str) -> str:
+    """Return a line of a bill as the name of a bar."""
+    return item.replace(", x86_64", "").replace("state transitions", "states")
+
+
+def series_keys(names: Sequence[str]) -> tuple[Key, ...]:
+    """Return a colour for each name, from the eighth on the same; if each is of another architecture, that one's."""
+    own = [next((colour for part, colour in OWN_COLOURS.items() if part in name), "") for name in names]
+    numbered = [str(min(number, SERIES)) for number in range(1, len(names) + 1)]
+    colours = own if all(own) and len(set(own)) == len(own) else numbered
+    return tuple(map(Key, names, colours))
+
+
+def basis_keys(*names: str) -> tuple[Key, ...]:
+    """Return the colours of how numbers are known."""
+    return tuple(Key(name, name) for name in names)
+
+
+def specification(chart: "alt.TopLevelMixin") -> Mapping[str, Any]:
+    """Return a chart as a Vega-Lite document without what the page itself adds."""
+    document: dict[str, Any] = chart.to_dict()
+    for name in ("$schema", "config"):
+        document.pop(name, None)
+    return {"autosize": {"type": "fit-x", "contains": "padding"}, **document}
+
+
+def step(bars: int, most: int = 26, least: int = 4) -> int:
+    """Return the pixels for each of so many bars: fewer if there are many."""
+    return max(least, min(most, 720 // max(1, bars)))
+
+
+def open_chart(height: Any) -> "alt.Chart":
+    return alt.Chart(alt.NamedData(name=DATA), width="container", height=height)
+
+
+def number_axis(**more: Any) -> "alt.Axis":
+    """Return a horizontal axis of numbers with about one tick per 90 pixels."""
+    return alt.Axis(tickCount=alt.ExprRef("max(3, round(width / 90))"), labelOverlap=True, **more)
+
+
+def title_lines(title: str) -> list[str]:
+    """Return the title of a horizontal axis on as many lines as it needs on a phone, the unit with the word before
+    it."""
+    name, comma, unit = title.rpartition(", ")
+    return wrap(f"{name},\N{NO-BREAK SPACE}{unit}" if comma else title, 24)
+
+
+def whole_ticks(first: float, last: float) -> list[int]:
+    """Return at most about ten whole numbers at equal distances, the first among them."""
+    step = next(
+        step for power in range(12) for step in (10**power, 2 * 10**power, 5 * 10**power) if last - first <= 10 * step
+    )
+    return list(range(int(first), int(last) + 1, step))
+
+
+def name_axis(sort: list[str] | None = None) -> "alt.Y":
+    """Return a vertical axis of names in the order of the data, those with a line break on two lines."""
+    lines = r"split(datum.label, '\n')"
+    axis = alt.Axis(
+        labelExpr=lines,
+        # A text of two lines hangs from the middle of its first one.
+        labelOffset=alt.ExprRef(rf"length({lines}) > 1 ? -7 : 0"),
+        labelLimit=185,
+        labelOverlap=True,
+        domain=False,
+        ticks=False,
+    )
+    return alt.Y("bar:N", title=None, sort=sort, axis=axis)
+
+
+def colour_scale(keys: Sequence[Key]) -> "alt.Scale":
+    return alt.Scale(domain=[key.label for key in keys], range=[f"var(--c-{key.colour})" for key in keys])
+
+
+def tooltips(*fields: Sequence[str]) -> "list[alt.Tooltip]":
+    """Return what a mark tells of itself: fields with their titles and, of numbers, their formats."""
+    return [
+        alt.Tooltip(field, title=title, format=form[0] if form else alt.Undefined) for field, title, *form in fields
+    ]

@@ -1,0 +1,97 @@
+"""Cards of what a run's trace shows: the timeline, bytes between workers, and messages."""
+
+from dataclasses import replace
+
+from slslab.report import cards, formats
+from slslab.report.page import Card, Cell, Chart, Document, Played, Table
+from slslab.run.metrics import Records, Rows, grouped
+from slslab_lab.pages import charts, scales
+from slslab_lab.pages.communication import Communication, build_communication
+from slslab_lab.pages.measures import short_name
+from slslab_lab.pages.timeline import Timeline, build_timeline
+
+
+def timeline_card(
+    document: Document, events: Rows | None, invocations: Records, modelled: Played | None
+) -> Card | None:
+    """Return what each worker did when, on Lambda and on this host."""
+    there = modelled and build_timeline(*modelled)
+    here = build_timeline(events or (), invocations, document.get("instances") or ())
+    drawn = (
+        _timeline("timeline-modelled", "On AWS, modelled", "time on AWS, s", document, there),
+        _timeline("timeline", "On this host, measured", "wall time on this host, s", document, here),
+    )
+    shown = tuple(chart for chart in drawn if chart is not None)
+    return Card("card-timeline", "Timeline", shown, wide=True, switched=len(shown) > 1) if shown else None
+
+
+def _timeline(identifier: str, name: str, times: str, document: Document, timeline: Timeline | None) -> Chart | None:
+    if timeline is None:
+        return None
+    hidden = f" {timeline.left_out:,} more rows are not drawn." if timeline.left_out else ""
+    caption = f"{timeline.thinned}{hidden} Drag to move, Shift and wheel to magnify, double click to reset.".strip()
+    label = f"Timeline: phases of each worker, {times}"
+    return charts.gantt(
+        identifier, label, timeline, lambda name: short_name(name, str(document["run"])), times, caption, name
+    )
+
+
+def communication_card(document: Document, events: Rows | None) -> Card | None:
+    """Return bytes between workers, by the causes of gets in the trace."""
+    workers = document.get("workers") or document.get("plan", {}).get("workers")
+    communication = build_communication(events, workers) if events and workers else None
+    if communication is None or not communication.transfers:
+        return None
+    label = "Heat map: bytes that each worker (column) received from each worker (row)"
+    return Card(
+        "card-communication",
+        "Communication",
+        (charts.heat_map("communication", label, communication, _by_store(communication)),),
+        (_transfers(communication),),
+        notes=(_about(communication),),
+    )
+
+
+def _by_store(communication: Communication) -> dict[tuple[str, str], str]:
+    texts = grouped(
+        ((each.source, each.target), f"{each.store}: {formats.size(each.bytes)} in {each.messages:,}")
+        for each in communication.transfers
+    )
+    return {ends: "; ".join(parts) for ends, parts in texts.items()}
+
+
+def _transfers(communication: Communication) -> Table:
+    rows = [
+        (
+            *(transfer.source, transfer.target, transfer.store, f"{transfer.messages:,}"),
+            Cell(formats.size(transfer.bytes), title=f"{transfer.bytes:,} B"),
+        )
+        for transfer in sorted(communication.transfers, key=lambda transfer: -transfer.bytes)
+    ]
+    return Table(("from", "to", "through", "gets", "bytes"), rows, words=frozenset({0, 1, 2}), folded=True)
+
+
+def _about(communication: Communication) -> str:
+    stores = " and ".join(dict.fromkeys(transfer.store for transfer in communication.transfers))
+    text = (
+        f"Bytes that were received, by who had made them; they went through the {stores}. The driver puts minibatches "
+        "and gets results. The colour scale is the square root."
+    )
+    if communication.unknown_bytes:
+        text += f" {formats.size(communication.unknown_bytes)} more were received whose maker is not in the trace."
+    return f"{text} {communication.grouped}".strip()
+
+
+def traffic_card(document: Document) -> Card | None:
+    """Return messages and bytes of the training protocol, and of its overheads."""
+    card = cards.traffic_card(document)
+    moved = [
+        (f"worker {worker['worker']}", name, worker["bytes"][way] / 1e6)
+        for worker in document.get("per_worker", ())
+        if worker["worker"] >= 0
+        for way, name in (("in", "sent"), ("out", "received"))
+    ]
+    if card is None or not moved:
+        return card
+    keys, label = scales.series_keys(["sent", "received"]), "Bars: megabytes sent and received, per worker"
+    return replace(card, charts=(charts.grouped_bars("traffic", label, moved, keys, "bytes, MB"),))

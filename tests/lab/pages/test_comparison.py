@@ -1,0 +1,101 @@
+"""Runs side by side on a terminal: answers first, a line for each, at 80 columns."""
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from tests.emulator.report.test_run import RANGES, cost, document, modelled, ranges
+
+from slslab.report.terminal import render
+from slslab_lab.pages.comparison import comparison
+
+
+def shown(*documents: dict[str, Any], page: Path | None = None) -> list[str]:
+    """The lines on a terminal of 80 columns."""
+    console = Console(width=80, color_system=None)
+    with console.capture() as capture:
+        console.print(render(comparison(documents, page)))
+    return [line.rstrip() for line in capture.get().splitlines()]
+
+
+def on_lambda(seconds: float, total: str, **more: Any) -> dict[str, Any]:
+    """A modelled run; the deviation of its ratio to another one is 0.11, so 80 % are within a factor of 1.15."""
+    own = ranges(seconds=seconds, billed_seconds=seconds, cost=float(total))
+    found = modelled(seconds=seconds, **own)
+    return document(**more) | {"lambda": found | {"cost": found["cost"] | {"total": total}}}
+
+
+def sentences(lines: list[str]) -> list[str]:
+    """The answers, each on one line."""
+    text = " ".join(" ".join(lines[: lines.index("")]).split())
+    return [f"{sentence}." for sentence in text.removesuffix(".").split(". ")]
+
+
+def test_who_is_fastest_cheapest_and_most_accurate_and_by_how_much() -> None:
+    lines = shown(
+        on_lambda(30.0, "0.004", accuracy=[0.5, 0.931]),
+        on_lambda(10.0, "0.0041", architecture="spirt", accuracy=[0.1]),
+        on_lambda(40.0, "0.04", architecture="gpu", accuracy=[0.9312]),
+        page=Path("compared.html"),
+    )
+    assert sentences(lines)[:5] == [
+        "spirt is fastest on AWS: 8 to 13 s, 2.6 to 3.5 times faster than allreduce and 3.5 to 4.6 times faster "
+        "than gpu.",
+        "allreduce (0.0032 to 0.0050 USD) can't be told apart from spirt (0.0033 to 0.0052 USD) as the cheapest on "
+        "AWS; gpu costs 8.7 to 11.5 times as much as allreduce.",
+        "Most accurate: allreduce and gpu, 93.1%; spirt, 10.0%.",
+        "Modelled on AWS (us-east-1).",
+        RANGES,
+    ]
+    assert (
+        "The machine of allreduce, spirt and gpu wasn't compared with Lambda's processors, so the range is wide."
+        in " ".join(" ".join(lines).split())
+    )
+    assert not any("…" in line for line in lines), "nothing is cut off"
+    (spirt,) = (line.split() for line in lines if line.startswith("  spirt"))
+    assert spirt == ["spirt", *"8 to 13 0.0033 to 0.0052 25% 1 12.5 10.0%".split()]
+    assert "The page with all figures: compared.html" in lines
+
+
+def test_runs_of_one_architecture_are_told_apart_by_their_time() -> None:
+    lines = shown(
+        on_lambda(30.0, "0.004", run="20261121-071530-allreduce-lenet-3f2a"),
+        on_lambda(30.0, "0.004", run="20261121-081530-allreduce-lenet-3f2b"),
+    )
+    assert sentences(lines)[0] == (
+        "20261121-071530 (24 to 38 s) can't be told apart from 20261121-081530 (24 to 38 s) as the fastest on AWS."
+    )
+    assert "All figures, as a page: add --html FILE" in lines
+
+
+def test_a_run_that_is_not_modelled_has_no_place_and_is_named() -> None:
+    lines = shown(on_lambda(30.0, "0.004"), document(architecture="spirt", cost=cost(puts=40)))
+    assert sentences(lines)[0] == "allreduce is fastest on AWS: 24 to 38 s."
+    assert "Not modelled: spirt; the bill is this host's seconds, priced." in lines
+
+
+def test_where_none_is_modelled_this_hosts_figures_decide() -> None:
+    lines = shown(document(), document(architecture="spirt", seconds={"measured": 25.0}, cost=cost(puts=40)))
+    assert sentences(lines) == [
+        "allreduce is fastest on this host: 12.5 s, 2.0 times faster than spirt.",
+        "allreduce is cheapest on this host: $0.000363, 1.4 times cheaper than spirt.",
+        "Most accurate: allreduce and spirt, 50.0%.",
+        "As this host measured and priced it, because no run is modelled on AWS.",
+    ]
+
+
+def test_runs_that_were_recorded_before_ranges_are_compared_by_their_figures() -> None:
+    given = [on_lambda(30.0, "0.004"), on_lambda(10.0, "0.0041", architecture="spirt")]
+    for one in given:
+        for name in ("ranges", "uncertainty"):
+            del one["lambda"][name]
+    lines = sentences(shown(*given))
+    assert lines[0] == "spirt is fastest on AWS: 10.0 s, 3.0 times faster than allreduce."
+    assert lines[-2] == "Modelled on AWS (us-east-1), without ranges: close runs may not differ."
+    assert lines[-1] == "Recorded before ranges: `slslab replay RUN` gives one."
+
+
+def test_what_a_reader_must_know_of_the_host_is_said_once() -> None:
+    short = document()["host"] | {"oversubscribed": True}
+    lines = shown(document(host=short), document(architecture="spirt", host=short))
+    assert len([line for line in lines if "This host was short of processors in all runs" in line]) == 1
