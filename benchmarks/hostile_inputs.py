@@ -4,6 +4,7 @@ import base64
 import io
 import json
 import os
+import re
 import struct
 import time
 import uuid
@@ -11,6 +12,7 @@ import zipfile
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import partial
+from itertools import islice, product
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -70,6 +72,14 @@ def unfinished(line: str, pieces: Callable[[], Iterable[bytes]]) -> Callable[[Ta
     return lambda target: raw(target, (piece for part in ([head(target, line)], pieces()) for piece in part))
 
 
+def spelled(target: Target) -> str:
+    """Sign a header of 300 KB by 8,000 names that differ by case alone."""
+    spellings = product(*zip("abcdefghijklm", "ABCDEFGHIJKLM", strict=True))
+    names = ";".join("".join(letters) for letters in islice(spellings, 8_000))
+    signed = re.sub(rb"SignedHeaders=[^,]+", b"SignedHeaders=host;" + names.encode(), head(target))
+    return raw(target, [signed.removesuffix(b"\r\n"), b"abcdefghijklm: " + b"a" * 300_000 + b"\r\n\r\n"])
+
+
 GET = b"GET / HTTP/1.1\r\nHost: localhost\r\n"
 CHUNKED = "Transfer-Encoding: chunked"
 HTTP = [
@@ -87,6 +97,7 @@ HTTP = [
     Case("500 half heads", silent(500, GET)),
     Case("requests without end, answers unread", lambda t: raw(t, endless((GET + b"\r\n") * 1000))),
     Case("random bytes", lambda t: raw(t, [os.urandom(MB)])),
+    Case("8,000 names of a signed header", spelled),
     Case("20 bodies of 6 MB at once", at_once(whole(lambda: b'"' + b"a" * 5_900_000 + b'"'), 20)),
 ]
 JSON = [
@@ -94,6 +105,22 @@ JSON = [
     Case("an object 10^5 deep", whole(lambda: b'{"a":' * 100_000 + b"1" + b"}" * 100_000)),
     Case("JSON of 10^6 members", whole(lambda: json.dumps({str(n): n for n in range(400_000)}).encode()[:5_900_000])),
     Case("a number of 10^6 digits", whole(lambda: b'{"a":' + b"9" * 1_000_000 + b"}")),
+]
+
+# --- The endpoint of all services
+
+END = b"\r\n\r\n"
+CREDENTIAL = b"X-Amz-Credential=a%2F20260101%2F"
+EDGE = [
+    Case(
+        "40,000 credentials in a header",
+        lambda t: raw(t, [GET, b"Authorization: ", b"Credential=" * 40_000, b"\r\n\r\n"]),
+    ),
+    Case(
+        "2,000 credentials in a query",
+        lambda t: raw(t, [b"GET /?", CREDENTIAL * 2_000, b" HTTP/1.1\r\nHost: localhost", END]),
+    ),
+    Case("sts: 10^7 parameters", lambda t: http(t, "POST", "/", b"a&" * 10_000_000, "sts")),
 ]
 
 # --- Lambda
@@ -237,6 +264,21 @@ def machine(states: Any, data: str = "{}") -> Callable[[Target], str]:
     return lambda target: execute(target, states, data)
 
 
+def described(states: Any) -> Callable[[Target], str]:
+    """Return what creates a machine, describes it and deletes it."""
+    name = f"hostile-{uuid.uuid4()}"
+    definition = json.dumps({"StartAt": "A", "States": states})
+    arn = {"stateMachineArn": f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:{name}"}
+
+    def send(target: Target) -> str:
+        api(target, "states", "CreateStateMachine", {"name": name, "definition": definition, "roleArn": ROLE})
+        answer = api(target, "states", "DescribeStateMachine", arn)
+        api(target, "states", "DeleteStateMachine", arn)
+        return answer
+
+    return send
+
+
 def nested(depth: int, inner: Any, wrap: Callable[[Any], Any]) -> Any:
     """Return something within itself so many times."""
     for _ in range(depth):
@@ -316,6 +358,10 @@ STATES = [
             {"A": {"Type": "Choice", "Choices": [CHOICE | {"Next": "B"}], "Default": "B"}, "B": PASS},
             json.dumps({"d": "a" * 200_000}),
         ),
+    ),
+    Case(
+        "a text of 200,000 quotes, described",
+        described({"A": {**PASS, "Parameters": {"aPath": "'" + r"\'" * 200_000}}}),
     ),
     Case("a definition 10^5 deep", lambda t: execute(t, DEEP.decode())),
     Case(
@@ -927,7 +973,7 @@ CASES = {
     "s3": [*HTTP, *S3],
     "tensordb": TENSORDB,
     "aws": AWS,
-    "edge": [*HTTP, *JSON],
+    "edge": [*HTTP, *JSON, *EDGE],
     "rabbitmq": RABBITMQ,
 }
 PREPARE: dict[str, Callable[[Target], None]] = {"lambda": prepare_lambda, "s3": prepare_s3, "aws": prepare_aws}

@@ -73,7 +73,7 @@ class Signature:
                 "Credential must have exactly 5 slash-delimited elements, e.g. keyid/date/region/service/term."
             )
         signed = tuple(names.split(";"))
-        if not NAMES.fullmatch(names) or "host" not in signed or len(set(signed)) < len(signed):
+        if not NAMES.fullmatch(names) or "host" not in signed or len(set(names.lower().split(";"))) < len(signed):
             raise _incomplete("SignedHeaders must be different names of headers, and 'host' one of them.")
         if not SIGNATURE.fullmatch(signature):
             raise _incomplete("Signature must be 64 hexadecimal digits.")

@@ -140,7 +140,7 @@ class Request:
         self._id = uuid.uuid4().hex[:16].upper()
         self._headers = IndexedHeaders(scope)
         self._method: str = scope["method"]
-        self._path = scope["raw_path"].decode("latin-1")
+        self._sent_path = self._path = scope["raw_path"].decode("latin-1")
         self._query = scope["query_string"].decode("latin-1")
         self._operation: model.Operation | None = None
         self._principal: Principal | None = None
@@ -163,7 +163,9 @@ class Request:
             return Answer(), b""
         if self._method == "POST" and self._bucket and not self._key and _is_form(self._headers):
             return await self._post_form()
-        signed = signing.authenticate(self._keys, self._method, self._path, self._query, given, self._headers)
+        signed = signing.authenticate(
+            self._keys, self._method, self._sent_path, self._path, self._query, given, self._headers
+        )
         self._principal = signed.principal
         if "" in given and not given[""]:
             del given[""]

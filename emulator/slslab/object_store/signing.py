@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import NamedTuple
-from urllib.parse import quote, unquote_to_bytes
+from urllib.parse import quote, unquote, unquote_to_bytes
 
 from botocore.auth import HmacV1Auth
 from starlette.datastructures import Headers
@@ -59,13 +59,22 @@ class ChunkSigner:
 
 
 def authenticate(
-    keys: Keyring, method: str, raw_path: str, query: str, parameters: Mapping[str, str], headers: Headers
+    keys: Keyring,
+    method: str,
+    sent_path: str,
+    resource: str,
+    query: str,
+    parameters: Mapping[str, str],
+    headers: Headers,
 ) -> Signed:
-    """Verify the signature of a request; raises S3's errors."""
+    """Verify the signature of a request; raises S3's errors.
+
+    Version 4 signs the path as it was sent. Version 2 signs the resource: a path that begins with the bucket.
+    """
     payload = headers.get("x-amz-content-sha256")
     if "authorization" not in headers and "X-Amz-Algorithm" not in parameters:
         if "AWSAccessKeyId" in parameters:
-            return Signed(_by_version_2(keys, method, raw_path, parameters, headers), UNSIGNED, None)
+            return Signed(_by_version_2(keys, method, resource, query, parameters, headers), UNSIGNED, None)
         return Signed(None, payload if payload == CHUNKED_UNSIGNED else UNSIGNED, None)
     if headers.get("authorization", "").startswith("AWS "):
         raise refusal("Signature Version 2 in headers", "sign by Version 4, as AWS's clients do by default.")
@@ -95,7 +104,7 @@ def authenticate(
             raise failure("AccessDenied", "Request has expired") from error
         raise failure("RequestTimeTooSkewed") from error
     try:
-        signature.verify_payload(secret, method, _canonical_path(raw_path), query, headers, payload)
+        signature.verify_payload(secret, method, _canonical_path(sent_path), query, headers, payload)
     except ServiceError as error:
         raise failure("SignatureDoesNotMatch") from error
     chunks = ChunkSigner(signature, signature.key(secret)) if payload in CHUNKED_SIGNED else None
@@ -103,7 +112,7 @@ def authenticate(
 
 
 def _by_version_2(
-    keys: Keyring, method: str, raw_path: str, parameters: Mapping[str, str], headers: Headers
+    keys: Keyring, method: str, resource: str, query: str, parameters: Mapping[str, str], headers: Headers
 ) -> Principal:
     """Return who signed a URL by Version 2, boto3's default for S3."""
     token = parameters.get("x-amz-security-token", "")
@@ -116,17 +125,20 @@ def _by_version_2(
     # boto3 moves headers into the query after it has signed them.
     amazon = {name: value for name, value in parameters.items() if name.startswith("x-amz-")}
     amazon |= {name: ",".join(headers.getlist(name)) for name in headers if name.startswith("x-amz-")}
-    signed = sorted(name for name in parameters if name in SIGNED_BY_2)
-    # documented: of "/bucket", boto3 signs "/bucket/", as S3 accepts no other (botocore/handlers.py, fix_s3_host).
-    path = raw_path if raw_path.count("/") > 1 else f"{raw_path}/"
-    resource = "&".join(f"{name}={parameters[name]}" if parameters[name] else name for name in signed)
+    named = (entry.partition("=") for entry in query.split("&"))
+    signed = sorted((name, equals + unquote(value)) for name, equals, value in named if name in SIGNED_BY_2)
+    if resource.count("/") == 1 and resource != "/":
+        # documented: of "/bucket", boto3 signs "/bucket/", as S3 accepts no other (botocore/handlers.py, fix_s3_host).
+        resource += "/"
+    if signed:
+        resource += "?" + "&".join(name + value for name, value in signed)
     text = "\n".join(
         (
             method,
             *(headers.get(name, parameters.get(name, "")) for name in ("content-md5", "content-type")),
             expires,
             *(f"{name}:{value.strip()}" for name, value in sorted(amazon.items())),
-            path + (f"?{resource}" if resource else ""),
+            resource,
         )
     )
     digest = base64.b64encode(hmac.digest(secret.encode(), text.encode(), "sha1")).decode()

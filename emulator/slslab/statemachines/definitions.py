@@ -51,8 +51,9 @@ MACHINES = frozenset(("ItemProcessor", "Iterator", "Branches"))
 PAYLOADS = frozenset(("Output", "Assign", "Arguments", "ItemSelector"))
 # Fields that only a distributed Map has.
 DISTRIBUTED = ("ItemReader", "ItemBatcher", "ResultWriter")
-# A variable in a JSONPath state: in a path, or as an argument of an intrinsic function.
-VARIABLE = re.compile(r"'(?:\\.|[^'\\])*'|(?<![\w$.])\$([A-Za-z_]\w*)")
+# A variable in a JSONPath state: in a path, or as an argument of an intrinsic function. A quote without an end goes to
+# the end of the text.
+VARIABLE = re.compile(r"'(?:\\.|[^'\\])*+'?|(?<![\w$.])\$([A-Za-z_]\w*)")
 
 
 def check(definition: str, limit_bytes: int) -> None:

@@ -26,13 +26,18 @@ from slslab.lambda_.function_urls import HOST, PREFIX
 from slslab_aws.edge.forwarding import Forwarder, Unreachable
 from slslab_aws.services import SERVICES
 
-SCOPE = re.compile(rb"Credential=[^/]+/\d{8}/[^/]+/([^/,\s]+)/aws4_request")
-QUERY_SCOPE = re.compile(rb"X-Amz-Credential=[^&]+?%2F\d{8}%2F[^&]+?%2F([^&%]+)%2Faws4_request", re.IGNORECASE)
+# Of bounded parts, since anyone can send a long text.
+SCOPE = re.compile(rb"Credential=[^/]{1,128}/\d{8}/[^/]{1,64}/([^/,\s]{1,64})/aws4_request")
+QUERY_SCOPE = re.compile(
+    rb"X-Amz-Credential=[^&%]{1,128}%2F\d{8}%2F[^&%]{1,64}%2F([^&%]{1,64})%2Faws4_request", re.IGNORECASE
+)
 # A function may call the others, since no policies of its role are enforced.
 OF_OWNER = frozenset({"iam"})
 STS = "sts"
 # assumed: the largest request of these services, BatchWriteItem's, has 16 MB, and JSON and Base64 add to it.
 LARGEST_BODY = 24 * MB
+# assumed: its one operation has two parameters.
+LARGEST_STS_BODY = MB // 16
 DEPLOYING = ("cloudformation", "serverlessrepo")
 
 
@@ -66,7 +71,8 @@ class Edge:
 
     async def _serve(self, service: str, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         """Check a request's signature, which moto does not, and pass it on."""
-        caller, signature, body = await authenticate(self._keys, headers, scope, receive, LARGEST_BODY, service)
+        limit = LARGEST_STS_BODY if service == STS else LARGEST_BODY
+        caller, signature, body = await authenticate(self._keys, headers, scope, receive, limit, service)
         if signature.presigned:
             raise ServiceError(400, "IncompleteSignature", f"Requests of {service} are signed in their headers.")
         if service in OF_OWNER:

@@ -156,6 +156,7 @@ def _pass_time(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
         ("host;", "host;\xe9;", "IncompleteSignatureException"),
         ("host;", "", "IncompleteSignatureException"),
         ("host;", "host;host;", "IncompleteSignatureException"),
+        ("host;", "host;HOST;", "IncompleteSignatureException"),
         ("/us-east-1/", f"/{'a' * 65}/", "IncompleteSignatureException"),
     ],
 )

@@ -5,6 +5,7 @@ import functools
 import hashlib
 import hmac
 import json
+import socket
 import threading
 import urllib.error
 import urllib.request
@@ -14,6 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from email.message import Message
 from typing import Any
+from urllib.parse import urlsplit, urlunsplit
 
 import botocore.handlers
 import pytest
@@ -713,6 +715,72 @@ def test_presigned_urls(client: Callable[..., Any], bucket: str, version: str) -
     for changed in (url.replace("text", "html"), url.replace(bucket, bucket[:-1] + "x")):
         status, _, body = asked(changed)
         assert (status, b"SignatureDoesNotMatch" in body) == (403, True)
+
+
+KEYS_TO_ENCODE = ("a b/ü", "a+b", "a%41", "a?b=c&d", "/a//b", "a/../b", "x/", "~a'()*!", "a=b;c@$,:", "\U0001f600")
+OVERRIDES = {
+    "ResponseCacheControl": "no-store",
+    "ResponseContentDisposition": 'a; f="b c+d&e=%20/ü"',
+    "ResponseContentType": "text/x-y",
+    "ResponseExpires": "Mon, 01 Jan 2024 00:00:00 GMT",
+}
+# Operation, method, parameters, headers, and a part of the answer.
+PRESIGNED: list[tuple[str, str, dict[str, Any], dict[str, str], str]] = [
+    *(("put_object", "PUT", {"Key": key}, {}, "") for key in KEYS_TO_ENCODE),
+    *(("get_object", "GET", {"Key": key}, {}, key) for key in KEYS_TO_ENCODE),
+    (
+        "put_object",
+        "PUT",
+        {"Key": "p", "ContentType": "text/x-y", "Metadata": {"a": "b c"}},
+        {"Content-Type": "text/x-y", "x-amz-meta-a": "b c"},
+        "",
+    ),
+    ("get_object", "GET", {"Key": "p", **OVERRIDES}, {}, "p"),
+    ("get_object", "GET", {"Key": "p", "ResponseContentType": ""}, {}, "p"),
+    ("get_object_tagging", "GET", {"Key": "p"}, {}, "<TagSet"),
+    ("list_buckets", "GET", {}, {}, "<Bucket>"),
+    ("list_objects", "GET", {"Prefix": "a b/", "Delimiter": "/", "MaxKeys": 3}, {}, "<MaxKeys>3"),
+    ("list_objects_v2", "GET", {}, {}, "<KeyCount>11"),
+    ("list_object_versions", "GET", {}, {}, "<Version>"),
+    ("list_multipart_uploads", "GET", {}, {}, "<ListMultipartUploadsResult"),
+    ("get_bucket_location", "GET", {}, {}, "<LocationConstraint"),
+    ("create_multipart_upload", "POST", {"Key": "m"}, {}, "<UploadId>"),
+    ("delete_object", "DELETE", {"Key": "p"}, {}, ""),
+]
+
+
+@pytest.mark.parametrize("style", ["path", "virtual"])
+@pytest.mark.parametrize("version", ["s3", "s3v4"])
+def test_presigned_urls_of_boto3(endpoint: str, bucket: str, version: str, style: str) -> None:
+    local = endpoint.replace("127.0.0.1", "localhost")
+    settings = {"signature_version": version, "s3": {"addressing_style": style}}
+    with closing(aws_client("s3", local, KEYS.function("f"), **settings)) as signing:
+        for operation, method, params, headers, expected in PRESIGNED:
+            where = {} if operation == "list_buckets" else {"Bucket": bucket}
+            url = urlsplit(signing.generate_presigned_url(operation, {**where, **params}, HttpMethod=method))
+            on_the_path = style == "path" or operation in ("list_buckets", "get_bucket_location")
+            assert (url.hostname == "localhost") == on_the_path
+            # Not every resolver finds names below localhost.
+            reached = urlunsplit(url._replace(netloc=urlsplit(endpoint).netloc))
+            body = params["Key"].encode() if method == "PUT" else None
+            headers = {"Content-Type": "", "Host": url.netloc, **headers}
+            status, answered, got = asked(urllib.request.Request(reached, body, headers, method=method))
+            assert (status < 300, expected in got.decode()) == (True, True), (operation, params, got)
+            if "ResponseCacheControl" in params:
+                assert answered["Content-Type"] == "text/x-y"
+        # Every character that is signed counts.
+        url = urlsplit(signing.generate_presigned_url("get_object", {"Bucket": bucket, "Key": "a+b"}))
+        changed = urlunsplit(url._replace(netloc=urlsplit(endpoint).netloc, path=url.path.replace("a%2B", "a%20")))
+        assert asked(urllib.request.Request(changed, None, {"Host": url.netloc}))[0] == 403
+
+
+def test_requests_to_a_bucket_below_localhost(endpoint: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda _, *arguments, **named: resolve("127.0.0.1", *arguments, **named))
+    local = endpoint.replace("127.0.0.1", "localhost")
+    with closing(aws_client("s3", local, KEYS.owner, s3={"addressing_style": "virtual"})) as s3:
+        s3.put_object(Bucket=bucket, Key="a b/ü", Body=b"body")
+        assert keys_of(s3.list_objects_v2(Bucket=bucket)) == ["a b/ü"]
 
 
 def test_a_presigned_url_of_no_duration_has_expired_and_others_are_refused(endpoint: str, bucket: str) -> None:

@@ -29,6 +29,7 @@ from slslab.errors import HostError
 from slslab.lambda_.service.emulator import Emulator
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.testing import ROLE, create_function
+from slslab_aws.edge.application import service_of
 from slslab_aws.servers import Edge
 
 pytestmark = pytest.mark.server
@@ -171,6 +172,24 @@ def test_who_asks_is_told(endpoint: Endpoint) -> None:
         assert "sts:AssumeRole" in message
     with closing(endpoint.client("sts", endpoint.emulator.keys.function("trainer"))) as sts:
         assert sts.get_caller_identity()["Arn"] == "arn:aws:sts::000000000000:assumed-role/function/trainer"
+        assert answer(sts.decode_authorization_message, EncodedMessage="a" * MB)[0] == 413
+
+
+@pytest.mark.parametrize(
+    ("header", "query", "service"),
+    [
+        (b"AWS4-HMAC-SHA256 Credential=a/20260101/r/sqs/aws4_request, SignedHeaders=host", b"", "sqs"),
+        (b"", b"a=b&X-Amz-Credential=a%2F20260101%2Fr%2Fsqs%2Faws4_request&c=d", "sqs"),
+        (b"Credential=" * 40_000, b"", "s3"),
+        (b"", b"X-Amz-Credential=a%2F20260101%2F" * 2_000, "s3"),
+    ],
+    ids=["header", "query", "a long header", "a long query"],
+)
+def test_the_service_of_a_request_is_soon_found(header: bytes, query: bytes, service: str) -> None:
+    scope = {"headers": [(b"authorization", header)] if header else [], "query_string": query, "path": "/"}
+    began = time.process_time()
+    assert service_of(scope) == service
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize(
