@@ -1,18 +1,23 @@
 """Every study declares itself in the same way, and help imports nothing that computes."""
 
+import re
 import subprocess
 import sys
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
+from statistics import median
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from slslab.errors import RequestError
 from slslab_lab.commands.reproduce import reproduce
+from slslab_lab.pages.html.pages import reproduction_page
 from slslab_lab.papers.paper import paper_names
 from slslab_lab.studies.catalogue import STUDIES
-from slslab_lab.studies.study import REPLAYED
+from slslab_lab.studies.study import REPLAYED, Study
 
 
 def test_help_imports_neither_numpy_nor_torch() -> None:
@@ -45,3 +50,22 @@ def test_options_that_exclude_each_other_are_refused(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="--on does not apply here"):
         study.setup(fidelity=REPLAYED, on="local")
     assert study.setup(fidelity=REPLAYED, recordings=tmp_path).out.name == "reproduce-kubeml-accuracy-replayed"
+
+
+def test_the_example_in_the_guide_is_a_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its class and its module stand in the guide; with nothing else it makes a document that a page is made of."""
+    guide = (Path(__file__).parents[3] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    declaration, module = re.findall(r"```python\n(.*?)```", guide.partition("## Add a study")[2], re.DOTALL)
+    costs = ModuleType("slslab_lab.studies.costs")
+    exec(compile(module, "costs.py", "exec"), costs.__dict__)
+    monkeypatch.setitem(sys.modules, costs.__name__, costs)
+    declared: dict[str, Any] = {"Study": Study}
+    exec(compile(declaration, "catalogue.py", "exec"), declared)
+    study = declared["Costs"]()
+    document = study.make(study.setup(out=tmp_path))
+    assert document["reproduces"] == "costs"
+    figures = [row["cells"]["cost"] for row in document["rows"]]
+    # The paper's costs are the same arithmetic with the same price; a few of them have slips.
+    assert len(figures) == 8
+    assert median(abs(figure["difference"]) for figure in figures) < 0.03
+    assert "Cost" in reproduction_page(document)
