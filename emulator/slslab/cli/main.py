@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from slslab.host.interrupts import Interrupts
+
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
@@ -45,6 +47,7 @@ class _Ending:
     def __init__(self) -> None:
         self.orderly = False
         self.number: int | None = None
+        self._interrupts = Interrupts()
 
     def take_signals(self) -> None:
         """Handle them, but for those that are ignored, as SIGHUP is below `nohup`."""
@@ -54,16 +57,19 @@ class _Ending:
         signal.signal(signal.SIGALRM, self._interrupt)
         sys.unraisablehook = self._lost
 
-    def _end(self, number: int, _frame: FrameType | None) -> None:
+    def _end(self, number: int, frame: FrameType | None) -> None:
         if not self.orderly:
             os._exit(128 + number)
         if self.number is None:
             self.number = number
-            raise KeyboardInterrupt(signal.Signals(number).name)
+            self._interrupt(number, frame)
 
-    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        if self.orderly:
-            raise KeyboardInterrupt
+    def _interrupt(self, _number: int, frame: FrameType | None) -> None:
+        if not self.orderly:
+            return
+        if self._interrupts.may_raise(frame):
+            raise KeyboardInterrupt(signal.Signals(self.number or signal.SIGINT).name)
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
 
     def _lost(self, unraisable: "UnraisableHookArgs") -> None:
         """Interrupt again soon, where nothing can be raised: in a destructor, or a callback of the collector's."""

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from statistics import median
 
@@ -40,7 +40,9 @@ def probe() -> Probe:
         hashlib.sha256(WORK)
         return time.monotonic() - wall, time.thread_time() - cpu
 
-    with closing(Pressure()) as pressure, ThreadPoolExecutor(processors) as threads:
+    with closing(Pressure()) as pressure, ThreadPoolExecutor(processors) as threads, ExitStack() as undo:
+        # After an interrupt, some may wait for others that never come.
+        undo.callback(together.abort)
         before, began = pressure.stalls(), time.monotonic_ns()
         taken: list[tuple[float, float]] = []
         for number in range(TIMES):

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from slslab.host.interrupts import Interrupts
 from slslab.host.managed import Managed
 from slslab.host.server_process import ServerProcess
 from slslab_workers.architecture import RunFailed
@@ -27,6 +28,7 @@ class Watch(Managed):
     def __init__(self, logs: Path) -> None:
         self._logs = logs
         self._within = False
+        self._interrupts = Interrupts()
         self._failure: RunFailed | None = None
 
     def _enter(self, stack: ExitStack) -> None:
@@ -78,12 +80,13 @@ class Watch(Managed):
                 (self._logs / f"{name}.log").write_text(servers[name].output())
             self._failure = RunFailed("StackFailed", f"the {name.replace('_', ' ')} ended ({servers[name].end()})")
         if self._failure is not None:
-            # A signal that arrives just before the main thread begins to wait does not wake it: it is sent again.
+            # A signal that arrives just before the main thread begins to wait does not wake it, and one that arrives
+            # where nothing may be raised has no effect: it is sent again.
             while self._within:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
                 time.sleep(REPEAT_S)
 
-    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        if self._within:
+    def _interrupt(self, _number: int, frame: FrameType | None) -> None:
+        if self._within and self._interrupts.may_raise(frame):
             self._within = False
             raise KeyboardInterrupt

@@ -14,7 +14,7 @@ def ended(program: str, *arguments: str) -> tuple[int, str, str]:
     """The end of a Python program in which no signal is ignored, as below a job that runs in the background."""
     heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     command = [sys.executable, "-c", heard + program]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True)
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120)
     return done.returncode, done.stdout, done.stderr.strip()
 
 
@@ -37,7 +37,7 @@ main()
 
 # A command that is there to be ended.
 COMMAND = """
-import click, os, sys
+import click, collections, functools, io, operator, os, sys, threading, time, types
 from slslab.cli import main, root
 
 @click.command()
@@ -73,6 +73,45 @@ def test_where_nothing_can_be_raised_it_is_raised_soon_afterwards() -> None:
     signal.pause()
 """
     assert ended(COMMAND.format(body=body), "wait") == (128 + signal.SIGTERM, "", "")
+
+
+def test_where_an_exception_would_be_dropped_it_is_raised_soon_afterwards() -> None:
+    """Python drops what a file's `close` raises in its destructor, without a word; responses of HTTP are files."""
+    body = """
+    class Response(io.RawIOBase):
+        def close(self):
+            signal.raise_signal(signal.SIGTERM)
+            super().close()
+
+    Response()
+    time.sleep(60)
+"""
+    assert ended(COMMAND.format(body=body), "wait") == (128 + signal.SIGTERM, "", "")
+
+
+def test_an_interrupt_leaves_no_lock_locked() -> None:
+    """Neither that of a queue, as urllib3 has for its connections: the requests that clean up would wait for ever."""
+    body = """
+    lock = threading.Lock()
+    # As if a signal came just after the lock has been taken: all of it in C, so that a handler's frame is __enter__.
+    steps = map(operator.call, (lock.acquire, functools.partial(signal.raise_signal, signal.SIGINT)))
+    taken = types.SimpleNamespace(acquire=lock.acquire, release=lock.release, __exit__=lock.__exit__)
+    taken.__enter__ = functools.partial(collections.deque, steps)
+    try:
+        with threading.Condition(taken):
+            time.sleep(60)
+    finally:
+        print(lock.locked())
+"""
+    assert ended(COMMAND.format(body=body), "wait") == (128 + signal.SIGINT, "False\n", "")
+
+
+def test_a_wait_in_the_library_of_locks_is_interrupted() -> None:
+    body = """
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    threading.Event().wait()
+"""
+    assert ended(COMMAND.format(body=body), "wait") == (128 + signal.SIGINT, "", "")
 
 
 def test_other_errors_in_a_destructor_are_told() -> None:

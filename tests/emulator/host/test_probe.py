@@ -1,6 +1,8 @@
 """Whether strangers load the host, by what the same work takes."""
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -37,3 +39,29 @@ def test_a_busy_host_s_probe_ends_early(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(module, "WORK", b"")
     monkeypatch.setattr(module, "LIMIT_S", 0.0)
     assert len(probe().wall_s) == LEAST_TIMES * len(os.sched_getaffinity(0))
+
+
+def test_an_interrupt_ends_it_although_a_thread_waits_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting: list[threading.Barrier] = []
+
+    class Barrier(threading.Barrier):
+        def wait(self, timeout: float | None = None) -> int:
+            waiting.append(self)
+            return super().wait(timeout)
+
+    class Interrupted(ThreadPoolExecutor):
+        def submit(self, *arguments: object) -> None:  # type: ignore[override]
+            super().submit(*arguments)  # type: ignore[arg-type]
+            while not waiting:
+                pass
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "ThreadPoolExecutor", Interrupted)
+    monkeypatch.setattr("threading.Barrier", Barrier)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    last_resort = threading.Timer(10, lambda: waiting[0].abort())
+    last_resort.start()
+    with pytest.raises(KeyboardInterrupt):
+        probe()
+    assert last_resort.is_alive()
+    last_resort.cancel()

@@ -19,7 +19,7 @@ from tests import commands
 from tests.lab.commands.test_accuracy import learnt
 from tests.leftovers import leftovers
 
-from slslab.cli.main import main
+from slslab.cli.main import ENDINGS, main
 from slslab.host import namespaces, spawner
 from slslab.lambda_.service.emulator import Emulator
 from slslab.stack.channels import find_server
@@ -84,10 +84,13 @@ def _execute(
     late_spawner: Path | None,
 ) -> None:
     os.setsid()
+    # A suite in the background ignores it, or below `nohup`.
+    for number in ENDINGS:
+        signal.signal(number, signal.SIG_DFL)
     os.environ.clear()
     os.environ.update(variables)
-    for number, path in zip((1, 2), outputs, strict=True):
-        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    for descriptor, path in zip((1, 2), outputs, strict=True):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     with pytest.MonkeyPatch.context() as patch:
         if late_spawner is not None:
             patch.setattr(namespaces, "SPAWNER", late_spawner)

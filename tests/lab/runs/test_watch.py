@@ -93,7 +93,7 @@ def test_a_signal_that_comes_just_before_the_driver_waits_is_sent_again(
 
     monkeypatch.setattr(signal, "pthread_kill", lost_at_first)
     assert break_off(watch, queue=start("exit 0")) == "StackFailed: the queue ended (exit status 0)"
-    assert len(sent) == 2
+    assert len(sent) == 3, "at the second the handler leaves alone what may hold a lock"
 
 
 def test_the_end_of_a_server_is_the_cause_of_whatever_else_fails(start: Start, watch: Watch) -> None:

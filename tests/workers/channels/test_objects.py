@@ -90,6 +90,23 @@ def test_bodies_travel_byte_for_byte(size: int, objects: Objects, events: list[d
         assert (event["overhead"], event["failed"], event["etag"]) == (False, False, etag)
 
 
+def test_a_body_is_sent_as_a_whole_after_a_signer_has_read_it_in_pieces() -> None:
+    """As awscrt does, which has a buffer of a fixed size, and then urllib3, which asks for 16 KB."""
+    read: list[bytes] = []
+
+    class Client:
+        def put_object(self, *, Body: Any, **_: object) -> dict[str, str]:
+            piece = memoryview(bytearray(4))
+            while size := Body.readinto(piece):
+                read.append(bytes(piece[:size]))
+            Body.seek(0)
+            read.append(bytes(Body.read(4)))
+            return {"ETag": ""}
+
+    Objects(Client(), "bucket", Tracer(lambda _: None, "run")).put("a", b"0123456789", "other")
+    assert read == [b"0123", b"4567", b"89", b"0123456789"]
+
+
 def test_conditional_get_tells_whether_it_changed(objects: Objects, events: list[dict[str, Any]]) -> None:
     etag = objects.put("a", b"one", "other")
     with pytest.raises(Unchanged):

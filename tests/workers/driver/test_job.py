@@ -1,12 +1,19 @@
 """A run's bucket: it goes with everything in it, also with what workers that still run put there meanwhile."""
 
+import itertools
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
 import botocore.exceptions
 import pytest
 from tests.lambdaml_space import Silent
 from tests.memory.stores import S3
 
 from slslab_workers.architecture import Cloud
-from slslab_workers.driver.job import REMOVALS, Job
+from slslab_workers.driver import job as module
+from slslab_workers.driver.job import REMOVALS, UPLOADERS, Job
 from slslab_workers.plan import Plan
 
 PLAN = Plan("run", "allreduce", "lenet", "digits", 16, 2, 1024)
@@ -44,3 +51,31 @@ def test_a_bucket_that_is_never_empty_is_given_up() -> None:
     job(s3).create_bucket()
     with pytest.raises(botocore.exceptions.ClientError, match="BucketNotEmpty"):
         job(s3).remove_bucket()
+
+
+def test_an_interrupt_cancels_the_uploads_that_have_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers, ending = itertools.count(), threading.Event()
+
+    class Slow(S3):
+        def put_object(self, **request: Any) -> dict[str, Any]:
+            if next(numbers):
+                ending.wait()
+            return super().put_object(**request)
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, *arguments: Any, **more: Any) -> None:
+            ending.set()
+            super().shutdown(*arguments, **more)
+
+    class Interrupted(Silent):
+        def report(self, stage: str, done: int, total: int) -> None:  # noqa: ARG002
+            if stage == "upload":
+                raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "ThreadPoolExecutor", Pool)
+    s3 = Slow(lambda: None)
+    uploading = Job(replace(PLAN, batches=16), Cloud({"s3": s3}.__getitem__, lambda _: None), Interrupted())
+    uploading.create_bucket()
+    with pytest.raises(KeyboardInterrupt):
+        uploading.upload(range(1))
+    assert 1 <= len(s3.buckets[uploading.bucket]) <= 1 + UPLOADERS

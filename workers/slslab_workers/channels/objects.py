@@ -98,7 +98,11 @@ class Unchanged(Exception):
 
 
 class _Body:
-    """A buffer as a file, which boto3 sends without a copy: `read` returns all that is left, whatever size is asked."""
+    """A buffer as a file, which boto3 sends without a copy: `read` returns all that is left, whatever size is asked.
+
+    urllib3 asks for 16 KB, and would call the kernel for each. `readinto` fills a buffer, as awscrt, which signs for
+    boto3 where it is installed, wants it.
+    """
 
     def __init__(self, data: memoryview) -> None:
         self._data = data
@@ -108,6 +112,12 @@ class _Body:
         rest = self._data[self._position :]
         self._position = len(self._data)
         return rest
+
+    def readinto(self, buffer: memoryview) -> int:
+        piece = self._data[self._position : self._position + len(buffer)]
+        buffer[: len(piece)] = piece
+        self._position += len(piece)
+        return len(piece)
 
     def seek(self, offset: int, whence: int = 0) -> int:
         self._position = (0, self._position, len(self._data))[whence] + offset

@@ -4,7 +4,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import product
 from typing import Any
 
 import botocore.exceptions
@@ -94,20 +95,16 @@ class Job:
         total = self._uploaded + plan.workers * plan.batches * len(epochs)
         samples, policy = self._samples, self._samples.dataset.policy
 
-        def put(epoch: int, rank: int, step: int, chosen: Any) -> None:
+        def put(epoch: int, indices: Any, place: tuple[int, int]) -> None:
+            (rank, step), chosen = place, indices[place]
             body, metadata = datasets.encode_minibatch(samples.images[chosen], samples.labels[chosen], policy)
             self._objects.put(minibatch_key(plan, epoch, step, rank), body, "other", metadata=metadata)
 
         with ThreadPoolExecutor(UPLOADERS, thread_name_prefix="upload") as pool:
             for epoch in epochs:
-                indices = samples.indices(epoch)
-                futures = [
-                    pool.submit(put, epoch, rank, step, indices[rank, step])
-                    for rank in range(plan.workers)
-                    for step in range(plan.batches)
-                ]
-                for future in futures:
-                    future.result()
+                places = product(range(plan.workers), range(plan.batches))
+                # An interrupt or an error cancels what has not begun.
+                for _ in pool.map(partial(put, epoch, samples.indices(epoch)), places):
                     self._uploaded += 1
                     self._progress.report("upload", self._uploaded, total)
 

@@ -1,0 +1,35 @@
+"""Where a signal's handler may raise: not where the exception would be dropped, or would leave a lock locked."""
+
+from types import FrameType
+
+# The standard library's packages that take locks in Python: an exception between the lock and the block that releases
+# it leaves it locked, and the next who wants it waits for ever.
+LOCKING = frozenset(("concurrent", "contextlib", "importlib", "logging", "multiprocessing", "queue", "threading"))
+# The destructors of files call these, and Python drops what they raise (CPython: iobase_finalize in _io/iobase.c).
+CLOSING = frozenset(("close", "closed"))
+
+
+class Interrupts:
+    """Decides where the main thread is interrupted."""
+
+    def __init__(self) -> None:
+        self._place: object = None
+
+    def may_raise(self, frame: FrameType | None) -> bool:
+        """Return whether a handler may raise in this frame; if not, it asks again soon.
+
+        A thread that is still at the same place then waits there, and an exception ends the wait.
+        """
+        place = frame and (frame.f_code, frame.f_lasti)
+        waits, self._place = place == self._place, place
+        return waits or not _is_delicate(frame)
+
+
+def _is_delicate(frame: FrameType | None) -> bool:
+    if frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in LOCKING:
+        return True
+    while frame is not None:
+        if frame.f_code.co_name in CLOSING:
+            return True
+        frame = frame.f_back
+    return False
