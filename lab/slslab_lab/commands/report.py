@@ -26,7 +26,7 @@ def report(run: str, out: Path | None, open_: bool, json_: bool) -> None:
     from slslab.report.html.page import write_page
     from slslab.report.services import open_run
     from slslab.run.directory import resolve
-    from slslab_lab.pages.html.files import PAGE, page_of
+    from slslab_lab.pages.files import PAGE, page_of
 
     shown = open_run(resolve(run))
     path = out or shown.directory.path / PAGE

@@ -54,11 +54,11 @@ def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
     if page is not None:
         if any("architecture" not in document for document in documents):
             raise RequestError("What `slslab up` recorded has no page beside runs.", "leave out --html.")
-        from slslab.report.html.page import write_page
-        from slslab_lab.pages.html.files import events_of
-        from slslab_lab.pages.html.pages import comparison_page
+        from slslab.report.html.page import make_page, write_page
+        from slslab_lab.pages.comparison import describe_comparison
+        from slslab_lab.pages.files import events_of
 
-        write_page(page, comparison_page(documents, [events_of(run) for run in opened]))
+        write_page(page, make_page(describe_comparison(documents, [events_of(run) for run in opened])))
     print_document({"runs": documents}, lambda: comparison(documents, page), json_)
 
 

@@ -129,10 +129,14 @@ def shown(document: Document) -> Iterator[Part]:
 
 def crossings(document: Document) -> Table:
     """Return where papers saw another system become the best, and where the atlas does."""
-    rows = [
-        (f"{each['workers']}", f"{each['source']}: {FIGURES[each['figure']]}", *crossing(each))
-        for each in document["published"]
-    ]
+    rows = []
+    for each in document["published"]:
+        told, ours, verdict = crossing(each)
+        workers = Cell(
+            f"{each['workers']}", "" if each["at_workers"] == each["workers"] else f"here {each['at_workers']}"
+        )
+        source = f"{each['source']}: {FIGURES[each['figure']]}"
+        rows.append((workers, source, told, ours, Cell(verdict, mood=MOODS[verdict])))
     headings = ("workers", "published in", "as published", "here", "verdict")
     return Table(headings, rows, caption="The papers' own crossings", words=range(1, 5))
 
@@ -255,17 +259,8 @@ def _bands(document: Document, group: str, objective: str, workers: int) -> Iter
 
 
 def _published(document: Document) -> Card:
-    rows = []
-    for each in document["published"]:
-        told, ours, verdict = crossing(each)
-        names = Cell(f"{each['first']} and {each['second']}", f"{each['source']}: {FIGURES[each['figure']]}")
-        rows.append(
-            (names, told, ours, Cell(verdict, mood=MOODS[verdict]), f"{each['workers']}", f"{each['at_workers']}")
-        )
-    headings = ("systems", "as published", "here", "verdict", "workers, published", "workers, here")
-    table = Table(headings, rows, words=range(4))
     others = tuple(f"{each['crossing']}: not on these axes, but {each['why']}." for each in document["elsewhere"])
-    return Card("card-published", "The papers' own crossings", (), (table,), notes=others, wide=True)
+    return Card("card-published", "The papers' own crossings", (), (crossings(document),), notes=others, wide=True)
 
 
 def _best(document: Document, group: str) -> Card:

@@ -20,7 +20,7 @@ from slslab.report.summaries import (
     replayed,
     unanchored_note,
 )
-from slslab.run.metrics import PHASES, Rows
+from slslab.run.metrics import PHASES, Rows, grouped
 from slslab_lab.pages import charts, scales
 from slslab_lab.pages.intervals import CONFIDENCE, Interval, step_samples, welch, worker_samples
 from slslab_lab.pages.run import NAMES
@@ -75,7 +75,7 @@ def comparison(documents: Sequence[Document], page: Path | None) -> Iterator[Par
     yield Note("\n".join(f"{sentence}." for sentence in verdicts(documents, names)), "answer")
     yield Note(_basis(documents), "muted")
     yield Table(HEADINGS, [_row(name, document) for name, document in zip(names, documents, strict=True)])
-    yield from map(Note, _notes(documents, names))
+    yield from _notes(documents, names)
     yield Note(_next(documents, page), "muted")
 
 
@@ -106,19 +106,30 @@ def _row(name: str, document: Document) -> Row:
     return (name, *modelled, formats.significant(document["seconds"]["measured"], 3), accuracy)
 
 
-def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
+def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note]:
     """Yield what a reader must know before believing the figures, each once."""
     named = list(zip(names, documents, strict=True))
-    if missing := [name for name, document in named if "lambda" in document and replayed(document) is None]:
-        yield f"Not modelled: {', '.join(missing)}; the bill is this host's seconds, priced."
-    if short := _oversubscribed(documents, names):
-        whose = "all runs" if len(short) == len(names) > 1 else ", ".join(short)
-        yield f"This host was short of processors in {whose}; `slslab show RUN` says how much."
-    if anchors := unanchored_note(documents, names):
-        yield anchors
     for name, document in named:
-        yield from (f"{name}: {note}" for note in [instances_note(document)] if note)
-        yield from (f"{name}: {note}." for note in document["cost"].get("notes", ()))
+        if document["status"] in ("failed", "interrupted"):
+            yield Note(f"{name} {'has' if document['status'] == 'failed' else 'was'} {document['status']}.", "bad")
+    reasons = ((document["lambda"]["reason"], name) for name, document in named if _not_modelled(document))
+    for reason, of in grouped(reasons).items():
+        does = "is not" if len(of) == 1 else "are not"
+        yield Note(f"{formats.listed(of)} {does} modelled; the bill is this host's seconds, priced. {reason}")
+    if short := [name for name, document in named if document["host"]["oversubscribed"]]:
+        whose = "all runs" if len(short) == len(names) > 1 else ", ".join(short)
+        yield Note(f"This host was short of processors in {whose}; `slslab show RUN` says how much.")
+    if anchors := unanchored_note(documents, names):
+        yield Note(anchors)
+    for name, document in named:
+        if note := instances_note(document):
+            yield Note(f"{name}: {note}")
+        wall = ["its times are wall time"] if document.get("instances") else []
+        yield from (Note(f"{name}: {note}.") for note in (*wall, *document["cost"].get("notes", ())))
+
+
+def _not_modelled(document: Document) -> bool:
+    return "lambda" in document and replayed(document) is None
 
 
 def _next(documents: Sequence[Document], page: Path | None) -> str:
@@ -149,7 +160,7 @@ def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | N
         answers_note=_basis(documents),
         cards=tuple(card for card in cards if card is not None),
         chips=tuple(f"{name}: {document['run']}" for name, document in zip(names, documents, strict=True)),
-        warnings=tuple(_warnings(documents, names)),
+        warnings=tuple(_notes(documents, names)),
         figures=tuple(_headline(documents)) if len(documents) == 2 else (),
     )
 
@@ -393,26 +404,6 @@ def _headline(documents: Sequence[Document]) -> Iterator[Figure]:
         change = points if title == ACCURACY else _change(title, *documents)
         texts = " → ".join(_text(title, document) for document in documents)
         yield Figure(name, change, basis, f"{texts} {unit}".rstrip())
-
-
-def _warnings(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note]:
-    if anchors := unanchored_note(documents, names):
-        yield Note(anchors)
-    if short := _oversubscribed(documents, names):
-        yield Note(f"This host was short of processors while {formats.listed(short)} ran: see the page of the run.")
-    for name, document in zip(names, documents, strict=True):
-        if replayed(document) is None:
-            yield Note(f"{name} is not modelled on AWS. {document['lambda']['reason']}")
-        if document["status"] != "done":
-            yield Note(f"{name} {'has' if document['status'] == 'failed' else 'was'} {document['status']}.", "bad")
-        if note := instances_note(document):
-            yield Note(f"{name}: {note}")
-        if document.get("instances"):
-            yield Note(f"{name} ran on instances: its times are wall time, {', '.join(document['cost']['notes'])}.")
-
-
-def _oversubscribed(documents: Sequence[Document], names: Sequence[str]) -> list[str]:
-    return [name for name, document in zip(names, documents, strict=True) if document["host"]["oversubscribed"]]
 
 
 def _relative(first: float | None, second: float | None) -> float | None:

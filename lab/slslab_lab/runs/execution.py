@@ -19,7 +19,7 @@ from slslab.run.document import EndedDocument
 from slslab.run.log import TraceWriter
 from slslab.run.run import Run, bill_document
 from slslab.stack.instances.fleet import check_fleet
-from slslab_lab.pages.html.files import PAGE, leave_page
+from slslab_lab.pages.files import PAGE, leave_page
 from slslab_lab.runs import alone
 from slslab_lab.runs.admission import admit, admit_concurrency
 from slslab_lab.runs.embedded import EmbeddedSystem

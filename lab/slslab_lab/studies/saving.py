@@ -17,7 +17,8 @@ FIELDS = (
 
 def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
     """Write NAME.json, NAME.csv and NAME.html, replacing earlier ones; RequestError if they cannot be written."""
-    from slslab_lab.pages.html.pages import reproduction_page
+    from slslab.report.html.page import make_page
+    from slslab_lab.pages.reproduction import describe_reproduction
 
     name = document["reproduces"]
     return write_texts(
@@ -25,7 +26,7 @@ def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
         {
             f"{name}.json": json.dumps(document, indent=2) + "\n",
             f"{name}.csv": _table(document),
-            f"{name}.html": reproduction_page(document),
+            f"{name}.html": make_page(describe_reproduction(document)),
         },
     )
 

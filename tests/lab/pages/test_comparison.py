@@ -69,9 +69,13 @@ def test_runs_of_one_architecture_are_told_apart_by_their_time() -> None:
 
 
 def test_a_run_that_is_not_modelled_has_no_place_and_is_named() -> None:
-    lines = shown(on_lambda(30.0, "0.004"), document(architecture="spirt", cost=cost(puts=40)))
+    why = {"lambda": {"status": "not modelled", "reason": "It goes on."}}
+    others = [document(architecture=name, cost=cost(puts=40), status="failed") | why for name in ("spirt", "mlless")]
+    lines = shown(on_lambda(30.0, "0.004"), *others)
     assert sentences(lines)[0] == "allreduce is fastest on AWS: 24 to 38 s."
-    assert "Not modelled: spirt; the bill is this host's seconds, priced." in lines
+    said = "spirt and mlless are not modelled; the bill is this host's seconds, priced. It goes on."
+    assert said in " ".join(" ".join(lines).split())
+    assert "spirt has failed." in lines
 
 
 def test_where_none_is_modelled_this_hosts_figures_decide() -> None:

@@ -14,21 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.lab.pages.html.reproduced import reproduction
 from tests.lab.pages.live.growing import PLAN, half, metered
+from tests.lab.pages.reproduced import reproduction
 from tests.lab.replay.recordings import TRACES
 
 from slslab.predict.invocation import make_predictor
 from slslab.predict.processor import UNANCHORED
+from slslab.report.html.page import make_page
 from slslab.report.html.session import session_page
 from slslab.report.sessions import session_document
 from slslab.run.bill import load_book
 from slslab.run.directory import RunDirectory
 from slslab.run.run import Run
-from slslab_lab.pages.html.files import page_of, parts_of
-from slslab_lab.pages.html.pages import comparison_page, reproduction_page, run_page
+from slslab_lab.pages.comparison import describe_comparison
+from slslab_lab.pages.files import page_of
 from slslab_lab.pages.live.log import Log
 from slslab_lab.pages.live.underway import Now, describe
+from slslab_lab.pages.reproduction import describe_reproduction
+from slslab_lab.pages.run import describe_run
 from slslab_lab.replay.modelled import model
 from slslab_lab.replay.programs.recording import read_recording
 
@@ -142,19 +145,19 @@ def _running() -> str:
     header = {"record": "header", "run": PLAN.run, "clock": "c", "started": "2026-11-21T00:00:00+00:00"}
     log.records += [header, *half()]
     at = Now(datetime(2026, 11, 21, 0, 1, tzinfo=UTC), 4_000_000_000)
-    found = describe(PLAN.run, PLAN.to_document(), log, load_book("aws-us-east-1"), at)
-    return run_page(*parts_of(found))
+    return page_of(describe(PLAN.run, PLAN.to_document(), log, load_book("aws-us-east-1"), at))
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A page of each kind, as files."""
     names = ("allreduce", "scatterreduce")
+    comparison = describe_comparison([document(name) for name in names], [recording(name).events for name in names])
     texts = {
         "run": page_of(recording("mobilenet-busy").replace(document=modelled("mobilenet-busy"))),
         "spirt": page_of(recording("spirt")),
-        "compare": comparison_page([document(name) for name in names], [recording(name).events for name in names]),
-        "reproduction": reproduction_page(reproduction()),
+        "compare": make_page(comparison),
+        "reproduction": make_page(describe_reproduction(reproduction())),
         "session": session_page(
             session_document(
                 [("tests/test_app.py::test_one", metered(0, 1000, 2000.0, 40.0))],
@@ -241,7 +244,9 @@ def test_names_are_shown_and_never_run(browser: Any, tmp_path: Path) -> None:
     for event in events:
         event["function"] = evil
     file = tmp_path / "evil.html"
-    file.write_text(run_page({**document("allreduce"), "dataset": evil, "confinement": evil}, events))
+    file.write_text(
+        make_page(describe_run({**document("allreduce"), "dataset": evil, "confinement": evil}, events, ()))
+    )
     visit = Visit.begin(browser, file, 1600)
     assert visit.page.title().startswith(f"AllReduce, LeNet-5 on {evil}")
     visit.page.hover("#timeline .role-mark path >> nth=0")

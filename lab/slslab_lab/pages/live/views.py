@@ -11,15 +11,15 @@ from typing import Any
 
 from slslab.errors import RequestError, SlslabError
 from slslab.report import formats
-from slslab.report.html.page import inline_hash, page_file, templates
+from slslab.report.html.page import inline_hash, make_page, page_file, templates
 from slslab.report.page import Live
 from slslab.report.services import open_run
 from slslab.report.summaries import modelled_figures, replayed
 from slslab.run.bill import Book
 from slslab.run.directory import PLAN, RunDirectory, list_runs
 from slslab.run.run import Run
-from slslab_lab.pages.html.files import events_of, parts_of
-from slslab_lab.pages.html.pages import comparison_page, run_content, run_page
+from slslab_lab.pages.comparison import describe_comparison
+from slslab_lab.pages.files import content_of, events_of, page_of
 from slslab_lab.pages.live.log import Log
 from slslab_lab.pages.live.underway import Now, describe
 
@@ -71,11 +71,11 @@ class Views:
     def page(self, run: RunDirectory, live: Live) -> str:
         """Return the page of a run; of a running one, a page that follows it."""
         underway = self._underway(run)
-        return run_page(*parts_of(underway or open_run(run)), live=live if underway is not None else None)
+        return page_of(open_run(run)) if underway is None else page_of(underway, live)
 
     def content(self, run: RunDirectory) -> str:
         """Return what of a run's page changes during the run; at its end, everything."""
-        return run_content(*parts_of(self._underway(run) or open_run(run)))
+        return content_of(self._underway(run) or open_run(run))
 
     def comparison(self, ids: Sequence[str]) -> str:
         """Return the page of runs side by side; RequestError if these are not two runs or more that have ended."""
@@ -86,7 +86,7 @@ class Views:
         documents = [run.summary() for run in ended]
         if any("architecture" not in document for document in documents):
             raise RequestError("What `slslab up` recorded has no page beside runs.", "tick runs only.")
-        return comparison_page(documents, [events_of(run) for run in ended])
+        return make_page(describe_comparison(documents, [events_of(run) for run in ended]))
 
     def trouble(self, message: str, hint: str) -> str:
         """Return a page of one sentence, which needs no other file."""

@@ -12,12 +12,13 @@ ATLAS, CHECKS = "atlas.json", "checks.json"
 
 def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
     """Write atlas.html, atlas.json and points.csv, replacing earlier ones; RequestError if they cannot be written."""
-    from slslab_lab.pages.html.pages import atlas_page
+    from slslab.report.html.page import make_page
+    from slslab_lab.pages.atlas import describe_atlas
 
     return write_texts(
         directory,
         {
-            "atlas.html": atlas_page(document),
+            "atlas.html": make_page(describe_atlas(document)),
             ATLAS: _text({name: value for name, value in document.items() if name != "points"}),
             "points.csv": _table(document),
         },

@@ -14,8 +14,7 @@ from slslab.run.bill import load_book
 from slslab.run.log import LOG, TraceWriter
 from slslab.run.records import launch_record
 from slslab.run.run import Run
-from slslab_lab.pages.html.files import parts_of
-from slslab_lab.pages.html.pages import run_content
+from slslab_lab.pages.files import content_of
 from slslab_lab.pages.live.log import Log
 from slslab_lab.pages.live.underway import Now, describe, losses, progress
 
@@ -71,7 +70,7 @@ def test_a_page_can_be_made_of_it_at_any_time(tmp_path: Path) -> None:
     records = half()
     for count in range(len(records) + 1):
         found = underway(read(tmp_path, records[:count]))
-        text = run_content(*parts_of(found))
+        text = content_of(found)
         assert "running" in text
         assert ("the one so far" in text.lower()) == ("cost" in found.summary())
     assert "950 MB" in text
@@ -100,7 +99,7 @@ def test_instances_and_hosts_are_billed_until_now(tmp_path: Path) -> None:
     late = Now(START + timedelta(seconds=90), 91_000 * MS)
     found = underway(log, late)
     document = found.summary()
-    assert "Host m5.large" in run_content(*parts_of(found))
+    assert "Host m5.large" in content_of(found)
     quantities = {line["item"]: line["quantity"] for line in document["cost"]["lines"]}
     # 90 s of an instance, and of each host 90.5 s, of which each begun one counts.
     assert quantities == {"Host g4dn.xlarge": "90", "Host m5.large": "182"}
@@ -141,11 +140,12 @@ def test_how_far_a_run_is_and_how_long_it_takes() -> None:
 def test_before_the_trace_there_is_the_plan(tmp_path: Path) -> None:
     log = Log(tmp_path / LOG)
     assert not log.read()
-    document = underway(log).summary()
+    run = underway(log)
+    document = run.summary()
     assert (document["status"], document["architecture"], document["workers"]) == ("running", "allreduce", 2)
     assert "cost" not in document
     assert document["progress"].startswith("Getting ready: ")
-    assert '<p class="answer">Getting ready: ' in run_content(document)
+    assert '<p class="answer">Getting ready: ' in content_of(run)
 
 
 def test_a_line_counts_when_it_is_whole(tmp_path: Path) -> None:

@@ -1,16 +1,15 @@
-"""Pages as files: of a finished run, in its directory or elsewhere."""
+"""Pages of runs, as text and as files."""
 
 from pathlib import Path
-from typing import Any
 
 from slslab.errors import SlslabError
 from slslab.installation import require
-from slslab.report.html.page import write_page
-from slslab.report.page import Played
+from slslab.report.html.page import make_content, make_page, write_page
+from slslab.report.page import Live, Page, Played
 from slslab.report.summaries import replayed
-from slslab.run import metrics
+from slslab.run.metrics import Rows
 from slslab.run.run import Run
-from slslab_lab.pages.html.pages import run_page
+from slslab_lab.pages.run import describe_run
 
 PAGE = "report.html"
 
@@ -29,20 +28,23 @@ def leave_page(path: Path, run: Run) -> dict[str, str | None]:
     return {"file": path.name, "error": None}
 
 
-def page_of(run: Run) -> str:
-    """Return the page of a run that has ended."""
-    return run_page(*parts_of(run))
+def page_of(run: Run, live: Live | None = None) -> str:
+    """Return the page of a run; with `live` it fetches `content_of` from the same host whenever that changes."""
+    return make_page(_describe(run), live)
 
 
-def parts_of(run: Run) -> tuple[dict[str, Any], metrics.Rows | None, metrics.Records, Played | None]:
-    """Return what the page of a run is made of: its document, events, and invocations, and the run on Lambda.
+def content_of(run: Run) -> str:
+    """Return what of a run's page changes during the run: its main part and the data of its charts, as HTML."""
+    return make_content(_describe(run))
 
-    A trace that cannot be read is left out, and the page says so."""
+
+def _describe(run: Run) -> Page:
+    """Return what a run's page shows. A trace that cannot be read is left out, and the page says so."""
     events = events_of(run)
-    return run.summary(), events, run.invocations, None if events is None else modelled_trace(run)
+    return describe_run(run.summary(), events, run.invocations, None if events is None else modelled_trace(run))
 
 
-def events_of(run: Run) -> metrics.Rows | None:
+def events_of(run: Run) -> Rows | None:
     """Return the rows of a run's trace; None if it cannot be read, for instance one of another version of slslab."""
     try:
         return run.events

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,22 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from tests.emulator.report.test_run import ranges
-from tests.lab.pages.html.reproduced import reproduction
+from tests.lab.pages.reproduced import reproduction
 from tests.lab.replay.recordings import TRACES
 
 from slslab.cli.root import root
-from slslab.report.page import Live
+from slslab.report.html.page import make_content, make_page
+from slslab.report.page import Document, Live
 from slslab.report.summaries import advice
 from slslab.run.bill import load_book
 from slslab.run.directory import RunDirectory
+from slslab.run.metrics import Rows
 from slslab.run.run import Run
 from slslab_lab.pages import charts, scales
-from slslab_lab.pages.html.files import leave_page, page_of
-from slslab_lab.pages.html.pages import comparison_page, reproduction_page, run_content, run_page
-from slslab_lab.pages.run import NAMES
+from slslab_lab.pages.comparison import describe_comparison
+from slslab_lab.pages.files import leave_page, page_of
+from slslab_lab.pages.reproduction import describe_reproduction
+from slslab_lab.pages.run import NAMES, describe_run
 from slslab_lab.replay.modelled import model
 from slslab_lab.replay.programs.recording import read_recording
 
@@ -77,6 +81,18 @@ def recording(name: str) -> Run:
 
 def document(name: str) -> dict[str, Any]:
     return recording(name).summary()
+
+
+def run_page(document: Document, events: Rows | None = None, live: Live | None = None) -> str:
+    return make_page(describe_run(document, events, ()), live)
+
+
+def comparison_page(documents: Sequence[Document], traces: Sequence[Rows | None]) -> str:
+    return make_page(describe_comparison(documents, traces))
+
+
+def reproduction_page(document: Document) -> str:
+    return make_page(describe_reproduction(document))
 
 
 def test_a_run_has_all_its_parts() -> None:
@@ -147,7 +163,7 @@ def test_a_run_that_has_just_begun_has_a_page() -> None:
     assert parts.charts == []
     assert parts.policy["connect-src"] == "'self'"
     assert ("html", {"lang": "en", "data-live": "/runs/r/content", "data-events": "/runs/r/events"}) in parts.tags
-    content = run_content({**begun, "plan": plan}, recording("allreduce").events)
+    content = make_content(describe_run({**begun, "plan": plan}, recording("allreduce").events, ()))
     assert [chart["id"] for chart in Parts(content).charts] == ["timeline", "communication"]
 
 
@@ -258,7 +274,7 @@ def test_runs_are_compared_on_lambda_first() -> None:
     parts = Parts(text)
     assert ["fastest on AWS" in parts.answers[0], "cheapest on AWS" in parts.answers[1]] == [True, True]
     second = f"B {NAMES[documents[1]['architecture']]}"
-    assert f"This host was short of processors while {second} ran" in text
+    assert f"This host was short of processors in {second}" in text
     assert "2 things to know before believing the numbers" in text
     assert "Bill, modelled" in parts.headings
     [picture] = [chart for chart in parts.charts if chart["id"] == "cost-time"]
@@ -271,7 +287,7 @@ def test_runs_are_compared_on_lambda_first() -> None:
     assert len(picture["spec"]["layer"]) == 4, "points, texts, and a bar each way"
     assert text.index("time on AWS") < text.index("first to last")
     mixed = comparison_page(documents, [None] * 3)
-    assert "C AllReduce is not modelled on AWS." in mixed
+    assert "C AllReduce is not modelled;" in mixed
     assert "Bill, modelled" in Parts(mixed).headings
 
 
