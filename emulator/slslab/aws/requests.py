@@ -41,6 +41,8 @@ MOST_VIOLATIONS = 10
 # No pattern is tried on a longer text unless its shape allows such a length: some patterns take quadratic time. Where a
 # shape has no maximum (names of environment variables, which have 4 KB together), a longer text breaks the pattern.
 LONGEST_MATCHED = 4096
+# Headers that are longer, together, are checked each time.
+LONGEST_KEPT = 1024
 # Larger bodies are read, and explained if they are not JSON, on a thread of their own.
 READ_AT_ONCE = 256 * 1024
 # Members whose rules have errors of their own, which the services' code knows.
@@ -77,9 +79,15 @@ def members(service: str, operation: str, body: bytes, elsewhere: Mapping[str, A
     return given
 
 
-@lru_cache(1024)
-def header_members(service: str, operation: str, elsewhere: tuple[tuple[str, str], ...]) -> Members:
+def header_members(service: str, operation: str, elsewhere: Mapping[str, str]) -> Members:
     """Return the members of a request whose body is none of them; many have the same ones, which are checked once."""
+    if len(str(elsewhere)) > LONGEST_KEPT:
+        return members(service, operation, b"", elsewhere)
+    return _header_members(service, operation, tuple(elsewhere.items()))
+
+
+@lru_cache(1024)
+def _header_members(service: str, operation: str, elsewhere: tuple[tuple[str, str], ...]) -> Members:
     return members(service, operation, b"", dict(elsewhere))
 
 

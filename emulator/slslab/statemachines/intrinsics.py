@@ -22,7 +22,15 @@ from slslab.aws.jackson import JacksonError
 from slslab.aws.jackson import parse as parse_json
 from slslab.statemachines.expressions import ALGORITHMS, seeded_random
 from slslab.statemachines.filters import same
-from slslab.statemachines.paths import ARGUMENT_NAME, NoSuchPath, Path, PathBound, PathError, Reader
+from slslab.statemachines.paths import (
+    ARGUMENT_NAME,
+    LONGEST_KEPT,
+    NoSuchPath,
+    Path,
+    PathBound,
+    PathError,
+    Reader,
+)
 
 # documented: "You can nest up to 10 intrinsic functions within a field"; its example counts every function.
 MOST_CALLS = 10
@@ -95,9 +103,13 @@ def _unescaped(match: re.Match[str]) -> str:
     return match[1] or match[2]
 
 
-@lru_cache(maxsize=64)
 def parse(text: str) -> Call:
     """Return the call that a text writes; CallError for any other text."""
+    return (_parse if len(text) <= LONGEST_KEPT else _parse.__wrapped__)(text)
+
+
+@lru_cache(maxsize=64)
+def _parse(text: str) -> Call:
     reader = _Reader(text)
     call = reader.call()
     if reader.position < len(text):

@@ -20,6 +20,8 @@ from slslab.statemachines.filters import OPERATORS, is_number
 # assumed: AWS documents no bound; this one ends a path such as `$..*..*..*` within a few seconds.
 MOST_NODES = 1_000_000
 MOST_FILTERS = 50
+# Longer texts are parsed each time: what is kept of one takes a hundred times its memory.
+LONGEST_KEPT = 256
 NAME = re.compile(r"[^\s.\[\]()*?,'\"]+")
 # In a filter a name also ends before an operator; in a function's argument it has only what RFC 9535's shorthand has.
 FILTER_NAME = re.compile(r"[^\s.\[\]()*?,'\"=!<>&|~/]+")
@@ -242,9 +244,13 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 }
 
 
-@lru_cache(maxsize=4096)
 def parse(text: str) -> Path:
     """Return the path that a text such as `$.a[0]` writes; PathError for any other text."""
+    return (_parse if len(text) <= LONGEST_KEPT else _parse.__wrapped__)(text)
+
+
+@lru_cache(maxsize=1024)
+def _parse(text: str) -> Path:
     reader = Reader(text)
     try:
         path = reader.path("$")

@@ -3,8 +3,12 @@
 import re
 from functools import lru_cache
 
+from slslab.tensordb.replies import CommandError
+
 # Of a bracket the closing one may be missing, and the end of a range may be one itself.
 TOKEN = re.compile(rb"\[(\^?)((?:\\.|[^\]]-.|[^\]])*+)\]?|\\.|.", re.DOTALL)
+# A longer one would take seconds, in which other clients wait.
+LONGEST = 64 * 1024
 MEMBER = re.compile(rb"\\.|(.)-(.)|.", re.DOTALL)
 
 
@@ -17,23 +21,27 @@ def matches(pattern: bytes, text: bytes) -> bool:
 
 @lru_cache(maxsize=64)
 def _compiled(pattern: bytes) -> re.Pattern[bytes]:
-    pieces = [b""]  # between the stars
+    if len(pattern) > LONGEST:
+        raise CommandError(f"ERR slslab takes patterns of at most {LONGEST} bytes")
+    parts: list[list[bytes]] = [[]]  # between the stars
     for token in TOKEN.finditer(pattern):
         if token[0] == b"*":
-            pieces.append(b"")
+            parts.append([])
         elif token[0] == b"?":
-            pieces[-1] += b"."
+            parts[-1].append(b".")
         elif token[2] is not None:
-            pieces[-1] += _choice(token[1], token[2])
+            parts[-1].append(_choice(token[1], token[2]))
         else:
-            pieces[-1] += re.escape(token[0][-1:])
-    first, *middle = pieces
-    if not middle:
-        return re.compile(first, re.DOTALL)
-    last = middle.pop()
-    # After a star its piece may be taken where it first fits, for good: otherwise time grows exponentially in stars.
-    between = b"".join(b"(?>.*?%s)" % piece for piece in middle if piece)
-    return re.compile(b"%s%s.*%s" % (first, between, last), re.DOTALL)
+            parts[-1].append(re.escape(token[0][-1:]))
+    first, *middle = map(b"".join, parts)
+    if middle:
+        last = middle.pop()
+        # After a star its piece may be taken where it first fits, for good: otherwise time is exponential in stars.
+        between = b"".join(b"(?>.*?%s)" % piece for piece in middle if piece)
+        first = b"%s%s.*%s" % (first, between, last)
+    compiled = re.compile(first, re.DOTALL)
+    re.purge()  # its own cache has five hundred, which may be large
+    return compiled
 
 
 def _choice(inverted: bytes, members: bytes) -> bytes:

@@ -23,6 +23,8 @@ REFUSED: Mapping[str, str] = {
 }
 # documented: ServiceQuotas.html of DynamoDB: the most bytes of an expression, and of a statement in PartiQL.
 LONGEST_EXPRESSION, LONGEST_STATEMENT = 4096, 8192
+# documented there: attributes in each other, which are objects and lists of JSON within a request's own.
+MOST_LEVELS = 2 * 32 + 8
 # documented: reference_iam-quotas.html: the most characters of any policy, which are those of a role.
 LONGEST_POLICY = 10_240
 
@@ -69,13 +71,21 @@ def _check_rule(members: Mapping[str, Any]) -> None:
 
 
 def _check_expressions(members: Mapping[str, Any]) -> None:
-    """Raise ServiceError for an expression that is longer than DynamoDB takes; moto would read it for minutes."""
+    """Raise ServiceError for a longer expression or a deeper item than DynamoDB takes; moto would fail at these."""
     for name, value in members.items():
         most = LONGEST_EXPRESSION if name.endswith("Expression") else LONGEST_STATEMENT
         if name.endswith(("Expression", "Statement")) and (size := len(str(value).encode(errors="replace"))) > most:
             # measured by others for a FilterExpression.
             what = f"Invalid {name}: Expression size has exceeded the maximum allowed size; expression size: {size}"
             raise ServiceError(400, "ValidationException", what)
+    levels, values = 0, [members]
+    while values:
+        levels += 1
+        inner = (each.values() if isinstance(each, dict) else each for each in values)
+        values = [value for each in inner for value in each if isinstance(value, dict | list)]
+    if levels > MOST_LEVELS:
+        # recorded nowhere: AWS's message may go on.
+        raise ServiceError(400, "ValidationException", "Nesting Levels have exceeded supported limits")
 
 
 def _refused(operation: str, reason: str) -> ServiceError:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from slslab.aws import requests
 from slslab.aws.errors import ServiceError
 from slslab.aws.requests import members
 
@@ -142,3 +143,11 @@ def test_a_body_that_is_no_object_is_refused(body: bytes) -> None:
     with pytest.raises(ServiceError, match="request body") as refused:
         members("lambda", "TagResource", body)
     assert (refused.value.status, refused.value.error_type) == (400, "SerializationException")
+
+
+def test_long_headers_are_not_kept() -> None:
+    kept = requests._header_members.cache_info().currsize
+    for text in ("short", "long" * 1_000):
+        given = {"FunctionName": "f", "ClientContext": text}
+        assert requests.header_members("lambda", "Invoke", given) == given
+    assert requests._header_members.cache_info().currsize == kept + 1

@@ -1,11 +1,12 @@
 """JSONPath: what each operator selects, what is refused, and how far a path may go."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from slslab.statemachines import paths
+from slslab.statemachines import intrinsics, paths
 
 DOCUMENT: dict[str, Any] = {
     "l": [{"a": 1, "n": "x"}, {"a": 2, "n": "y", "s": ["p", "q"]}, {"a": None, "n": "3"}],
@@ -222,3 +223,9 @@ def test_a_deep_document_is_scanned() -> None:
     for _ in range(5_000):
         deep = {"d": deep}
     assert paths.parse("$..a").read(deep) == [1]
+
+
+@pytest.mark.parametrize("parse", [paths.parse, lambda path: intrinsics.parse(f"States.Array({path})")])
+def test_long_texts_are_not_kept(parse: Callable[[str], object]) -> None:
+    assert parse("$.a") is parse("$.a")
+    assert parse("$" + ".a" * 1_000) is not parse("$" + ".a" * 1_000)

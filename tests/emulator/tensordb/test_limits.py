@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.emulator.tensordb.wire import Wire, encode, error, info
 
-from slslab.tensordb import server
+from slslab.tensordb import globs, server
 from slslab.tensordb.replies import CommandError
 from slslab.tensordb.resp import Reader
 from slslab.tensordb.server import Options
@@ -176,3 +176,12 @@ def test_what_a_web_page_sends_is_hung_up_on(peer: Make, line: bytes) -> None:
             while page.socket.recv(4096):
                 pass
         assert wire("EXISTS", "key") == 0
+
+
+def test_a_long_pattern_takes_little_time(peer: Make) -> None:
+    with Wire(peer(Options())) as wire:
+        wire("SET", "k", 1)
+        began = time.process_time()
+        assert wire("KEYS", "?" * globs.LONGEST) == []
+        assert time.process_time() - began < 2
+        assert error(wire, "KEYS", "?" * (globs.LONGEST + 1)).startswith("ERR slslab takes patterns of at most")

@@ -170,7 +170,7 @@ async def _read_members(request: Request, operation: str) -> Members:
         if value is not None:
             elsewhere[name] = value
     if "payload" in input_shape("lambda", operation).serialization:
-        return header_members("lambda", operation, tuple(elsewhere.items()))
+        return header_members("lambda", operation, elsewhere)
     body = await request.body() if request.method in ("POST", "PUT") else b""
     if len(body) > READ_AT_ONCE:
         return await asyncio.to_thread(members, "lambda", operation, body, elsewhere)

@@ -8,6 +8,7 @@ outside of its own code ends the process.
 import ctypes
 import hashlib
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from typing import Any, NoReturn
@@ -104,19 +105,30 @@ class Runtime:
         if not self._fits(measure([*keys, *arguments])):
             raise OutOfMemory
         try:
+            return self._result(script, name, keys, arguments)
+        finally:
+            self._collect()
+
+    def _result(self, script: Any, name: str, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Value:
+        try:
             ok, result, *place = self._run(script, self._lua.table_from(keys), self._lua.table_from(arguments))
             if ok:
                 return list(result.values()) if lua51.lua_type(result) == "table" else result
         except lua51.LuaMemoryError:
             raise OutOfMemory from None
-        finally:
-            if self._lua.get_memory_used() > LITTER:
-                self._lua.gccollect()
-                TRIM(0)
         if result == NO_MEMORY:
             raise OutOfMemory
         where = f" script: {name}, on {place[0].decode(errors='replace')}:{place[1]}." if place else ""
         raise ScriptError(result.decode(errors="replace") + where)
+
+    def _collect(self) -> None:
+        """Give back what a script has left. Each collection halves the buffer in which Lua has joined texts."""
+        used, before = self._lua.get_memory_used(), math.inf
+        while LITTER < used < before:
+            self._lua.gccollect()
+            used, before = self._lua.get_memory_used(), used
+        if before < math.inf:
+            TRIM(0)
 
     def _part(self, name: str) -> Any:
         code = files(__package__).joinpath(f"{name}.lua").read_bytes()

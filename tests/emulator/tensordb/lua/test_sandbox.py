@@ -293,3 +293,14 @@ def test_spirts_average_has_the_bits_of_the_workers_own(url: str, numbers: int) 
 def test_other_code_than_lua_51s_is_refused() -> None:
     with pytest.raises(ValueError, match=r"Lua 5\.1"):
         without_tail_calls(b"\x1bLJ\x02")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [b"local t = {} for i = 1, 200000 do t[i] = i end return t", b"local s = 'a' while #s < 1e8 do s = s .. s end"],
+)
+def test_what_a_script_has_taken_is_given_back(monkeypatch: pytest.MonkeyPatch, script: bytes) -> None:
+    monkeypatch.setattr(runtime, "LITTER", 1 << 20)
+    lua = runtime.Runtime(lambda *_: (True, b""), lambda: None, lambda _: True, "7.0.15", 1 << 30)
+    lua.run(lua.compile(script), "name", [], [])
+    assert lua._lua.get_memory_used() < runtime.LITTER

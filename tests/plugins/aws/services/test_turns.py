@@ -3,6 +3,7 @@
 import re
 import threading
 import time
+from typing import Any
 
 import pytest
 from moto.events.models import EventPattern, EventsBackend
@@ -93,6 +94,20 @@ def test_dynamodbs_expressions_have_its_length(name: str, most: int) -> None:
     with pytest.raises(ServiceError) as raised:
         refusals.check("dynamodb:Scan", {name: "a" * (most + 1)}, None)  # type: ignore[arg-type]
     assert raised.value.message.endswith(f"expression size: {most + 1}")
+
+
+def test_an_item_has_dynamodbs_depth() -> None:
+    item: dict[str, Any] = {"S": "a"}
+    for level in range(300):
+        if level == 32:
+            refusals.check("dynamodb:BatchWriteItem", written(item), None)  # type: ignore[arg-type]
+        item = {"L": [item]} if level % 2 else {"M": {"a": item}}
+    with pytest.raises(ServiceError, match="Nesting Levels have exceeded supported limits"):
+        refusals.check("dynamodb:BatchWriteItem", written(item), None)  # type: ignore[arg-type]
+
+
+def written(value: dict[str, Any]) -> dict[str, Any]:
+    return {"RequestItems": {"t": [{"PutRequest": {"Item": {"k": {"S": "a"}, "v": value}}}]}}
 
 
 def test_a_policy_has_iams_length() -> None:
