@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from slslab.errors import RequestError
+from slslab.report.html.page import make_page
 from slslab_lab.commands.reproduce import reproduce
-from slslab_lab.pages.html.pages import reproduction_page
+from slslab_lab.pages.reproduction import describe_reproduction
 from slslab_lab.papers.paper import paper_names
 from slslab_lab.studies.catalogue import STUDIES
 from slslab_lab.studies.study import REPLAYED, Study
@@ -68,4 +69,4 @@ def test_the_example_in_the_guide_is_a_study(tmp_path: Path, monkeypatch: pytest
     # The paper's costs are the same arithmetic with the same price; a few of them have slips.
     assert len(figures) == 8
     assert median(abs(figure["difference"]) for figure in figures) < 0.03
-    assert "Cost" in reproduction_page(document)
+    assert "Cost" in make_page(describe_reproduction(document))
