@@ -78,7 +78,7 @@ def _check_expressions(members: Mapping[str, Any]) -> None:
             # measured by others for a FilterExpression.
             what = f"Invalid {name}: Expression size has exceeded the maximum allowed size; expression size: {size}"
             raise ServiceError(400, "ValidationException", what)
-    levels, values = 0, [members]
+    levels, values = 0, list[Any]([members])
     while values:
         levels += 1
         inner = (each.values() if isinstance(each, dict) else each for each in values)
