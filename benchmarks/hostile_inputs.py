@@ -940,8 +940,8 @@ RABBITMQ = [
     Case("an unknown kind of frame", amqp(lambda: [frame(200, 1, b"a")])),
     Case("bodies without a header", amqp(lambda: endless(frame(3, 1, b"a" * 100_000)))),
     Case(
-        "a message that claims 2^63 bytes",
-        amqp(lambda: [publish(b"", b"q", 2**63), *endless(frame(3, 1, b"a" * 100_000))]),
+        "1 GB of a message that claims 2^63 bytes",  # docs/queues.md says what more would do
+        amqp(lambda: [publish(b"", b"q", 2**63), *[frame(3, 1, b"a" * 100_000)] * 10_000]),
     ),
     Case(
         "10 messages of 100 MB at once",
