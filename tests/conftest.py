@@ -104,10 +104,8 @@ def every_run_holds() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Keep what this user has measured and computed before out of the tests; Matplotlib's list of fonts may stay."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    """Keep what this user has measured and computed before out of the tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MPLCONFIGDIR", os.environ.get("MPLCONFIGDIR") or str(cache / "matplotlib"))
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         yield
 

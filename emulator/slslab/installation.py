@@ -28,7 +28,6 @@ EXTRAS = {
     "altair": "report",
     "jinja2": "report",
     "joblib": "report",
-    "matplotlib": "report",
     "pyarrow": "report",
     "vl_convert": "report",
     "watchfiles": "report",

@@ -114,7 +114,7 @@ def _accuracy(
     plot: Path | None,
     json_: bool,
 ) -> None:
-    from slslab_lab.pages.plots.lines import check_format, draw_curve
+    from slslab_lab.pages.pictures import check_format, draw_curve
     from slslab_lab.runs.accuracy.curve import make_curve
     from slslab_lab.runs.accuracy.several import Curves
 

@@ -10,7 +10,7 @@ from slslab.cli.terminal import complete_run
 from slslab_lab.commands.options import Amount, list_option, memory_option, plot_option, with_options
 from slslab_lab.commands.question import Question
 from slslab_lab.pages import replay as tables
-from slslab_lab.pages.plots.lines import draw_model, draw_patterns, draw_sizes, draw_ways
+from slslab_lab.pages.pictures import draw_model, draw_patterns, draw_sizes, draw_ways
 
 
 def other_argument(metavar: str) -> Callable[[Any], Any]:

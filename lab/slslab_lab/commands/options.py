@@ -11,7 +11,7 @@ import click
 from slslab.cli.terminal import Bar, json_option
 from slslab.errors import RunError
 from slslab.predict.profiles import DEFAULT_PROFILE
-from slslab_lab.pages.plots.lines import check_format
+from slslab_lab.pages.pictures import check_format
 from slslab_lab.runs.sweeps.results import Results
 from slslab_lab.runs.sweeps.sweep import LOCAL, check_place, sweep
 

@@ -5,7 +5,7 @@ import click
 from slslab.cli.terminal import complete_run
 from slslab_lab.commands.options import Amount, list_option, memory_option
 from slslab_lab.commands.question import Question
-from slslab_lab.pages.plots.lines import draw_variants
+from slslab_lab.pages.pictures import draw_variants
 from slslab_lab.pages.replay import replay as table
 
 replay = Question(

@@ -94,7 +94,7 @@ def _command(study: Study) -> click.Command:
 
     def reproduce_study(json_: bool, plot: Path | None = None, **options: Any) -> None:
         from slslab_lab.pages.accuracy import curves_by_time
-        from slslab_lab.pages.plots.lines import check_format, draw_bars, draw_points
+        from slslab_lab.pages.pictures import check_format, draw_reproduction
         from slslab_lab.pages.reproduction import reproduction
         from slslab_lab.studies.saving import save
 
@@ -103,7 +103,7 @@ def _command(study: Study) -> click.Command:
             setup = study.setup(bar, **options)
             document = study.make(setup)
         if plot is not None:
-            (draw_bars if document.get("bars") else draw_points)(document, plot)
+            draw_reproduction(document, plot)
         saved = save(document, setup.out)
         show = reproduction if document["columns"] else curves_by_time
         print_document(document, lambda: show(document), json_)

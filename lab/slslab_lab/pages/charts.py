@@ -321,7 +321,14 @@ def heat_map(identifier: str, label: str, communication: Communication, texts: M
 
 
 def dots(
-    identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, name: str = "", caption: str = ""
+    identifier: str,
+    label: str,
+    rows: Rows,
+    keys: Sequence[Key],
+    title: str,
+    name: str = "",
+    *,
+    log: bool = False,
 ) -> Chart:
     """Draw points with ranges: rows of (bar, series, value, low or None, high or None); `name` is the heading."""
     data = Data(("bar", "part", "value", "low", "high"), rows)
@@ -343,8 +350,9 @@ def dots(
     )
     # Also by shape, for readers who cannot tell the colours apart.
     shapes = alt.Scale(domain=domain, range=[SHAPES.get(name, "circle") for name in domain])
+    scale = alt.Scale(type="log") if log else alt.Undefined
     marks = base.mark_point(filled=True, size=64, opacity=1).encode(
-        x=alt.X("value:Q", title=title_lines(title), axis=number_axis()),
+        x=alt.X("value:Q", title=title_lines(title), axis=number_axis(), scale=scale),
         shape=alt.Shape("part:N", scale=shapes, legend=None),
     )
     ranges = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
@@ -352,7 +360,7 @@ def dots(
     # Without any range, its axis would have no extent.
     layers = (ranges, marks) if any(row[3] is not None for row in rows) else (marks,)
     chart = alt.layer(*layers, width="container", height=height)
-    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption, name)
+    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), name=name)
 
 
 def ratios(identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, caption: str) -> Chart:

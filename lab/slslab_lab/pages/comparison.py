@@ -125,7 +125,8 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
         if note := instances_note(document):
             yield Note(f"{name}: {note}")
         wall = ["its times are wall time"] if document.get("instances") else []
-        yield from (Note(f"{name}: {note}.") for note in (*wall, *document["cost"].get("notes", ())))
+        if notes := (*wall, *document["cost"].get("notes", ())):
+            yield Note(f"{name}: {'; '.join(notes)}.")
 
 
 def _not_modelled(document: Document) -> bool:

@@ -179,6 +179,12 @@ def _keys(document: Document, names: Sequence[str]) -> tuple[Key, ...]:
     return tuple(colours[name] for name in names)
 
 
+def pictured(document: Document) -> list[Chart]:
+    """Return the bars of a reproduction, or else its curves, each with its title."""
+    cards = list(_bars(document)) or list(_curves(document))
+    return [replace(chart, name=card.title) for card in cards for chart in card.charts]
+
+
 def _bars(document: Document) -> Iterator[Card]:
     """Yield bars of several series beside each other."""
     for number, bars in enumerate(document.get("bars", ())):

@@ -12,7 +12,7 @@ from slslab.errors import RequestError
 from slslab.predict.environment import NS
 from slslab.predict.profiles.profile import Profile
 from slslab.run.bill import ARCHITECTURES, HOST, METERS, Bill, compute_bill, describe_meter
-from slslab_lab.pages.plots.gantt import draw_timeline
+from slslab_lab.pages.pictures import draw_timeline
 from slslab_lab.questions.setup import Asked, ReplaySetup, figure, read_memory
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.outcome import Outcome, waits

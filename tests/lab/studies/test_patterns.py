@@ -334,8 +334,7 @@ def test_figure_2_is_printed_saved_and_drawn(slslab: Run, tmp_path: Path) -> Non
     with (folder / "fig2.csv").open() as file:
         records = list(csv.DictReader(file))
     assert {record["column"] for record in records} == {*PATTERNS, "ratio"}
-    # In a picture of this kind, texts are drawn; their letters' names stand in comments.
-    assert "<!-- 16 workers, published -->" in picture.read_text()
+    assert '<tspan>16 workers</tspan><tspan x="0" dy="12">published</tspan>' in picture.read_text()
     rows = {(row["group"], row["workers"], row["variant"]): row for row in made["rows"]}
     assert set(rows) == {
         (model, workers, variant)

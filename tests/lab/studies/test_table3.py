@@ -15,7 +15,7 @@ from tests.lab.studies.setups import setup
 from slslab.report.terminal import render
 from slslab.run.bill import load_book
 from slslab_lab.pages.accuracy import curves_by_time
-from slslab_lab.pages.plots.lines import draw_points
+from slslab_lab.pages.pictures import draw_reproduction
 from slslab_lab.pages.reproduction import reproduction
 from slslab_lab.papers.paper import load_paper
 from slslab_lab.studies import figure4, table3
@@ -199,8 +199,8 @@ def test_figure_4(tmp_path: Path) -> None:
     assert "≈12.0 min (3)" in text
     assert text.count("MLLess, ") == 1
     picture = tmp_path / "figure.svg"
-    draw_points(document, picture)
-    assert picture.read_text().startswith("<?xml")
+    draw_reproduction(document, picture)
+    assert picture.read_text().startswith("<svg")
 
 
 def test_a_figure_without_lines_is_printed(tmp_path: Path) -> None:

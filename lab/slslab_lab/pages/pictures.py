@@ -1,0 +1,172 @@
+"""Pictures that commands save: charts as pages draw them, as SVG, PNG or PDF. Equal figures give equal SVG and PNG."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slslab.errors import RequestError, counted
+from slslab.report.html.page import page_file
+from slslab.report.page import Chart, Document
+from slslab_lab.pages import charts, scales
+
+if TYPE_CHECKING:
+    from slslab_lab.replay.kernel.timeline import Timeline
+
+FORMATS = (".svg", ".png", ".pdf")
+# Pixels, without what stands beside the axes; and so many charts beside each other.
+WIDTH, ACROSS = 420, 3
+BASES = {"measured", "modelled", "exact"}
+APART = ("color", "shape", "strokeWidth", "x", "y", "yOffset")
+
+
+def check_format(path: Path | None) -> None:
+    """Raise RequestError for a file that cannot be drawn; None is accepted."""
+    if path is not None and path.suffix.lower() not in FORMATS:
+        raise RequestError(f"{path} cannot be drawn.", f"name a file that ends in {', '.join(FORMATS)}.")
+
+
+def draw_variants(document: Document, path: Path) -> None:
+    """Draw the rows of `slslab replay`."""
+    _draw_rows(document, path, _on(document))
+
+
+def draw_sizes(document: Document, path: Path) -> None:
+    """Draw the rows of a question about memory sizes."""
+    _draw_rows(document, path, f"{document['run']}: memory sizes")
+
+
+def _draw_rows(document: Document, path: Path, title: str) -> None:
+    """Draw time and cost of variants with their 80 % ranges."""
+    rows = [row for row in document["rows"] if not row["trouble"]]
+    _draw(path, title, [_dots({row["label"]: {row[name]["basis"]: row[name]} for row in rows}, label)
+                        for name, label in (("seconds", "time, s"), ("cost", "bill, USD"))])  # fmt: skip
+
+
+def draw_patterns(document: Document, path: Path) -> None:
+    """Draw the seconds of a step in both patterns by the number of workers."""
+    rows = {counted(row["workers"], "worker"): row["step_seconds"] for row in document["rows"]}
+    _draw(path, f"{_on(document)}, modelled", [_dots(rows, "time of a step, s", log=True)])
+
+
+def draw_ways(document: Document, path: Path) -> None:
+    """Draw what functions and instances cost by the epochs, with the last number of workers."""
+    rows = [row for row in document["rows"] if row["workers"] == document["rows"][-1]["workers"]]
+    names = ("functions", "instances")
+    costs = {counted(row["epochs"], "epoch"): {name: row[name]["cost"] for name in names} for row in rows}
+    _draw(path, f"{_on(document)}, modelled", [_dots(costs, "bill, USD", log=True)])
+
+
+def draw_model(document: Document, path: Path) -> None:
+    """Draw the seconds of all four by the number of workers."""
+    rows = sorted(document["rows"], key=lambda row: row["workers"])
+    names = ("model", "closed_form", "replay", "measured")
+    seconds = {
+        counted(row["workers"], "worker"): {name.replace("_", " "): row[name]["seconds"] for name in names if row[name]}
+        for row in rows
+    }
+    _draw(path, _on(document), [_dots(seconds, "time, s", log=True)])
+
+
+def _on(document: Document) -> str:
+    return f"{document['run']} on {document['profile']['name']}"
+
+
+def _dots(figures: Mapping[str, Mapping[str, Document]], title: str, *, log: bool = False) -> Chart:
+    """Return a chart of figures by row and series, with their 80 % ranges."""
+    rows = [
+        (row, name, float(each["value"]), each.get("low"), each.get("high"))
+        for row, series in figures.items()
+        for name, each in series.items()
+    ]
+    names = list(dict.fromkeys(name for _, name, *_ in rows))
+    keys = scales.basis_keys(*names) if {*names} <= BASES else scales.series_keys(names)
+    return charts.dots("dots", title, rows, keys, title, log=log)
+
+
+def draw_curve(document: Document, path: Path) -> None:
+    """Draw losses and test accuracy over epochs."""
+    plan, epochs = document["plan"], document["epochs"]
+    losses = ("training_loss", "validation_loss", "test_loss")
+    panels = (("mean cross-entropy", losses), ("accuracy", ("test_accuracy",)))
+    drawn = []
+    for title, names in panels:
+        points = [(name.replace("_", " "), row["epoch"], row[name]) for name in names for row in epochs]
+        if known := list(dict.fromkeys(name for name, _, value in points if value is not None)):
+            percent = title == "accuracy"
+            keys = scales.series_keys(known)
+            drawn.append(charts.lines(title, title, points, keys, ("epochs", title), percent=percent))
+    released = " as released" if plan["as_released"] else ""
+    _draw(path, f"{plan['architecture']}{released}: {plan['model']} on {plan['dataset']}", drawn)
+
+
+def draw_reproduction(document: Document, path: Path) -> None:
+    """Draw the bars of a reproduction, or else its curves."""
+    from slslab_lab.pages.reproduction import pictured
+
+    basis = f"modelled on {document['profile']['name']}" if "profile" in document else "measured"
+    _draw(path, f"{document['table']['title']}, {basis}", pictured(document))
+
+
+def draw_timeline(played: "Timeline", title: str, path: Path) -> None:
+    """Draw what each worker does when, in seconds."""
+    from slslab_lab.pages.timeline import build_timeline
+    from slslab_lab.replay.as_trace import as_trace
+
+    timeline = build_timeline(*as_trace(played))
+    drawn = [charts.gantt("timeline", title, timeline, str, "seconds", "", "")] if timeline else []
+    left_out = f", without {timeline.left_out:,} more rows" if timeline and timeline.left_out else ""
+    _draw(path, f"{title}{left_out}", drawn)
+
+
+def _draw(path: Path, title: str, drawn: Sequence[Chart]) -> None:
+    """Write charts beside each other; RequestError if the file cannot be drawn or written."""
+    import vl_convert
+
+    check_format(path)
+    kind = path.suffix.lower().removeprefix(".")
+    spec = {
+        "concat": [{**({"title": chart.name} if chart.name else {}), **_still(chart.spec, chart)} for chart in drawn],
+        "columns": ACROSS,
+        "title": title,
+        "resolve": {"scale": dict.fromkeys(APART, "independent")},
+        "config": {"background": "white"},
+    }
+    picture = getattr(vl_convert, f"vegalite_to_{kind}")(spec, **({"scale": 2} if kind == "png" else {}))
+    if isinstance(picture, str):
+        # They are numbered on from the picture before.
+        clips = list(dict.fromkeys(re.findall(r"\bclip\d+\b", picture)))
+        picture = re.sub(r"\bclip\d+\b", lambda found: f"clip{clips.index(found[0])}", picture).encode()
+    try:
+        path.write_bytes(picture)
+    except OSError as error:
+        raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another --plot.") from error
+
+
+def _still(spec: Any, chart: Chart) -> Any:
+    """Return a part of a chart's specification with what a page adds to it: data, width, colours and legend."""
+    match spec:
+        case {"name": str(name)} if name in chart.data:
+            data = chart.data[name]
+            return {"values": [dict(zip(data.columns, row, strict=True)) for row in data.rows]}
+        case {"expr": str(text)}:
+            return {"expr": re.sub(r"\bwidth\b", str(WIDTH), text)}
+        case {"field": _, "legend": None, "scale": {"range": [str(first), *_]}} if chart.legend and "--" in first:
+            return _still({**spec, "legend": {"title": None}}, chart)
+        case dict():
+            return {key: _still(value, chart) for key, value in spec.items() if key not in ("autosize", "tooltip")}
+        case list():
+            return [_still(value, chart) for value in spec]
+        case "container":
+            return WIDTH
+        case str():
+            return re.sub(r"var\(--([\w-]+)\)", lambda found: _colours()[found[1]], spec)
+    return spec
+
+
+@cache
+def _colours() -> Mapping[str, str]:
+    """Return the colours of light pages by name, which stand first in their style."""
+    found = re.findall(r"--([\w-]+): (#\w+);", page_file("page.css"))
+    return dict(reversed(found))
