@@ -97,7 +97,11 @@ class Run:
         self._history.add_event(
             context, "ExecutionStarted", {"executionStartedEventDetails": self._started}, update_source_event_id=False
         )
-        self._program.eval(self._environment)
+        try:
+            self._program.eval(self._environment)
+        except RuntimeError as error:  # no thread can be started
+            details = {"error": "States.Runtime", "cause": f"slslab can't run it: {error}."}
+            self._history.close("ExecutionFailed", {"executionFailedEventDetails": details})
         if isinstance(self._environment.program_state(), ProgramTimedOut):
             self._history.add_event(context, "ExecutionTimedOut", {"executionTimedOutEventDetails": {}})
         utils.TMP_THREADS.clear()  # moto keeps every thread that it has started

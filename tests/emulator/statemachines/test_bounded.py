@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from moto.stepfunctions.parser.asl.component.program.program import Program
 from tests.emulator.statemachines.here import begin, failure, finish, machines, output
 from tests.emulator.statemachines.written import ARN, Definition, chain
 
@@ -189,3 +190,11 @@ def test_items_that_are_no_array() -> None:
     assert failed["previousEventId"] == 2
     assert details["state"] == "S0"
     assert details["cause"].endswith("(entered at the event id #2). Map state input must be an array but was: object")
+
+
+def test_an_execution_that_gets_no_thread_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_thread(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(Program, "eval", no_thread)
+    assert failure(chain({"Type": "Pass"})) == ("States.Runtime", "slslab can't run it: can't start new thread.")
