@@ -15,11 +15,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import botocore.exceptions
 
-from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
+from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, RunFailed
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.queues import Queues, open_queues
 from slslab_workers.driver.job import Job, failures
@@ -273,6 +273,27 @@ class Deployment(Job):
                     self._stopping.set()
                     raise error
         return [future.result() for future in futures]
+
+
+class FunctionArchitecture(Architecture):
+    """An architecture of functions: of one, `handler`, for all workers, unless it overrides `deployment`."""
+
+    handler: ClassVar[str]
+    deploys: ClassVar[type[Deployment]] = Deployment
+
+    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
+        """Return the functions, and what they need beside them."""
+        return self.deploys(plan, self.handler, cloud, progress)
+
+    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
+        """Deploy, invoke, wait, evaluate."""
+        return deploy_and_train(self.deployment(plan, cloud, progress))
+
+
+def refuse_modes(plan: Plan, why: str) -> None:
+    """Raise PlanError for a plan with --mode or --invoke; `why` says that the architecture itself invokes functions."""
+    if plan.mode != "long-running" or plan.invoke != "sync":
+        raise PlanError(why, "leave out --mode and --invoke.")
 
 
 def create_function(client: Any, function: FunctionSpec, timeout: int) -> str:
