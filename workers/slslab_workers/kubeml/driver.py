@@ -185,12 +185,10 @@ class KubeMLDeployment(Deployment):
             FunctionSpec(self._job, "slslab_workers.kubeml.job.handler", _job_mb(plan), (), self._job),
         ]
 
-    def create(self) -> None:
-        """Create the functions, and the queues before anything is sent to them."""
-        super().create()
-        with self._queues() as queues:
-            for queue in self._all_queues():
-                queues.declare(queue)
+    def bindings(self) -> dict[str, str]:
+        """Return the queues of the job, of the driver, and of all functions that there may be."""
+        functions = (function_queue(self.plan, function) for function in range(self._most))
+        return dict.fromkeys((job_queue(self.plan), client_queue(self.plan), *functions), "")
 
     def train(self) -> Outcome:
         """Train all epochs, or until the plan's accuracy; as many functions in each as the scheduler says."""
@@ -216,22 +214,15 @@ class KubeMLDeployment(Deployment):
         return self._outcome(layers, results[0], judged)
 
     def remove(self) -> None:
-        """Delete the functions, then queues, which ends whatever still waits for them, and tensors."""
+        """Delete the functions and queues, then tensors."""
         try:
             super().remove()
         finally:
-            with self._queues() as queues:
-                for queue in self._all_queues():
-                    queues.delete(queue)
             with suppress(Unreachable), self._database() as database:
                 database.delete_all(reference_key(self.plan, ""))
 
     def _database(self) -> TensorDatabase:
         return TensorDatabase(endpoints.tensor_urls(self._cloud.environment)[0], self._tracer)
-
-    def _all_queues(self) -> list[str]:
-        functions = (function_queue(self.plan, function) for function in range(self._most))
-        return [job_queue(self.plan), client_queue(self.plan), *functions]
 
     def _store(self, collection: str, inputs: Any, labels: Any, order: Any) -> None:
         """Store samples as documents, in this order."""

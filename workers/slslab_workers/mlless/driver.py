@@ -212,19 +212,11 @@ class MLLessDeployment(Deployment):
             FunctionSpec(self.supervisor, "slslab_workers.mlless.supervisor.handler", memory_mb, (), self.supervisor),
         ]
 
-    def create(self) -> None:
-        """Create the functions, and the queues before anything is sent to them."""
-        super().create()
-        with self._queues() as queues:
-            create_queues(queues, self.plan)
-
-    def remove(self) -> None:
-        """Delete the functions, then the queues, which ends whatever still waits for them."""
-        try:
-            super().remove()
-        finally:
-            with self._queues() as queues:
-                delete_queues(queues, self.plan)
+    def bindings(self) -> dict[str, str]:
+        """Return the queues of supervisor and client, and those of the workers, bound to the fan-out."""
+        plan = self.plan
+        workers = {worker_queue(plan, rank): exchange_name(plan) for rank in range(plan.workers)}
+        return {supervisor_queue(plan): "", client_queue(plan): "", **workers}
 
     def finished_epochs(self, result: Mapping[str, Any]) -> int:
         """Return the epochs that a worker has trained, which become longer when workers are removed."""
@@ -297,25 +289,6 @@ class MLLessDeployment(Deployment):
         self._decisions.append(decision)
         if decision["removed"] is not None:
             self._schedule = self._schedule.after(decision["step"], decision["removed"])
-
-
-def create_queues(queues: Queues, plan: Plan) -> None:
-    """Create the queues of a run, those of its workers bound to the fan-out."""
-    for queue in (supervisor_queue(plan), client_queue(plan)):
-        queues.declare(queue)
-    for rank in range(plan.workers):
-        queue = worker_queue(plan, rank)
-        queues.declare(queue)
-        queues.bind(queue, exchange_name(plan))
-
-
-def delete_queues(queues: Queues, plan: Plan) -> None:
-    """Delete the queues of a run, if they exist."""
-    for queue in (supervisor_queue(plan), client_queue(plan)):
-        queues.delete(queue)
-    for rank in range(plan.workers):
-        queues.delete(worker_queue(plan, rank))
-    queues.delete_exchange(exchange_name(plan))
 
 
 def receive_statistics(queues: Queues, plan: Plan, step: int) -> dict[str, Any] | None:
