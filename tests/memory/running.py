@@ -243,7 +243,7 @@ def _replaced(
         # Connections to a broker, and to databases.
         f"{DRIVER}.open_queues": queues,
         **{f"slslab_workers.{module}.open_queues": queues for module in MODULES_WITH_QUEUES},
-        "slslab_workers.channels.resp.Stream": partial(Stream, databases),
+        "slslab_workers.channels.stream.Stream": partial(Stream, databases),
         "slslab_workers.spirt.peer.socket": databases,
         "slslab.tensordb.scripts.compile_script": compiled_once,
         "slslab.tensordb.executions.time": SimpleNamespace(

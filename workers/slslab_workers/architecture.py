@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
+from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Pattern, Workload, count
@@ -83,6 +84,12 @@ class Requirements:
     tensor_host: str = str(TENSOR_HOST.default)
     queue_host: str = str(QUEUE_HOST.default)
     channel_host: str = ""
+
+    @classmethod
+    def with_queue(cls, options: Mapping[str, Value], tensor_databases: int, *, state_machines: bool = False) -> Self:
+        """Return a queue and tensor databases, on the hosts that the options name."""
+        queue, hosts = str(options["queue"]), (str(options[host.name]) for host in (TENSOR_HOST, QUEUE_HOST))
+        return cls(tensor_databases, queue, "", state_machines, None, *hosts)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -192,6 +199,10 @@ class Architecture(Protocol):
     # Other spellings of --workers, if its authors call them otherwise.
     workers_also: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
+    # What `pattern` returns for a workload with all options; None: replay cannot.
+    messages: ClassVar[Callable[..., Pattern] | None] = None
+    # What `replicas` returns, as "module:class"; empty: `slslab accuracy` cannot.
+    learns: ClassVar[str] = ""
 
     def complete(self, options: Mapping[str, Value]) -> dict[str, Value]:
         """Return these options, and all others of the architecture with their defaults."""
@@ -223,17 +234,18 @@ class Architecture(Protocol):
         """Return the `counts` of a plan that trained so many epochs of a model with so many parameters."""
         return self.counts(plan.workers, plan.batches, epochs, parameters, plan.options)
 
-    def pattern(self, workload: Workload) -> Pattern | None:  # noqa: ARG002 - those that override it use it
-        """Return who sends what to whom and waits for whom, from which replay makes runs of other sizes.
+    def pattern(self, workload: Workload) -> Pattern | None:
+        """Return who sends what to whom and waits for whom, from which replay makes runs of other sizes: `messages`.
 
-        None by default: replay cannot. PlanError for options that it does not cover.
+        None without it: replay cannot. PlanError for options that it does not cover.
         """
-        return None
+        complete = replace(workload, options=self.complete(workload.options))
+        return None if self.messages is None else self.messages(complete)
 
-    def replicas(self) -> type[Any] | None:
+    def replicas(self) -> Any:
         """Return a subclass of `slslab_workers.training.replicas.Replicas`, all workers in one process, with which
-        `slslab accuracy` trains; None by default: it cannot."""
-        return None
+        `slslab accuracy` trains: `learns`, imported now; None without it."""
+        return resolve_name(self.learns) if self.learns else None
 
     def alone(self, plan: Plan) -> Plan:
         """Return the plan of a single worker that does a few of this plan's steps, no two at once: by it CPU time is

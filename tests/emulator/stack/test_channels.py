@@ -18,7 +18,7 @@ from slslab_workers.channels.keyed import KeyedChannel
 from slslab_workers.channels.memcached import Memcached
 from slslab_workers.channels.parameter_server import ParameterServer
 from slslab_workers.channels.redis import Redis
-from slslab_workers.channels.resp import Refused
+from slslab_workers.channels.stream import Refused
 
 pytestmark = pytest.mark.server
 

@@ -15,7 +15,7 @@ from slslab_lab.runs.planning import architectures
 from slslab_workers.architecture import Cloud, RunFailed
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Objects
-from slslab_workers.gpu.driver import MODULE
+from slslab_workers.gpu.driver import Gpu
 from slslab_workers.gpu.instance import GpuWorker
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training.instance import choose_device, main
@@ -48,7 +48,7 @@ class ThreadInstances:
     def launch(
         self, module: str, events: Sequence[Mapping[str, Any]], variables: Mapping[str, str]
     ) -> Iterator["ThreadInstances"]:
-        assert module == MODULE
+        assert module == Gpu.module
         self.variables = variables
         with ThreadPoolExecutor(len(events)) as pool:
             self._futures = [pool.submit(self._work, json.loads(json.dumps(event))) for event in events]

@@ -215,7 +215,9 @@ def test_reads_follow_each_other_in_order_and_are_the_closed_form(
 )
 def test_20_clients_take_what_the_released_code_takes(topology: str, expected: tuple[int, int, int]) -> None:
     options: dict[str, Any] = {"topology": topology, "shards": 16, "gradients": "uploaded"}
-    functions = sum([len(role.ranks) for role in architecture.pattern(Workload(20, 1, 1, 100, options)).roles])
+    pattern = architecture.pattern(Workload(20, 1, 1, 100, options))
+    assert pattern is not None
+    functions = sum([len(role.ranks) for role in pattern.roles])
     counted = architecture.counts(20, 1, 1, 100, options).operations
     assert (functions, counted["object.get"], counted["object.put"]) == expected
 

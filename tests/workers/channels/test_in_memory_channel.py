@@ -30,24 +30,18 @@ class InMemory(ObjectChannel):
         super().__init__(tracer)
         self._shared = shared
 
-    def put(
-        self, key: str, data: Any, phase: str, *, overhead: bool = True, metadata: Mapping[str, str] | None = None
-    ) -> str:
-        with self.request("object.put", phase, key, overhead=overhead) as event:
-            self._shared[key] = Object(bytearray(data), "etag", metadata or {})
-            event.bytes = len(self._shared[key].body)
+    def write(self, key: str, metadata: Mapping[str, str], body: memoryview) -> str:
+        self._shared[key] = Object(bytearray(body), "etag", metadata)
         return "etag"
 
-    def get(self, key: str, phase: str, *, overhead: bool = True, known_etag: str | None = None) -> Object:  # noqa: ARG002
-        with self.request("object.get", phase, key, overhead=overhead) as event:
-            if key not in self._shared:
-                raise Absent(key)
-            event.bytes = len(self._shared[key].body)
-            return self._shared[key]
+    def read(self, key: str, known_etag: str | None) -> Object:  # noqa: ARG002
+        if key not in self._shared:
+            raise Absent(key)
+        return self._shared[key]
 
-    def delete(self, key: str, phase: str, *, overhead: bool = True) -> None:
-        with self.request("object.delete", phase, key, overhead=overhead):
-            del self._shared[key]
+    def remove(self, key: str) -> int:
+        del self._shared[key]
+        return 0
 
 
 def test_allreduce_over_it_gives_the_parameters_of_one_process() -> None:

@@ -17,8 +17,7 @@ from slslab_workers.channels.memcached import Memcached
 from slslab_workers.channels.objects import Absent, Poll, Unchanged
 from slslab_workers.channels.parameter_server import ParameterServer
 from slslab_workers.channels.redis import Redis
-from slslab_workers.channels.resp import Refused
-from slslab_workers.channels.stream import Unreachable
+from slslab_workers.channels.stream import Refused, Unreachable
 
 pytestmark = pytest.mark.server
 

@@ -13,8 +13,7 @@ import torch
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers.channels import scripts
 from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.resp import Refused
-from slslab_workers.channels.stream import Unreachable
+from slslab_workers.channels.stream import Refused, Unreachable
 from slslab_workers.channels.tensors import PART, NoTensor, TensorDatabase, Vector
 from slslab_workers.training import robust
 

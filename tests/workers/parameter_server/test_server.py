@@ -14,9 +14,8 @@ import pytest
 
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.parameter_server import ParameterServer
-from slslab_workers.channels.resp import Refused
 from slslab_workers.channels.serialisation import PART, SERIALISATIONS
-from slslab_workers.channels.stream import Stream
+from slslab_workers.channels.stream import Refused, Stream
 from slslab_workers.parameter_server.server import Server
 
 pytestmark = pytest.mark.server

@@ -1,21 +1,20 @@
 """AllReduce's trigger script: n workers of one function, by rank."""
 
 from dataclasses import replace
-from typing import Any
 
 from slslab_workers.allreduce.pattern import pattern
-from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, Requirements
+from slslab_workers.architecture import Requirements
 from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, SERIALISATION, sums
 from slslab_workers.channels.polling import POLLING
 from slslab_workers.driver.channels import ChannelDeployment, channel_requirements
-from slslab_workers.driver.deployment import Deployment, deploy_and_train
+from slslab_workers.driver.deployment import FunctionArchitecture
 from slslab_workers.plan import Plan
 from slslab_workers.training import algorithms, attacks, robust
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
 
-class AllReduce(Architecture):
+class AllReduce(FunctionArchitecture):
     """LambdaML AllReduce over S3."""
 
     name = "allreduce"
@@ -38,8 +37,10 @@ class AllReduce(Architecture):
         REPLICAS,
         PARTITION,
     )
-
-    pattern = staticmethod(pattern)
+    handler = "slslab_workers.allreduce.handlers.handler"
+    deploys = ChannelDeployment
+    messages = staticmethod(pattern)
+    learns = "slslab_workers.training.replicas:Replicas"
 
     def requirements(self, plan: Plan) -> Requirements:
         """Return what the channel needs; PlanError for an algorithm or channel that the rest of the plan rules out."""
@@ -54,17 +55,3 @@ class AllReduce(Architecture):
         if (attack := attacks.Attack.of(plan)) is not None and 0 in attack.ranks:
             robust.refuse_untrusted(plan, "rank 0")
         return channel_requirements(plan, algorithms.largest_bytes(plan))
-
-    def replicas(self) -> type[Any]:
-        """Return the replicas that update in every step with the mean, or the sum."""
-        from slslab_workers.training.replicas import Replicas
-
-        return Replicas
-
-    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
-        """Return n workers of one function."""
-        return ChannelDeployment(plan, "slslab_workers.allreduce.handlers.handler", cloud, progress)
-
-    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-        """Deploy, invoke, wait, evaluate."""
-        return deploy_and_train(self.deployment(plan, cloud, progress))

@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Concatenate, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from slslab_workers.channels.events import Tracer, environment_sink
 from slslab_workers.faults.plan import VARIABLE, FaultPlan
@@ -46,6 +46,8 @@ class Channel(Protocol):
     copies: ClassVar[Callable[[Event], int] | None] = None
     tracer: Tracer
     _sleep: Sleep
+    # What `close` ends: a connection of this channel's own, if it has one.
+    _connection: Any = None
 
     def __init__(self, tracer: Tracer, sleep: Sleep | None = None) -> None:
         self.tracer = tracer
@@ -59,8 +61,9 @@ class Channel(Protocol):
         self.close()
 
     def close(self) -> None:
-        """End the connection, if this channel has one of its own; by default it has none."""
-        return
+        """End the connection, if this channel has one of its own; the next request makes a new one."""
+        if self._connection is not None:
+            self._connection.close()
 
     @contextmanager
     def request(self, op: str, phase: str, resource: str, *, overhead: bool) -> Iterator[Event]:

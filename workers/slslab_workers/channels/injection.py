@@ -13,7 +13,6 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NoReturn
-from urllib.parse import unquote, urlsplit
 
 import botocore.exceptions
 
@@ -161,9 +160,8 @@ def _is_at(fault: Fault, event: Event) -> bool:
 def _lose_database(fault: Fault) -> None:
     """End or empty the tensor database of the fault's worker, or that which all workers share."""
     urls = tensor_urls()
-    url = urlsplit(urls[fault.worker or 0] if len(urls) > 1 else urls[0])
-    place = (str(url.hostname), int(url.port or 0), unquote(url.password or ""))
-    with closing(Connection("the tensor database", *place, ANSWER_S)) as database:
+    url = urls[fault.worker or 0] if len(urls) > 1 else urls[0]
+    with closing(Connection("the tensor database", url, ANSWER_S)) as database:
         if fault.kind == "database-restart":
             database.command(("FLUSHALL",), ANSWER_S)
             return

@@ -2,8 +2,8 @@
 
 import functools
 import socket
+from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -15,7 +15,6 @@ import botocore.handlers
 
 from slslab_workers.channels.channel import Channel, Sleep, retried
 from slslab_workers.channels.events import Tracer
-from slslab_workers.trace.event import Event
 from slslab_workers.trace.operations import SERVERS
 
 ABSENT = ("404", "NoSuchKey", "NotFound")
@@ -128,8 +127,28 @@ class _Body:
 
 
 class ObjectChannel(Channel, Protocol):
-    """A channel of objects, bytes under a key: all that exchanges and the training loop ask of S3."""
+    """A channel of objects, bytes under a key: all that exchanges and the training loop ask of S3.
 
+    A subclass has `name`, `server` and three requests, which `put`, `get` and `delete` make events of.
+    """
+
+    @abstractmethod
+    def write(self, key: str, metadata: Mapping[str, str], body: memoryview) -> str:
+        """Store a body and its metadata under a key, in place of what is there, and return the ETag."""
+
+    @abstractmethod
+    def read(self, key: str, known_etag: str | None) -> Object:
+        """Return the object under a key; raise Absent, or, if that saves its bytes, Unchanged."""
+
+    @abstractmethod
+    def remove(self, key: str) -> int:
+        """Remove a key, if it is there; return the bytes by which that is billed, 0 for a server without a price."""
+
+    def resource(self, key: str) -> str:
+        """Return the name of a key in the trace."""
+        return key
+
+    @retried
     def put(
         self,
         key: str,
@@ -140,12 +159,27 @@ class ObjectChannel(Channel, Protocol):
         metadata: Mapping[str, str] | None = None,
     ) -> str:
         """Store the bytes with their metadata, and return the ETag."""
+        with self.request(f"{self.name}.put", phase, self.resource(key), overhead=overhead) as event:
+            body = memoryview(data).cast("B")
+            event.bytes = body.nbytes
+            event.etag = self.write(key, metadata or {}, body)
+            return event.etag
 
+    @retried
     def get(self, key: str, phase: str, *, overhead: bool = True, known_etag: str | None = None) -> Object:
         """Fetch an object; raise Absent, or Unchanged if it still has `known_etag` (a conditional request)."""
+        with self.request(f"{self.name}.get", phase, self.resource(key), overhead=overhead) as event:
+            found = self.read(key, known_etag)
+            event.bytes, event.etag = len(found.body), found.etag
+            if found.etag == known_etag:
+                raise Unchanged(key)
+            return found
 
+    @retried
     def delete(self, key: str, phase: str, *, overhead: bool = True) -> None:
         """Delete one object, if it is there."""
+        with self.request(f"{self.name}.delete", phase, self.resource(key), overhead=overhead) as event:
+            event.bytes = self.remove(key)
 
     def find(self, prefix: str, keys: Collection[str], phase: str) -> Collection[str]:  # noqa: ARG002
         """Return those of the keys that may be there, all of which begin with the prefix: by default all, because most
@@ -183,39 +217,29 @@ class Objects(ObjectChannel):
             way.connect(address)
             return str(way.getsockname()[0])
 
-    @retried
-    def put(
-        self,
-        key: str,
-        data: bytes | bytearray | memoryview,
-        phase: str,
-        *,
-        overhead: bool = True,
-        metadata: Mapping[str, str] | None = None,
-    ) -> str:
-        with self._request("object.put", key, phase, overhead) as span:
-            view = memoryview(data)
-            span.bytes = view.nbytes
-            body: Any = _Body(view) if view.nbytes else b""
-            answer = self._client.put_object(Bucket=self.bucket, Key=key, Body=body, Metadata=dict(metadata or {}))
-            span.etag = str(answer["ETag"])
-            return span.etag
+    def resource(self, key: str) -> str:
+        return f"{self.bucket}/{key}"
 
-    @retried
-    def get(self, key: str, phase: str, *, overhead: bool = True, known_etag: str | None = None) -> Object:
+    def write(self, key: str, metadata: Mapping[str, str], body: memoryview) -> str:
+        sent: Any = _Body(body) if body.nbytes else b""
+        answer = self._client.put_object(Bucket=self.bucket, Key=key, Body=sent, Metadata=dict(metadata))
+        return str(answer["ETag"])
+
+    def read(self, key: str, known_etag: str | None) -> Object:
         condition = {"IfNoneMatch": known_etag} if known_etag is not None else {}
-        with self._request("object.get", key, phase, overhead) as span:
-            try:
-                answer = self._client.get_object(Bucket=self.bucket, Key=key, **condition)
-            except botocore.exceptions.ClientError as error:
-                code = error.response["Error"]["Code"]
-                if code not in ABSENT + UNCHANGED:
-                    raise
-                raise (Absent(key) if code in ABSENT else Unchanged(key)) from None
-            body = _read(answer["Body"], int(answer["ContentLength"]))
-            span.bytes = len(body)
-            span.etag = str(answer["ETag"])
-            return Object(body, span.etag, answer["Metadata"])
+        try:
+            answer = self._client.get_object(Bucket=self.bucket, Key=key, **condition)
+        except botocore.exceptions.ClientError as error:
+            code = error.response["Error"]["Code"]
+            if code not in ABSENT + UNCHANGED:
+                raise
+            raise (Absent(key) if code in ABSENT else Unchanged(key)) from None
+        body = _read(answer["Body"], int(answer["ContentLength"]))
+        return Object(body, str(answer["ETag"]), answer["Metadata"])
+
+    def remove(self, key: str) -> int:
+        self._client.delete_object(Bucket=self.bucket, Key=key)
+        return 0
 
     def list(self, prefix: str, phase: str) -> list[str]:
         """Return the keys that begin with the prefix, in lexicographic order; each page of 1,000 is a request."""
@@ -232,13 +256,8 @@ class Objects(ObjectChannel):
         return sorted(set(keys).intersection(self.list(prefix, phase)))
 
     @retried
-    def delete(self, key: str, phase: str, *, overhead: bool = True) -> None:
-        with self._request("object.delete", key, phase, overhead):
-            self._client.delete_object(Bucket=self.bucket, Key=key)
-
-    @retried
     def _page(self, prefix: str, phase: str, token: Mapping[str, str]) -> Mapping[str, Any]:
-        with self._request("object.list", prefix, phase, overhead=True):
+        with self.request("object.list", phase, self.resource(prefix), overhead=True):
             answer: Mapping[str, Any] = self._client.list_objects_v2(Bucket=self.bucket, Prefix=prefix, **token)
             return answer
 
@@ -247,9 +266,6 @@ class Objects(ObjectChannel):
         if isinstance(error, botocore.exceptions.ClientError):
             return int(error.response["ResponseMetadata"]["HTTPStatusCode"]) >= 500
         return isinstance(error, BROKEN)
-
-    def _request(self, op: str, key: str, phase: str, overhead: bool) -> AbstractContextManager[Event]:
-        return self.request(op, phase, f"{self.bucket}/{key}", overhead=overhead)
 
 
 def _read(stream: Any, size: int) -> bytearray:

@@ -3,39 +3,36 @@
 from collections.abc import Sequence
 from typing import Any
 
-from slslab_workers.channels.stream import Bytes, Stream, Unreachable
+from slslab_workers.channels.stream import Bytes, Refused, Session, Unreachable
 
 Reply = Any
 
 
-class Refused(Exception):
-    """The server refused a command; the message is its own."""
+class Connection(Session):
+    """A connection to a Redis-compatible server; `command` may raise Refused or Unreachable."""
 
-
-class Connection:
-    """A connection to a Redis-compatible server, `title` in messages; all may raise Refused or Unreachable."""
-
-    def __init__(self, title: str, host: str, port: int, password: str, connect_s: float) -> None:
-        self._stream = Stream(title, host, port, connect_s)
-        if password:
-            try:
-                self.command(("AUTH", password), connect_s)
-            except BaseException:
-                self.close()
-                raise
-
-    def close(self) -> None:
-        """End the connection."""
-        self._stream.close()
+    def log_in(self) -> None:
+        if self.password:
+            self._command(("AUTH", self.password), self._connect_s)
 
     def command(self, words: Sequence[Any], answer_s: float) -> Reply:
         """Send a command's words and return the reply: a bulk as memoryview, an array as list, nil as None."""
-        self._stream.wait_at_most(answer_s)
-        self._stream.send(_written(words))
+        try:
+            return self._command(words, answer_s)
+        except Refused:
+            raise
+        except BaseException:
+            # With half a command or half a reply on it, this connection is of no more use.
+            self.close()
+            raise
+
+    def _command(self, words: Sequence[Any], answer_s: float) -> Reply:
+        self.stream.wait_at_most(answer_s)
+        self.stream.send(_written(words))
         return self._reply()
 
     def _reply(self) -> Reply:
-        line = self._stream.line()
+        line = self.stream.line()
         kind, rest = line[:1], line[1:]
         match kind:
             case b"+":
@@ -49,7 +46,7 @@ class Connection:
             case b"*":
                 return None if rest == b"-1" else self._array(int(rest))
             case _:
-                raise Unreachable(f"{self._stream.name} answers {line[:40]!r}, which is not RESP2")
+                raise Unreachable(f"{self.stream.name} answers {line[:40]!r}, which is not RESP2")
 
     def _array(self, count: int) -> list[Reply]:
         """Return an array's elements; an error among them is an element, so that those after it are still read."""
@@ -62,8 +59,8 @@ class Connection:
         return elements
 
     def _bulk(self, size: int) -> memoryview:
-        body = self._stream.body(size)
-        self._stream.line()
+        body = self.stream.body(size)
+        self.stream.line()
         return body
 
 

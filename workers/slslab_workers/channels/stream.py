@@ -4,6 +4,7 @@ import socket
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 import numpy as np
 
@@ -16,6 +17,10 @@ Bytes = bytes | bytearray | memoryview
 
 class Unreachable(Exception):
     """The server cannot be reached, or the connection to it broke."""
+
+
+class Refused(Exception):
+    """The server refused a request; the message has its own words."""
 
 
 class Stream:
@@ -84,6 +89,51 @@ class Stream:
 
     def _broken(self, error: OSError) -> Unreachable:
         return Unreachable(f"The connection to {self.name} broke: {error}")
+
+
+class Session:
+    """A connection to the server at `scheme://[user:password@]host:port`, `title` in messages: made when it is first
+    needed, and anew after `close`. An answer that takes longer than `answer_s` seconds breaks it."""
+
+    def __init__(self, title: str, url: str, connect_s: float = CONNECT_S, answer_s: float | None = None) -> None:
+        parts = urlsplit(url)
+        self.host, self.port = parts.hostname or "", parts.port or 0
+        self.user, self.password = parts.username or "", unquote(parts.password or "")
+        self._title, self._connect_s, self._answer_s = title, connect_s, answer_s
+        self._stream: Stream | None = None
+
+    def close(self) -> None:
+        """End the connection, if there is one."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    @property
+    def stream(self) -> Stream:
+        """Return the connection; make it, and log in, if there is none."""
+        if self._stream is None:
+            self._stream = Stream(self._title, self.host, self.port, self._connect_s)
+            try:
+                self._stream.wait_at_most(self._answer_s)
+                self.log_in()
+            except BaseException:
+                self.close()
+                raise
+        return self._stream
+
+    def log_in(self) -> None:
+        """Tell the server, in the words of its protocol, who connects."""
+
+    def ask(self, begins: tuple[bytes, ...], *parts: Bytes) -> bytes:
+        """Send a request, and return the first line of the answer. If it begins otherwise, raise Refused and end the
+        connection, because it is not known what follows."""
+        self.stream.send(parts)
+        answer = self.stream.line()
+        if not answer.startswith(begins):
+            self.close()
+            said = answer[:200].decode(errors="replace")
+            raise Refused(f"{_capital(self._title.removesuffix(' at'))} answered {said}")
+        return answer
 
 
 def _capital(text: str) -> str:

@@ -7,7 +7,7 @@ that only move tensors do not need it; `torch.from_numpy` makes a tensor of an a
 import json
 from collections.abc import Iterable, Sequence
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 import numpy as np
 import numpy.typing as npt
@@ -15,8 +15,8 @@ import numpy.typing as npt
 from slslab_workers.channels import scripts
 from slslab_workers.channels.channel import Channel
 from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.resp import Connection, Refused, Reply
-from slslab_workers.channels.stream import CONNECT_S, Unreachable
+from slslab_workers.channels.resp import Connection, Reply
+from slslab_workers.channels.stream import CONNECT_S, Refused, Unreachable
 from slslab_workers.trace.operations import SERVERS
 
 Vector = npt.NDArray[np.float32]
@@ -46,18 +46,10 @@ class TensorDatabase(Channel):
         parts = urlsplit(url)
         if parts.scheme != "redis" or parts.hostname is None or parts.port is None:
             raise ValueError(f"{url!r} is not a tensor database's address, redis://[:password@]host:port.")
-        self.host, self.port = parts.hostname, parts.port
-        self.password = unquote(parts.password) if parts.password else ""
         super().__init__(tracer)
-        self._connect_s = connect_s
-        self._connection: Connection | None = None
+        self._connection: Connection = Connection(TITLE, url, connect_s)
+        self.host, self.port, self.password = parts.hostname, parts.port, self._connection.password
         self._scripts_stored = False
-
-    def close(self) -> None:
-        """End the connection; the next command makes a new one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
 
     def set(self, key: str, vector: Vector, phase: str, *, overhead: bool = True) -> None:
         """Store a float32 vector (P,)."""
@@ -143,16 +135,7 @@ class TensorDatabase(Channel):
             return False
 
     def _ask(self, *words: str | int | float | bytes | memoryview, answer_s: float = ANSWER_S) -> Reply:
-        if self._connection is None:
-            self._connection = Connection(TITLE, self.host, self.port, self.password, self._connect_s)
-        try:
-            return self._connection.command(words, answer_s)
-        except Refused:
-            raise
-        except BaseException:
-            # With half a command or half a reply on it, this connection is of no more use.
-            self.close()
-            raise
+        return self._connection.command(words, answer_s)
 
     def resource(self, key: str) -> str:
         """Return the name of a key of this database in the trace."""

@@ -12,14 +12,14 @@ import threading
 import zipfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import botocore.exceptions
 
-from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
+from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, RunFailed
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.queues import Queues, open_queues
 from slslab_workers.driver.job import Job, failures
@@ -117,18 +117,28 @@ class Deployment(Job):
         self.ranks = list(range(plan.workers))
 
     def create(self) -> None:
-        """Create bucket and functions, unless they are there. Asynchronous failures are not retried (a retried worker
-        would overwrite its peers' view of a step) and leave a record in the bucket."""
+        """Create bucket and functions, unless they are there, and the queues. Asynchronous failures are not retried (a
+        retried worker would overwrite its peers' view of a step) and leave a record in the bucket."""
         functions = self.functions() if self.deployed is None else []
         self._progress.report("deploy", 0, len(functions))
         self.create_bucket()
         for number, function in enumerate(functions, 1):
             self._create_function(function)
             self._progress.report("deploy", number, len(functions))
+        if bindings := self.bindings():
+            with self._queues() as queues:
+                for queue, exchange in bindings.items():
+                    queues.declare(queue)
+                    if exchange:
+                        queues.bind(queue, exchange)
 
     def functions(self) -> list[FunctionSpec]:
         """Return the architecture's functions, the workers' first."""
         return [FunctionSpec(self.function, self.handler, self.plan.memory_mb, OBJECTS, self.function)]
+
+    def bindings(self) -> Mapping[str, str]:
+        """Return the architecture's queues, each with the exchange that it is bound to, or an empty name."""
+        return {}
 
     def machine(self, _arns: Mapping[str, Any]) -> str | None:
         """Return the definition of the architecture's state machine, if it has one; `arns` are by functions' names."""
@@ -165,15 +175,24 @@ class Deployment(Job):
         return self.outcome(results)
 
     def remove(self) -> None:
-        """Delete the functions, everything in the bucket, and the bucket; end the invoking threads."""
+        """Delete the functions, everything in the bucket, the bucket, and the queues, which ends whatever still waits
+        for them; end the invoking threads."""
         self._stopping.set()
         self._invokers.shutdown(wait=False, cancel_futures=True)
-        try:
+        with ExitStack() as later:
+            later.callback(self._remove_queues)
+            later.callback(self.remove_bucket)
             for name in self.arns:
                 with suppress(self._lambda.exceptions.ResourceNotFoundException):
                     self._lambda.delete_function(FunctionName=name)
-        finally:
-            self.remove_bucket()
+
+    def _remove_queues(self) -> None:
+        if bindings := self.bindings():
+            with self._queues() as queues:
+                for queue in bindings:
+                    queues.delete(queue)
+                for exchange in filter(None, dict.fromkeys(bindings.values())):
+                    queues.delete_exchange(exchange)
 
     def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
         """Let every worker train from one step to another, in the plan's mode; return the results of `ranks`."""
@@ -273,6 +292,27 @@ class Deployment(Job):
                     self._stopping.set()
                     raise error
         return [future.result() for future in futures]
+
+
+class FunctionArchitecture(Architecture):
+    """An architecture of functions: of one, `handler`, for all workers, unless it overrides `deployment`."""
+
+    handler: ClassVar[str]
+    deploys: ClassVar[type[Deployment]] = Deployment
+
+    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
+        """Return the functions, and what they need beside them."""
+        return self.deploys(plan, self.handler, cloud, progress)
+
+    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
+        """Deploy, invoke, wait, evaluate."""
+        return deploy_and_train(self.deployment(plan, cloud, progress))
+
+
+def refuse_modes(plan: Plan, why: str) -> None:
+    """Raise PlanError for a plan with --mode or --invoke; `why` says that the architecture itself invokes functions."""
+    if plan.mode != "long-running" or plan.invoke != "sync":
+        raise PlanError(why, "leave out --mode and --invoke.")
 
 
 def create_function(client: Any, function: FunctionSpec, timeout: int) -> str:

@@ -1,8 +1,18 @@
 """What drivers of architectures on instances share: their options, what they refuse, and a run from launch to end."""
 
 import json
+from typing import ClassVar
 
-from slslab_workers.architecture import Cloud, InstanceLauncher, Instances, Outcome, Progress
+from slslab_workers.architecture import (
+    Architecture,
+    Cloud,
+    Fleet,
+    InstanceLauncher,
+    Instances,
+    Outcome,
+    Progress,
+    Requirements,
+)
 from slslab_workers.channels.polling import poll_policy
 from slslab_workers.driver.job import Job, failures
 from slslab_workers.option import Option
@@ -22,27 +32,34 @@ INSTANCE_TYPE = Option(
 )
 
 
-def check(plan: Plan, released: str) -> None:
-    """Raise PlanError for what an instance cannot do; `released` says why there is nothing to run as released."""
-    if plan.mode != "long-running":
-        raise PlanError("Instances are not functions: nothing invokes them once per batch.", "omit --mode.")
-    if plan.invoke != "sync":
-        raise PlanError("Instances are not functions: they are launched and not invoked.", "omit --invoke.")
-    if plan.as_released:
-        raise PlanError(released, "omit --as-released.")
+class InstanceArchitecture(Architecture):
+    """An architecture of instances, each of which runs `module`; `released` says why nothing runs as released."""
 
+    module: ClassVar[str]
+    released: ClassVar[str]
 
-def launch_and_train(module: str, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-    """Store minibatches, launch an instance of the module for each rank, wait, evaluate."""
-    if cloud.launcher is None:
-        raise PlanError("There is nothing here that starts instances.", "choose an architecture of functions.")
-    job = _InstanceJob(plan, cloud, progress)
-    with failures():
-        try:
-            job.create_bucket()
-            return job.train(module, cloud.launcher)
-        finally:
-            job.remove_bucket()
+    def requirements(self, plan: Plan) -> Requirements:
+        """Return the instances; raise PlanError for what an instance cannot do."""
+        if plan.mode != "long-running":
+            raise PlanError("Instances are not functions: nothing invokes them once per batch.", "omit --mode.")
+        if plan.invoke != "sync":
+            raise PlanError("Instances are not functions: they are launched and not invoked.", "omit --invoke.")
+        if plan.as_released:
+            raise PlanError(self.released, "omit --as-released.")
+        return Requirements(instances=Fleet(str(plan.options["instance-type"]), str(plan.options["device"])))
+
+    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
+        """Store minibatches, launch an instance for each rank, wait, evaluate."""
+        self.requirements(plan)
+        if cloud.launcher is None:
+            raise PlanError("There is nothing here that starts instances.", "choose an architecture of functions.")
+        job = _InstanceJob(plan, cloud, progress)
+        with failures():
+            try:
+                job.create_bucket()
+                return job.train(self.module, cloud.launcher)
+            finally:
+                job.remove_bucket()
 
 
 class _InstanceJob(Job):

@@ -14,8 +14,7 @@ from slslab_workers.architecture import Cloud, Outcome, Progress, RunFailed
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Objects
 from slslab_workers.channels.queues import QueueError
-from slslab_workers.channels.resp import Refused
-from slslab_workers.channels.stream import Unreachable
+from slslab_workers.channels.stream import Refused, Unreachable
 from slslab_workers.driver.stopping import Stopping
 from slslab_workers.models import spec
 from slslab_workers.plan import Plan

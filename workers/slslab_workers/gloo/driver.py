@@ -1,19 +1,16 @@
 """The trigger script of IaaS peers: n instances, each with its rank."""
 
 from dataclasses import replace
-from typing import Any
 
-from slslab_workers.architecture import Architecture, Cloud, Fleet, Outcome, Progress, Requirements
-from slslab_workers.driver.instances import DEVICE, INSTANCE_TYPE, check, launch_and_train
+from slslab_workers.architecture import Requirements
+from slslab_workers.driver.instances import DEVICE, INSTANCE_TYPE, InstanceArchitecture
 from slslab_workers.gloo.pattern import pattern
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import robust
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 
-MODULE = "slslab_workers.gloo.instance"
 
-
-class Gloo(Architecture):
+class Gloo(InstanceArchitecture):
     """Instances that add up their gradients by an all-reduce among themselves."""
 
     name = "gloo"
@@ -36,12 +33,16 @@ class Gloo(Architecture):
         REPLICAS,
         PARTITION,
     )
+    released = "The all-reduce is PyTorch's own: there is no authors' code that could be run as released."
+    module = "slslab_workers.gloo.instance"
+    messages = staticmethod(pattern)
+    learns = "slslab_workers.gloo.replicas:Replicas"
 
     def requirements(self, plan: Plan) -> Requirements:
         """Return the instances; raise PlanError for what an instance cannot do."""
-        check(plan, "The all-reduce is PyTorch's own: there is no authors' code that could be run as released.")
+        fleet = super().requirements(plan).instances
+        assert fleet is not None
         robust.refuse(plan, "gloo's ring adds them up by itself", "choose gpu, whose instances read them all.")
-        fleet = Fleet(str(plan.options["instance-type"]), str(plan.options["device"]))
         if not fleet.has_gpu:
             if fleet.device == "cuda":
                 raise PlanError(
@@ -50,16 +51,3 @@ class Gloo(Architecture):
                 )
             fleet = replace(fleet, device="cpu")
         return Requirements(instances=fleet)
-
-    pattern = staticmethod(pattern)
-
-    def replicas(self) -> type[Any]:
-        """Return the replicas that update in every step with the mean, added up in the ring's order."""
-        from slslab_workers.gloo.replicas import Replicas
-
-        return Replicas
-
-    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-        """Store minibatches, launch, wait, evaluate."""
-        self.requirements(plan)
-        return launch_and_train(MODULE, plan, cloud, progress)

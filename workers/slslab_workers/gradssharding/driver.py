@@ -3,21 +3,19 @@
 import hashlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slslab_workers.architecture import (
-    Architecture,
     Cloud,
     Outcome,
     Progress,
     Requirements,
     ResidentPhase,
 )
-from slslab_workers.driver.deployment import Deployment, FunctionSpec, deploy_and_train
+from slslab_workers.driver.deployment import Deployment, FunctionArchitecture, FunctionSpec, refuse_modes
 from slslab_workers.driver.job import UPLOADERS
 from slslab_workers.gradssharding import topology
 from slslab_workers.gradssharding.aggregator import Task
@@ -37,7 +35,6 @@ from slslab_workers.gradssharding.settings import (
 from slslab_workers.gradssharding.topology import Aggregator
 from slslab_workers.models import spec
 from slslab_workers.option import Option
-from slslab_workers.patterns import Pattern, Workload
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.training import attacks, robust
 
@@ -50,7 +47,7 @@ OBJECTS = ("s3:GetObject", "s3:PutObject")
 MOST_SHARDS = 4096
 
 
-class GradsSharding(Architecture):
+class GradsSharding(FunctionArchitecture):
     """GradsSharding, and the trees that it is compared with, λ-FL and LIFL."""
 
     name = "gradssharding"
@@ -88,15 +85,13 @@ class GradsSharding(Architecture):
             f"clients, {robust.HELD} × all its inputs and {robust.BASE_MB} MB. --memory is the clients'.",
         ),
     )
+    messages = staticmethod(pattern)
+    learns = "slslab_workers.gradssharding.replicas:GradsShardingReplicas"
 
     def requirements(self, plan: Plan) -> Requirements:
         """Return nothing beside Lambda and S3; PlanError for a plan that cannot be carried out."""
         options, uploaded = plan.options, plan.options["gradients"] == UPLOADED
-        if plan.mode != "long-running" or plan.invoke != "sync":
-            raise PlanError(
-                "GradsSharding's driver invokes all functions anew in each step, and waits for them.",
-                "leave out --mode and --invoke.",
-            )
+        refuse_modes(plan, "GradsSharding's driver invokes all functions anew in each step, and waits for them.")
         if uploaded and plan.gradual:
             raise PlanError(
                 "Uploaded gradients train no model that could be evaluated.",
@@ -128,24 +123,10 @@ class GradsSharding(Architecture):
         aggregator = ResidentPhase("an aggregator", 0, _aggregator_mb(plan))
         return (aggregator,) if plan.options["gradients"] == UPLOADED else (ResidentPhase("a client", 1), aggregator)
 
-    def pattern(self, workload: Workload) -> Pattern:
-        """Return who sends what to whom in each round."""
-        return pattern(replace(workload, options=self.complete(workload.options)))
-
-    def replicas(self) -> type[Any]:
-        """Return the replicas that update in every step with what the last level makes."""
-        from slslab_workers.gradssharding.replicas import GradsShardingReplicas
-
-        return GradsShardingReplicas
-
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
         """Return aggregators, and clients unless gradients are uploaded."""
         kind = UploadedGradients if plan.options["gradients"] == UPLOADED else TrainedGradients
         return kind(plan, cloud, progress)
-
-    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-        """Deploy, and have gradients made and averaged, round by round."""
-        return deploy_and_train(self.deployment(plan, cloud, progress))
 
 
 class _Rounds(Deployment):

@@ -13,7 +13,6 @@ from slslab_workers.architecture import (
     NO_OPTIONS,
     QUEUE_HOST,
     TENSOR_HOST,
-    Architecture,
     Cloud,
     Outcome,
     Progress,
@@ -25,7 +24,7 @@ from slslab_workers.channels import endpoints
 from slslab_workers.channels.queues import QUEUE, acknowledge
 from slslab_workers.channels.stream import Unreachable
 from slslab_workers.channels.tensors import TensorDatabase
-from slslab_workers.driver.deployment import Deployment, FunctionSpec, deploy_and_train
+from slslab_workers.driver.deployment import Deployment, FunctionArchitecture, FunctionSpec, refuse_modes
 from slslab_workers.driver.job import UPLOADERS, gradient_mb
 from slslab_workers.kubeml.job import Task
 from slslab_workers.kubeml.pattern import pattern
@@ -49,7 +48,7 @@ from slslab_workers.kubeml.settings import (
 from slslab_workers.kubeml.shares import ALL, DOCUMENT, K, document_count
 from slslab_workers.models import spec
 from slslab_workers.option import Option
-from slslab_workers.patterns import Counts, Pattern, Workload, count
+from slslab_workers.patterns import Counts, Workload, count
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training import attacks, datasets, models, robust
 from slslab_workers.training.options import OPTIMISER
@@ -62,7 +61,7 @@ SMALLEST_MB, LARGEST_MB = 128, 10_240
 PATIENCE_S = 0.5
 
 
-class KubeML(Architecture):
+class KubeML(FunctionArchitecture):
     """KubeML: K-AVG in functions of an epoch each, merged by a job that outlives them."""
 
     name = "kubeml"
@@ -92,15 +91,13 @@ class KubeML(Architecture):
         TENSOR_HOST,
         QUEUE_HOST,
     )
+    messages = staticmethod(pattern)
+    learns = "slslab_workers.kubeml.replicas:KubeMLReplicas"
 
     def requirements(self, plan: Plan) -> Requirements:
         """Return a tensor database and a queue; PlanError for a plan that KubeML cannot run."""
         options, k = plan.options, int(plan.options[K.name])
-        if plan.mode != "long-running" or plan.invoke != "sync":
-            raise PlanError(
-                "KubeML's driver invokes its functions once an epoch, and waits for them.",
-                "leave out --mode and --invoke.",
-            )
+        refuse_modes(plan, "KubeML's driver invokes its functions once an epoch, and waits for them.")
         if plan.early_stopping:
             raise PlanError(
                 "KubeML ends at a goal accuracy, and holds no samples out.",
@@ -120,12 +117,7 @@ class KubeML(Architecture):
                 f"--workers {documents} fits, or more --batches.",
             )
         _check_rule(plan)
-        return Requirements(
-            tensor_databases=1,
-            queue=str(options["queue"]),
-            tensor_host=str(options["tensor-host"]),
-            queue_host=str(options["queue-host"]),
-        )
+        return Requirements.with_queue(options, 1)
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
         """Return all functions that there may be, which wait for each other, the job, and the database with a model of
@@ -144,7 +136,7 @@ class KubeML(Architecture):
     ) -> Counts:
         """Return messages and bytes of all epochs; `more` are other fields of the workload: samples of a minibatch,
         entries of the state_dict, its numbers beside the parameters, and whether functions validate."""
-        return count(self.pattern(Workload(workers, batches, epochs, parameters, options, **more)))
+        return count(pattern(Workload(workers, batches, epochs, parameters, self.complete(options), **more)))
 
     def counts_of(self, plan: Plan, epochs: int, parameters: int) -> Counts:
         """Return the `counts` of a plan; they depend on its minibatches' samples, its evaluation and its model, too."""
@@ -161,16 +153,6 @@ class KubeML(Architecture):
             evaluation=plan.evaluation,
         )
 
-    def pattern(self, workload: Workload) -> Pattern:
-        """Return who sends what to whom in each round."""
-        return pattern(replace(workload, options=self.complete(workload.options)))
-
-    def replicas(self) -> type[Any]:
-        """Return the replicas that average their models."""
-        from slslab_workers.kubeml.replicas import KubeMLReplicas
-
-        return KubeMLReplicas
-
     def alone(self, plan: Plan) -> Plan:
         """Return the plan of one function; it has documents for its minibatches, and the parallelism stays."""
         alone = super().alone(plan)
@@ -179,10 +161,6 @@ class KubeML(Architecture):
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> "KubeMLDeployment":
         """Return functions, the job, and the queues between them."""
         return KubeMLDeployment(plan, cloud, progress)
-
-    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-        """Deploy, and train epoch by epoch."""
-        return deploy_and_train(self.deployment(plan, cloud, progress))
 
 
 class KubeMLDeployment(Deployment):
@@ -207,12 +185,10 @@ class KubeMLDeployment(Deployment):
             FunctionSpec(self._job, "slslab_workers.kubeml.job.handler", _job_mb(plan), (), self._job),
         ]
 
-    def create(self) -> None:
-        """Create the functions, and the queues before anything is sent to them."""
-        super().create()
-        with self._queues() as queues:
-            for queue in self._all_queues():
-                queues.declare(queue)
+    def bindings(self) -> dict[str, str]:
+        """Return the queues of the job, of the driver, and of all functions that there may be."""
+        functions = (function_queue(self.plan, function) for function in range(self._most))
+        return dict.fromkeys((job_queue(self.plan), client_queue(self.plan), *functions), "")
 
     def train(self) -> Outcome:
         """Train all epochs, or until the plan's accuracy; as many functions in each as the scheduler says."""
@@ -238,22 +214,15 @@ class KubeMLDeployment(Deployment):
         return self._outcome(layers, results[0], judged)
 
     def remove(self) -> None:
-        """Delete the functions, then queues, which ends whatever still waits for them, and tensors."""
+        """Delete the functions and queues, then tensors."""
         try:
             super().remove()
         finally:
-            with self._queues() as queues:
-                for queue in self._all_queues():
-                    queues.delete(queue)
             with suppress(Unreachable), self._database() as database:
                 database.delete_all(reference_key(self.plan, ""))
 
     def _database(self) -> TensorDatabase:
         return TensorDatabase(endpoints.tensor_urls(self._cloud.environment)[0], self._tracer)
-
-    def _all_queues(self) -> list[str]:
-        functions = (function_queue(self.plan, function) for function in range(self._most))
-        return [job_queue(self.plan), client_queue(self.plan), *functions]
 
     def _store(self, collection: str, inputs: Any, labels: Any, order: Any) -> None:
         """Store samples as documents, in this order."""

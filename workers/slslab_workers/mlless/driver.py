@@ -11,7 +11,6 @@ from slslab_workers.architecture import (
     NO_OPTIONS,
     QUEUE_HOST,
     TENSOR_HOST,
-    Architecture,
     Cloud,
     Outcome,
     Progress,
@@ -20,7 +19,7 @@ from slslab_workers.architecture import (
     RunFailed,
 )
 from slslab_workers.channels.queues import QUEUE, Queues, acknowledge
-from slslab_workers.driver.deployment import Deployment, FunctionSpec, deploy_and_train
+from slslab_workers.driver.deployment import Deployment, FunctionArchitecture, FunctionSpec
 from slslab_workers.driver.job import gradient_mb
 from slslab_workers.mlless.counts import counts
 from slslab_workers.mlless.pattern import pattern
@@ -36,7 +35,7 @@ from slslab_workers.mlless.settings import (
 )
 from slslab_workers.mlless.supervisor import Supervision
 from slslab_workers.option import Option
-from slslab_workers.patterns import Counts, Pattern, Workload
+from slslab_workers.patterns import Counts
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training import attacks, robust
 from slslab_workers.training.options import OPTIMISER, PARTITION, REPLICAS
@@ -46,7 +45,7 @@ from slslab_workers.training.released_log import LOG_TRAFFIC
 PATIENCE_S = 0.5
 
 
-class MLLess(Architecture):
+class MLLess(FunctionArchitecture):
     """MLLess with a queue and a tensor database."""
 
     name = "mlless"
@@ -123,6 +122,8 @@ class MLLess(Architecture):
         REPLICAS,
         PARTITION,
     )
+    messages = staticmethod(pattern)
+    learns = "slslab_workers.mlless.replicas:MLLessReplicas"
 
     def requirements(self, plan: Plan) -> Requirements:
         """Return a queue, and one tensor database that all share."""
@@ -157,12 +158,7 @@ class MLLess(Architecture):
             robust.refuse(
                 plan, "a worker that is removed sends none", "leave out --remove-threshold and --remove-interval."
             )
-        return Requirements(
-            tensor_databases=1 if plan.options["store"] == "tensordb" else 0,
-            queue=str(plan.options["queue"]),
-            tensor_host=str(plan.options["tensor-host"]),
-            queue_host=str(plan.options["queue-host"]),
-        )
+        return Requirements.with_queue(plan.options, int(plan.options["store"] == "tensordb"))
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
         """Return all workers, which wait for each other, and the supervisor beside them.
@@ -181,16 +177,6 @@ class MLLess(Architecture):
         """Return what every worker sends and fetches if all updates are significant and nobody is removed."""
         return counts(workers, batches, epochs, parameters, self.complete(options))
 
-    def pattern(self, workload: Workload) -> Pattern:
-        """Return who sends what to whom in each step."""
-        return pattern(replace(workload, options=self.complete(workload.options)))
-
-    def replicas(self) -> type[Any]:
-        """Return the replicas that update with what is significant."""
-        from slslab_workers.mlless.replicas import MLLessReplicas
-
-        return MLLessReplicas
-
     def alone(self, plan: Plan) -> Plan:
         """Return the plan of one worker that is not removed, trains to the end and finds every residual significant."""
         options = {**plan.options, "remove-threshold": "off", "remove-interval": "off", "max-time": 0.0}
@@ -202,10 +188,6 @@ class MLLess(Architecture):
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> "MLLessDeployment":
         """Return workers, their supervisor, and the queues between them."""
         return MLLessDeployment(plan, cloud, progress)
-
-    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-        """Deploy, invoke, wait, evaluate."""
-        return deploy_and_train(self.deployment(plan, cloud, progress))
 
 
 class MLLessDeployment(Deployment):
@@ -230,19 +212,11 @@ class MLLessDeployment(Deployment):
             FunctionSpec(self.supervisor, "slslab_workers.mlless.supervisor.handler", memory_mb, (), self.supervisor),
         ]
 
-    def create(self) -> None:
-        """Create the functions, and the queues before anything is sent to them."""
-        super().create()
-        with self._queues() as queues:
-            create_queues(queues, self.plan)
-
-    def remove(self) -> None:
-        """Delete the functions, then the queues, which ends whatever still waits for them."""
-        try:
-            super().remove()
-        finally:
-            with self._queues() as queues:
-                delete_queues(queues, self.plan)
+    def bindings(self) -> dict[str, str]:
+        """Return the queues of supervisor and client, and those of the workers, bound to the fan-out."""
+        plan = self.plan
+        workers = {worker_queue(plan, rank): exchange_name(plan) for rank in range(plan.workers)}
+        return {supervisor_queue(plan): "", client_queue(plan): "", **workers}
 
     def finished_epochs(self, result: Mapping[str, Any]) -> int:
         """Return the epochs that a worker has trained, which become longer when workers are removed."""
@@ -315,25 +289,6 @@ class MLLessDeployment(Deployment):
         self._decisions.append(decision)
         if decision["removed"] is not None:
             self._schedule = self._schedule.after(decision["step"], decision["removed"])
-
-
-def create_queues(queues: Queues, plan: Plan) -> None:
-    """Create the queues of a run, those of its workers bound to the fan-out."""
-    for queue in (supervisor_queue(plan), client_queue(plan)):
-        queues.declare(queue)
-    for rank in range(plan.workers):
-        queue = worker_queue(plan, rank)
-        queues.declare(queue)
-        queues.bind(queue, exchange_name(plan))
-
-
-def delete_queues(queues: Queues, plan: Plan) -> None:
-    """Delete the queues of a run, if they exist."""
-    for queue in (supervisor_queue(plan), client_queue(plan)):
-        queues.delete(queue)
-    for rank in range(plan.workers):
-        queues.delete(worker_queue(plan, rank))
-    queues.delete_exchange(exchange_name(plan))
 
 
 def receive_statistics(queues: Queues, plan: Plan, step: int) -> dict[str, Any] | None:

@@ -1,12 +1,10 @@
 """ScatterReduce's trigger script: n workers of one function, by rank."""
 
-from typing import Any
-
-from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, Requirements
+from slslab_workers.architecture import Requirements
 from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, sums
 from slslab_workers.channels.polling import POLLING
 from slslab_workers.driver.channels import ChannelDeployment, channel_requirements
-from slslab_workers.driver.deployment import Deployment, deploy_and_train
+from slslab_workers.driver.deployment import FunctionArchitecture
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.scatterreduce.pattern import pattern
 from slslab_workers.training import algorithms, attacks, robust
@@ -14,7 +12,7 @@ from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLI
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
 
-class ScatterReduce(Architecture):
+class ScatterReduce(FunctionArchitecture):
     """LambdaML ScatterReduce over S3."""
 
     name = "scatterreduce"
@@ -35,8 +33,10 @@ class ScatterReduce(Architecture):
         REPLICAS,
         PARTITION,
     )
-
-    pattern = staticmethod(pattern)
+    handler = "slslab_workers.scatterreduce.handlers.handler"
+    deploys = ChannelDeployment
+    messages = staticmethod(pattern)
+    learns = "slslab_workers.training.replicas:Replicas"
 
     def requirements(self, plan: Plan) -> Requirements:
         """Return what the channel needs; PlanError for an algorithm or channel that the rest of the plan rules out."""
@@ -57,17 +57,3 @@ class ScatterReduce(Architecture):
         robust.refuse_inseparable(plan, why, "allreduce or gpu.")
         attacks.refuse_omniscient(plan.options, why, "choose gpu, whose workers all read them.")
         return channel_requirements(plan, algorithms.largest_bytes(plan, plan.workers))
-
-    def replicas(self) -> type[Any]:
-        """Return the replicas that update in every step with the mean."""
-        from slslab_workers.training.replicas import Replicas
-
-        return Replicas
-
-    def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
-        """Return n workers of one function."""
-        return ChannelDeployment(plan, "slslab_workers.scatterreduce.handlers.handler", cloud, progress)
-
-    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-        """Deploy, invoke, wait, evaluate."""
-        return deploy_and_train(self.deployment(plan, cloud, progress))

@@ -129,7 +129,6 @@ class SpirtDeployment(Deployment):
         next."""
         with ExitStack() as later:
             later.callback(self._remove_keys)
-            later.callback(self._remove_queues)
             later.callback(super().remove)
             self._remove_machine()
 
@@ -300,6 +299,7 @@ class SpirtDeployment(Deployment):
             self._states.delete_state_machine(stateMachineArn=self._machine)
 
     def _remove_queues(self) -> None:
+        """Delete the queues of joining, and what is left of the barriers'."""
         with suppress(QueueError), self._queues() as queues:
             for queue in self._membership_queues():
                 queues.delete(queue)

@@ -2,24 +2,21 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from slslab_workers.architecture import (
     NO_OPTIONS,
     QUEUE_HOST,
     TENSOR_HOST,
-    Architecture,
     Cloud,
-    Outcome,
     Progress,
     Requirements,
     ResidentPhase,
 )
 from slslab_workers.channels.queues import QUEUE
-from slslab_workers.driver.deployment import deploy_and_train
+from slslab_workers.driver.deployment import FunctionArchitecture, refuse_modes
 from slslab_workers.driver.job import failures, gradient_mb
 from slslab_workers.option import Option
-from slslab_workers.patterns import Counts, Pattern, Workload, count
+from slslab_workers.patterns import Counts, Workload, count
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.spirt.averaging import average_alone
 from slslab_workers.spirt.deployment import TEXT, WRITTEN_TEXT, SpirtDeployment, has_texts, light_mb
@@ -30,11 +27,8 @@ from slslab_workers.training import attacks, robust
 LONGEST_BARRIER_S = 86_400
 SMALLEST_MB = 128
 
-if TYPE_CHECKING:
-    from slslab_workers.training.replicas import Replicas
 
-
-class Spirt(Architecture):
+class Spirt(FunctionArchitecture):
     """SPIRT with Step Functions, a queue and a tensor database per peer."""
 
     name = "spirt"
@@ -90,6 +84,8 @@ class Spirt(Architecture):
         TENSOR_HOST,
         QUEUE_HOST,
     )
+    messages = staticmethod(pattern)
+    learns = "slslab_workers.spirt.replicas:SpirtReplicas"
 
     def complete(self, options: Mapping[str, Value]) -> dict[str, Value]:
         """Return these options and the defaults of all others; JSON gradients are averaged by a round trip."""
@@ -98,8 +94,7 @@ class Spirt(Architecture):
 
     def requirements(self, plan: Plan) -> Requirements:
         """Return a tensor database per peer, a queue and state machines; PlanError for a plan that SPIRT cannot run."""
-        if plan.mode != "long-running" or plan.invoke != "sync":
-            raise PlanError("SPIRT's functions are invoked by its state machines.", "leave out --mode and --invoke.")
+        refuse_modes(plan, "SPIRT's functions are invoked by its state machines.")
         options = plan.options
         if not 1 <= int(options["accumulate"]) <= plan.batch_size:
             raise PlanError(
@@ -127,13 +122,7 @@ class Spirt(Architecture):
             )
         if has_texts(plan) and options["averaging"] != "round-trip":
             raise PlanError("JSON gradients are averaged by a round trip.", "leave out --averaging.")
-        return Requirements(
-            tensor_databases=plan.workers,
-            queue=str(options["queue"]),
-            state_machines=True,
-            tensor_host=str(options["tensor-host"]),
-            queue_host=str(options["queue-host"]),
-        )
+        return Requirements.with_queue(options, plan.workers, state_machines=True)
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
         """Return the memory of the small functions that wait at the barrier, and of the databases that hold all
@@ -150,18 +139,8 @@ class Spirt(Architecture):
         epoch: of the peers that take part in it."""
         roster = Roster.of(workers, options)
         present = [len(roster.active(epoch)) for epoch in range(epochs)]
-        options = {**options, **COVERED}
-        return count(*(self.pattern(Workload(active, batches, 1, parameters, options)) for active in present))
-
-    def pattern(self, workload: Workload) -> Pattern:
-        """Return who sends what to whom in each epoch."""
-        return pattern(replace(workload, options=self.complete(workload.options)))
-
-    def replicas(self) -> "type[Replicas]":
-        """Return the replicas that update once an epoch."""
-        from slslab_workers.spirt.replicas import SpirtReplicas
-
-        return SpirtReplicas
+        options = self.complete({**options, **COVERED})
+        return count(*(pattern(Workload(active, batches, 1, parameters, options)) for active in present))
 
     def alone(self, plan: Plan) -> Plan:
         """Return the plan of one peer with a minibatch in each epoch: an epoch's minibatches are computed at once."""
@@ -171,10 +150,6 @@ class Spirt(Architecture):
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> SpirtDeployment:
         """Return the functions of all states, the state machine, and the queues between peers."""
         return SpirtDeployment(plan, cloud, progress)
-
-    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-        """Deploy, start the peers, follow them and evaluate."""
-        return deploy_and_train(self.deployment(plan, cloud, progress))
 
     def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:
         """Average as many gradients (P,) as a peer has in an epoch."""

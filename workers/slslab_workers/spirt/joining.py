@@ -11,8 +11,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from slslab_workers.channels.resp import Refused
-from slslab_workers.channels.stream import Unreachable
+from slslab_workers.channels.stream import Refused, Unreachable
 from slslab_workers.spirt.peer import Peer
 
 # Seconds that peers wait for the request of a newcomer that the plan lets join. Usually it is there already.
