@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slslab.cli.terminal import Bar, print_document
-from slslab.cli.up import ACCOUNT_HELP
 from slslab.errors import RequestError
 from slslab.installation import require
+from slslab.up.options import ACCOUNT_HELP
 from slslab_workers.architecture import architectures
 from slslab_workers.option import Option
 from slslab_workers.plan import CHOICES, Plan
