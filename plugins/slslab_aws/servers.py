@@ -10,8 +10,8 @@ from slslab.aws.credentials import without_foreign
 from slslab.aws.keys import Keyring
 from slslab.host.on_demand import OnDemandServer
 from slslab.host.server_process import listening_socket
+from slslab.installation import __version__, require
 from slslab.installation import installed as module_installed
-from slslab.installation import require
 from slslab.stack.state_machines import KEYS_VARIABLE
 
 PORT = 4566
@@ -80,6 +80,7 @@ class Edge(OnDemandServer):
     directory.
     """
 
+    name = f"slslab {__version__}"
     title = "The endpoint of all services"
     hint = "run `slslab doctor`."
 

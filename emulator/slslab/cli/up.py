@@ -3,6 +3,7 @@
 import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,12 @@ from click.core import ParameterSource
 
 from slslab.cli.terminal import json_option, print_document
 from slslab.errors import RequestError
-from slslab.installation import ENDPOINTS, plugin
 from slslab.report import doctor
-from slslab.toml_files import read_toml
+from slslab.up.options import Options
 
-PORT = click.IntRange(0, 65535)
-ACCOUNT_HELP = (
-    "Whose limits: default (Lambda's), new (a new account's: concurrency 10, 3,008 MB), or a TOML file with names of "
-    "limits and numbers (see `slslab limits`)."
-)
+# Options that only one kind of stack has.
+OF_EMBEDDED = {known.name for known in fields(Options)} - {"tensor_databases"}
+OF_COMPOSE = {"offline", "files"}
 
 
 def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
@@ -43,120 +41,18 @@ def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
     help="Compose: another file than this checkout's docker-compose.yml; several are merged.",
 )
 @click.option("--detach", "-d", is_flag=True, help="Return when everything answers; `slslab down` stops it.")
-@click.option(
-    "--port", type=PORT, default=4600, show_default=True, help="Port of the Lambda endpoint; 0: any free one."
-)
-@click.option("--s3-port", type=PORT, default=4601, show_default=True, help="Port of the S3 endpoint; 0: any free one.")
-@click.option(
-    "--edge-port",
-    type=PORT,
-    help="Port of the one endpoint of all services, with slslab[aws]; 0: any free one.  [default: 4566]",
-)
-@click.option(
-    "--limit",
-    "limits",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="Another limit than Lambda's, for instance account_concurrency=10 or idle_s=60 (see `slslab limits`).",
-)
-@click.option("--account", default="default", show_default=True, metavar="ACCOUNT", help=ACCOUNT_HELP)
-@click.option(
-    "--template",
-    default="",
-    metavar="MODULES",
-    help="Import these once (for instance torch) and fork environments from it: faster cold starts, "
-    "whose memory is not Lambda's; records say so.",
-)
-@click.option(
-    "--strict-packages",
-    is_flag=True,
-    help="Functions see no packages of this host: what a zip archive and its layers lack fails as on Lambda.",
-)
-@click.option(
-    "--environment",
-    type=click.Choice(["process", "ray"]),
-    default="process",
-    show_default=True,
-    help="What functions run in: processes of this host, or of all nodes of the Ray cluster that it belongs to "
-    "(docs/cluster.md).",
-)
-@click.option(
-    "--memory-budget",
-    "budget_mb",
-    type=click.IntRange(128),
-    metavar="MB",
-    help="Memory for all environments (by default 0.9 of what is available).",
-)
-@click.option(
-    "--code",
-    multiple=True,
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR",
-    default=["."],
-    help="Hot reload may use directories below this one as functions' code (by default the working directory); "
-    "repeat it for several.",
-)
-@click.option(
-    "--tensor-databases",
-    "--workers",
-    "tensor_databases",
-    type=click.IntRange(0, 1000),
-    default=1,
-    show_default=True,
-    help="RedisAI-compatible databases, each with a port of its own: one per peer of SPIRT.",
-)
-@click.option(
-    "--queue",
-    type=click.Choice(["embedded", "rabbitmq", "auto"]),
-    default="embedded",
-    show_default=True,
-    help="Lists of a tensor database, or RabbitMQ where its server is installed.",
-)
-@click.option(
-    "--credentials",
-    multiple=True,
-    metavar="KEY:SECRET",
-    envvar="SLSLAB_CREDENTIALS",
-    help="Accept this pair of keys, too, for instance test:test, or the one that your code brings. Repeatable.",
-)
-@click.option(
-    "--function-policy",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    metavar="FILE",
-    help="Policy document of IAM, in JSON, that grants functions more than their keys do, or denies them something; "
-    "docs/threat-model.md has what they may do.",
-)
-@click.option(
-    "--faults",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Fault plan, a TOML file: functions are throttled, killed or hang. One of its tables [[fault]] has "
-    'kind = "throttle", function = "NAME", invocation = 0; docs/reliability.md has all kinds.',
-)
+@Options.decorate
 @json_option
 @click.pass_context
 def up(
     context: click.Context,
+    /,
     stack: str,
     offline: bool,
     files: tuple[Path, ...],
     detach: bool,
-    port: int,
-    s3_port: int,
-    edge_port: int | None,
-    limits: tuple[str, ...],
-    account: str,
-    template: str,
-    strict_packages: bool,
-    environment: str,
-    budget_mb: int | None,
-    code: tuple[Path, ...],
-    tensor_databases: int,
-    queue: str,
-    credentials: tuple[str, ...],
-    function_policy: Path | None,
-    faults: Path | None,
     json_: bool,
+    **values: Any,
 ) -> None:
     """Lambda, S3, Step Functions, tensor databases and a queue as endpoints for your own functions, until Ctrl-C.
 
@@ -179,79 +75,23 @@ def up(
     What your functions do is recorded in $SLSLAB_RUNS/up or ./runs/up, and remains there until the next `slslab up`;
     show, bill and report read it by the name `up`. A stack in containers records runs only.
     """
-    from slslab.aws.accounts import DEFAULT, NEW, account_limits
-    from slslab.lambda_.faults import read_function_plan
     from slslab.up import embedded
 
-    explicit = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
-    _refuse_options(stack, explicit)
+    explicit = {name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
+    for option in context.command.params:
+        if option.name in explicit & (OF_EMBEDDED if stack == "compose" else OF_COMPOSE):
+            raise RequestError(f"{option.opts[0]} does not apply to --stack {stack}.", "see `slslab up --help`.")
+    options = Options(**values)
     if stack == "compose":
-        _up_compose(files, offline, tensor_databases if "tensor_databases" in explicit else None, detach, json_)
-        return
-    edge = plugin(ENDPOINTS, "aws")
-    if edge_port is None and edge.installed():
-        edge_port = edge.PORT
-    modules = [module for module in template.split(",") if module]
-    chosen = account_limits(account, dict(_pair(limit) for limit in limits))
-    roots = _resolved(code)
-    injected = None if faults is None else read_toml(faults, "fault plan", (), RequestError)
-    if injected is not None:
-        read_function_plan(injected)
-    if detach:
-        options = [f"--port={port}", f"--s3-port={s3_port}"]
-        options += [f"--edge-port={edge_port}"] * (edge_port is not None)
-        options += [*(f"--limit={limit}" for limit in limits)]
-        options += [
-            f"--account={account if account in (DEFAULT, NEW) else _resolved([Path(account)])[0]}",
-            *[f"--template={template}"] * bool(template),
-            *["--strict-packages"] * strict_packages,
-            f"--environment={environment}",
-        ]
-        options += [f"--memory-budget={budget_mb}"] * (budget_mb is not None)
-        options += [f"--code={root}" for root in roots]
-        options += [f"--function-policy={path}" for path in _resolved([function_policy] if function_policy else [])]
-        options += [f"--faults={path}" for path in _resolved([faults] if faults is not None else [])]
-        options += [f"--tensor-databases={tensor_databases}", f"--queue={queue}"]
-        _print(embedded.start(options, credentials), json_)
+        _up_compose(files, offline, options.tensor_databases if "tensor_databases" in explicit else None, detach, json_)
+    elif detach:
+        _print(embedded.start(options), json_)
     else:
-        embedded.serve(
-            port=port,
-            s3_port=s3_port,
-            edge_port=edge_port,
-            limits=chosen,
-            template=modules,
-            strict_packages=strict_packages,
-            budget_mb=budget_mb,
-            code_roots=roots,
-            tensor_databases=tensor_databases,
-            queue=queue,
-            credentials=credentials,
-            function_policy="" if function_policy is None else function_policy.read_text(),
-            faults=injected,
-            environment=environment,
-            ready=lambda described: _print(described, json_),
-            log=lambda line: click.echo(line, err=True),
-        )
+        embedded.serve(options, lambda described: _print(described, json_), lambda line: click.echo(line, err=True))
 
 
 def _print(described: Mapping[str, Any], json_: bool) -> None:
     print_document(described, lambda: doctor.service(described), json_)
-
-
-# Options of `up` that only one kind of stack has.
-OF_EMBEDDED = (
-    *("port", "s3_port", "edge_port", "limits", "account", "template", "strict_packages", "budget_mb", "code", "queue"),
-    *("credentials", "function_policy", "environment", "faults"),
-)
-OF_COMPOSE = ("offline", "files")
-
-
-def _refuse_options(stack: str, explicit: Sequence[str]) -> None:
-    names = {"limits": "limit", "budget_mb": "memory-budget", "files": "file"}
-    for name in OF_EMBEDDED if stack == "compose" else OF_COMPOSE:
-        if name in explicit:
-            option = names.get(name, name).replace("_", "-")
-            raise RequestError(f"--{option} does not apply to --stack {stack}.", "see `slslab up --help`.")
 
 
 def _up_compose(files: Sequence[Path], offline: bool, tensor_databases: int | None, detach: bool, json_: bool) -> None:
@@ -338,17 +178,3 @@ def env(stack: str | None, json_: bool) -> None:
         print("unset AWS_PROFILE AWS_SESSION_TOKEN")
         for name, value in variables.items():
             print(f"export {name}={shlex.quote(value)}")
-
-
-def _resolved(directories: Sequence[Path]) -> list[Path]:
-    """Return the directories as absolute paths: a service in the background may run elsewhere."""
-    try:
-        return [directory.resolve() for directory in directories]
-    except FileNotFoundError:
-        raise RequestError("The working directory does not exist any more.", "change to another one.") from None
-
-
-def _pair(option: str) -> tuple[str, str]:
-    """Return name and value of `NAME=VALUE`."""
-    name, _, value = option.partition("=")
-    return name, value

@@ -22,12 +22,10 @@ Exit codes: 2 for a variable that is wrong or missing, 3 if the host cannot do i
 """
 
 import fcntl
-import json
 import os
 import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +34,9 @@ from slslab.compose.control import Control
 from slslab.compose.network import Network
 from slslab.errors import HostError, RequestError, SlslabError
 from slslab.lambda_.service.emulator import Emulator
+from slslab.service_process import serve
+
+ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 def main() -> None:
@@ -53,20 +54,16 @@ def main() -> None:
                 on_record=lambda record: print(f"{record.function} {record.report.strip()}", file=sys.stderr),
             )
             emulator.add_routes(Control(emulator, network).routes())
-            serve(emulator)
+            serve(answering(emulator), tied=False, signals=ENDINGS)
     except SlslabError as error:
         print(f"Error: {error.message}\nHint: {error.hint}", file=sys.stderr)
         sys.exit(error.exit_code)
 
 
-def serve(emulator: Emulator) -> None:
-    """Run the emulator until a signal, and say on standard output where it answers."""
-    ending = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, lambda *_: ending.set())
+def answering(emulator: Emulator) -> Iterator[dict[str, str]]:
+    """Run the emulator; return where it answers."""
     with emulator:
-        print(json.dumps({"endpoint": emulator.endpoint}), flush=True)
-        ending.wait()
+        yield {"endpoint": emulator.endpoint}
 
 
 @contextmanager

@@ -9,10 +9,11 @@ import os
 import sys
 
 from slslab.aws.keys import Pair
-from slslab.compose.__main__ import serve
+from slslab.compose.__main__ import ENDINGS, answering
 from slslab.compose.network import needed, parse_listen
 from slslab.errors import SlslabError
 from slslab.lambda_.service.emulator import Emulator
+from slslab.service_process import serve
 
 
 def main() -> None:
@@ -22,7 +23,8 @@ def main() -> None:
         pair = Pair(needed(os.environ, "AWS_ACCESS_KEY_ID"), needed(os.environ, "AWS_SECRET_ACCESS_KEY"))
         # Functions are where it is, and find the runtime's client as it does.
         variables = {**pair.variables(), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
-        serve(Emulator(variables=variables, listen=host, port=port, advertise=f"http://127.0.0.1:{port}"))
+        emulator = Emulator(variables=variables, listen=host, port=port, advertise=f"http://127.0.0.1:{port}")
+        serve(answering(emulator), tied=False, signals=ENDINGS)
     except SlslabError as error:
         print(f"Error: {error.message}\nHint: {error.hint}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -8,7 +8,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -138,17 +138,8 @@ class ContainerSandboxes(Containers):
             directory = chosen.working_directory or defaults.get("WorkingDir") or "/"
         # The kernel counts /tmp's files as memory, Lambda does not; the resident set is held to the limit itself.
         memory = (function.memory_mb + function.ephemeral_mb) * MB
-        binds = [f"{self.engine.host_path(shared)}:{SHARED}:ro"]
-        if function.code.directory is not None:
-            code = readable(function.code.directory, setting.home)
-            binds.append(f"{self.engine.host_path(code)}:{TASK_ROOT}:ro")
-        if function.layer_directories:
-            for path in self._layers.merged(function.layer_directories).iterdir():
-                # The worker's image has packages of its own in /opt/python.
-                place = LAYER_PYTHON if path.name == "python" else f"/opt/{path.name}"
-                binds.append(f"{self.engine.host_path(path)}:{place}:ro")
         host = api.create_host_config(
-            binds=binds,
+            binds=[f"{self.engine.host_path(path)}:{place}:ro" for path, place in self._places(setting, shared)],
             tmpfs={"/tmp": f"size={function.ephemeral_mb}m,mode=1777,nosuid,nodev,exec"},
             read_only=True,
             mem_limit=memory,
@@ -205,6 +196,17 @@ class ContainerSandboxes(Containers):
                 labels={**self.labels, FUNCTION_LABEL: function.name},
             )
         )
+
+    def _places(self, setting: Setting, shared: Path) -> Iterator[tuple[Path, str]]:
+        """Yield the directories of this host that the container has, and where."""
+        yield shared, SHARED
+        function = setting.function
+        if function.code.directory is not None:
+            yield readable(function.code.directory, setting.home), TASK_ROOT
+        if function.layer_directories:
+            for path in self._layers.merged(function.layer_directories).iterdir():
+                # The worker's image has packages of its own in /opt/python.
+                yield path, LAYER_PYTHON if path.name == "python" else f"/opt/{path.name}"
 
     def _hierarchy(self) -> Hierarchy:
         """Return what the engine reports that it enforces."""

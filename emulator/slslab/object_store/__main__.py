@@ -10,20 +10,19 @@ import json
 import os
 import resource
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 from slslab.aws.keys import Keyring
-from slslab.host.tied import block_endings, wait_for_end
 from slslab.lambda_.server import Server
 from slslab.object_store import SERVER, model
 from slslab.object_store.application import Application
 from slslab.object_store.storage import Folder, Store
+from slslab.service_process import serve
 
 
-def main() -> None:
-    """Serve until a signal or the end of standard input."""
-    block_endings()
-    options = _options()
+def service(options: argparse.Namespace) -> Iterator[dict[str, str]]:
+    """Serve until the end; yields a report when it answers."""
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
@@ -37,8 +36,7 @@ def main() -> None:
     server = Server(socket.socket(fileno=options.listener))
     # Pages of other web sites may call it, too. Signatures and the buckets' CORS rules say what they get.
     with server.serving(application.__call__, public=application):
-        print(json.dumps({"endpoint": server.endpoint, "server": SERVER}), flush=True)
-        wait_for_end(tied=True)
+        yield {"endpoint": server.endpoint, "server": SERVER}
 
 
 def _options() -> argparse.Namespace:
@@ -50,4 +48,4 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    serve(service(_options()))

@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib.metadata import version
 from importlib.util import find_spec
 from types import ModuleType
@@ -22,8 +22,8 @@ from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import MB, lambda_limits
 from slslab.host.server_process import listening_socket
-from slslab.host.tied import block_endings, wait_for_end
 from slslab.lambda_.server import Server
+from slslab.service_process import serve
 from slslab_workers.channels.events import environment_sink
 
 # A function runs up to 900 s, and may wait for the host's memory before; AWS puts no limit of its own on a Task.
@@ -35,10 +35,8 @@ STACK_BYTES = 4 * MB
 SWITCH_S = 0.0005
 
 
-def main() -> None:
-    """Serve until a signal or the end of standard input."""
-    block_endings()
-    options = _options()
+def service(options: argparse.Namespace) -> Iterator[dict[str, str]]:
+    """Serve until the end; yields a report when it answers."""
     threading.stack_size(STACK_BYTES)
     sys.setswitchinterval(SWITCH_S)
     _leave_batch_out()
@@ -62,8 +60,7 @@ def main() -> None:
     prepare(client, limits)
     machines = Machines(limits, _recorder())
     with server.serving(StatesApi(machines).application(), keys=keys, limit=body_limit):
-        print(json.dumps({"endpoint": server.endpoint, "moto": version("moto")}), flush=True)
-        wait_for_end(tied=options.tied)
+        yield {"endpoint": server.endpoint, "moto": version("moto")}
     machines.close()
     # Calls of Lambda may be under way for many minutes, and there is nothing left to record.
     os._exit(0)
@@ -103,4 +100,5 @@ def _recorder() -> Callable[[dict[str, Any]], None]:
 
 
 if __name__ == "__main__":
-    main()
+    given = _options()
+    serve(service(given), tied=given.tied)

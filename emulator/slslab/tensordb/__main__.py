@@ -1,15 +1,15 @@
 """`python -m slslab.tensordb`: the tensor databases of some peers in one process."""
 
 import argparse
-import json
 import os
 import re
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
+from slslab.service_process import serve
 from slslab.tensordb.executions import Settings, end_overdue
 from slslab.tensordb.server import Options, Peer
 from slslab.tensordb.trace import reporter
@@ -17,7 +17,6 @@ from slslab.tensordb.trace import reporter
 UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 1000**2, "mb": 1024**2, "g": 1000**3, "gb": 1024**3}
 MOST_PEERS = 256
 PATIENCE_S = 1.0
-PEER_ENDED = 0  # not the number of a signal
 EPILOG = """\
 When every port is open, one line is printed: {"endpoints": ["redis://127.0.0.1:PORT", ...]}, one for each peer.
 SIGTERM and SIGINT end the process; SHUTDOWN on a peer's port ends that peer, and the process with the last one.
@@ -114,7 +113,6 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Serve until a signal, the end of standard input (`--parent-pipe`) or the last peer's SHUTDOWN."""
     chosen = arguments(argv)
-    wait_for_end, note_end = _ends()
     options = Options(
         chosen.host,
         chosen.password.encode() if chosen.password is not None else None,
@@ -123,46 +121,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     report = reporter()
     peers: list[Peer] = []
+
+    def note_end() -> None:
+        if all(peer.closed for peer in peers):
+            os.kill(os.getpid(), signal.SIGTERM)
+
     try:
         for number in range(chosen.peers):
             port = chosen.port + number if chosen.port else 0
-            peers.append(Peer(number, port, options, report, lambda: note_end(PEER_ENDED)))
+            peers.append(Peer(number, port, options, report, note_end))
     except OSError as error:
         print(f"python -m slslab.tensordb: cannot listen on {chosen.host}: {error.strerror}", file=sys.stderr)
         return 3
-    for peer in peers:
-        peer.start()
-    threading.Thread(target=end_overdue, name="overdue", daemon=True).start()
-    if chosen.parent_pipe:
-        threading.Thread(target=_until_end_of_input, args=(note_end,), name="parent", daemon=True).start()
-    print(json.dumps({"endpoints": [f"redis://{chosen.host}:{peer.port}" for peer in peers]}), flush=True)
-    while not all(peer.closed for peer in peers) and wait_for_end() == PEER_ENDED:
-        pass
-    for peer in peers:
-        peer.close()
+    serve(_running(peers, chosen.host), tied=chosen.parent_pipe)
     if not all(peer.left(PATIENCE_S) for peer in peers):
         os._exit(0)  # Python cannot exit while a script runs, and there is nothing to save
     return 0
 
 
-def _ends() -> tuple[Callable[[], int], Callable[[int], object]]:
-    """Return a wait for the next end, of a peer or by a signal, and what notes one.
-
-    Both use a pipe, into which Python writes a signal's number at once: a signal just before the wait is not lost. (A
-    blocked signal would end the process all the same, in one of the threads that numpy has started at its import.)
-    """
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    signal.set_wakeup_fd(writing)
-    for interrupt in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(interrupt, lambda *_: None)
-    return lambda: os.read(reading, 1)[0], lambda number: os.write(writing, bytes([number]))
-
-
-def _until_end_of_input(note_end: Callable[[int], object]) -> None:
-    while os.read(0, 4096):
-        pass
-    note_end(signal.SIGTERM)
+def _running(peers: Sequence[Peer], host: str) -> Iterator[dict[str, list[str]]]:
+    for peer in peers:
+        peer.start()
+    threading.Thread(target=end_overdue, name="overdue", daemon=True).start()
+    yield {"endpoints": [f"redis://{host}:{peer.port}" for peer in peers]}
+    for peer in peers:
+        peer.close()
 
 
 if __name__ == "__main__":

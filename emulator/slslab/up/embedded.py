@@ -13,7 +13,7 @@ import struct
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,14 +24,16 @@ from slslab.aws.limits import Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.state import make_state_directory, only_owner, state_directory, unusable
 from slslab.installation import ENDPOINTS, HOSTS, __version__, installed, plugin, require
-from slslab.run.records import InvocationRecord
 from slslab.stack.urls import without_passwords
+from slslab.up.options import Options
 from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 
 if TYPE_CHECKING:
-    from slslab.host.server_process import ServerProcess
     from slslab.host.session import Session
     from slslab.lambda_.places import Places
+    from slslab.lambda_.service.emulator import Emulator
+    from slslab.stack import Stack
+    from slslab.up.record import Record
 
 STOP_LIMIT_S = 60.0
 # The longest that a service in use takes to end; one that has recorded much takes longer.
@@ -130,133 +132,70 @@ def examine_services(running: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def serve(
-    *,
-    port: int,
-    s3_port: int,
-    edge_port: int | None,
-    limits: Limits,
-    template: Sequence[str],
-    strict_packages: bool,
-    budget_mb: int | None,
-    code_roots: Sequence[Path],
-    tensor_databases: int,
-    queue: str,
-    credentials: Sequence[str],
-    function_policy: str,
-    faults: Mapping[str, Any] | None,
-    environment: str,
-    ready: Callable[[dict[str, Any]], None],
-    log: Callable[[str], None],
-) -> None:
-    """Run the service until SIGINT or SIGTERM, with these options of `up`; `limits` are those of an account.
-
-    Without an `edge_port` the services have an address each, and no common one. `faults` is a fault plan's document.
-    `function_policy` is a policy document of IAM, in JSON, which adds to the rights of functions.
+def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callable[[str], None]) -> None:
+    """Run the service until SIGINT or SIGTERM.
 
     `ready` receives its description as soon as everything answers, `log` the REPORT line of every invocation.
     Raises RequestError if a service runs already, HostError if this host cannot run it.
     """
     from slslab.aws.arns import REGION
     from slslab.aws.keys import Keyring, Pair
-    from slslab.aws.limits import lambda_limits
     from slslab.host.session import Session
     from slslab.lambda_.service.emulator import Emulator
     from slslab.stack.assembly import start_stack
-    from slslab.stack.state_machines import EmbeddedStateMachines
     from slslab.up.record import Record
     from slslab_workers.architecture import Requirements
 
+    limits, faults = options.account_limits(), options.fault_plan()
+    policy = "" if options.function_policy is None else options.function_policy.read_text()
+    options = options.resolved()
     with _state() as (file, locked):
         if not locked:
             _refuse(json.loads(_last_line(file.read()) or "{}").get("description"))
         try:
-            keys = Keyring(others=map(Pair.parse, credentials), function_policy=function_policy)
+            keys = Keyring(others=map(Pair.parse, options.credentials), function_policy=policy)
             with Session() as session, ExitStack() as running:
                 record = running.enter_context(Record(log))
                 stack, servers = start_stack(
                     running,
                     session,
-                    Requirements(tensor_databases, queue),
+                    Requirements(options.tensor_databases, options.queue),
                     keys,
-                    s3_port=s3_port,
+                    s3_port=options.s3_port,
                     on_event=record.event,
                     access_log=record.access_log,
                 )
-
-                def on_record(invocation: InvocationRecord) -> None:
-                    record.invocation(invocation)
-                    log(f"{invocation.function} {invocation.report.strip()}")
-
+                variables = stack.client_environment()
                 emulator = Emulator(
                     session=session,
-                    places=_places(environment, session, limits, template, strict_packages),
+                    places=_places(options, limits, session),
                     keys=keys,
-                    variables=stack.client_environment(),
+                    variables=variables,
                     limits=limits,
-                    template=template,
-                    strict_packages=strict_packages,
-                    budget_mb=budget_mb,
-                    code_roots=code_roots,
-                    port=port,
+                    template=options.modules,
+                    strict_packages=options.strict_packages,
+                    budget_mb=options.budget_mb,
+                    code_roots=options.code,
+                    port=options.port,
                     on_event=record.event,
-                    on_record=on_record,
+                    on_record=record.invocation,
                 )
                 emulator.add_routes([record.route()])
                 running.enter_context(emulator)
                 if faults is not None:
                     running.enter_context(emulator.faults(faults))
-                parts, states_variables = {"lambda": f"slslab {__version__}", **stack.versions}, {}
-                if installed("moto"):
-                    states = EmbeddedStateMachines(
-                        emulator.endpoint,
-                        keys,
-                        session.mark,
-                        limits=emulator.limits,
-                        on_event=record.event,
-                        on_demand=True,
-                    )
-                    running.enter_context(states)
-                    servers["states"] = states
-                    parts["states"], states_variables = states.name, states.client_environment()
-                    emulator.add_variables(states_variables)
-                edge_variables: dict[str, str] = {}
-                if edge_port is not None:
-                    edge = plugin(ENDPOINTS, "aws").Edge(
-                        edge_port, session.home, emulator.endpoints, keys, session.mark
-                    )
-                    running.enter_context(edge)
-                    servers |= {"aws": edge, "aws_services": edge.services}
-                    parts["aws"] = f"slslab {__version__}"
-                    edge_variables = edge.client_environment()
-                    emulator.add_variables(edge_variables)
-                about = {"stack": parts, "environment": environment, **emulator.host()}
+                parts = {"lambda": f"slslab {__version__}", **stack.versions}
+                for part, server in _start_others(options, running, emulator, record):
+                    servers[part], parts[part] = server, server.name
+                    variables |= server.client_environment()
+                    if part == "aws":
+                        servers["aws_services"] = server.services
+                about = {"stack": parts, "environment": options.environment, **emulator.host()}
                 about |= {} if faults is None else {"faults": faults}
-                ended: dict[str, str] = {}
                 directory = record.begin(about, stack.tensor_urls, stack.queue_url or "")
                 running.callback(record.update_at_end)
-                description = {
-                    "kind": "embedded",
-                    "pid": os.getpid(),
-                    "version": __version__,
-                    "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
-                    "endpoints": {
-                        **emulator.endpoints,
-                        "tensors": [without_passwords(url) for url in stack.tensor_urls],
-                        "queue": without_passwords(stack.queue_url or ""),
-                    },
-                    "stack": parts,
-                    "ended": ended,
-                    "confinement": emulator.hierarchy.description,
-                    "isolation": emulator.isolation.description,
-                    "limits": limits.differences(lambda_limits()),
-                    "logs": str(emulator.logs),
-                    "record": str(directory),
-                }
-                variables = {
-                    **stack.client_environment(),
-                    **states_variables,
-                    **edge_variables,
+                description = _describe(emulator, stack, parts) | {"record": str(directory)}
+                variables |= {
                     "AWS_ENDPOINT_URL_LAMBDA": emulator.endpoint,
                     "AWS_DEFAULT_REGION": REGION,
                     **keys.owner.variables(),
@@ -266,10 +205,55 @@ def serve(
                 _report_ready()
                 for part, sentence in _ends(servers):
                     log(sentence)
-                    ended[part] = sentence
+                    description["ended"][part] = sentence
                     _store(file, description, variables)
         except KeyboardInterrupt as signalled:
             log(f"slslab up was ended by {str(signalled) or 'a signal'}.")
+
+
+def _start_others(
+    options: Options, running: ExitStack, emulator: "Emulator", record: "Record"
+) -> Iterator[tuple[str, Any]]:
+    """Start Step Functions and the endpoint of all services, as far as they are installed, and yield each."""
+    from slslab.stack.state_machines import EmbeddedStateMachines
+
+    def add(server: Any) -> Any:
+        running.enter_context(server)
+        emulator.add_variables(server.client_environment())
+        return server
+
+    keys, mark = emulator.keys, emulator.mark
+    if installed("moto"):
+        states = EmbeddedStateMachines(
+            emulator.endpoint, keys, mark, limits=emulator.limits, on_event=record.event, on_demand=True
+        )
+        yield "states", add(states)
+    edge = plugin(ENDPOINTS, "aws")
+    port = edge.PORT if options.edge_port is None and edge.installed() else options.edge_port
+    if port is not None:
+        yield "aws", add(edge.Edge(port, emulator.home, emulator.endpoints, keys, mark))
+
+
+def _describe(emulator: "Emulator", stack: "Stack", parts: Mapping[str, str]) -> dict[str, Any]:
+    from slslab.aws.limits import lambda_limits
+
+    return {
+        "kind": "embedded",
+        "pid": os.getpid(),
+        "version": __version__,
+        "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "endpoints": {
+            **emulator.endpoints,
+            "tensors": [without_passwords(url) for url in stack.tensor_urls],
+            "queue": without_passwords(stack.queue_url or ""),
+        },
+        "stack": parts,
+        "ended": {},
+        "confinement": emulator.hierarchy.description,
+        "isolation": emulator.isolation.description,
+        "limits": emulator.limits.differences(lambda_limits()),
+        "logs": str(emulator.logs),
+    }
 
 
 def _store(file: IO[str], description: Mapping[str, Any], variables: Mapping[str, str]) -> None:
@@ -278,7 +262,7 @@ def _store(file: IO[str], description: Mapping[str, Any], variables: Mapping[str
     file.flush()
 
 
-def _ends(servers: "Mapping[str, ServerProcess]") -> Iterator[tuple[str, str]]:
+def _ends(servers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Yield each server that ends by itself, once, with a sentence about it; never return."""
     left = dict(servers)
     while True:
@@ -289,23 +273,23 @@ def _ends(servers: "Mapping[str, ServerProcess]") -> Iterator[tuple[str, str]]:
         time.sleep(LOOK_S)
 
 
-def _places(
-    environment: str, session: "Session", limits: Limits, template: Sequence[str], strict_packages: bool
-) -> "Places | None":
+def _places(options: Options, limits: Limits, session: "Session") -> "Places | None":
     """Return where environments are, if not on this host."""
-    if environment != "ray":
+    if options.environment != "ray":
         return None
     require("ray")
-    cluster = plugin(HOSTS, environment).Cluster
-    return cast("Places", cluster(session, limits, modules=tuple(template), strict_packages=strict_packages))
+    cluster = plugin(HOSTS, options.environment).Cluster
+    return cast("Places", cluster(session, limits, modules=options.modules, strict_packages=options.strict_packages))
 
 
-def start(settings: Sequence[str], credentials: Sequence[str]) -> dict[str, Any]:
-    """Start the service in the background, with these options of `up`; returns its description when everything answers.
+def start(options: Options) -> dict[str, Any]:
+    """Start the service in the background; returns its description when everything answers.
 
-    `credentials` are not among the options, as any user can read a process's arguments. Raises its error if it exited
-    instead.
+    Raises its error if it exited instead.
     """
+    options.account_limits()
+    options.fault_plan()
+    arguments = options.resolved().arguments()
     running = status()
     if running is not None:
         _refuse(running)
@@ -313,12 +297,12 @@ def start(settings: Sequence[str], credentials: Sequence[str]) -> dict[str, Any]
     reading, writing = os.pipe()
     with open(reading, "rb") as channel, (directory / "up.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "slslab", "up", *settings],
+            [sys.executable, "-P", "-m", "slslab", "up", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             pass_fds=(writing,),
-            env=os.environ | {READY_VARIABLE: str(writing), CREDENTIALS_VARIABLE: " ".join(credentials)},
+            env=os.environ | {READY_VARIABLE: str(writing), CREDENTIALS_VARIABLE: " ".join(options.credentials)},
             start_new_session=True,
         )
         os.close(writing)

@@ -107,8 +107,9 @@ class Record:
             self._write(record)
 
     def invocation(self, record: InvocationRecord) -> None:
-        """Write a metered invocation."""
+        """Write a metered invocation, and say its REPORT line."""
         self._write({"record": "invocation", **record.as_document()})
+        self._say(f"{record.function} {record.report.strip()}")
 
     def update(self) -> None:
         """Ask the stores what was done until now, and write it; raises HostError if a record was lost before."""

@@ -8,14 +8,16 @@ put is read and forgotten. It prints its port, and ends when its standard input 
 
 import base64
 import io
-import json
 import ssl
 import sys
 import threading
 import zlib
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
+
+from slslab.service_process import serve
 
 
 class _Server(ThreadingHTTPServer):
@@ -59,17 +61,15 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def main() -> None:
-    """Serve until standard input is closed."""
+def _running() -> Iterator[dict[str, int]]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(sys.argv[1])
     with _Server(int(sys.argv[2])) as server:
         server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        print(json.dumps({"port": server.server_port}), flush=True)
-        sys.stdin.read()
+        yield {"port": server.server_port}
         server.shutdown()
 
 
 if __name__ == "__main__":
-    main()
+    serve(_running())

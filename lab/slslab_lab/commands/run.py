@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slslab.cli.terminal import Bar, print_document
-from slslab.cli.up import ACCOUNT_HELP
 from slslab.errors import RequestError
 from slslab.installation import require
+from slslab.up.options import ACCOUNT_HELP
 from slslab_workers.architecture import architectures
 from slslab_workers.option import Option
 from slslab_workers.plan import CHOICES, Plan
@@ -62,7 +62,7 @@ class RunGroup(click.Group):
         return click.Command(
             cmd_name,
             callback=run,
-            params=[*_plan_options(architecture.workers_also), *_output_options(Plan.prices), *own],
+            params=[*_plan_options(architecture.workers_also), *_host_options(), *_output_options(Plan.prices), *own],
             help=architecture.summary,
             no_args_is_help=False,
         )
@@ -108,7 +108,7 @@ def _option(
 
 
 def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
-    """Return what a plan is made of, beside the options of its architecture (`slslab_lab.runs.planning.make_plan`)."""
+    """Return what is trained, and how, for every architecture (`slslab_lab.runs.planning.make_plan`)."""
     option = _option
     return [
         option(
@@ -155,6 +155,13 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
             help="Stop when the validation loss has not improved "
             "for 10 epochs (a tenth of the training images is held out).",
         ),
+    ]
+
+
+def _host_options() -> list[click.Parameter]:
+    """Return where functions run, and what happens to them there."""
+    option = _option
+    return [
         option("--memory", help="Memory size in MB (by default enough for the model); `paper` takes the paper's."),
         option("--timeout", int, help="Time-out of a function, s."),
         option(

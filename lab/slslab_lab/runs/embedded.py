@@ -78,12 +78,14 @@ class EmbeddedSystem:
             recorder.broken = watch.fail
             session, keys = parts.enter_context(Session()), Keyring()
             stack, servers = start_stack(parts, session, requirements, keys, on_event=recorder.event)
-            injected = {} if self._faults is None else {VARIABLE: json.dumps(self._faults)}
+            variables = stack.client_environment()
+            if self._faults is not None:
+                variables[VARIABLE] = json.dumps(self._faults)
             emulator = Emulator(
                 session=session,
                 **self._hosts(session),
                 keys=keys,
-                variables={**stack.client_environment(), **injected},
+                variables=variables,
                 logs=logs,
                 limits=self._limits,
                 budget_mb=sum(self.budgets_mb),
@@ -93,12 +95,11 @@ class EmbeddedSystem:
             parts.enter_context(emulator)
             self.budgets_mb = emulator.service.pool.admission.budgets_mb()  # without the nodes that were refused
             if self._faults is not None:
-                throttling = Throttling(
-                    FaultPlan.from_document(self._faults), self._run, self._limits.retry_after_s, recorder.event
-                )
-                emulator.service.pool.fault = throttling.check
+                plan, retry_after_s = FaultPlan.from_document(self._faults), self._limits.retry_after_s
+                emulator.service.pool.fault = Throttling(plan, self._run, retry_after_s, recorder.event).check
             states: EmbeddedStateMachines | None = None
-            versions = dict(stack.versions)
+            emulated = f"slslab {version('slslab')} with awslambdaric {version('awslambdaric')}"
+            versions = {"lambda": emulated, **stack.versions}
             if requirements.state_machines:
                 states = EmbeddedStateMachines(
                     emulator.endpoint, keys, session.mark, limits=emulator.limits, on_event=recorder.event
@@ -108,8 +109,7 @@ class EmbeddedSystem:
                 versions["states"], servers["state_machines"] = states.name, states
 
             if requirements.channel == "dynamodb":
-                services = {"lambda": emulator.endpoint, "s3": stack.s3_endpoint}
-                edge = plugin(ENDPOINTS, "aws").Edge(0, session.home, services, keys, session.mark)
+                edge = plugin(ENDPOINTS, "aws").Edge(0, session.home, emulator.endpoints, keys, session.mark)
                 # Both start at once, so that their ends can be watched.
                 edge.on_demand = edge.services.on_demand = False
                 parts.enter_context(edge)
@@ -121,12 +121,7 @@ class EmbeddedSystem:
                 launcher = ProcessLauncher(
                     requirements.instances,
                     session=session,
-                    variables={
-                        **stack.client_environment(),
-                        **keys.function("instance").variables(),
-                        **injected,
-                        "AWS_REGION": REGION,
-                    },
+                    variables={**variables, **keys.function("instance").variables(), "AWS_REGION": REGION},
                     logs=logs,
                     on_event=recorder.event,
                     on_record=recorder.instance,
@@ -151,14 +146,8 @@ class EmbeddedSystem:
                 seconds |= {"emulator": round(emulating, 3), "driver": round(driving, 3)}
                 return {**emulator.host(), "package": emulator.packages.sizes(), "own_cpu_seconds": seconds}
 
-            host = {
-                "stack": {
-                    "lambda": f"slslab {version('slslab')} with awslambdaric {version('awslambdaric')}",
-                    **versions,
-                },
-            }
             cloud = Cloud(client, recorder.driver_event, stack.worker_environment(), launcher)
-            yield Running(cloud, host, finish, partial(watch.watched, servers))
+            yield Running(cloud, {"stack": versions}, finish, partial(watch.watched, servers))
 
 
 def _cluster() -> Any:

@@ -120,7 +120,7 @@ def _names(text: str) -> frozenset[str]:
 @cache
 def kinds() -> dict[str, Kind]:
     """Return the types that slslab deploys; Tags are passed on where the operation knows them."""
-    return {**_lambda(), **_others()}
+    return {**_lambda(), **_messaging(), **_others()}
 
 
 def _lambda() -> dict[str, Kind]:
@@ -192,34 +192,9 @@ def _lambda() -> dict[str, Kind]:
     }
 
 
-def _others() -> dict[str, Kind]:
-    machine, topic, rule = _arn("states", "stateMachine:{name}"), _arn("sns", "{name}"), _arn("events", "rule/{name}")
+def _messaging() -> dict[str, Kind]:
+    topic = _arn("sns", "{name}")
     return {
-        "AWS::StepFunctions::StateMachine": Kind(
-            _names("""Definition DefinitionS3Location DefinitionString DefinitionSubstitutions LoggingConfiguration
-            RoleArn StateMachineName StateMachineType Tags TracingConfiguration"""),
-            _named("StateMachineName", machine, Arn=machine, Name="{name}"),
-            resources.create_machine,
-            _by("stepfunctions", "delete_state_machine", "stateMachineArn"),
-            resources.change_machine,
-            checks.machine,
-        ),
-        "AWS::S3::Bucket": Kind(
-            _names("BucketName CorsConfiguration PublicAccessBlockConfiguration Tags VersioningConfiguration"),
-            _bucket,
-            other_resources.create_bucket,
-            _by("s3", "delete_bucket", "Bucket"),
-            other_resources.change_bucket,
-            checks.bucket,
-        ),
-        "AWS::S3::BucketPolicy": Kind(
-            _names("Bucket PolicyDocument"),
-            _bucket_policy,
-            other_resources.put_bucket_policy,
-            _by("s3", "delete_bucket_policy", "Bucket"),
-            lambda services, _made, properties: other_resources.put_bucket_policy(services, "", properties),
-            checks.bucket_policy,
-        ),
         "AWS::SQS::Queue": Kind(
             _names("""ContentBasedDeduplication DelaySeconds FifoQueue MaximumMessageSize MessageRetentionPeriod
             QueueName ReceiveMessageWaitTimeSeconds RedrivePolicy SqsManagedSseEnabled Tags VisibilityTimeout"""),
@@ -250,6 +225,37 @@ def _others() -> dict[str, Kind]:
             other_resources.subscribe,
             _by("sns", "unsubscribe", "SubscriptionArn"),
             check=checks.subscription,
+        ),
+    }
+
+
+def _others() -> dict[str, Kind]:
+    machine, rule = _arn("states", "stateMachine:{name}"), _arn("events", "rule/{name}")
+    return {
+        "AWS::StepFunctions::StateMachine": Kind(
+            _names("""Definition DefinitionS3Location DefinitionString DefinitionSubstitutions LoggingConfiguration
+            RoleArn StateMachineName StateMachineType Tags TracingConfiguration"""),
+            _named("StateMachineName", machine, Arn=machine, Name="{name}"),
+            resources.create_machine,
+            _by("stepfunctions", "delete_state_machine", "stateMachineArn"),
+            resources.change_machine,
+            checks.machine,
+        ),
+        "AWS::S3::Bucket": Kind(
+            _names("BucketName CorsConfiguration PublicAccessBlockConfiguration Tags VersioningConfiguration"),
+            _bucket,
+            other_resources.create_bucket,
+            _by("s3", "delete_bucket", "Bucket"),
+            other_resources.change_bucket,
+            checks.bucket,
+        ),
+        "AWS::S3::BucketPolicy": Kind(
+            _names("Bucket PolicyDocument"),
+            _bucket_policy,
+            other_resources.put_bucket_policy,
+            _by("s3", "delete_bucket_policy", "Bucket"),
+            lambda services, _made, properties: other_resources.put_bucket_policy(services, "", properties),
+            checks.bucket_policy,
         ),
         "AWS::IAM::Role": Kind(
             _names("""AssumeRolePolicyDocument Description ManagedPolicyArns MaxSessionDuration Path PermissionsBoundary

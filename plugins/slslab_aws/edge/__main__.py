@@ -6,21 +6,19 @@ clients sign.
 """
 
 import argparse
-import json
 import os
 import socket
+from collections.abc import Iterator
 
 from slslab.aws.keys import Keyring
-from slslab.host.tied import block_endings, wait_for_end
 from slslab.lambda_.server import Server
+from slslab.service_process import serve
 from slslab_aws.edge.application import Edge
 from slslab_aws.edge.forwarding import Forwarder
 
 
-def main() -> None:
-    """Serve until a signal or the end of standard input."""
-    block_endings()
-    options = _options()
+def service(options: argparse.Namespace) -> Iterator[dict[str, str]]:
+    """Serve until the end; yields a report when it answers."""
     server = Server(socket.socket(fileno=options.listener))
     forwarder = Forwarder(options.socket)
     own = {"lambda": options.lambda_endpoint, "s3": options.s3_endpoint}
@@ -28,8 +26,7 @@ def main() -> None:
         own["states"] = options.states_endpoint
     edge = Edge(own, forwarder, Keyring.from_text(os.environ.pop("SLSLAB_KEYS")))
     with server.serving(edge, forwarder.close, public=edge.urls):
-        print(json.dumps({"endpoint": server.endpoint}), flush=True)
-        wait_for_end(tied=True)
+        yield {"endpoint": server.endpoint}
 
 
 def _options() -> argparse.Namespace:
@@ -43,4 +40,4 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    serve(service(_options()))

@@ -6,21 +6,19 @@ it asks of Lambda and Step Functions; requests to it are not checked, the edge h
 """
 
 import argparse
-import json
 import logging
 import os
 import threading
+from collections.abc import Iterator
 from importlib.metadata import version
 
 from slslab.aws.arns import ACCOUNT
 from slslab.aws.keys import Keyring
-from slslab.host.tied import block_endings, wait_for_end
+from slslab.service_process import serve
 
 
-def main() -> None:
-    """Serve until a signal or the end of standard input."""
-    block_endings()
-    options = _options()
+def service(options: argparse.Namespace) -> Iterator[dict[str, str]]:
+    """Serve until the end; yields a report when it answers."""
     # moto reads them when it is imported.
     os.environ |= {"MOTO_ACCOUNT_ID": ACCOUNT, "MOTO_DISABLE_GLOBAL_CORS": "true"}
     from werkzeug.serving import make_server
@@ -35,8 +33,7 @@ def main() -> None:
     services = Services(targets, FunctionLogs(options.lambda_endpoint, keys.owner))
     server = make_server("unix://", 0, services, threaded=True, request_handler=MotoHandler, fd=options.listener)
     threading.Thread(target=server.serve_forever, name="aws-services", daemon=True).start()
-    print(json.dumps({"moto": version("moto")}), flush=True)
-    wait_for_end(tied=True)
+    yield {"moto": version("moto")}
     # A long poll may wait for a message, and there is nothing left to keep.
     os._exit(0)
 
@@ -50,4 +47,4 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    main()
+    serve(service(_options()))

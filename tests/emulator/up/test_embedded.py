@@ -337,7 +337,7 @@ def test_functions_code_is_below_the_working_directory_or_those_named(
     state: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     roots: list[list[Path]] = []
-    monkeypatch.setattr(embedded, "serve", lambda *, code_roots, **_: roots.append(code_roots))
+    monkeypatch.setattr(embedded, "serve", lambda options, *_: roots.append([*options.resolved().code]))
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
     for options in ([], ["--code", "one", "--code", str(tmp_path / "two")]):

@@ -1,0 +1,177 @@
+"""The options of `slslab up` for the embedded stack: of its command, and of the process that `--detach` starts."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from slslab.errors import RequestError
+
+if TYPE_CHECKING:
+    from slslab.aws.limits import Limits
+
+PORT = click.IntRange(0, 65535)
+ACCOUNT_HELP = (
+    "Whose limits: default (Lambda's), new (a new account's: concurrency 10, 3,008 MB), or a TOML file with names of "
+    "limits and numbers (see `slslab limits`)."
+)
+
+
+def _option(*names: str, default: Any = None, **settings: Any) -> Any:
+    return field(default=default, metadata={"names": names, "settings": settings})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """A field for each option, in the order of `slslab up --help`."""
+
+    port: int = _option(
+        "--port", type=PORT, default=4600, show_default=True, help="Port of the Lambda endpoint; 0: any free one."
+    )
+    s3_port: int = _option(
+        "--s3-port", type=PORT, default=4601, show_default=True, help="Port of the S3 endpoint; 0: any free one."
+    )
+    edge_port: int | None = _option(
+        "--edge-port",
+        type=PORT,
+        help="Port of the one endpoint of all services, with slslab[aws]; 0: any free one.  [default: 4566]",
+    )
+    limits: tuple[str, ...] = _option(
+        "--limit",
+        default=(),
+        multiple=True,
+        metavar="NAME=VALUE",
+        help="Another limit than Lambda's, for instance account_concurrency=10 or idle_s=60 (see `slslab limits`).",
+    )
+    account: str = _option("--account", default="default", show_default=True, metavar="ACCOUNT", help=ACCOUNT_HELP)
+    template: str = _option(
+        "--template",
+        default="",
+        metavar="MODULES",
+        help="Import these once (for instance torch) and fork environments from it: faster cold starts, "
+        "whose memory is not Lambda's; records say so.",
+    )
+    strict_packages: bool = _option(
+        "--strict-packages",
+        default=False,
+        is_flag=True,
+        help="Functions see no packages of this host: what a zip archive and its layers lack fails as on Lambda.",
+    )
+    environment: str = _option(
+        "--environment",
+        type=click.Choice(["process", "ray"]),
+        default="process",
+        show_default=True,
+        help="What functions run in: processes of this host, or of all nodes of the Ray cluster that it belongs to "
+        "(docs/cluster.md).",
+    )
+    budget_mb: int | None = _option(
+        "--memory-budget",
+        type=click.IntRange(128),
+        metavar="MB",
+        help="Memory for all environments (by default 0.9 of what is available).",
+    )
+    code: tuple[Path, ...] = _option(
+        "--code",
+        multiple=True,
+        type=click.Path(path_type=Path, exists=True, file_okay=False),
+        metavar="DIR",
+        default=(Path("."),),
+        help="Hot reload may use directories below this one as functions' code (by default the working directory); "
+        "repeat it for several.",
+    )
+    tensor_databases: int = _option(
+        "--tensor-databases",
+        "--workers",
+        type=click.IntRange(0, 1000),
+        default=1,
+        show_default=True,
+        help="RedisAI-compatible databases, each with a port of its own: one per peer of SPIRT.",
+    )
+    queue: str = _option(
+        "--queue",
+        type=click.Choice(["embedded", "rabbitmq", "auto"]),
+        default="embedded",
+        show_default=True,
+        help="Lists of a tensor database, or RabbitMQ where its server is installed.",
+    )
+    credentials: tuple[str, ...] = _option(
+        "--credentials",
+        default=(),
+        multiple=True,
+        metavar="KEY:SECRET",
+        envvar="SLSLAB_CREDENTIALS",
+        help="Accept this pair of keys, too, for instance test:test, or the one that your code brings. Repeatable.",
+    )
+    function_policy: Path | None = _option(  # noqa: RUF009 - it returns a field
+        "--function-policy",
+        type=click.Path(path_type=Path, exists=True, dir_okay=False),
+        metavar="FILE",
+        help="Policy document of IAM, in JSON, that grants functions more than their keys do, or denies them "
+        "something; docs/threat-model.md has what they may do.",
+    )
+    faults: Path | None = _option(  # noqa: RUF009 - it returns a field
+        "--faults",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Fault plan, a TOML file: functions are throttled, killed or hang. One of its tables [[fault]] has "
+        'kind = "throttle", function = "NAME", invocation = 0; docs/reliability.md has all kinds.',
+    )
+
+    @classmethod
+    def decorate(cls, command: Callable[..., None]) -> Callable[..., None]:
+        """Give a function of click these options; they are passed on by the names of the fields."""
+        for known in reversed(fields(cls)):
+            settings = known.metadata["settings"] | {"default": known.default}
+            command = click.option(*known.metadata["names"], known.name, **settings)(command)
+        return command
+
+    def arguments(self) -> list[str]:
+        """Return them as words of a command line, but for credentials: any user can read a process's arguments."""
+        words = []
+        for known in fields(self):
+            value, name = getattr(self, known.name), known.metadata["names"][0]
+            if known.name != "credentials" and value is not None and value is not False:
+                several = value if isinstance(value, tuple) else (value,)
+                words += [name if one is True else f"{name}={one}" for one in several]
+        return words
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules of the template."""
+        return tuple(module for module in self.template.split(",") if module)
+
+    def resolved(self) -> Self:
+        """Return them with absolute paths: a service in the background may run elsewhere."""
+        from slslab.aws.accounts import DEFAULT, NEW
+
+        try:
+            return replace(
+                self,
+                account=self.account if self.account in (DEFAULT, NEW) else str(Path(self.account).resolve()),
+                code=tuple(root.resolve() for root in self.code),
+                function_policy=self.function_policy and self.function_policy.resolve(),
+                faults=self.faults and self.faults.resolve(),
+            )
+        except FileNotFoundError:
+            raise RequestError("The working directory does not exist any more.", "change to another one.") from None
+
+    def account_limits(self) -> "Limits":
+        """Return the limits of the account, with those that are given by name."""
+        from slslab.aws.accounts import account_limits
+
+        pairs = (limit.partition("=") for limit in self.limits)
+        return account_limits(self.account, {name: value for name, _, value in pairs})
+
+    def fault_plan(self) -> dict[str, Any] | None:
+        """Return the document of the fault plan, whose faults are those of functions."""
+        from slslab.lambda_.faults import read_function_plan
+        from slslab.toml_files import read_toml
+
+        if self.faults is None:
+            return None
+        document = read_toml(self.faults, "fault plan", (), RequestError)
+        read_function_plan(document)
+        return document
