@@ -1,7 +1,12 @@
-"""The import graph: no circles, few levels. The contracts between folders are in pyproject.toml (`lint-imports`)."""
+"""The import graph: no circles, few levels; and short modules and functions.
 
+The contracts between folders are in pyproject.toml (`lint-imports`).
+"""
+
+import ast
 from collections.abc import Mapping
 from graphlib import TopologicalSorter
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +20,7 @@ import slslab_workers
 PACKAGES = ("slslab", "slslab_aws", "slslab_lab", "slslab_ray", "slslab_workers")
 LEVELS = 14
 MODULES_AT_THE_ROOT = 6
+LINES_OF_A_MODULE, LINES_OF_A_FUNCTION = 500, 80
 
 Graph = Mapping[str, set[str]]
 
@@ -50,6 +56,17 @@ def test_folders_have_no_circle_and_few_levels(folders: Graph) -> None:
     for folder in TopologicalSorter(folders).static_order():
         levels[folder] = 1 + max((levels[below] for below in folders[folder]), default=0)
     assert max(levels.values()) <= LEVELS, sorted(levels.items(), key=lambda item: item[1])
+
+
+def test_functions_and_modules_are_short(modules: Graph) -> None:
+    for module in modules:
+        if spec := find_spec(module):
+            source = Path(str(spec.origin)).read_text(encoding="utf-8")
+            assert source.count("\n") <= LINES_OF_A_MODULE, module
+            for node in ast.walk(ast.parse(source)):
+                if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                    lines = (node.end_lineno or 0) - node.lineno + 1
+                    assert lines <= LINES_OF_A_FUNCTION, f"{module}.{node.name}"
 
 
 @pytest.mark.parametrize("package", [slslab, slslab_lab, slslab_workers])

@@ -33,8 +33,8 @@ from pathlib import Path
 from slslab.compose.control import Control
 from slslab.compose.network import Network
 from slslab.errors import HostError, RequestError, SlslabError
+from slslab.host.service_process import serve
 from slslab.lambda_.service.emulator import Emulator
-from slslab.service_process import serve
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

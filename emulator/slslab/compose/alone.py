@@ -12,8 +12,8 @@ from slslab.aws.keys import Pair
 from slslab.compose.__main__ import ENDINGS, answering
 from slslab.compose.network import needed, parse_listen
 from slslab.errors import SlslabError
+from slslab.host.service_process import serve
 from slslab.lambda_.service.emulator import Emulator
-from slslab.service_process import serve
 
 
 def main() -> None:

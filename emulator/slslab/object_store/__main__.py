@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from slslab.aws.keys import Keyring
+from slslab.host.service_process import serve
 from slslab.lambda_.server import Server
 from slslab.object_store import SERVER, model
 from slslab.object_store.application import Application
 from slslab.object_store.storage import Folder, Store
-from slslab.service_process import serve
 
 
 def service(options: argparse.Namespace) -> Iterator[dict[str, str]]:

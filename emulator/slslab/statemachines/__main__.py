@@ -22,8 +22,8 @@ from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import MB, lambda_limits
 from slslab.host.server_process import listening_socket
+from slslab.host.service_process import serve
 from slslab.lambda_.server import Server
-from slslab.service_process import serve
 from slslab_workers.channels.events import environment_sink
 
 # A function runs up to 900 s, and may wait for the host's memory before; AWS puts no limit of its own on a Task.

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import NoReturn
 
-from slslab.service_process import serve
+from slslab.host.service_process import serve
 from slslab.tensordb.executions import Settings, end_overdue
 from slslab.tensordb.server import Options, Peer
 from slslab.tensordb.trace import reporter

@@ -17,7 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import numpy as np
 
-from slslab.service_process import serve
+from slslab.host.service_process import serve
 
 
 class _Server(ThreadingHTTPServer):

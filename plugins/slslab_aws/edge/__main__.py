@@ -11,8 +11,8 @@ import socket
 from collections.abc import Iterator
 
 from slslab.aws.keys import Keyring
+from slslab.host.service_process import serve
 from slslab.lambda_.server import Server
-from slslab.service_process import serve
 from slslab_aws.edge.application import Edge
 from slslab_aws.edge.forwarding import Forwarder
 

@@ -14,7 +14,7 @@ from importlib.metadata import version
 
 from slslab.aws.arns import ACCOUNT
 from slslab.aws.keys import Keyring
-from slslab.service_process import serve
+from slslab.host.service_process import serve
 
 
 def service(options: argparse.Namespace) -> Iterator[dict[str, str]]:

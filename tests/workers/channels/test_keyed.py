@@ -14,8 +14,9 @@ from slslab_workers.channels.dynamodb import KNOWN, DynamoDB, create_table, envi
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.keyed import KeyedChannel
 from slslab_workers.channels.memcached import Memcached
-from slslab_workers.channels.objects import Absent, Poll, Unchanged
+from slslab_workers.channels.objects import Absent, Unchanged
 from slslab_workers.channels.parameter_server import ParameterServer
+from slslab_workers.channels.polling import Poll
 from slslab_workers.channels.redis import Redis
 from slslab_workers.channels.stream import Refused, Unreachable
 

@@ -14,7 +14,8 @@ from moto.s3.models import s3_backends
 from moto.server import ThreadedMotoServer
 
 from slslab_workers.channels.events import Tracer
-from slslab_workers.channels.objects import Absent, Objects, Poll, Unchanged, s3_client
+from slslab_workers.channels.objects import Absent, Objects, Unchanged, s3_client
+from slslab_workers.channels.polling import Poll
 
 pytestmark = pytest.mark.server
 

@@ -3,7 +3,7 @@
 import functools
 import socket
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -15,6 +15,7 @@ import botocore.handlers
 
 from slslab_workers.channels.channel import Channel, Sleep, retried
 from slslab_workers.channels.events import Tracer
+from slslab_workers.channels.polling import Poll
 from slslab_workers.trace.operations import SERVERS
 
 ABSENT = ("404", "NoSuchKey", "NotFound")
@@ -60,22 +61,6 @@ def s3_client(**settings: Any) -> Any:
 def environment_client() -> Any:
     """Return the environment's S3 client; to make one costs a small function a second of its CPU share."""
     return s3_client()
-
-
-@dataclass(frozen=True)
-class Poll:
-    """How long to sleep between polls: from `first` seconds, growing by `factor`, to at most `limit` seconds."""
-
-    first: float
-    factor: float
-    limit: float
-
-    def delays(self) -> Iterator[float]:
-        """Yield the sleeps, without end, in seconds."""
-        delay = self.first
-        while True:
-            yield delay
-            delay = min(delay * self.factor, self.limit)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """How often S3, which cannot be waited on, is polled: by choice, or as the authors' code did."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from slslab_workers.channels.objects import Poll
 from slslab_workers.option import Option
 from slslab_workers.plan import Plan
 
@@ -15,6 +15,22 @@ POLLING = Option(
     ("adaptive", "released"),
     released="released",
 )
+
+
+@dataclass(frozen=True)
+class Poll:
+    """How long to sleep between polls: from `first` seconds, growing by `factor`, to at most `limit` seconds."""
+
+    first: float
+    factor: float
+    limit: float
+
+    def delays(self) -> Iterator[float]:
+        """Yield the sleeps, without end, in seconds."""
+        delay = self.first
+        while True:
+            yield delay
+            delay = min(delay * self.factor, self.limit)
 
 
 @dataclass(frozen=True)

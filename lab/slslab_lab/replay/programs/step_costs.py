@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 
 import numpy as np
-from scipy.optimize import nnls
 
 from slslab.errors import RequestError
 from slslab.run.metrics import grouped
@@ -318,6 +317,8 @@ def _per_work(tally: _Tally) -> float:
     ratios = [work / times for times, work, _ in rows]
     if max(ratios) < RATIO * min(ratios):
         return sum(tally.cpu_ns.values()) / sum(tally.work.values())
+    from scipy.optimize import nnls  # which takes as long as all of a replay
+
     table = np.array(rows)
     # Every run has the same weight.
     table /= table[:, :1]

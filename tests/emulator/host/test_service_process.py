@@ -9,7 +9,7 @@ import pytest
 
 SERVICE = """
 import os, sys
-from slslab.service_process import serve
+from slslab.host.service_process import serve
 
 def service():
     print("starting", flush=True)
