@@ -64,7 +64,9 @@ class Checkout:
                 **{"SLSLAB_RUNS": f"{folder}/runs", "COLUMNS": "100", "NO_COLOR": "1"},
             }
             code, *texts = self._execute([word.replace("OUT", str(out)) for word in words], variables)
-            files = {str(path.relative_to(out)): _text(path) for path in sorted(out.rglob("*")) if path.is_file()}
+            # Not the workers' own code, which an export has a copy of.
+            left = [path for path in sorted(out.rglob("*")) if path.is_file() and "slslab_workers" not in path.parts]
+            files = {str(path.relative_to(out)): _text(path) for path in left}
             printed, said = (text.replace(folder, "FOLDER").replace(str(self._tree), "TREE") for text in texts)
             return code, printed, said, files
 
