@@ -25,7 +25,7 @@ from tests.memory.functions import Lambda
 from tests.memory.processes import KEPT, Api, Kernel
 from tests.memory.queues import Connection, Server
 from tests.memory.stores import KEYED, S3, Tables, Wait
-from tests.memory.tensors import Databases, Stream, compiled_once
+from tests.memory.tensors import PLACE, Databases, Stream, compiled_once
 
 from slslab.run.bill import load_book
 from slslab.run.run import Run, bill_document
@@ -44,6 +44,7 @@ from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import environment_client
 from slslab_workers.channels.queues import Queues
+from slslab_workers.channels.stream import Stream as ServerStream
 from slslab_workers.faults.plan import FaultPlan
 from slslab_workers.plan import Plan, PlanError
 from slslab_workers.spirt.peer import _step_functions
@@ -226,6 +227,9 @@ def _replaced(
     def queues(_url: str, tracer: Tracer) -> Queues:
         return Queues(Connection(server, clock, pause), tracer)
 
+    def connect(title: str, host: str, *rest: Any) -> Any:
+        return Stream(databases, title, host, *rest) if host == PLACE else ServerStream(title, host, *rest)
+
     pool = partial(Pool, clock)
     ids = SimpleNamespace(uuid4=lambda: uuid.UUID(int=random.getrandbits(128), version=4))
     replaced = {
@@ -243,7 +247,7 @@ def _replaced(
         # Connections to a broker, and to databases.
         f"{DRIVER}.open_queues": queues,
         **{f"slslab_workers.{module}.open_queues": queues for module in MODULES_WITH_QUEUES},
-        "slslab_workers.channels.stream.Stream": partial(Stream, databases),
+        "slslab_workers.channels.stream.Stream": connect,
         "slslab_workers.spirt.peer.socket": databases,
         "slslab.tensordb.scripts.compile_script": compiled_once,
         "slslab.tensordb.executions.time": SimpleNamespace(

@@ -27,6 +27,7 @@ from slslab_workers.channels.stream import Bytes, Unreachable
 
 # A password that an address must quote.
 PASSWORD = "p@ss:word/1"
+PLACE = "memory"
 FIRST_PORT = 7001
 
 
@@ -35,7 +36,7 @@ class Database:
 
     def __init__(self, number: int, report: Callable[[int, str, Usage], None]) -> None:
         self.closed = False
-        self.url = f"redis://:{quote(PASSWORD, safe='')}@memory:{FIRST_PORT + number}"
+        self.url = f"redis://:{quote(PASSWORD, safe='')}@{PLACE}:{FIRST_PORT + number}"
         self.store = Store()
         lua = Engine(lambda name: name.lower() in TABLE, REDIS_VERSION)
         clients: dict[int, Session] = {}
