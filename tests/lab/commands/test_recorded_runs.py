@@ -139,7 +139,7 @@ def test_instances_are_billed_by_the_second(recorded_runs: RecordedRuns) -> None
     assert "2 on cpu" in shown
     assert "REPORT" not in shown
     compared = slslab("compare", recorded_runs["allreduce"].path, path).out
-    assert "gpu: computed on CPU: times are no GPU's" in compared
+    assert "gpu: its times are wall time; computed on CPU: times are no GPU's" in compared
 
 
 @every_architecture
