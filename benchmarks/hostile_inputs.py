@@ -515,7 +515,7 @@ def torch(body: str) -> Callable[[Target], str]:
     """Return what stores a TorchScript function and runs it."""
     source = f"def f(tensors: List[Tensor], keys: List[str], args: List[str]):\n    {body}\n"
     store = ("AI.SCRIPTSTORE", "s", "CPU", "ENTRY_POINTS", 1, "f", "SOURCE", source)
-    return commands(store, ("AI.SCRIPTEXECUTE", "s", "f", "OUTPUTS", 1, "t"))
+    return commands(store, ("AI.SCRIPTEXECUTE", "s", "f", "KEYS", 1, "k", "OUTPUTS", 1, "t"))
 
 
 BULK = b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$%d\r\n"

@@ -4,6 +4,7 @@ Strict mode enforces what RedisAI leaves to the script's author: inputs are the 
 must neither write to them nor return them or views of them (with RedisAI they would point to freed memory).
 """
 
+import ast
 import os
 import threading
 import warnings
@@ -17,6 +18,8 @@ from slslab.tensordb.executions import Clock, Settings, Usage, limited
 from slslab.tensordb.replies import CommandError
 from slslab.tensordb.tensors import NAMES, Tensor
 
+# Torch's compiler goes down a script by recursion, and deeper ones than a thread's stack allows would end the process.
+MOST_LEVELS = 500
 SIGNATURE = ["List[Tensor]", "List[str]", "List[str]"]
 # These write to a list, not to the tensors in it.
 LIST_OPERATIONS = frozenset(
@@ -39,6 +42,8 @@ class Script:
 
 def compile_script(source: bytes, entry_points: Sequence[bytes], tag: bytes, settings: Settings) -> Script:
     """Compile a script; CommandError with the compiler's message, or for a function that cannot be an entry point."""
+    if _too_deep(source):
+        raise CommandError(f"ERR slslab takes scripts of at most {MOST_LEVELS} levels")
     torch = _torch(settings)
     try:
         unit = torch._C.CompilationUnit()
@@ -63,6 +68,19 @@ def compile_script(source: bytes, entry_points: Sequence[bytes], tag: bytes, set
         if not settings.strict or writes_only_fresh_tensors(function.inlined_graph)
     )
     return Script(tag, tuple(entry_points), source, functions, direct)
+
+
+def _too_deep(source: bytes) -> bool:
+    """Return whether a script has more levels than are compiled. What else is wrong with it, the compiler says."""
+    try:
+        nodes: list[ast.AST] = [ast.parse(source)]
+    except (SyntaxError, ValueError) as error:
+        return "too many" in str(error)  # parentheses, or levels of indentation
+    except (MemoryError, RecursionError):
+        return True
+    for _ in range(MOST_LEVELS):
+        nodes = [child for node in nodes for child in ast.iter_child_nodes(node)]
+    return bool(nodes)
 
 
 def run(

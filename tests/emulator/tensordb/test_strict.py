@@ -127,3 +127,12 @@ def test_a_type_that_torch_has_not_cannot_enter(wire: Wire) -> None:
     wire("AI.TENSORSET", "u", "UINT16", 2, "VALUES", 1, 65535)
     assert wire("AI.TENSORGET", "u", "VALUES") == [1, 65535]
     assert "UINT16" in error(wire, "AI.SCRIPTEXECUTE", "s", "f", "INPUTS", 1, "u", "OUTPUTS", 1, "o")
+
+
+@pytest.mark.parametrize(("before", "after"), [("(", ")"), ("-", ""), ("", " + 1"), ("", ".abs()")])
+def test_a_script_that_is_too_deep_for_its_compiler_is_refused(wire: Wire, before: str, after: str) -> None:
+    """It would end the process: the compiler goes down by recursion, until no stack is left."""
+    store(wire, f"return {before * 150}(tensors[0] * 1){after * 150}")
+    deep = f"{HEAD}    return {before * 10_000}(tensors[0] * 1){after * 10_000}\n"
+    refused = error(wire, "AI.SCRIPTSTORE", "s", "CPU", "ENTRY_POINTS", 1, "f", "SOURCE", deep)
+    assert refused == "ERR slslab takes scripts of at most 500 levels"
