@@ -175,7 +175,8 @@ def test_nothing_is_left_of_bodies_that_were_deleted_replaced_or_cut_off(store: 
             f"PUT {url.removeprefix(store.endpoint)} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 5000000\r\n\r\n"
         )
         connection.sendall(head.encode() + body)
-    assert gone(lambda: on_disk() == before)
+    # Bodies of tests before this one may go meanwhile, too.
+    assert gone(lambda: on_disk() <= before)
     assert refusal(s3.head_object, Key="reclaimed/cut")[0] == 404
 
 
