@@ -79,7 +79,7 @@ def refusal(call: Callable[..., Any], **arguments: Any) -> tuple[int, str]:
     return answer["ResponseMetadata"]["HTTPStatusCode"], answer["Error"]["Code"]
 
 
-def gone(condition: Callable[[], bool], limit_s: float = 10.0) -> bool:
+def eventually(condition: Callable[[], bool], limit_s: float = 10.0) -> bool:
     """Whether the condition came true within the limit."""
     deadline = time.monotonic() + limit_s
     while not condition() and time.monotonic() < deadline:
@@ -148,16 +148,24 @@ def test_it_listens_on_loopback_alone_and_carries_the_mark(store: EmbeddedObject
     assert store.name.startswith("slslab S3 ")
 
 
-def test_nothing_is_left_of_bodies_that_were_deleted_replaced_or_cut_off(store: EmbeddedObjectStore, s3: Any) -> None:
-    def on_disk() -> int:
-        return sum(path.stat().st_size for path in store._data.iterdir())
+@pytest.fixture
+def empty(tmp_path: Path) -> Iterator[EmbeddedObjectStore]:
+    """A server with nothing but an empty bucket."""
+    with EmbeddedObjectStore(tmp_path / "data", KEYS, {}) as store:
+        connect(store.endpoint).create_bucket(Bucket=BUCKET)
+        yield store
 
-    before, body = on_disk(), os.urandom(4_000_000)
+
+def test_nothing_is_left_of_bodies_that_were_deleted_replaced_or_cut_off(empty: EmbeddedObjectStore) -> None:
+    def on_disk() -> list[int]:
+        return [path.stat().st_size for path in empty._data.iterdir()]
+
+    s3, body = connect(empty.endpoint), os.urandom(4_000_000)
     for number in range(3):
         s3.put_object(Bucket=BUCKET, Key=f"reclaimed/{number}", Body=body)
     s3.copy_object(Bucket=BUCKET, Key="reclaimed/copy", CopySource={"Bucket": BUCKET, "Key": "reclaimed/0"})
     s3.put_object(Bucket=BUCKET, Key="reclaimed/1", Body=body)
-    assert on_disk() == before + 3 * len(body)
+    assert on_disk() == [len(body)] * 3
     reading = s3.get_object(Bucket=BUCKET, Key="reclaimed/1")["Body"]
     upload = s3.create_multipart_upload(Bucket=BUCKET, Key="reclaimed/2")["UploadId"]
     s3.upload_part(Bucket=BUCKET, Key="reclaimed/2", UploadId=upload, PartNumber=1, Body=body)
@@ -168,15 +176,15 @@ def test_nothing_is_left_of_bodies_that_were_deleted_replaced_or_cut_off(store: 
     assert reading.read() == body
     assert s3.get_object(Bucket=BUCKET, Key="reclaimed/copy")["Body"].read() == body
     s3.delete_object(Bucket=BUCKET, Key="reclaimed/copy")
-    host, port = store.endpoint.removeprefix("http://").split(":")
+    host, port = empty.endpoint.removeprefix("http://").split(":")
     url = s3.generate_presigned_url("put_object", Params={"Bucket": BUCKET, "Key": "reclaimed/cut"})
     with socket.create_connection((host, int(port))) as connection:
         head = (
-            f"PUT {url.removeprefix(store.endpoint)} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 5000000\r\n\r\n"
+            f"PUT {url.removeprefix(empty.endpoint)} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Length: 5000000\r\n\r\n"
         )
         connection.sendall(head.encode() + body)
-    # Bodies of tests before this one may go meanwhile, too.
-    assert gone(lambda: on_disk() <= before)
+        assert eventually(lambda: any(on_disk()))
+    assert eventually(lambda: not on_disk())
     assert refusal(s3.head_object, Key="reclaimed/cut")[0] == 404
 
 
@@ -194,7 +202,7 @@ def test_the_server_dies_with_a_killed_parent(tmp_path: Path) -> None:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         os.kill(parent.pid, signal.SIGKILL)
-    assert gone(lambda: not psutil.pid_exists(pid))
+    assert eventually(lambda: not psutil.pid_exists(pid))
 
 
 def test_the_end_leaves_nothing(tmp_path: Path) -> None:
