@@ -23,8 +23,10 @@ from moto.stepfunctions.parser.asl.component.state.exec.execute_state import Exe
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.inline_iteration_component import (
     InlineIterationComponent,
 )
+from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.iteration_worker import IterationWorker
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.max_concurrency import MaxConcurrencyPath
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.state_map import StateMap
+from moto.stepfunctions.parser.asl.component.state.exec.state_parallel.branch_worker import BranchWorker
 from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service_callback import (
     StateTaskServiceCallback,
 )
@@ -41,6 +43,7 @@ from slslab.statemachines.bounded import evaluate_bounded
 from slslab.statemachines.comparisons import timestamp
 from slslab.statemachines.expressions import QueryError
 from slslab.statemachines.fields import LEAST, MOST
+from slslab.statemachines.history import ExecutionOver
 
 RUNTIME, QUERY = "States.Runtime", "States.QueryEvaluationError"
 # Errors whose cause begins with the state.
@@ -95,6 +98,8 @@ def mend(limits: Limits) -> None:
     ExecutionState._evaluate_with_timeout = _observed(ExecutionState._evaluate_with_timeout)
     ExecutionState._eval_state_output = _evaluated_before(ExecutionState._eval_state_output)
     InlineIterationComponent._eval_body = _bounded(InlineIterationComponent._eval_body, limits.map_concurrency)
+    IterationWorker._eval_job = _closed(IterationWorker._eval_job)
+    BranchWorker._thread_routine = _reporting(BranchWorker._thread_routine)
 
 
 def name_fields(component: Any, field: str = "", expected: str | None = None) -> None:
@@ -439,3 +444,28 @@ def _bounded(evaluate_items: Callable[[Any, Any], None], limit: int) -> Callable
         evaluate_items(component, env)
 
     return bounded
+
+
+def _closed(evaluate_job: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+    """Close the job of an execution that is over with that as its error: the Map waits until its jobs are closed."""
+
+    def closed(worker: Any, env: Any, job: Any) -> None:
+        try:
+            evaluate_job(worker, env, job)
+        except ExecutionOver as over:
+            job.job_output = over
+
+    return closed
+
+
+def _reporting(evaluate_branch: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Report a branch that can't start (no thread, or the execution has ended) as failed: the Parallel waits for it."""
+
+    def reporting(worker: Any) -> None:
+        try:
+            evaluate_branch(worker)
+        except RuntimeError as error:
+            worker.env.set_error({"error": RUNTIME, "cause": _explained(error)})
+            worker._branch_worker_comm.on_terminated(env=worker.env)
+
+    return reporting
