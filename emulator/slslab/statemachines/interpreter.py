@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,8 +37,9 @@ from slslab.statemachines.history import History
 
 # Characters of moto's own messages that a refusal repeats: some show the whole tree.
 SHOWN = 200
-# What the process may grow by until it looks for garbage: that takes 0.1 s and more, in which nothing else happens.
-LITTER_BYTES = 32 * MB
+# What the process may grow by until it looks for garbage. That takes 0.1 s and more, in which nothing else happens, and
+# then has a pause of so many times as long.
+LITTER_BYTES, PAUSES = 32 * MB, 20
 
 
 def prepare(lambda_client: Any, limits: Limits) -> None:
@@ -81,14 +83,17 @@ class Litter:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._most = _resident_bytes() + LITTER_BYTES
+        self._next_s = 0.0
 
     def collect(self) -> None:
-        """Give it back to the host if the process has grown by LITTER_BYTES since the last time."""
+        """Give it back to the host if the process has grown by LITTER_BYTES since its start."""
         with self._lock:
-            if _resident_bytes() > self._most:
+            began = time.monotonic()
+            if began > self._next_s and _resident_bytes() > self._most:
                 gc.collect()
                 ctypes.CDLL(None).malloc_trim(0)
-                self._most = _resident_bytes() + LITTER_BYTES
+                ended = time.monotonic()
+                self._next_s = ended + PAUSES * (ended - began)
 
 
 def _resident_bytes() -> int:
