@@ -99,7 +99,7 @@ class Memory:
         marker = PROCESSES[kind]
         found = [process for process in up.children(recursive=True) if marker in " ".join(process.cmdline())]
         self._process = found[0] if marker else up
-        self._whole = kind == "states"
+        self._whole = kind in ("states", "tensordb")
 
     @property
     def alive(self) -> bool:
