@@ -281,7 +281,6 @@ class Control:
         return Response(status_code=204)
 
     def _recorded(self, request: Request) -> Recording | None:
-        """Return the recording that a request names, if it is the present one."""
         recording = self._recording
         return recording if recording is not None and recording.id == request.path_params["id"] else None
 
@@ -369,7 +368,6 @@ class Control:
 
 
 def _parse_launch(body: Mapping[str, Any]) -> Fleet | None:
-    """Return the fleet of a launch; None if the request is not valid."""
     module, code, events = body.get("module"), body.get("code"), body.get("events")
     variables, fleet = body.get("variables"), body.get("fleet")
     if not (isinstance(module, str) and isinstance(code, str) and isinstance(events, list)):
@@ -385,7 +383,6 @@ def _texts(value: Any) -> bool:
 
 
 async def _body(request: Request) -> Mapping[str, Any]:
-    """Return the request's JSON object; an empty one if the body is not one."""
     try:
         body = await request.json()
     except ValueError:

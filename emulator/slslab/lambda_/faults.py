@@ -65,7 +65,6 @@ class FunctionFaults:
         return asyncio.ensure_future(self._hit(fault, request, environment))
 
     async def _hit(self, fault: Fault, request: Request, environment: ExecutionEnvironment) -> None:
-        """Send the signal so long after the handler began, unless it has ended."""
         while environment.state is not State.BUSY:
             await asyncio.sleep(LOOK_S)
         await asyncio.sleep(fault.seconds)

@@ -130,8 +130,7 @@ class LogEvents:
 
 
 def _messages(path: Path, start: int, end: int, record: bool) -> list[str]:
-    """Return the record, or the lines that end here; the first may have begun in an earlier entry, and the last may
-    wait."""
+    """Return the record, or the lines that end here: the first may begin in an earlier entry, and the last may wait."""
     with path.open("rb") as file:
         begin = start if record else _line_start(file.fileno(), start)
         text = os.pread(file.fileno(), end - begin, begin)
@@ -142,7 +141,6 @@ def _messages(path: Path, start: int, end: int, record: bool) -> list[str]:
 
 
 def _line_start(file: int, position: int) -> int:
-    """Return where the line begins in which this position is."""
     while position:
         back = max(0, position - 4096)
         found = os.pread(file, position - back, back).rfind(b"\n")

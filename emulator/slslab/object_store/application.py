@@ -268,7 +268,6 @@ class Request:
         return stored + sum(length for _, _, length in answer.body or ())
 
     async def _left_unread(self) -> bool:
-        """Read the rest of the body, unless the client still waits for 100 Continue; return whether it waits."""
         if self._incoming.untouched and self._headers.get("expect", "").lower() == "100-continue":
             return True
         await self._incoming.discard()
@@ -307,7 +306,6 @@ class Request:
             raise failure("MalformedXML")
 
     async def _post_form(self) -> tuple[Answer, bytes]:
-        """Store the file of a form."""
         form = forms.Form(self._incoming, self._headers["content-type"])
         await form.read_fields()
         principal = self._principal = forms.signer(self._keys, form.fields)
@@ -360,7 +358,6 @@ def _is_form(headers: IndexedHeaders) -> bool:
 
 
 def _length(headers: Mapping[str, str], payload: str) -> int | None:
-    """Return the length of the decoded body; None if the request does not tell."""
     text = headers.get("x-amz-decoded-content-length" if payload.startswith(signing.CHUNKED) else "content-length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 

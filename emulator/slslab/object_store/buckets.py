@@ -408,7 +408,6 @@ def _as_token(name: str) -> str:
 
 
 def _token(text: str | None) -> str | None:
-    """Return the name in a continuation token; InvalidArgument if the token isn't ours."""
     if text is None:
         return None
     try:

@@ -341,7 +341,6 @@ def tag_set(tags: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def _delete(bucket: Bucket, key: str, version_id: str | None, etag: str | None) -> dict[str, Any]:
-    """Delete an object or a version of it; return the members of the output."""
     current = bucket.find(key, version_id) if version_id else bucket.current(key)
     if etag is not None:
         check_match(etag, current, key)
@@ -353,7 +352,6 @@ def _delete(bucket: Bucket, key: str, version_id: str | None, etag: str | None) 
 
 
 def _place_of_part(version: Version, number: int) -> tuple[int, int]:
-    """Return start and length of a part; InvalidPartNumber if the object has no such part."""
     if not 1 <= number <= 10_000:
         raise failure("InvalidArgument", "Part number must be an integer between 1 and 10000, inclusive")
     parts = version.parts or (Part(1, version.etag, version.size, version.body, {}, version.modified),)

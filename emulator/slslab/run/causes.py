@@ -84,7 +84,6 @@ def _made(event: Mapping[str, Any]) -> list[Source]:
 
 
 def _got(event: Mapping[str, Any]) -> list[Source]:
-    """Return what an event got of what others made."""
     if event["failed"]:
         return []
     if event["op"] in ("tensor.script", "parameter.pull"):

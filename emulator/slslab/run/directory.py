@@ -292,7 +292,6 @@ def _sha256(path: Path) -> str:
 
 
 def _document_digest(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a document as JSON, except its own digest."""
     files = {name: digest for name, digest in document.get("files", {}).items() if name != DOCUMENT}
     return sha256(json.dumps({**document, "files": files}, sort_keys=True).encode()).hexdigest()
 

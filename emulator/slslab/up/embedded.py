@@ -97,7 +97,6 @@ def _stored() -> dict[str, Any] | None:
 
 
 def _last_line(text: str) -> str:
-    """Return the last line that is complete."""
     return text.rpartition("\n")[0].rpartition("\n")[2]
 
 
@@ -274,7 +273,6 @@ def _ends(servers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _places(options: Options, limits: Limits, session: "Session") -> "Places | None":
-    """Return where environments are, if not on this host."""
     if options.environment != "ray":
         return None
     require("ray")

@@ -174,8 +174,6 @@ class Meter:
 
 @dataclass(kw_only=True)
 class _Instance(Meter):
-    """One process."""
-
     process: subprocess.Popen[bytes]
     trace: int
     log: Path
@@ -185,7 +183,6 @@ class _Instance(Meter):
         return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def kill(self) -> None:
-        """Kill it and all that it started in its process group."""
         os.killpg(self.process.pid, signal.SIGKILL)
 
     def reap(self) -> tuple[int, float]:
