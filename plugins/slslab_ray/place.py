@@ -149,7 +149,6 @@ class NodePlace(Place):
             self.leave()
 
     async def _reach(self) -> None:
-        """Make the services that functions will use reachable on the node; OSError if one cannot be."""
         named = " ".join(self.shared.variables.values())
         missing = {int(port) for port in SERVICE.findall(named)} - self._ports
         if self._relay is None or not missing:
