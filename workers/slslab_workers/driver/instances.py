@@ -63,10 +63,7 @@ class InstanceArchitecture(Architecture):
 
 
 class _InstanceJob(Job):
-    """The driver's view of its instances."""
-
     def train(self, module: str, launcher: InstanceLauncher) -> Outcome:
-        """Train all epochs, or until the plan's accuracy or patience ends training."""
         plan = self.plan
         # Instances are billed while they wait: what they need first is stored before they start.
         self.upload([0] if plan.gradual else range(plan.epochs))

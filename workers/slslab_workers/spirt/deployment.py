@@ -133,14 +133,12 @@ class SpirtDeployment(Deployment):
             self._remove_machine()
 
     def _submit_newcomers(self, epoch: int) -> None:
-        """Invoke init_peers for each peer that is to be admitted in this epoch."""
         self._starting |= {rank: self._submit(rank, epoch) for rank in sorted(self._roster.asking(epoch))}
 
     def _submit(self, rank: int, epoch: int) -> "Future[Any]":
         return self._invokers.submit(self._init_peer, rank, self._execution(rank, epoch))
 
     def _init_peer(self, rank: int, execution: Execution) -> None:
-        """Invoke a peer's init_peers and wait for it; RunFailed if it, or the init_model that it calls, fails."""
         event = {
             "init_model": self._name("init_model"),
             "admission": self._admission,
@@ -206,7 +204,6 @@ class SpirtDeployment(Deployment):
             self._record_failure(rank, epoch, time.time())
 
     def _alive_in(self, epoch: int) -> list[int]:
-        """Return the ranks that take part in an epoch, as far as the driver knows."""
         return sorted(
             rank for rank, first in self._first_epochs.items() if first <= epoch and rank not in self._failures
         )
@@ -234,7 +231,6 @@ class SpirtDeployment(Deployment):
         return False
 
     def _membership_outcome(self, epochs: int) -> Outcome:
-        """Return the outcome by the results of the peers that are left, with who joined and who failed when."""
         results = [
             json.loads(self._objects.get(result_key(self.plan, rank), "other").body)
             for rank in self._alive_in(epochs - 1)
@@ -271,7 +267,6 @@ class SpirtDeployment(Deployment):
         return f"{self.function[:44]}-{function}"
 
     def _store_validation(self) -> None:
-        """Store what the convergence check uses: the held-out images, or some of the training images."""
         import numpy as np
 
         samples = self._samples
@@ -299,7 +294,6 @@ class SpirtDeployment(Deployment):
             self._states.delete_state_machine(stateMachineArn=self._machine)
 
     def _remove_queues(self) -> None:
-        """Delete the queues of joining, and what is left of the barriers'."""
         with suppress(QueueError), self._queues() as queues:
             for queue in self._membership_queues():
                 queues.delete(queue)

@@ -293,7 +293,6 @@ class ADMM(ModelAveraging):
         u.add_(mean_w).sub_(z)
 
     def _consensus(self, state: "WorkerState") -> tuple["torch.Tensor", "torch.Tensor"]:
-        """Return z and u, the state's own."""
         import torch
 
         weights = spec(self.plan.model).features * ROW_CLASSES
@@ -378,7 +377,6 @@ class EM(ModelAveraging):
         return next(state.model.parameters()).detach()
 
     def _moved(self, state: "WorkerState", centroids: "torch.Tensor") -> "torch.Tensor":
-        """Return how far the centroids are from the state's, on average."""
         distances: torch.Tensor = (centroids - self._centroids(state)).norm(dim=1)
         return distances.mean()
 

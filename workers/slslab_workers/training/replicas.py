@@ -142,7 +142,6 @@ class Replicas:
         return gradient if self.attack is None else self.attack.gradient(rank, gradient, self.position)
 
     def _train_locally(self, local: algorithms.ModelAveraging, parts: Iterator[torch.Tensor]) -> None:
-        """Update every worker's model with its own gradient (P,), and exchange if it is time to."""
         for state, gradient in zip(self.states, parts, strict=True):
             corrected = local.correct(state, gradient)
             if corrected is not None:
