@@ -32,8 +32,6 @@ Value = Callable[[Document], float | None]
 
 
 def _on_lambda(value: Callable[[Document], float]) -> Value:
-    """Return a modelled figure's value; None of a run that is not modelled."""
-
     def found_in(document: Document) -> float | None:
         found = replayed(document)
         return None if found is None else value(found)
@@ -107,7 +105,6 @@ def _row(name: str, document: Document) -> Row:
 
 
 def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note]:
-    """Yield what a reader must know before believing the figures, each once."""
     named = list(zip(names, documents, strict=True))
     for name, document in named:
         if document["status"] in ("failed", "interrupted"):
@@ -167,7 +164,6 @@ def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | N
 
 
 def _text(title: str, document: Document) -> str:
-    """Return a figure of a run: its 80 % range if it has one."""
     value = dict(FIGURES)[title](document)
     if title in MODELLED and value is not None:
         return figure_text(replayed(document) or {}, MODELLED[title])
@@ -311,7 +307,6 @@ def _phases(documents: Sequence[Document], names: Sequence[str]) -> Card:
 
 
 def _bill(documents: Sequence[Document], names: Sequence[str], keys: Sequence[Key]) -> Card:
-    """Return the bills of runs line by line."""
     title, costs = bills(documents)
     of_run = {name: cost for name, cost in zip(names, costs, strict=True) if cost is not None}
     amounts: dict[str, dict[str, Decimal]] = {}
@@ -367,7 +362,6 @@ def _memory(documents: Sequence[Document], names: Sequence[str]) -> Card:
 
 
 def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | None:
-    """Return what the plans differ in, and the parts of the stack."""
     plans = [
         {
             "prices": Plan.prices,

@@ -38,7 +38,6 @@ def draw_sizes(document: Document, path: Path) -> None:
 
 
 def _draw_rows(document: Document, path: Path, title: str) -> None:
-    """Draw time and cost of variants with their 80 % ranges."""
     rows = [row for row in document["rows"] if not row["trouble"]]
     _draw(path, title, [_dots({row["label"]: {row[name]["basis"]: row[name]} for row in rows}, label)
                         for name, label in (("seconds", "time, s"), ("cost", "bill, USD"))])  # fmt: skip
@@ -74,7 +73,6 @@ def _on(document: Document) -> str:
 
 
 def _dots(figures: Mapping[str, Mapping[str, Document]], title: str, *, log: bool = False) -> Chart:
-    """Return a chart of figures by row and series, with their 80 % ranges."""
     rows = [
         (row, name, float(each["value"]), each.get("low"), each.get("high"))
         for row, series in figures.items()
@@ -121,7 +119,6 @@ def draw_timeline(played: "Timeline", title: str, path: Path) -> None:
 
 
 def _draw(path: Path, title: str, drawn: Sequence[Chart]) -> None:
-    """Write charts beside each other; RequestError if the file cannot be drawn or written."""
     import vl_convert
 
     check_format(path)

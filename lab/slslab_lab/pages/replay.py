@@ -46,7 +46,6 @@ def replay(document: Document) -> Iterator[Part]:
 
 
 def _variants(document: Document) -> Iterator[Part]:
-    """Yield a row per variant, of which a refused one says why in the note, and bars."""
     rows: list[Row] = []
     for row in document["rows"]:
         if row["trouble"]:
@@ -111,7 +110,6 @@ def sweep(document: Document) -> Iterator[Part]:
 
 
 def _best_size(document: Document, name: str) -> str:
-    """Return a best size with its figures, and the sizes that can't be told apart from it."""
     others = document["alike"][name]
     alike = f"; {_megabytes(others)} can't be told apart from it" if others else ""
     return f"{document[name]:,} MB, {_briefly(document, document[name])}{alike}"
@@ -241,7 +239,6 @@ def _model_answer(document: Document) -> str:
 
 
 def _model_example(document: Document) -> Document | None:
-    """Return the row with the run's number of workers, or else the last one; None if none could be replayed."""
     known: list[Document] = [row for row in document["rows"] if row["replay"] is not None]
     return next((row for row in known if row["workers"] == document["workers"]), known[-1] if known else None)
 
@@ -253,7 +250,6 @@ def _steps_to_replay(row: Document) -> tuple[float, float]:
 
 
 def _model_notes(document: Document) -> str:
-    """Return the model with its constants, and what it leaves out."""
     known = document["constants"]
     size, count, note = ("m ÷ w", "3w - 2", "")
     if document["transfers"] == "derived":
@@ -311,7 +307,6 @@ def waiting(document: Document) -> Iterator[Part]:
 
 
 def _footnote(document: Document) -> Note:
-    """Return what the signs mean, where the figures come from, and what was refused."""
     profile, prices = document["profile"], document["prices"]
     network = f", the network of {document['network']}" if document["network"] else ""
     lines = [
@@ -338,7 +333,6 @@ def _footnote(document: Document) -> Note:
 
 
 def _range_notes(document: Document) -> list[str]:
-    """Return what the answer's ranges are made of, and what to type if the processor wasn't measured."""
     uncertain = [one["uncertainty"] for one in (document, *document.get("rows", ())) if one.get("uncertainty")]
     if not uncertain:
         return []
@@ -348,7 +342,6 @@ def _range_notes(document: Document) -> list[str]:
 
 
 def _books(rows: Sequence[Document]) -> str:
-    """Return the price books of the rows that have bills."""
     books = (row["bill"]["book"] for row in rows if "bill" in row)
     return ", ".join(dict.fromkeys(f"{book['name']} of {book['date']}" for book in books))
 

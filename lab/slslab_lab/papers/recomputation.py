@@ -156,7 +156,6 @@ def _compare(
 
 
 def _difference(value: Fraction, published: Decimal, by: Sequence[str], difference: Decimal | None) -> tuple[str, str]:
-    """Return verdict and reason for a value that does not round to what was printed."""
     if abs(value - Fraction(published)) < _unit(published):
         cut = abs(Fraction(published)) < abs(value)
         return ROUNDING, "cut off after the last printed digit" if cut else "rounded up to the last printed digit"

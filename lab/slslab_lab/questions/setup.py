@@ -75,7 +75,6 @@ class ReplaySetup:
         }
 
     def _processor(self) -> dict[str, Any] | None:
-        """Return what the recording host's processor was compared by; None if the profile has a speed of its own."""
         if not self.platform.profile.compute.kinds and self.platform.profile.compute.speed.status != "assumed":
             return None
         processor = self.run.processor or UNANCHORED
@@ -139,7 +138,6 @@ def read_setup(
 
 
 def _check_functions(measured: Measured, **options: object) -> None:
-    """Raise RequestError for an option of functions if the run has none."""
     option = next((name for name, value in options.items() if value is not None), None)
     if option is not None and not measured.invocations:
         raise RequestError(

@@ -112,7 +112,6 @@ class Samples:
 
 
 def _with_server_ns(recording: Run) -> Iterator[tuple[Event, int]]:
-    """Yield each event with the CPU ns that a database spent on its script."""
     databases = Databases(recording.events)
     return ((event, databases.server_ns(event)) for event in recording.events)
 

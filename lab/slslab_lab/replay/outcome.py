@@ -246,7 +246,6 @@ def _instances(timeline: Timeline) -> tuple[Instance, ...]:
 
 
 def _requests(timeline: Timeline) -> Iterator[tuple[str, int, int]]:
-    """Yield operation, number and bytes of the requests of each step, and of its polls that found nothing."""
     for step, polls in zip(timeline.steps, timeline.polls, strict=True):
         if "." in step.op:
             yield step.op, step.requests, step.bytes

@@ -149,7 +149,6 @@ def _slower_instances(profile: Profile, gpus: bool, deviation: float) -> Profile
 
 
 def _slower_platform(profile: Profile, factor: float) -> Profile:
-    """Return the profile with everything but processors and instances slower by a factor."""
     parts = {name: value for name, value in profile if name not in ("compute", "instances")}
     return profile.model_copy(update={name: _scaled(name, value, factor) for name, value in parts.items()})
 

@@ -223,7 +223,6 @@ def _make(
 
 
 def _outcome(place: Path, document: Mapping[str, Any]) -> str:
-    """Return what became of a run, and on which node; RunError if it failed, unless a limit of Lambda ended it."""
     why = _ended(place)
     if why is None:
         check_done(document, place)
@@ -233,7 +232,6 @@ def _outcome(place: Path, document: Mapping[str, Any]) -> str:
 
 
 def _ended(place: Path) -> str | None:
-    """Return which of its limits ended this run; None if none did."""
     run = RunDirectory(place)
     document = run.document() if place.is_dir() and run.status() == "failed" else None
     kind = (document["error"] or {}).get("type") if document else None

@@ -149,7 +149,6 @@ def _columns(accuracy: float | None) -> list[tuple[str, str, str]]:
 def _rows(
     paper: Paper, experiment: Experiment, arms: Mapping[str, Arm], accuracy: float | None
 ) -> Iterator[ReproducedRow]:
-    """Yield a row for each arm, and one for both."""
     row, group = find_row(paper, TABLE, architecture=ARCHITECTURE), NAMES[experiment.model]
     again = recompute(paper, TABLE)[paper.table(TABLE).rows.index(row)]
     reason = _reason(arms, accuracy)
@@ -226,7 +225,6 @@ def _traffic(arm: Arm, model: str) -> dict[str, float | None]:
 
 
 def _reason(arms: Mapping[str, Arm], accuracy: float | None) -> str:
-    """Return how much of the ratio is epochs and how much an epoch's time."""
     without, with_ = (arms[name] for name in ARMS)
     if not (without.point and with_.point and without.epoch.seconds and with_.epoch.seconds) or accuracy is None:
         return ""

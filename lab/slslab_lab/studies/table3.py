@@ -178,7 +178,6 @@ def _row(progression: Progression, again: Sequence[Recomputed], common: float | 
 
 
 def _time_reason(progression: Progression, again: Sequence[Recomputed], minutes: float | None) -> str:
-    """Return what both times consist of."""
     if minutes is None or progression.epoch.seconds is None:
         return ""
     ours = f"{minutes * 60 / progression.epoch.seconds:.0f} epochs of {progression.epoch.seconds:.1f} s"
@@ -228,7 +227,6 @@ def _rankings(progressions: Sequence[Progression], common: float | None) -> Iter
 
 
 def _rule_reasons(progressions: Sequence[Progression]) -> Iterator[str]:
-    """Yield what of the update rules decides an order."""
     for curve, sharing in equal_ones(progressions):
         if len(sharing) > 1:
             names = ", ".join(progression.label for progression in sharing)

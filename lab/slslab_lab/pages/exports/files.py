@@ -40,7 +40,6 @@ def write_files(runs: Sequence[Run], kind: str, out: Path) -> list[dict[str, Any
 
 @contextmanager
 def _replaced(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that replaces another once it is complete; RequestError if it cannot be written."""
     try:
         with replacing(path) as file:
             yield file

@@ -95,7 +95,6 @@ class Views:
         return template.render(message=message, hint=hint, style=style, style_hash=inline_hash(style))
 
     def _underway(self, run: RunDirectory) -> Run | None:
-        """Return a run that goes on as it is now; None for one that has ended."""
         if run.status() != RUNNING:
             with self._lock:
                 self._logs.pop(run.path, None)

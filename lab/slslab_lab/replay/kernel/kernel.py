@@ -165,7 +165,6 @@ class _Kernel:
                 heappush(state.ready, (self.opened[gate], number))
 
     def _wait(self, gates: tuple[int, ...], index: int) -> int | None:
-        """Return when the last of these gates opened; if one is closed, queue the track at it and return None."""
         latest = 0
         for gate in gates:
             if self.missing[gate]:
@@ -245,7 +244,6 @@ class _Kernel:
         self._signal(state.track.opens, now, state.last)
 
     def _release(self, now: int) -> None:
-        """Free the concurrency of an ended invocation, and schedule the track that has waited longest for it."""
         self.pool.free += 1
         if self.held:
             self._schedule(self.states[self.held.popleft()], now)
@@ -286,7 +284,6 @@ class _Kernel:
         return self.task_ns + round(self.task_ns_per_byte * step.bytes / max(1, step.requests)) if step.opens else 0
 
     def _opener(self, gates: tuple[int, ...]) -> int:
-        """Return the entry that opened the last of these gates."""
         return self.opener[max(gates, key=lambda gate: self.opened[gate])] if gates else NEVER
 
     def _compute(self, state: _TrackState, now: int, cpu_ns: int, kind: Kind, parallel: bool = False) -> int:

@@ -100,7 +100,6 @@ def compare(recordings: Recordings, runs: Sequence[Measured], job: Job) -> dict[
 
 
 def _figures(check: Check, run: Measured, recordings: Recordings, job: Job) -> Iterator[tuple[str, float, float]]:
-    """Yield name, the run's and the atlas's value of each figure of a check."""
     costs = measure(check.system, recordings, BATCH_SIZE)
     parameters = int(run.document["parameters"])
     program = generate(costs.at(parameters), check.workers, check.batches, check.epochs)

@@ -261,7 +261,6 @@ def _cost(compared: Compared, column: str, variant: str) -> Cell:
 
 
 def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
-    """Yield how often a channel is faster and cheaper than S3 as published, with its start-up and without."""
     title, known = TITLES[column], [each for each in rows if column in each.against]
     if not known:
         return
@@ -292,7 +291,6 @@ def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
 
 
 def _bars(rows: Sequence[Compared]) -> Iterator[dict[str, Any]]:
-    """Yield a chart: ratios of seconds, published and modelled."""
     yield {
         "title": "Seconds ÷ those with S3",
         "axis": "slowdown",

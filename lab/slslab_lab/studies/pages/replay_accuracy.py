@@ -154,7 +154,6 @@ def _of_table2() -> Iterator[Truth]:
 
 
 def _differences(document: Document, variant: str, column: str = "") -> list[float]:
-    """Return the relative errors of modelled seconds, of one column or all."""
     columns = [each["name"] for each in document["columns"] if each["unit"] in SECONDS and column in ("", each["name"])]
     cells: list[Mapping[str, Any]] = [
         row["cells"][name] for row in document["rows"] if row["variant"] == variant for name in columns
