@@ -45,13 +45,9 @@ HANDLERS: Mapping[str, Handler] = {
     "CreateBucket": buckets.create_bucket,
     "CreateMultipartUpload": uploads.create_multipart_upload,
     "DeleteBucket": buckets.delete_bucket,
-    "DeleteBucketCors": buckets.delete_bucket_cors,
-    "DeleteBucketPolicy": buckets.delete_bucket_policy,
-    "DeleteBucketTagging": buckets.delete_bucket_tagging,
     "DeleteObject": objects.delete_object,
     "DeleteObjectTagging": objects.delete_object_tagging,
     "DeleteObjects": objects.delete_objects,
-    "DeletePublicAccessBlock": buckets.delete_public_access_block,
     "GetBucketAcl": buckets.get_acl,
     "GetBucketCors": buckets.get_bucket_cors,
     "GetBucketLocation": buckets.get_bucket_location,
@@ -84,6 +80,7 @@ HANDLERS: Mapping[str, Handler] = {
     "PutPublicAccessBlock": buckets.put_public_access_block,
     "UploadPart": uploads.upload_part,
     "UploadPartCopy": uploads.upload_part_copy,
+    **dict.fromkeys(buckets.DELETED, buckets.delete_setting),
     **dict.fromkeys(buckets.UNSET, buckets.get_unset),
 }
 # What to use instead of an operation.

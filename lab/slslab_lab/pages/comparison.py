@@ -351,13 +351,7 @@ def _memory(documents: Sequence[Document], names: Sequence[str]) -> Card:
         (name, document["peak_memory_mb"], peak_limit_mb(document))
         for name, document in zip(names, documents, strict=True)
     ]
-    chart = charts.bars_to_limit(
-        "memory",
-        "Bars: peak memory per run, with a mark at the memory size",
-        rows,
-        "peak memory, MB",
-        "memory size, MB",
-    )
+    chart = charts.memory_bars("Bars: peak memory per run, with a mark at the memory size", rows)
     return Card("card-memory", "Memory against the limit", (chart,))
 
 

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slslab.errors import RequestError, counted
+from slslab.errors import RequestError, counted, writable
 from slslab.report.html.page import page_file
 from slslab.report.page import Chart, Document
 from slslab_lab.pages import charts, scales
@@ -135,10 +135,8 @@ def _draw(path: Path, title: str, drawn: Sequence[Chart]) -> None:
         # They are numbered on from the picture before.
         clips = list(dict.fromkeys(re.findall(r"\bclip\d+\b", picture)))
         picture = re.sub(r"\bclip\d+\b", lambda found: f"clip{clips.index(found[0])}", picture).encode()
-    try:
+    with writable(path, "choose another --plot."):
         path.write_bytes(picture)
-    except OSError as error:
-        raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another --plot.") from error
 
 
 def _still(spec: Any, chart: Chart) -> Any:

@@ -226,7 +226,7 @@ def _check_rule(plan: Plan) -> None:
     attacks.check(plan)
     robust.check(plan)
     why = "a function of GradsSharding has a part of each"
-    robust.refuse_inseparable(plan, why, "allreduce or gpu.")
+    robust.refuse_inseparable(plan, why)
     attacks.refuse_omniscient(plan.options, "clients end before any could read others'", "choose gpu.")
     if plan.options["topology"] != "shards":
         robust.refuse(plan, "a function of a tree has the gradients of some clients only", "choose --topology shards.")
