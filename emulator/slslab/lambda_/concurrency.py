@@ -59,7 +59,8 @@ class Concurrency:
             self._take_request(name, reserved, "ReservedFunctionInvocationRateLimitExceeded")
         else:
             left = self._limits.account_concurrency - self._functions.reserved_total()
-            if self._unreserved() >= left:
+            running = self._running.items()
+            if sum(count for other, count in running if self._functions.reservation(other) is None) >= left:
                 raise self._throttled("ConcurrentInvocationLimitExceeded")
             self._take_request(None, left, "FunctionInvocationRateLimitExceeded")
         self._running[name] += 1
@@ -83,9 +84,6 @@ class Concurrency:
             tokens = self._requests[name] = Tokens(rate)
         if not tokens.take(rate, rate):
             raise self._throttled(reason)
-
-    def _unreserved(self) -> int:
-        return sum(count for name, count in self._running.items() if self._functions.reservation(name) is None)
 
     def _throttled(self, reason: str) -> ServiceError:
         return throttled(reason, self._limits.retry_after_s)

@@ -109,7 +109,11 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
     for name, document in named:
         if document["status"] in ("failed", "interrupted"):
             yield Note(f"{name} {'has' if document['status'] == 'failed' else 'was'} {document['status']}.", "bad")
-    reasons = ((document["lambda"]["reason"], name) for name, document in named if _not_modelled(document))
+    reasons = (
+        (document["lambda"]["reason"], name)
+        for name, document in named
+        if "lambda" in document and replayed(document) is None
+    )
     for reason, of in grouped(reasons).items():
         does = "is not" if len(of) == 1 else "are not"
         yield Note(f"{formats.listed(of)} {does} modelled; the bill is this host's seconds, priced. {reason}")
@@ -124,10 +128,6 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
         wall = ["its times are wall time"] if document.get("instances") else []
         if notes := (*wall, *document["cost"].get("notes", ())):
             yield Note(f"{name}: {'; '.join(notes)}.")
-
-
-def _not_modelled(document: Document) -> bool:
-    return "lambda" in document and replayed(document) is None
 
 
 def _next(documents: Sequence[Document], page: Path | None) -> str:
@@ -172,8 +172,8 @@ def _text(title: str, document: Document) -> str:
 
 def _change(title: str, first: Document, second: Document) -> str:
     """Return by what share a figure of the second run differs: as the 80 % range of their ratio, if it has one."""
-    values = [dict(FIGURES)[title](document) for document in (first, second)]
-    relative = _relative(*values)
+    first_value, second_value = (dict(FIGURES)[title](document) for document in (first, second))
+    relative = second_value / first_value - 1 if first_value and second_value is not None else None
     models = [replayed(document) or {} for document in (first, second)]
     if relative is None or title not in MODELLED or not all("uncertainty" in model for model in models):
         return formats.difference(relative)
@@ -393,10 +393,6 @@ def _headline(documents: Sequence[Document]) -> Iterator[Figure]:
         change = points if title == ACCURACY else _change(title, *documents)
         texts = " → ".join(_text(title, document) for document in documents)
         yield Figure(name, change, basis, f"{texts} {unit}".rstrip())
-
-
-def _relative(first: float | None, second: float | None) -> float | None:
-    return None if first is None or second is None or not first else second / first - 1
 
 
 def _signed(value: float) -> str:

@@ -34,9 +34,8 @@ def with_processor(profile: Profile, processor: Processor | None) -> Profile:
 
     A profile whose speed was measured or fitted keeps it, as every profile does if the host was not measured.
     """
-    if not _applies(profile, processor):
+    if processor is None or not processor.anchored or profile.compute.speed.status != "assumed":
         return profile
-    assert processor is not None
     anchors = ", ".join(f"{name} ({year})" for name, year in processor.anchors.items())
     source = f"slslab calibrate --processor ({processor.form}) on {processor.name}, {processor.measured}; {anchors}"
     speeds = {kind: Figure(value=1 / processor.factor(kind).value, status="fitted", source=source) for kind in KINDS}
@@ -113,10 +112,6 @@ def _errors(profile: Profile, processor: Processor) -> list[Sequence[Kind]]:
     if not profile.compute.kinds and profile.compute.speed.status != "assumed":
         return []
     return [(kind,) for kind in KINDS] if processor.anchored else [KINDS]
-
-
-def _applies(profile: Profile, processor: Processor | None) -> bool:
-    return processor is not None and processor.anchored and profile.compute.speed.status == "assumed"
 
 
 def _slower(profile: Profile, kinds: Sequence[Kind], deviation: float) -> Profile:

@@ -330,6 +330,4 @@ def create_function(client: Any, function: FunctionSpec, timeout: int) -> str:
 
 def worker_failure(payload: Mapping[str, Any], rank: int | None, log_tail: str = "") -> RunFailed:
     """Return a function's own error, as Lambda put it into the payload."""
-    return RunFailed(
-        str(payload.get("errorType", "Unknown")), str(payload.get("errorMessage", "")), rank, None, log_tail
-    )
+    return RunFailed(str(payload.get("errorType", "Unknown")), str(payload.get("errorMessage", "")), rank, log_tail)

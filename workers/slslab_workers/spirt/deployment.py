@@ -191,9 +191,9 @@ class SpirtDeployment(Deployment):
                 break
             time.sleep(DESCRIBE_INTERVAL_S)
         if not following:
-            raise RunFailed("AllPeersDied", f"no peer is left in epoch {epoch}", None, None)
+            raise RunFailed("AllPeersDied", f"no peer is left in epoch {epoch}")
         if len(set(following.values())) > 1:
-            raise RunFailed("PeersDisagree", f"only some peers go on after epoch {epoch}: {following}", None, None)
+            raise RunFailed("PeersDisagree", f"only some peers go on after epoch {epoch}: {following}")
         return None not in following.values()
 
     def _put_off(self, rank: int, epoch: int) -> None:

@@ -303,12 +303,12 @@ def failure(id_: str, rank: int, exit_code: int, log: Path) -> RunFailed:
         tail = file.read().decode(errors="replace")
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
-        return RunFailed("Instance.Killed", f"The instance {id_} was killed by {name}.", rank, log_tail=tail)
+        return RunFailed("Instance.Killed", f"The instance {id_} was killed by {name}.", rank, tail)
     # The last one, if it was raised while another was handled.
     _, traceback, rest = tail.rpartition(TRACEBACK)
     if traceback and (raised := RAISED.match(rest)):
-        return RunFailed(raised["type"].rpartition(".")[2], (raised["message"] or "").strip(), rank, log_tail=tail)
-    return RunFailed("Instance.Exited", f"The instance {id_} ended with exit code {exit_code}.", rank, log_tail=tail)
+        return RunFailed(raised["type"].rpartition(".")[2], (raised["message"] or "").strip(), rank, tail)
+    return RunFailed("Instance.Exited", f"The instance {id_} ended with exit code {exit_code}.", rank, tail)
 
 
 def _read(descriptor: int, frames: TraceFrames) -> int | None:
