@@ -28,8 +28,7 @@ Act = Callable[[ExecutionEnvironment], "asyncio.Task[None]"]
 
 
 def read_function_plan(document: Mapping[str, Any]) -> FaultPlan:
-    """Return the plan in a document, whose faults are those of functions; RequestError, naming the entry, for a wrong
-    one."""
+    """Return the plan in a document, whose faults are those of functions; RequestError names an entry that's wrong."""
     try:
         return FaultPlan.from_document(document, FUNCTION_KINDS)
     except PlanError as error:

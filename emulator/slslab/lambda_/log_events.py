@@ -92,8 +92,7 @@ class LogEvents:
         return self._count
 
     def read(self, since: int, until: int) -> dict[str, Any]:
-        """Return the events of these entries, about a megabyte, with the cursor behind them, and whether there are
-        more."""
+        """Return the events of these entries, about a megabyte, the cursor behind them, and whether there are more."""
         most = min(until - since, MOST_ENTRIES)
         places = os.pread(self._file.fileno(), most * ENTRY.size, since * ENTRY.size)
         events: list[dict[str, Any]] = []

@@ -132,8 +132,7 @@ def lines(
 
 
 def _widths(rows: Rows, keys: Sequence[Key]) -> "alt.Scale":
-    """Return the width of each line; of lines that lie upon each other the first is the broadest, so that all are
-    seen."""
+    """Return the width of each line; of lines that lie upon each other the first is the broadest: all are seen."""
     points = grouped((str(name), (x, y)) for name, x, y in rows)
     alike = grouped((tuple(of_line), name) for name, of_line in points.items())
     names = [key.label for key in keys]

@@ -136,8 +136,7 @@ def _reasons(cell: Document) -> str:
 
 
 def thresholds(document: Document) -> Table:
-    """Return which of two patterns is faster, and from which latency × bandwidth ÷ size of a gradient on each would
-    be."""
+    """Return which of two patterns is faster, and from which latency × bandwidth ÷ size of a gradient on."""
     compared = [row for row in document["rows"] if "intervals" in row]
     bases = [name for name in ("published", "measured", "modelled") if any(name in row["winner"] for row in compared)]
     rows = []

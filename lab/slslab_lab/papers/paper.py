@@ -248,8 +248,7 @@ class Paper(_Entry):
         return {**_numbers(columns, row), **{name: self._resolve(reference) for name, reference in references}}
 
     def operands(self, working: Working) -> tuple[Expression, dict[str, Decimal]]:
-        """Return what a line of arithmetic calculates, and the numbers of all its names; PaperError for a missing
-        one."""
+        """Return what a line of arithmetic calculates, and its names' numbers; PaperError for a missing one."""
         values = dict(working.inputs)
         expression = working.expression
         if working.table:

@@ -181,8 +181,7 @@ def _spans(recording: Run, work: Iterable[Mapping[str, Any]]) -> Iterator[_Span]
 
 
 def _measured(recording: Run) -> tuple[list[Place], list[Event]]:
-    """Return places, and what happened in order of time; an arrow begins with the cause, and ends once both have
-    begun."""
+    """Return places, and what happened in order of time; an arrow begins with the cause, and ends when both began."""
     events = recording.events
     zero = min((event["start_ns"] for event in events), default=0)
     work = [event for event in events if event["worker"] >= 0 and event["op"] not in BESIDE]

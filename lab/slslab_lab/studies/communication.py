@@ -115,8 +115,7 @@ def _by_formula(column: str, value: float, arithmetic: str) -> Recomputed:
 
 
 def ratio_of(both: Sequence[Estimate]) -> Estimate | None:
-    """Return the ratio of two means, None if there are not two; its interval, of logarithms, from their relative
-    errors."""
+    """Return the ratio of two means, None without two; its interval, of logarithms, is from their relative errors."""
     if len(both) < len(PATTERNS):
         return None
     value, samples = both[0].value / both[1].value, min(estimate.samples for estimate in both)

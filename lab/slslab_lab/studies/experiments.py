@@ -255,8 +255,7 @@ def _is_there(directory: Path, experiment: Experiment, sample: Sample) -> bool:
 
 
 def _work(runs: Iterable[Experiment], sample: Sample) -> float:
-    """Return the minibatches to compute, in units of MobileNet's, with a constant for what each run takes beside
-    them."""
+    """Return the minibatches to compute, in MobileNet's, with a constant for what each run takes beside them."""
     weight: Mapping[str, float] = {"mobilenet": 1.0, "resnet18": 3.0}
     return sum(
         (EPOCHS.get(experiment.architecture, 1) * experiment.batches(sample) * WORKERS + ALONE)
@@ -267,8 +266,7 @@ def _work(runs: Iterable[Experiment], sample: Sample) -> float:
 
 
 def estimate_seconds(runs: list[Experiment], sample: Sample) -> float:
-    """Return the seconds of all runs on this host, estimated from an eighth of a minibatch of MobileNet, computed
-    now."""
+    """Return the seconds of all runs here, estimated from an eighth of a minibatch of MobileNet, computed now."""
     if not runs:
         return 0.0
     import torch

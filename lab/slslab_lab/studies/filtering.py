@@ -115,8 +115,7 @@ def _pairs(curves: Sequence[Curve], model: str) -> list[tuple[Experiment, Curve 
 
 
 def _arm(name: str, curve: Curve | None, recordings: Recordings, experiment: Experiment, accuracy: float | None) -> Arm:
-    """Return an arm; for a curve without significant updates (another architecture's with the same rule) all are
-    sent."""
+    """Return an arm; without significant updates (another architecture's curve by the same rule) all are sent."""
     point = curve.reach(accuracy) if curve is not None and accuracy is not None else None
     if curve is None:
         missing = f"there is no curve {WORDS[name]}"
@@ -208,8 +207,7 @@ def _in_words(least: float, most: float) -> str:
 
 
 def _traffic(arm: Arm, model: str) -> dict[str, float | None]:
-    """Return messages and bytes of the training protocol in a mean epoch until the target: exact for the updates
-    sent."""
+    """Return messages and bytes of the protocol in a mean epoch until the target: exact for the updates sent."""
     parameters = spec(model).parameters
     if arm.share is None or parameters is None:
         return {"messages": None, "bytes": None}

@@ -303,8 +303,7 @@ def _parts(timeline: Timeline, run: Played) -> dict[str, float]:
 
 
 def _reason(run: Played, seconds: Estimate, parts: Mapping[str, float]) -> str:
-    """Return why time and cost differ: what the modelled time consists of, and what of the published is in none of
-    it."""
+    """Return why time and cost differ: the modelled time's parts, and which published parts it doesn't have."""
     published = float(run.row.published.get(TIME) or run.row.published[EPOCH] / BATCHES)
     made_of = ", ".join(f"{name} {value:.1f} s" for name, value in parts.items())
     missing = published - seconds.value

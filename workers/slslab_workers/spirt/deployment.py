@@ -115,8 +115,7 @@ class SpirtDeployment(Deployment):
         return self._membership_outcome(self._epoch + 1)
 
     def evaluate(self, epoch: int) -> bool:
-        """Evaluate as every architecture does; RunFailed if the peer that stores the epoch's model failed before it
-        had."""
+        """Evaluate as every architecture does; RunFailed if the peer that stores the epoch's model failed first."""
         try:
             return super().evaluate(epoch)
         except Absent as error:
@@ -125,8 +124,7 @@ class SpirtDeployment(Deployment):
             ) from error
 
     def remove(self) -> None:
-        """Delete the state machine first, so that nothing calls the functions, queues and tensors that are deleted
-        next."""
+        """Delete the state machine first, so that nothing calls the functions, queues and tensors deleted next."""
         with ExitStack() as later:
             later.callback(self._remove_keys)
             later.callback(super().remove)

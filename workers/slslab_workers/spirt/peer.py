@@ -103,8 +103,7 @@ class Peer(ExitStack):
         return {self.rank, *(rank for rank in self.trusted() if first.get(rank, math.inf) <= self.epoch)}
 
     def database_of(self, rank: int) -> TensorDatabase:
-        """Return a trusted peer's database, opened with the password that the peer sent; KeyError if it is not
-        trusted."""
+        """Return a trusted peer's database, opened with the password that it sent; KeyError if it isn't trusted."""
         if rank == self.rank:
             return self.database
         if rank not in self._others:
