@@ -210,8 +210,7 @@ class Architecture(Protocol):
         return Requirements()
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """Return the environments that must be resident together, by phase; by default all workers, which wait for each
-        other."""
+        """Return the environments that must be resident together, by phase; by default all workers at once."""
         return (ResidentPhase(self.name, plan.workers),)
 
     def counts(

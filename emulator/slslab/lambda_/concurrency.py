@@ -106,10 +106,7 @@ class Admission:
         return [place.budget_mb for place in self._places()]
 
     def take(self, memory_mb: int, place: Place | None = None) -> Place | None:
-        """Reserve memory at this place, or at any, and return where; None if it fits nowhere now.
-
-        ServiceException if it can never fit.
-        """
+        """Reserve memory at this place, or at any; return where, None if not now. ServiceException if never."""
         places = list(self._places()) if place is None else [place]
         if not places:
             raise ServiceError(500, "ServiceException", "No node is left that could have environments.")

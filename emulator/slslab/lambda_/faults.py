@@ -48,8 +48,7 @@ class FunctionFaults:
         self._requested: Counter[str] = Counter()
 
     def meet(self, request: Request) -> Act | None:
-        """Raise TooManyRequestsException if this invocation is throttled; return what is to happen to its
-        environment, if anything is."""
+        """Raise TooManyRequestsException if this invocation is throttled; return its environment's fault, if any."""
         function = request.target.function.name
         number = self._requested[function]
         self._requested[function] += 1

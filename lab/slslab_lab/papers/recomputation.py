@@ -190,8 +190,7 @@ def _rounds_to(value: Fraction, published: Decimal | None) -> bool:
 def _stands_for(
     expression: Expression, values: Mapping[str, Decimal], rounded: Mapping[str, Fraction], value: Fraction
 ) -> bool:
-    """Return whether the expression may have this value if its printed operands are up to one unit off, in either
-    direction."""
+    """Return whether the expression may have this value if its printed operands are up to one unit off."""
     exact = {name: Fraction(values[name]) for name in expression.names}
     names = [name for name in expression.names if name in rounded]
     ends = product(*((exact[name] - rounded[name], exact[name] + rounded[name]) for name in names))

@@ -100,8 +100,7 @@ def gpu(asked: Asked, workers: str | None, epochs: str) -> dict[str, Any]:
 
 
 def _gpu(setups: Setups, point: tuple[int, Sequence[int]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return functions and instances after each of these numbers of epochs, and where they cross; all of it for one
-    number of workers."""
+    """Return functions and instances after these numbers of epochs, and where they cross, for a number of workers."""
     workers, lengths = point
     book = setups[0].prices
     played = [_way(setups, name, workers, lengths) for name in (setups[0].run.plan.architecture, GPU)]

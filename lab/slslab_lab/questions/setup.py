@@ -46,8 +46,7 @@ class ReplaySetup:
         return simulate(self.run, self.variant, profile)
 
     def row(self, point: tuple[int | None, int | None]) -> Row:
-        """Return the row of the variant with this number of workers and memory size, MB, by the setup's prices; None is
-        as recorded."""
+        """Return the row of the variant with so many workers and MB, by the setup's prices; None is as recorded."""
         variant = replace(self.variant, workers=point[0], memory_mb=point[1])
         row = evaluate(self.run, variant, replace(self.platform, book=self.prices))
         return row if self.prices == self.platform.book else priced(row, self.prices)

@@ -187,8 +187,7 @@ def predecessors(timeline: Timeline) -> NDArray[np.int64]:
 
 
 def _spend(timeline: Timeline) -> NDArray[np.float64]:
-    """Return the nanoseconds of each track in three rows: waiting, transfer, compute. They are whole numbers below 2⁵³,
-    and so exact."""
+    """Return the ns of each track in three rows, waiting, transfer, compute: whole numbers below 2⁵³, so exact."""
     track = np.array(timeline.track, np.int64)
     waited = waits(timeline)
     busy = np.array(timeline.end, np.int64) - np.array(timeline.begin, np.int64) - waited

@@ -107,8 +107,7 @@ def find_uncertainties(
 
 
 def _errors(profile: Profile, processor: Processor) -> list[Sequence[Kind]]:
-    """Return the kinds of work whose speeds are off independently; those of a host that was never measured are off
-    together."""
+    """Return the kinds of work whose speeds are off independently; those of an unmeasured host are off together."""
     if not profile.compute.kinds and profile.compute.speed.status != "assumed":
         return []
     return [(kind,) for kind in KINDS] if processor.anchored else [KINDS]

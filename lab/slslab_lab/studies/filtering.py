@@ -67,8 +67,7 @@ class Arm:
 
 
 def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
-    """Return the document of the comparison; the option `target` (0..1) is the accuracy of both, by default the common
-    one."""
+    """Return the document; the option `target` (0..1) is the accuracy of both, by default the common one."""
     paper, recordings, target = setup.paper, learnt.recordings, setup.options.get("target")
     pairs = _pairs(learnt.curves, MODEL)
     accuracy = target if target is not None else common_target(curve for pair in pairs for curve in pair[1:] if curve)

@@ -45,8 +45,7 @@ AGREES_ACCURACY = 0.05
 
 
 def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
-    """Return the document of the table; the option `target` (0..1) is a second accuracy to compare at, by default the
-    common one."""
+    """Return the document; the option `target` (0..1) is a second accuracy, by default the common one."""
     paper, progressions, recordings = setup.paper, learnt.progressions, learnt.recordings
     target = setup.options.get("target")
     common = target if target is not None else common_target(curve for curve, _ in equal_ones(progressions))

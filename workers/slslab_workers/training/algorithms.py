@@ -107,8 +107,7 @@ def message_length(options: Mapping[str, Value], parameters: int) -> int:
 
 
 def largest_bytes(plan: Plan, chunks: int = 1) -> int:
-    """Return the bytes of the largest object that workers exchange, each message in so many chunks; 0 for a model of
-    unknown size."""
+    """Return the bytes of the largest object exchanged, a message being cut into chunks; 0 for unknown models."""
     parameters = spec(plan.model).parameters or 0
     first = parameters if ALGORITHM.of(plan.options) == "em" else 0
     return 4 * max(first, -(-message_length(plan.options, parameters) // chunks)) if parameters else 0

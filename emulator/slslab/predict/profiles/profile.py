@@ -250,8 +250,7 @@ def with_speed(profile: Profile, figure: Figure) -> Profile:
 
 
 def figures(value: Any, entry: str = "") -> Iterator[tuple[str, Figure]]:
-    """Yield every figure of a profile with its entry, such as `channels.object.operations.put.latency_ms`, in the
-    file's order."""
+    """Yield a profile's figures, each with its entry, such as `channels.object.operations.put.latency_ms`, in order."""
     if isinstance(value, Figure):
         yield entry, value
     elif isinstance(value, BaseModel | Mapping):

@@ -185,8 +185,7 @@ def _play(run: Measured, job: Job, workers: int, profile: Profile) -> Played:
 
 
 def _rows(compared: Compared) -> Iterator[ReproducedRow]:
-    """Yield the row with each way to count a node's start, with the channels that have no node, and with those that are
-    not modelled."""
+    """Yield the row with each way to count a node's start, with channels without a node, and with unmodelled ones."""
     with_node = [column for column, each in compared.against.items() if each.boot_s]
     for variant in (RUNNING, STARTED, WAITING) if with_node else ():
         cells = {}
