@@ -469,7 +469,6 @@ def packaged(source: str) -> bytes:
 
 
 def _require_handler(code: Path, handler: str) -> None:
-    """Raise RequestError unless `code` is a directory, and it or an installed package has the handler's module."""
     __tracebackhide__ = True
     if not code.is_dir():
         what = "is no directory" if code.exists() else "is not there"

@@ -191,7 +191,6 @@ def _take(path: Path) -> int:
 
 
 def _release(path: Path, lock: int) -> None:
-    """Mark the run as over; nothing is left of one that has not come back."""
     if not (path / DOCUMENT).exists():
         shutil.rmtree(path)
     RunDirectory(path).unlock(lock)

@@ -285,7 +285,6 @@ class Control:
         return recording if recording is not None and recording.id == request.path_params["id"] else None
 
     async def _end(self, recording: Recording) -> None:
-        """End a recording once; later callers wait for the same end."""
         if recording.ending is None:
             recording.ending = asyncio.ensure_future(self._ended(recording))
             recording.leaving.set()
@@ -352,7 +351,6 @@ class Control:
 
     @contextmanager
     def _client(self, service: str) -> Iterator[Any]:
-        """Yield a client of the service; a resource whose removal it refuses stays there, and the error is logged."""
         with closing(self._emulator.client(service, read_timeout=REMOVAL_ANSWER_S)) as client:
             try:
                 yield client

@@ -217,7 +217,6 @@ class InvocationService:
         return self._conclude(environment, request, metered, outcome)
 
     def _begin(self, environment: ExecutionEnvironment, request: Request, metered: Metered) -> None:
-        """Begin the log, and record what the invocation is billed by; its metered record follows when it ends."""
         function = request.target.function
         environment.system_log.begin(request.request_id)
         self._on_event(

@@ -152,7 +152,6 @@ class Pool:
         self._set_timer()
 
     def _end_in_task(self, ending: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start a task that the end of the emulator waits for."""
         task = asyncio.ensure_future(ending)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)

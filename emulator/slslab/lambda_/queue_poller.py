@@ -100,7 +100,6 @@ class QueuePoller:
         return batch
 
     def _wait_for_place(self) -> bool:
-        """Wait until one more batch may be processed; False at the end."""
         with self._changed:
             while not self._closed.is_set():
                 if self._running < FIRST_AT_ONCE:

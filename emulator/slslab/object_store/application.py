@@ -360,7 +360,6 @@ def _length(headers: Mapping[str, str], payload: str) -> int | None:
 
 
 def _url_encoded(output: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an output with its keys encoded for a URL (EncodingType)."""
     names = ("Key", "Prefix", "Delimiter", "Marker", "NextMarker", "StartAfter", "KeyMarker", "NextKeyMarker")
     found: dict[str, Any] = {}
     for name, value in output.items():

@@ -246,7 +246,6 @@ async def put_bucket_policy(call: Call) -> Answer:
 
 
 def _covers(resource: str, bucket: str) -> bool:
-    """Return whether a resource of a policy can be this bucket or objects in it."""
     arn, found, path = resource.partition("arn:aws:s3:::")
     return resource == "*" or (found != "" and not arn and Pattern(path.partition("/")[0]).matches(bucket))
 

@@ -271,7 +271,6 @@ def _number(call: Call) -> int:
 
 
 def _chosen(upload: Upload, entries: list[dict[str, Any]]) -> list[Part]:
-    """Return the parts that a request names; S3's errors for a wrong order, part or size."""
     if not entries or len(entries) > MOST_PARTS or not all({"ETag", "PartNumber"} <= entry.keys() for entry in entries):
         raise failure("MalformedXML")
     numbers = [entry["PartNumber"] for entry in entries]

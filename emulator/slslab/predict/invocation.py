@@ -316,7 +316,6 @@ def _clipped(requests: Sequence[Request], end_ns: int) -> list[Request]:
 
 
 def _stopped(prediction: Prediction, limit_ms: float) -> Prediction:
-    """Return the prediction of an invocation that was stopped at its timeout: at most that."""
     duration = Range(limit_ms, min(limit_ms, prediction.duration_ms.low), limit_ms)
     total = duration + (prediction.init_ms or NOTHING)
     return replace(prediction, duration_ms=duration, billed_ms=_billed(total), timed_out=True)

@@ -213,7 +213,6 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
 def _start_others(
     options: Options, running: ExitStack, emulator: "Emulator", record: "Record"
 ) -> Iterator[tuple[str, Any]]:
-    """Start Step Functions and the endpoint of all services, as far as they are installed, and yield each."""
     from slslab.stack.state_machines import EmbeddedStateMachines
 
     def add(server: Any) -> Any:

@@ -84,7 +84,6 @@ def parse_reports(text: str) -> Reports:
 
 
 def _search(text: str) -> Iterator[Report | None]:
-    """Yield reports in their order; None for one that cannot be read."""
     decoder, position = json.JSONDecoder(), 0
     while (brace := text.find("{", position)) >= 0:
         value, end = None, brace + 1

@@ -206,7 +206,6 @@ def _host_options() -> list[click.Parameter]:
 
 
 def _output_options(prices: str | None) -> list[click.Parameter]:
-    """Return where a run goes and what it is billed by, `prices` by default or else as its plan says."""
     return [
         click.Option(
             ["--out"],

@@ -78,7 +78,6 @@ def _running(document: Document) -> Table | None:
 
 
 def _counted(number: int, first: int = 1) -> str:
-    """Return an epoch or step as people count them, from 1 on; a dash if there is none."""
     return formats.MISSING if number < 0 else str(number + first)
 
 

@@ -140,7 +140,6 @@ def _draw(path: Path, title: str, drawn: Sequence[Chart]) -> None:
 
 
 def _still(spec: Any, chart: Chart) -> Any:
-    """Return a part of a chart's specification with what a page adds to it: data, width, colours and legend."""
     match spec:
         case {"name": str(name)} if name in chart.data:
             data = chart.data[name]

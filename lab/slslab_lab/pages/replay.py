@@ -22,7 +22,6 @@ NOT_IN_TIME = "No memory size is done within the functions' time-out."
 
 
 def _amount(value: float | Decimal) -> str:
-    """Return a number with two decimals, as long as these matter."""
     return f"{value:,.2f}" if value < 10_000 else f"{value:,.0f}"
 
 
@@ -63,7 +62,6 @@ def _variants(document: Document) -> Iterator[Part]:
 
 
 def _signed(figure: Document, show: Callable[[Any], str]) -> str:
-    """Return a figure with the sign of its basis: its 80 % range if it has one, or else its value."""
     return SIGNS[figure["basis"]] + (_range(figure) if "high" in figure else show(figure["value"]))
 
 
@@ -220,7 +218,6 @@ def model(document: Document) -> Iterator[Part]:
 
 
 def _model_answer(document: Document) -> str:
-    """Return how far the model is from the replay, from where on, and what the difference is made of."""
     limit, first, row = document["error"], document["errs_from"], _model_example(document)
     if row is None:
         return "No number of workers can be replayed, so nothing says how far off the model is."
@@ -244,7 +241,6 @@ def _model_example(document: Document) -> Document | None:
 
 
 def _steps_to_replay(row: Document) -> tuple[float, float]:
-    """Return the seconds from the model to the closed form, and from there to the replay."""
     model_s, closed_s, replay_s = (float(row[name]["seconds"]["value"]) for name in FOUR[:3])
     return closed_s - model_s, replay_s - closed_s
 

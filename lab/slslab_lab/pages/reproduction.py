@@ -188,7 +188,6 @@ def _bars(document: Document) -> Iterator[Card]:
 
 
 def _bills(document: Document) -> Iterator[Card]:
-    """Yield bills in stacks, a card for each group; the legend says what the paper leaves out."""
     bills = document.get("bills", ())
     for number, group in enumerate(dict.fromkeys(bill.get("group", "") for bill in bills)):
         members = [

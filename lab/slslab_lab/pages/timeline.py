@@ -42,8 +42,6 @@ class Timeline:
 
 @dataclass(frozen=True)
 class _Span:
-    """An invocation or an instance, with its events."""
-
     worker: int
     function: str
     start_ns: int

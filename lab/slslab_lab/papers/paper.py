@@ -290,7 +290,6 @@ def _numbers(table: Table, row: Row) -> dict[str, Decimal]:
 
 
 def _check_entry(where: str, look_up: Callable[[Any], object], entry: Reference | Working) -> None:
-    """Raise ValueError, which validation reports as its own, if what an entry refers to does not exist."""
     try:
         look_up(entry)
     except PaperError as trouble:

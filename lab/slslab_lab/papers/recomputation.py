@@ -175,7 +175,6 @@ def _evaluate(expression: Expression, values: Mapping[str, Decimal]) -> Fraction
 
 
 def _unit(published: Decimal) -> Fraction:
-    """Return one unit of the last printed digit."""
     return Fraction(10) ** int(published.as_tuple().exponent)
 
 

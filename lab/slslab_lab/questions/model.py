@@ -89,8 +89,6 @@ def _constants(known: Constants, profile: Profile, options: Mapping[str, Value])
 
 
 def _replayed(setup: ReplaySetup, estimate: Estimate) -> dict[str, Any]:
-    """Return the variant's replay, and by what share of its figures the model is off; or why there is none."""
-
     def play(profile: Profile) -> Estimate:
         timeline, result = setup.simulate(profile)
         return Estimate(result.seconds, communication(timeline))

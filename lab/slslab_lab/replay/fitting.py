@@ -113,7 +113,6 @@ class Samples:
 
 
 def _samples(events: Iterable[tuple[Event, int]], shares: Mapping[str, tuple[float, int]]) -> dict[str, Samples]:
-    """Return each operation's requests that succeeded."""
     samples: dict[str, Samples] = defaultdict(Samples)
     seen = set()
     for event, server_ns in events:

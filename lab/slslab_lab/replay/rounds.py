@@ -161,7 +161,6 @@ def sweep(winner_at: Callable[[float], str], begin: float, end: float, points: i
 def _halve(
     winner_at: Callable[[float], str], left: tuple[float, str], right: tuple[float, str]
 ) -> list[tuple[float, str]]:
-    """Return where the winner changes between two places, and who wins from there on."""
     if left[1] == right[1]:
         return []
     if right[0] < NARROW * left[0]:

@@ -211,7 +211,6 @@ def _make(
     tell: Callable[[str], None],
     on: str | None,
 ) -> Generator[tuple[Experiment, Mapping[str, Any]], None, None]:
-    """Yield each run with its document when it is made; KeyboardInterrupt if it is interrupted."""
     places = {directory / experiment.name: experiment for experiment in missing}
     if on is not None:
         orders = [Order(place, each.architecture, each.values(sample)) for place, each in places.items()]

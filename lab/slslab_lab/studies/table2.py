@@ -268,7 +268,6 @@ def _failed_row(experiment: Experiment, row: Row, why: str, again: Sequence[Reco
 
 
 def _costs(paper: Paper, run: Played, seconds: Estimate) -> dict[str, Estimate]:
-    """Return the table's own arithmetic on other seconds."""
     formulas, known = paper.table(TABLE).formulas, paper.values(TABLE, run.row)
     ways = next(ranking.ways for ranking in paper.table(TABLE).rankings if ranking.column == COST)
 

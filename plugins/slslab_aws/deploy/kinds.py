@@ -50,7 +50,6 @@ def _arn(service: str, resource: str) -> str:
 
 
 def _of_function(properties: Properties, qualifier: str | None = None) -> str:
-    """Return the ARN of the function that a resource belongs to, which it names by its name or its ARN."""
     name = str(properties.get("FunctionName", properties.get("TargetFunctionArn")))
     name = name.split(":function:")[-1].split(":")[0]
     return function_arn(name, qualifier)

@@ -81,7 +81,6 @@ class _InstanceJob(Job):
         return self.outcome([json.loads(result) for result in results])
 
     def _attend(self, instances: Instances) -> None:
-        """After each epoch, evaluate and store whether there is another."""
         last = self.plan.epochs - 1
         for epoch in range(last):
             # While they train, so that they need not wait for it; not needed if training ends before.

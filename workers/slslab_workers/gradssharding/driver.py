@@ -130,8 +130,6 @@ class GradsSharding(FunctionArchitecture):
 
 
 class _Rounds(Deployment):
-    """The aggregators of all levels, which are one function, and the driver's calls of it."""
-
     def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
         super().__init__(plan, "slslab_workers.gradssharding.client.handler", cloud, progress)
         self._aggregator = f"{self.function[:54]}-aggregate"

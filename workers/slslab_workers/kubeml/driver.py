@@ -270,7 +270,6 @@ class KubeMLDeployment(Deployment):
         return results
 
     def _train(self, epoch: int, function: int, functions: int) -> dict[str, Any] | RunFailed:
-        """Have a function train; return its answer, or its failure once the job knows of it."""
         event = self._event("train", epoch, function, functions)
         try:
             return self.call(self.function, event, "RequestResponse", function)
@@ -283,7 +282,6 @@ class KubeMLDeployment(Deployment):
             queues.publish(job_queue(self.plan), json.dumps(content).encode(), "other")
 
     def _await(self, futures: Iterable["Future[Any]"], job: "Future[dict[str, Any]]") -> None:
-        """Wait until these have answered; raise the job's failure at once."""
         pending = set(futures)
         while pending:
             # A bounded wait, so that Ctrl-C is handled.
@@ -306,7 +304,6 @@ class KubeMLDeployment(Deployment):
                 self._check(job)
 
     def _record(self, epoch: int, judged: list[dict[str, Any]]) -> bool:
-        """Record an epoch's accuracy and loss; return whether the plan's accuracy ends training."""
         accuracy, loss = weighted(judged)
         self._progress.report("evaluate", epoch + 1, self.plan.epochs)
         self.accuracies.append(accuracy)

@@ -254,7 +254,6 @@ class MLLessDeployment(Deployment):
         return [self._invokers.submit(self._supervise, first, until)]
 
     def _supervise(self, first: int, until: int) -> dict[str, Any]:
-        """Have steps supervised, and receive the statistics of each of them; return those of the last one."""
         supervision = Supervision(
             self.plan,
             first,

@@ -149,7 +149,6 @@ class Supervisor:
         return report["step"] < self._position or report["worker"] in self._reports
 
     def _conclude(self) -> str | None:
-        """Decide this step and go on to the next; return why training ends, or None."""
         position, reports = self._position, [self._reports[rank] for rank in sorted(self._reports)]
         loss = sum(report["loss"] for report in reports) / len(reports)
         end = self._judge(loss)
@@ -187,7 +186,6 @@ class Supervisor:
         return self._tuner.decide(self._position) if end is None else None
 
     def _judge(self, loss: float) -> str | None:
-        """Return why training ends after this step, with this mean loss, or None."""
         self._below = count_below(self._plan, loss, self._below)
         if self._below >= END_STEPS:
             return "loss"

@@ -88,7 +88,6 @@ class ScatterReduceWorker(ObjectWorker):
         self.delete_expired(f"{self.plan.run}/scatterreduce/merged/", keys)
 
     def _chunk(self, vector: torch.Tensor, owner: int) -> torch.Tensor:
-        """Return a view of the chunk of a vector (P,) that a worker owns."""
         return vector[chunk(len(vector), self.plan.workers, owner)]
 
     def _partial(self, state: WorkerState, owner: int) -> str:

@@ -147,7 +147,6 @@ class SpirtDeployment(Deployment):
             raise worker_failure(failure, rank)
 
     def _check_newcomers(self) -> None:
-        """Raise the error of a newcomer's init_peers, unless the newcomer's database is gone."""
         for rank in [rank for rank, future in self._starting.items() if future.done()]:
             error = self._starting.pop(rank).exception()
             if error is not None:
@@ -195,7 +194,6 @@ class SpirtDeployment(Deployment):
         return None not in following.values()
 
     def _put_off(self, rank: int, epoch: int) -> None:
-        """Expect a newcomer that was not started one epoch later, unless it has failed."""
         if self._is_alive(rank):
             self._first_epochs[rank] = epoch + 1
         else:

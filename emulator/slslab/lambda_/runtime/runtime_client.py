@@ -16,8 +16,6 @@ HEADERS = (
 
 
 class _Client:
-    """One connection, which stays open."""
-
     def __init__(self, user_agent: str) -> None:
         self._agent = user_agent
         self._connection = http.client.HTTPConnection(os.environ["AWS_LAMBDA_RUNTIME_API"])

@@ -60,7 +60,6 @@ class FunctionOperations:
 
     @asynccontextmanager
     async def _stored(self, name: str, code: Mapping[str, Any]) -> AsyncIterator[Code]:
-        """Unpack the request's code; the block registers it."""
         stored = await asyncio.wrap_future(self._packages.start_storing(name, code))
         try:
             yield stored

@@ -159,7 +159,6 @@ class ContainerFleet:
         self._on_record(record)
 
     async def _devices(self) -> tuple[str, ...]:
-        """Return what instances compute on: the GPUs that torch sees in a container, or the CPU."""
         if self._fleet.device == "cpu":
             return (CPU,)
         names = await self._containers.call(self._gpus)

@@ -134,7 +134,6 @@ class _Kernel:
             self._schedule(state, state.ready[0][0])
 
     def _next_step(self, state: _TrackState, now: int) -> Step | None:
-        """Return the step that a track is at; None at its end, or while no group of its gathering is ready."""
         if not state.pending:
             if not state.groups:
                 if state.position == len(state.track.steps):
@@ -190,7 +189,6 @@ class _Kernel:
                     self._schedule(state, opened)
 
     def _start(self, state: _TrackState, call: Call, now: int) -> bool:
-        """Begin a track; False if a gate is closed, or no environment is free."""
         track = state.track
         if call.accepted < 0:
             opened = self._wait(track.awaits, state.index)

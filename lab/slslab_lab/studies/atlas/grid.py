@@ -142,7 +142,6 @@ class _Playing:
 
 
 def _largest(costs: SystemCosts, refused: int, workers: int) -> int:
-    """Return the most parameters, below those that are refused, of a model that the system trains."""
     return bisect_left(range(refused), True, key=lambda parameters: bool(refusal(costs, parameters, workers))) - 1
 
 
