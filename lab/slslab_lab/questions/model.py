@@ -57,7 +57,6 @@ def model(asked: Asked, workers: str | None) -> dict[str, Any]:
 
 
 def _row(setup: ReplaySetup, known: Constants, profile: Profile, workers: int) -> dict[str, Any]:
-    """Return the figures with this number of workers."""
     plan = setup.run.plan
     estimate = analytic(plan.architecture, workers, known, profile)
     formula = closed_form(setup.run.costs, workers, known, profile)
@@ -75,7 +74,6 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
 
 
 def _constants(known: Constants, profile: Profile, options: Mapping[str, Value]) -> dict[str, Any]:
-    """Return the model's constants, each with what it is based on; latencies and bandwidths have their sources."""
     bases = {
         "start_s": "modelled",
         "data_bytes": "measured",
@@ -91,8 +89,6 @@ def _constants(known: Constants, profile: Profile, options: Mapping[str, Value])
 
 
 def _replayed(setup: ReplaySetup, estimate: Estimate) -> dict[str, Any]:
-    """Return the variant's replay, and by what share of its figures the model is off; or why there is none."""
-
     def play(profile: Profile) -> Estimate:
         timeline, result = setup.simulate(profile)
         return Estimate(result.seconds, communication(timeline))
