@@ -1,5 +1,6 @@
 """What a script can reach, take and hold up; in databases of this process."""
 
+import signal
 import threading
 from collections.abc import Callable
 from hashlib import sha1
@@ -82,7 +83,7 @@ def url(peer: Callable[[Options], str]) -> str:
 
 def script_processes() -> list[psutil.Process]:
     """The processes of scripts that this one has started."""
-    return [process for process in psutil.Process().children() if "slslab.tensordb.lua.process" in process.cmdline()]
+    return [process for process in psutil.Process().children() if "slslab.tensordb.lua_process" in process.cmdline()]
 
 
 @pytest.fixture
@@ -152,6 +153,15 @@ def test_the_process_gives_back_what_a_script_took(url: str, script: str) -> Non
         assert wire("EVAL", "return 2", 0) == 2
         assert script_processes() == [process]
         assert process.memory_info().rss < before + 64 * 2**20
+
+
+def test_an_interrupt_is_the_databases(url: str) -> None:
+    with Wire(url) as wire:
+        assert wire("EVAL", "return 1", 0) == 1
+        (process,) = script_processes()
+        process.send_signal(signal.SIGINT)
+        assert wire("EVAL", "return 2", 0) == 2
+        assert script_processes() == [process]
 
 
 def test_the_time_of_a_script_is_that_of_its_process() -> None:

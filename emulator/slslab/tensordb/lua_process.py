@@ -1,11 +1,12 @@
 """A peer's scripts in a process of their own: one that doesn't end, or takes all memory, ends alone.
 
-`python -m slslab.tensordb.lua.process DESCRIPTOR` is such a process; it ends when its socket closes.
+`python -m slslab.tensordb.lua_process DESCRIPTOR` is such a process; it ends when its socket closes.
 """
 
 import os
 import pickle
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -171,6 +172,7 @@ def _ending() -> Iterator[None]:
 
 def main() -> None:
     """Compile and run scripts until the socket closes, or one has no memory."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the database's
     connection = Connection(int(sys.argv[1]))
     peer = Peer(connection)
     with suppress(EOFError, OSError, MemoryError, OutOfMemory):
