@@ -86,6 +86,7 @@ class GradsSharding(FunctionArchitecture):
         ),
     )
     messages = staticmethod(pattern)
+    exchange = "slslab_workers.gradssharding.protocol:protocol"
     learns = "slslab_workers.gradssharding.replicas:GradsShardingReplicas"
 
     def requirements(self, plan: Plan) -> Requirements:
@@ -122,6 +123,11 @@ class GradsSharding(FunctionArchitecture):
         """Return one function of each kind: none waits for another that has not ended."""
         aggregator = ResidentPhase("an aggregator", 0, _aggregator_mb(plan))
         return (aggregator,) if plan.options["gradients"] == UPLOADED else (ResidentPhase("a client", 1), aggregator)
+
+    def participant(self, plan: Plan, worker: int) -> str:
+        """Return who has a number in the trace: after the clients the aggregators."""
+        own = worker < plan.workers
+        return super().participant(plan, worker) if own else f"aggregator {worker - plan.workers}"
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
         """Return aggregators, and clients unless gradients are uploaded."""

@@ -41,6 +41,7 @@ from slslab_workers.kubeml.settings import (
     epoch_of,
     function_queue,
     job_queue,
+    job_rank,
     most_functions,
     reference_key,
     report,
@@ -49,6 +50,7 @@ from slslab_workers.kubeml.shares import ALL, DOCUMENT, K, document_count
 from slslab_workers.models import spec
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Workload, count
+from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training import attacks, datasets, models, robust
 from slslab_workers.training.options import OPTIMISER
@@ -92,6 +94,7 @@ class KubeML(FunctionArchitecture):
         QUEUE_HOST,
     )
     messages = staticmethod(pattern)
+    exchange = "slslab_workers.kubeml.protocol:protocol"
     learns = "slslab_workers.kubeml.replicas:KubeMLReplicas"
 
     def requirements(self, plan: Plan) -> Requirements:
@@ -152,6 +155,16 @@ class KubeML(FunctionArchitecture):
             buffers=model.buffers,
             evaluation=plan.evaluation,
         )
+
+    def counts_in(self, run: Recorded, epochs: int) -> Counts:
+        """Return the `counts` of a recorded run; PlanError if a function failed in it."""
+        if run.document is not None and run.document["details"].get("failed_functions"):
+            raise PlanError("a function failed", "check a run without faults.")
+        return super().counts_in(run, epochs)
+
+    def participant(self, plan: Plan, worker: int) -> str:
+        """Return who has a number in the trace: after all functions the job."""
+        return "the job" if worker == job_rank(plan) else super().participant(plan, worker)
 
     def alone(self, plan: Plan) -> Plan:
         """Return the plan of one function; it has documents for its minibatches, and the parallelism stays."""

@@ -17,6 +17,7 @@ from slslab_workers.driver.deployment import FunctionArchitecture, refuse_modes
 from slslab_workers.driver.job import failures, gradient_mb
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Workload, count
+from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.spirt.averaging import average_alone
 from slslab_workers.spirt.deployment import TEXT, WRITTEN_TEXT, SpirtDeployment, has_texts, light_mb
@@ -85,6 +86,7 @@ class Spirt(FunctionArchitecture):
         QUEUE_HOST,
     )
     messages = staticmethod(pattern)
+    exchange = "slslab_workers.spirt.protocol:protocol"
     learns = "slslab_workers.spirt.replicas:SpirtReplicas"
 
     def complete(self, options: Mapping[str, Value]) -> dict[str, Value]:
@@ -141,6 +143,18 @@ class Spirt(FunctionArchitecture):
         present = [len(roster.active(epoch)) for epoch in range(epochs)]
         options = self.complete({**options, **COVERED})
         return count(*(pattern(Workload(active, batches, 1, parameters, options)) for active in present))
+
+    def counts_in(self, run: Recorded, epochs: int) -> Counts:
+        """Return the `counts` of a recorded run, by the epochs in which peers joined, which may be later than the plan
+        says; PlanError if a peer or a message was lost."""
+        if run.failing is not None:
+            raise PlanError("a peer or a message was lost", "check a run without faults.")
+        assert run.parameters is not None
+        joins = {} if run.document is None else run.document["details"].get("joins") or ()
+        joined = ((each["worker"], epochs if each["epoch"] is None else each["epoch"]) for each in joins)
+        join = ",".join(f"{rank}:{epoch}" for rank, epoch in joined)
+        options = {**run.plan.options, JOIN.name: join} if joins else run.plan.options
+        return self.counts_of(replace(run.plan, options=options), epochs, run.parameters)
 
     def alone(self, plan: Plan) -> Plan:
         """Return the plan of one peer with a minibatch in each epoch: an epoch's minibatches are computed at once."""
