@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Self
 from typing import Protocol as Interface
 
 from slslab_workers.option import Option
-from slslab_workers.patterns import Counts, Pattern, Workload, count
+from slslab_workers.patterns import Chain, Counts, Pattern, Workload, count
 from slslab_workers.patterns.messages import Protocol, Recorded, derive
 from slslab_workers.plan import Plan, Value
 from slslab_workers.trace.operations import SERVERS
@@ -198,6 +198,8 @@ class Architecture(Interface):
 
     name: str
     summary: str
+    # What papers call it, if that is not its name.
+    title: ClassVar[str] = ""
     # Other spellings of --workers, if its authors call them otherwise.
     workers_also: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
@@ -205,6 +207,8 @@ class Architecture(Interface):
     messages: ClassVar[Callable[..., Pattern] | None] = None
     # What `protocol` returns, as "module:function" of a recorded run, where the keys of `messages` don't say it.
     exchange: ClassVar[str] = ""
+    # The puts and gets of a round that follow each other, by the number of workers; None: there is no such formula.
+    longest_chain: ClassVar[Callable[..., Chain] | None] = None
     # What `replicas` returns, as "module:class"; empty: `slslab accuracy` cannot.
     learns: ClassVar[str] = ""
 
@@ -310,6 +314,17 @@ def architectures() -> dict[str, Architecture]:
     if find_spec("numpy") is None:
         return {}
     return {entry.name: entry.load() for entry in _registered(tuple(sys.path))}
+
+
+def with_chains() -> tuple[str, ...]:
+    """Return the names of the architectures that know their `longest_chain`."""
+    return tuple(name for name, registered in architectures().items() if registered.longest_chain)
+
+
+def title(name: str) -> str:
+    """Return what papers call an architecture, or its name."""
+    registered = architectures().get(name)
+    return (registered and registered.title) or name
 
 
 @cache

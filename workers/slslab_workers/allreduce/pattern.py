@@ -3,7 +3,19 @@
 from dataclasses import replace
 
 from slslab_workers.channels.choice import deleted_bytes, lists, moved_bytes, sums, traced
-from slslab_workers.patterns import ANYONE, OWN, Activity, Gathering, Part, Pattern, Polling, Signal, Workload, trainer
+from slslab_workers.patterns import (
+    ANYONE,
+    OWN,
+    Activity,
+    Chain,
+    Gathering,
+    Part,
+    Pattern,
+    Polling,
+    Signal,
+    Workload,
+    trainer,
+)
 from slslab_workers.training.algorithms import (
     ends_by_itself,
     exchange_every,
@@ -21,6 +33,11 @@ MEAN = Signal("mean", key="{run}/allreduce/merged/e{epoch}_s{step}")
 PUSHED = Signal("gradient", key=f"{MEAN.key}/{{maker}}")
 # Each worker puts its model in the place of whosever is there.
 MODEL = Signal("model", key="{run}/allreduce/global")
+
+
+def longest_chain(workers: int) -> Chain:
+    """Return a put by all at once, the gets and the put of rank 0, and a get by all others at once."""
+    return Chain(2, workers + (workers > 1))
 
 
 def pattern(workload: Workload) -> Pattern:

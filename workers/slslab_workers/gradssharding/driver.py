@@ -51,6 +51,7 @@ class GradsSharding(FunctionArchitecture):
     """GradsSharding, and the trees that it is compared with, λ-FL and LIFL."""
 
     name = "gradssharding"
+    title = "GradsSharding"
     summary = (
         "GradsSharding, λ-FL and LIFL over S3: functions read the gradients of all clients, and store their mean.\n\n"
         "A client is a worker: --clients is --workers. --as-released averages LIFL's averages unweighted, which is no "

@@ -67,6 +67,7 @@ class KubeML(FunctionArchitecture):
     """KubeML: K-AVG in functions of an epoch each, merged by a job that outlives them."""
 
     name = "kubeml"
+    title = "KubeML"
     summary = (
         "KubeML over a tensor database: N functions an epoch train locally, and every K minibatches a job averages "
         "their models (K-AVG).\n\n"

@@ -50,6 +50,7 @@ class MLLess(FunctionArchitecture):
     """MLLess with a queue and a tensor database."""
 
     name = "mlless"
+    title = "MLLess"
     summary = (
         "MLLess: a worker sends its update only when it is significant; a supervisor announces which updates all "
         "workers are to expect.\n\n"

@@ -27,6 +27,17 @@ class Counts:
     bytes_out: int
 
 
+@dataclass(frozen=True)
+class Chain:
+    """The puts and gets of a round that follow each other, each of one of so many `parts` of a message; `published`
+    tells whether a paper counts them so."""
+
+    puts: int
+    gets: int
+    parts: int = 1
+    published: bool = False
+
+
 Scope = Literal["step", "epoch", "run"]
 Polling = Literal["", "get", "list"]
 # Whose a signal is: there is one for all, or each worker has its own, or it does not matter; else it is a rank's.

@@ -161,20 +161,22 @@ class _Derived:
         # What whoever comes may take.
         self.shared: set[str] = set()
         self.minibatches: set[tuple[int, int, int]] = set()
-        # The phase of the last update of a step: that in which workers use what they have exchanged.
+        # The phase of the update with which workers use what they have exchanged in a step.
         self.used: dict[Where, str] = {}
         for role in pattern.roles:
             for place, parts in places(role, pattern.workload):
                 if place.epoch * self.batches + max(0, place.step) < self.steps:
+                    exchanged = False
                     for activity in activities(parts, place):
                         self._note(role, place, activity)
+                        exchanged |= any(each.key for each in (*activity.makes, *activity.needs, *activity.takes))
+                        if exchanged and activity.op == "update":
+                            self.used[place.epoch, place.step] = activity.phase
 
     def _note(self, role: Role, place: Place, activity: Activity) -> None:
         where = place.epoch, place.step
         if activity.op == "compute":
             self.minibatches.update((rank, *where) for rank in role.ranks)
-        if activity.op == "update":
-            self.used[where] = activity.phase
         for signal in (*activity.needs, *activity.takes):
             if signal.of == ANYONE:
                 self.shared.add(signal.name)
@@ -237,7 +239,7 @@ class _Derived:
         used = (
             number
             for rank in sorted(ranks)
-            for number in self.run.updated.get((rank, *place, self.used.get(place, "update")), ())
+            for number in self.run.updated.get((rank, *place, self.used.get(place, "")), ())
         )
         gone = (self.run.entered(rank, place) for rank in sorted(ranks))
         return Wait(place, tuple(until), (*used, *(number for number in gone if number is not None)))

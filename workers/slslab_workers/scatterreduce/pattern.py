@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 
 from slslab_workers.channels.choice import deleted_bytes, lists, traced
-from slslab_workers.patterns import Activity, Gathering, Part, Pattern, Polling, Role, Signal, Workload, trainer
+from slslab_workers.patterns import Activity, Chain, Gathering, Part, Pattern, Polling, Role, Signal, Workload, trainer
 from slslab_workers.training import robust
 from slslab_workers.training.algorithms import ends_by_itself, exchange_every, message_length, start, steps
 from slslab_workers.training.released_log import Blocks
@@ -27,6 +27,12 @@ def chunk(parameters: int, workers: int, index: int) -> slice:
     quotient, remainder = divmod(parameters, workers)
     start = quotient * index + min(remainder, index)
     return slice(start, start + quotient + (index < remainder))
+
+
+def longest_chain(workers: int) -> Chain:
+    """Return w - 1 puts and w - 1 gets of chunks, and a put and w - 1 gets of sums: 3w - 2 (LambdaML, SIGMOD 2021,
+    Section 5.3)."""
+    return Chain(workers, 2 * workers - 2, workers, published=True)
 
 
 def pattern(workload: Workload) -> Pattern:

@@ -33,6 +33,7 @@ class Spirt(FunctionArchitecture):
     """SPIRT with Step Functions, a queue and a tensor database per peer."""
 
     name = "spirt"
+    title = "SPIRT"
     summary = (
         "SPIRT: every peer has a tensor database and a state machine; a minibatch is an invocation, gradients are "
         "averaged and the model is updated in the database, once an epoch.\n\n"
