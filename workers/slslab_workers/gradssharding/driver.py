@@ -35,12 +35,11 @@ from slslab_workers.gradssharding.settings import (
 from slslab_workers.gradssharding.topology import Aggregator
 from slslab_workers.models import spec
 from slslab_workers.option import Option
-from slslab_workers.plan import Plan, PlanError
+from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError
 from slslab_workers.training import attacks, robust
 
 # How many times its largest input an aggregator's memory is for ResNet-18, in the released code.
 RESNET18, RESNET18_INPUTS = "resnet18", 2
-LARGEST_MB = 10_240
 # What clients and aggregators ask of S3; the driver deletes.
 OBJECTS = ("s3:GetObject", "s3:PutObject")
 # A thread of the driver for each.
@@ -84,6 +83,7 @@ class GradsSharding(FunctionArchitecture):
             "Memory size of an aggregator, MB; 0 for the released rule: 3 × its largest input (2 × with resnet18) and "
             f"{topology.BASE_MIB} MB, {topology.MOST_MB:,} MB at most; or, with a rule that withstands Byzantine "
             f"clients, {robust.HELD} × all its inputs and {robust.BASE_MB} MB. --memory is the clients'.",
+            memory=True,
         ),
     )
     messages = staticmethod(pattern)
@@ -112,11 +112,6 @@ class GradsSharding(FunctionArchitecture):
         most = min(known or MOST_SHARDS, MOST_SHARDS)
         if not 1 <= shards_of(plan) <= most:
             raise PlanError(f"shards is {options['shards']}.", f"give the slices of a gradient, 1 to {most:,}.")
-        memory_mb = int(options["aggregator-memory"])
-        if memory_mb and not topology.LEAST_MB <= memory_mb <= LARGEST_MB:
-            raise PlanError(
-                f"aggregator-memory is {memory_mb}.", f"choose {topology.LEAST_MB} to {LARGEST_MB} MB, as Lambda has."
-            )
         _check_rule(plan)
         return Requirements()
 
@@ -243,10 +238,10 @@ def _check_rule(plan: Plan) -> None:
     if plan.options["gradients"] == UPLOADED and attacks.Attack.of(plan) is not None:
         raise PlanError("Uploaded gradients are the driver's, so no client attacks.", "leave out --attack.")
     memory_mb = _aggregator_mb(plan)
-    if memory_mb > LARGEST_MB:
+    if memory_mb > MOST_MEMORY_MB:
         raise PlanError(
             f"A function that holds its slice of {plan.workers} gradients needs {memory_mb:,} MB, and Lambda has "
-            f"{LARGEST_MB:,}.",
+            f"{MOST_MEMORY_MB:,}.",
             "give more --shards.",
         )
 

@@ -51,14 +51,13 @@ from slslab_workers.models import spec
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Workload, count
 from slslab_workers.patterns.messages import Recorded
-from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError, Value
 from slslab_workers.training import attacks, datasets, models, robust
 from slslab_workers.training.options import OPTIMISER
 
 HANDLER = "slslab_workers.kubeml.function.handler"
 # Memory of the job beside the models that it holds, MB: NumPy and boto3. It holds a sum and a part of it.
 JOB_MB, JOB_MODELS = 256, 3
-SMALLEST_MB, LARGEST_MB = 128, 10_240
 # How long the driver waits for a message before it looks whether a function has failed.
 PATIENCE_S = 0.5
 
@@ -89,6 +88,7 @@ class KubeML(FunctionArchitecture):
             0,
             f"Memory size of the job, which merges, MB; 0 for {JOB_MB} MB and {JOB_MODELS} models, or, with a rule "
             f"that withstands Byzantine functions, {robust.BASE_MB} MB and {robust.HELD} times all functions' models.",
+            memory=True,
         ),
         QUEUE,
         TENSOR_HOST,
@@ -109,11 +109,6 @@ class KubeML(FunctionArchitecture):
             )
         if k < 1 and k != ALL:
             raise PlanError(f"k is {k}.", f"give minibatches, 1 or more, or {ALL} for all of an epoch.")
-        job_mb = int(options["job-memory"])
-        if job_mb and not SMALLEST_MB <= job_mb <= LARGEST_MB:
-            raise PlanError(
-                f"job-memory is {job_mb}.", f"choose {SMALLEST_MB} to {LARGEST_MB} MB, as Lambda has, or 0."
-            )
         documents = epoch_of(plan, plan.workers).documents
         if plan.workers > documents:
             raise PlanError(
@@ -392,10 +387,10 @@ def _check_rule(plan: Plan) -> None:
             f"{plan.workers} of it.",
             "give --job-memory.",
         )
-    if _job_mb(plan) > LARGEST_MB:
+    if _job_mb(plan) > MOST_MEMORY_MB:
         raise PlanError(
             f"A job that compares {plan.workers} models of {plan.model} needs {_job_mb(plan):,} MB, and Lambda has "
-            f"{LARGEST_MB:,}.",
+            f"{MOST_MEMORY_MB:,}.",
             "give fewer --workers or a smaller --model.",
         )
 
@@ -405,6 +400,6 @@ def _job_mb(plan: Plan) -> int:
     if chosen := int(plan.options["job-memory"]):
         return chosen
     if robust.name_of(plan.options) is None:
-        return min(LARGEST_MB, JOB_MB + JOB_MODELS * gradient_mb(plan))
+        return min(MOST_MEMORY_MB, JOB_MB + JOB_MODELS * gradient_mb(plan))
     model = spec(plan.model)
     return robust.memory_mb(plan.workers, (model.parameters or 0) + model.buffers)

@@ -116,7 +116,7 @@ class MLLess(FunctionArchitecture):
             "off",
             "Scale in: at least this many seconds between two decisions; for example 20. Needs --remove-threshold.",
         ),
-        Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB."),
+        Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB.", memory=True),
         QUEUE,
         TENSOR_HOST,
         QUEUE_HOST,
@@ -131,10 +131,6 @@ class MLLess(FunctionArchitecture):
     def requirements(self, plan: Plan) -> Requirements:
         """Return a queue, and one tensor database that all share."""
         check(plan)
-        if not 128 <= int(plan.options["supervisor-memory"]) <= 10_240:
-            raise PlanError(
-                f"supervisor-memory is {plan.options['supervisor-memory']}.", "choose 128 to 10240 MB, as Lambda has."
-            )
         if scales_in(plan) and plan.workers == 1:
             raise PlanError(
                 "The only worker cannot be removed.",

@@ -26,7 +26,6 @@ from slslab_workers.spirt.roster import JOIN, Roster
 from slslab_workers.training import attacks, robust
 
 LONGEST_BARRIER_S = 86_400
-SMALLEST_MB = 128
 
 
 class Spirt(FunctionArchitecture):
@@ -81,6 +80,7 @@ class Spirt(FunctionArchitecture):
             0,
             "Memory size, MB, of the functions that need no torch: membership, average, aggregation, update, next "
             "epoch; 0 for 256 MB and four gradients, or twenty where a mean comes as JSON.",
+            memory=True,
         ),
         QUEUE,
         TENSOR_HOST,
@@ -118,10 +118,10 @@ class Spirt(FunctionArchitecture):
             "choose gpu, or --attack sign-flip.",
         )
         light_mb = int(options["light-memory"])
-        if light_mb and not SMALLEST_MB <= light_mb <= plan.memory_mb:
+        if light_mb > plan.memory_mb:
             raise PlanError(
                 f"Functions without torch cannot have {light_mb} MB.",
-                f"choose {SMALLEST_MB} to {plan.memory_mb} MB (--memory), or 0 for the default.",
+                f"choose at most {plan.memory_mb} MB (--memory), or 0 for the default.",
             )
         if has_texts(plan) and options["averaging"] != "round-trip":
             raise PlanError("JSON gradients are averaged by a round trip.", "leave out --averaging.")
