@@ -124,14 +124,11 @@ class Outcome:
 class RunFailed(Exception):
     """A worker failed, and with it the run."""
 
-    def __init__(
-        self, type_: str, message: str, worker: int | None = None, step: int | None = None, log_tail: str = ""
-    ) -> None:
+    def __init__(self, type_: str, message: str, worker: int | None = None, log_tail: str = "") -> None:
         super().__init__(message)
         self.type = type_
         self.message = message
         self.worker = worker
-        self.step = step
         self.log_tail = log_tail
 
 
@@ -221,8 +218,7 @@ class Architecture(Interface):
         return Requirements()
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """Return the environments that must be resident together, by phase; by default all workers, which wait for each
-        other."""
+        """Return the environments that must be resident together, by phase; by default all workers at once."""
         return (ResidentPhase(self.name, plan.workers),)
 
     def counts(

@@ -129,15 +129,13 @@ def _estimate(estimate: Document | None, digits: int, sign: str) -> str | Cell:
 
 
 def _reasons(cell: Document) -> str:
-    """Return why a figure differs, and why what was recomputed does."""
     ways = (again for again in cell["recomputed"] if again["reason"] and again["verdict"] != CANNOT)
     told = [cell["reason"], *(": ".join(filter(None, (again["way"], again["reason"]))) for again in ways)]
     return "; ".join(reason.rstrip(".") for reason in told if reason)
 
 
 def thresholds(document: Document) -> Table:
-    """Return which of two patterns is faster, and from which latency × bandwidth ÷ size of a gradient on each would
-    be."""
+    """Return which of two patterns is faster, and from which latency × bandwidth ÷ size of a gradient on."""
     compared = [row for row in document["rows"] if "intervals" in row]
     bases = [name for name in ("published", "measured", "modelled") if any(name in row["winner"] for row in compared)]
     last, *others = reversed(with_chains())
@@ -191,7 +189,6 @@ def ranking_table(ranking: Document) -> Table:
 
 
 def _likely(holds: Mapping[str, Any]) -> str:
-    """Return how probable a ranking's orders are, as a sentence."""
     pairs = (
         f"{basis}: {', '.join(f'{first} before {second} {value:.0%}' for first, second, value in order)}"
         for basis, order in holds.items()
@@ -217,7 +214,6 @@ def matrices(document: Document) -> Iterator[Table]:
 
 
 def _curves(document: Document) -> Iterator[Table]:
-    """Yield the values of the curves by epoch or round."""
     curves = [curve for curve in document["curves"] if curve["x"]["title"] in (EPOCHS, ROUNDS)]
     for number, curve in enumerate(curves):
         # Two variants may share all their curves.

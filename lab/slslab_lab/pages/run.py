@@ -230,7 +230,6 @@ def _host(document: Document) -> Card | None:
 
 
 def _delay(document: Document) -> str:
-    """Return how long this host held the run up, and whether that was too long."""
     host, of = document["host"], "instances" if document.get("instances") else "functions"
     delay = formats.seconds(host["delay_seconds"])
     if not host["oversubscribed"]:

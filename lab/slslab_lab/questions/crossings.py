@@ -58,7 +58,6 @@ def patterns(asked: Asked, workers: str) -> dict[str, Any]:
 
 
 def _patterns(setups: Setups, workers: int) -> dict[str, Any]:
-    """Return both patterns with this number of workers."""
     size = int(setups[0].run.document["gradient_bytes"])
     seconds, errors, programs = {}, {}, {}
     for name in with_chains():
@@ -101,8 +100,7 @@ def gpu(asked: Asked, workers: str | None, epochs: str) -> dict[str, Any]:
 
 
 def _gpu(setups: Setups, point: tuple[int, Sequence[int]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return functions and instances after each of these numbers of epochs, and where they cross; all of it for one
-    number of workers."""
+    """Return functions and instances after these numbers of epochs, and where they cross, for a number of workers."""
     workers, lengths = point
     book = setups[0].prices
     played = [_way(setups, name, workers, lengths) for name in (setups[0].run.plan.architecture, GPU)]
@@ -133,7 +131,6 @@ def _gpu(setups: Setups, point: tuple[int, Sequence[int]]) -> tuple[list[dict[st
 
 
 def _way(setups: Setups, name: str, workers: int, lengths: Sequence[int]) -> tuple[Course, Mapping[str, Uncertainty]]:
-    """Return how functions or instances go on, and the uncertainties of their figures after these numbers of epochs."""
     setup, source = setups[0], _source(setups, name)
     is_of_run = name == setup.run.plan.architecture
     # An instance's processor is its profile's.
@@ -158,7 +155,6 @@ def _way(setups: Setups, name: str, workers: int, lengths: Sequence[int]) -> tup
 
 
 def _check_pair(setups: Setups, names: Sequence[str]) -> None:
-    """Raise RequestError if the first run cannot be compared with the second one, if there is one."""
     if len(setups) == 1:
         return
     first, second = (setup.run.plan for setup in setups)
@@ -178,12 +174,10 @@ def _any(names: Sequence[str]) -> str:
 
 
 def _source(setups: Setups, name: str) -> ReplaySetup:
-    """Return the run that an architecture's program is made of: one of it, or else the first."""
     return next((setup for setup in setups if setup.run.plan.architecture == name), setups[0])
 
 
 def _program(setups: Setups, name: str, workers: int, epochs: int) -> Program:
-    """Return the program of an architecture."""
     first, source = setups[0].run, _source(setups, name).run
     if source.plan.architecture == name:
         return generate(source.costs, workers, first.plan.batches, epochs)

@@ -58,7 +58,6 @@ def model(asked: Asked, workers: str | None) -> dict[str, Any]:
 
 
 def _row(setup: ReplaySetup, known: Constants, profile: Profile, workers: int) -> dict[str, Any]:
-    """Return the figures with this number of workers."""
     plan = setup.run.plan
     chain = setup.run.costs.architecture.longest_chain
     assert chain is not None
@@ -78,7 +77,6 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
 
 
 def _constants(known: Constants, profile: Profile, options: Mapping[str, Value]) -> dict[str, Any]:
-    """Return the model's constants, each with what it is based on; latencies and bandwidths have their sources."""
     bases = {
         "start_s": "modelled",
         "data_bytes": "measured",
@@ -94,8 +92,6 @@ def _constants(known: Constants, profile: Profile, options: Mapping[str, Value])
 
 
 def _replayed(setup: ReplaySetup, estimate: Estimate) -> dict[str, Any]:
-    """Return the variant's replay, and by what share of its figures the model is off; or why there is none."""
-
     def play(profile: Profile) -> Estimate:
         timeline, result = setup.simulate(profile)
         return Estimate(result.seconds, communication(timeline))

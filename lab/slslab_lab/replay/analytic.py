@@ -196,6 +196,5 @@ def _activity_ns(costs: StepCosts, profile: Profile, role: Role, activity: Activ
 
 
 def _request_ns(profile: Profile, op: str, size: float, times: int = 1) -> float:
-    """Return how long so many requests that move `size` bytes together take one after another."""
     cost = RequestCost.of(profile, op)
     return times * cost.latency + size * cost.per_byte

@@ -91,8 +91,7 @@ class Round:
         return tuple(replace(step, polling="") if self.polling == "none" else step for step in kept)
 
     def seconds(self, profile: Profile) -> float:
-        """Return the time from the first request to when the last worker has the sum; deletes and logs after that do
-        not count."""
+        """Return the time from the first request until the last worker has the sum, without later deletes and logs."""
         timeline = play(self.program(), profile)
         ends = (end for step, end in zip(timeline.steps, timeline.end, strict=True) if is_exchange(step.phase, step.op))
         return (max(ends) - min(timeline.begin)) / NS
@@ -159,7 +158,6 @@ def sweep(winner_at: Callable[[float], str], begin: float, end: float, points: i
 def _halve(
     winner_at: Callable[[float], str], left: tuple[float, str], right: tuple[float, str]
 ) -> list[tuple[float, str]]:
-    """Return where the winner changes between two places, and who wins from there on."""
     if left[1] == right[1]:
         return []
     if right[0] < NARROW * left[0]:

@@ -132,8 +132,6 @@ class GradsSharding(FunctionArchitecture):
 
 
 class _Rounds(Deployment):
-    """The aggregators of all levels, which are one function, and the driver's calls of it."""
-
     def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
         super().__init__(plan, "slslab_workers.gradssharding.client.handler", cloud, progress)
         self._aggregator = f"{self.function[:54]}-aggregate"
@@ -142,7 +140,6 @@ class _Rounds(Deployment):
         self._invokers = ThreadPoolExecutor(max(plan.workers, *map(len, self._tree)), thread_name_prefix="invoke")
 
     def functions(self) -> list[FunctionSpec]:
-        """Return the aggregators' function."""
         handler = "slslab_workers.gradssharding.aggregator.handler"
         return [FunctionSpec(self._aggregator, handler, _aggregator_mb(self.plan), OBJECTS)]
 
@@ -178,7 +175,6 @@ class TrainedGradients(_Rounds):
         return [FunctionSpec(self.function, self.handler, self.plan.memory_mb, OBJECTS), *super().functions()]
 
     def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
-        """Train whole epochs; return the clients' results."""
         results: list[dict[str, Any]] = []
         for position in range(first, until):
             self._call_clients(position, position + 1, keep=True)
@@ -227,11 +223,10 @@ class UploadedGradients(_Rounds):
 
 
 def _check_rule(plan: Plan) -> None:
-    """Raise PlanError for an attack or robust rule that the plan's topology, gradients or memory rule out."""
     attacks.check(plan)
     robust.check(plan)
     why = "a function of GradsSharding has a part of each"
-    robust.refuse_inseparable(plan, why, "allreduce or gpu.")
+    robust.refuse_inseparable(plan, why)
     attacks.refuse_omniscient(plan.options, "clients end before any could read others'", "choose gpu.")
     if plan.options["topology"] != "shards":
         robust.refuse(plan, "a function of a tree has the gradients of some clients only", "choose --topology shards.")
@@ -254,7 +249,6 @@ def random_gradient(plan: Plan, client: int) -> Iterator[NDArray[np.float32]]:
 
 
 def _known_parameters(plan: Plan) -> int | None:
-    """Return how many numbers a gradient has, None for a model of unknown size."""
     return int(plan.options["parameters"]) or spec(plan.model).parameters
 
 
@@ -265,7 +259,6 @@ def _parameters(plan: Plan) -> int:
 
 
 def _aggregator_mb(plan: Plan) -> int:
-    """Return the memory size of the aggregators, MB."""
     if chosen := int(plan.options["aggregator-memory"]):
         return chosen
     # The first slice is the largest.

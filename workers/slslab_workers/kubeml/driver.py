@@ -234,7 +234,6 @@ class KubeMLDeployment(Deployment):
         return TensorDatabase(endpoints.tensor_urls(self._cloud.environment)[0], self._tracer)
 
     def _store(self, collection: str, inputs: Any, labels: Any, order: Any) -> None:
-        """Store samples as documents, in this order."""
         policy, total = self._samples.dataset.policy, document_count(len(order))
 
         def put(number: int) -> None:
@@ -247,7 +246,6 @@ class KubeMLDeployment(Deployment):
                 self._progress.report("upload", done, total)
 
     def _event(self, task: str, epoch: int, function: int, functions: int) -> dict[str, Any]:
-        """Return what a function is asked to do."""
         place = {"epoch": epoch, "function": function, "functions": functions}
         test = len(self._samples.dataset.test_labels)
         return {"plan": self.plan.to_document(), "bucket": self.bucket, "task": task, "test_samples": test, **place}
@@ -281,7 +279,6 @@ class KubeMLDeployment(Deployment):
         return results
 
     def _train(self, epoch: int, function: int, functions: int) -> dict[str, Any] | RunFailed:
-        """Have a function train; return its answer, or its failure once the job knows of it."""
         event = self._event("train", epoch, function, functions)
         try:
             return self.call(self.function, event, "RequestResponse", function)
@@ -294,7 +291,6 @@ class KubeMLDeployment(Deployment):
             queues.publish(job_queue(self.plan), json.dumps(content).encode(), "other")
 
     def _await(self, futures: Iterable["Future[Any]"], job: "Future[dict[str, Any]]") -> None:
-        """Wait until these have answered; raise the job's failure at once."""
         pending = set(futures)
         while pending:
             # A bounded wait, so that Ctrl-C is handled.
@@ -307,7 +303,6 @@ class KubeMLDeployment(Deployment):
             self._raise_recorded(None)
 
     def _await_merges(self, epoch: int, job: "Future[dict[str, Any]]") -> None:
-        """Wait until the job has merged the last round of an epoch."""
         with self._queues() as queues:
             while True:
                 message = queues.consume(client_queue(self.plan), PATIENCE_S, "other")
@@ -318,7 +313,6 @@ class KubeMLDeployment(Deployment):
                 self._check(job)
 
     def _record(self, epoch: int, judged: list[dict[str, Any]]) -> bool:
-        """Record an epoch's accuracy and loss; return whether the plan's accuracy ends training."""
         accuracy, loss = weighted(judged)
         self._progress.report("evaluate", epoch + 1, self.plan.epochs)
         self.accuracies.append(accuracy)
@@ -348,7 +342,6 @@ class KubeMLDeployment(Deployment):
 
 
 def _check_rule(plan: Plan) -> None:
-    """Raise PlanError for an attack or robust rule that the plan's functions, rounds or model rule out."""
     attacks.check(plan)
     robust.check(plan)
     attacks.refuse_omniscient(
@@ -396,7 +389,6 @@ def _check_rule(plan: Plan) -> None:
 
 
 def _job_mb(plan: Plan) -> int:
-    """Return the memory size of the job, MB."""
     if chosen := int(plan.options["job-memory"]):
         return chosen
     if robust.name_of(plan.options) is None:

@@ -252,7 +252,6 @@ class MLLessDeployment(Deployment):
         )
 
     def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
-        """Return the results of the remaining workers."""
         results = super()._stretch(first, until, keep=keep)
         self._removed += [result for result in results if result["ended"] == REMOVED]
         remaining = [result for result in results if result["ended"] != REMOVED]
@@ -264,7 +263,6 @@ class MLLessDeployment(Deployment):
         return [self._invokers.submit(self._supervise, first, until)]
 
     def _supervise(self, first: int, until: int) -> dict[str, Any]:
-        """Have steps supervised, and receive the statistics of each of them; return those of the last one."""
         supervision = Supervision(
             self.plan,
             first,
@@ -292,7 +290,6 @@ class MLLessDeployment(Deployment):
         return statistics
 
     def _note(self, decision: dict[str, Any] | None) -> None:
-        """Keep a decision of the tuner, if there is one."""
         if decision is None:
             return
         self._decisions.append(decision)

@@ -56,6 +56,6 @@ class ScatterReduce(FunctionArchitecture):
         attacks.check(plan)
         robust.check(plan)
         why = "ScatterReduce's workers have a part of each"
-        robust.refuse_inseparable(plan, why, "allreduce or gpu.")
+        robust.refuse_inseparable(plan, why)
         attacks.refuse_omniscient(plan.options, why, "choose gpu, whose workers all read them.")
         return channel_requirements(plan, algorithms.largest_bytes(plan, plan.workers))

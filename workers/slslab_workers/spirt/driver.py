@@ -128,8 +128,7 @@ class Spirt(FunctionArchitecture):
         return Requirements.with_queue(options, plan.workers, state_machines=True)
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """Return the memory of the small functions that wait at the barrier, and of the databases that hold all
-        gradients."""
+        """Return the memory of the small functions that wait at the barrier, and of databases with all gradients."""
         gradients = TEXT * plan.batches + WRITTEN_TEXT if has_texts(plan) else plan.batches
         # Four more vectors: parameters, momentum, average and aggregate.
         database_mb = (gradients + 4) * gradient_mb(plan)

@@ -112,8 +112,7 @@ def message_length(options: Mapping[str, Value], parameters: int) -> int:
 
 
 def largest_bytes(plan: Plan, chunks: int = 1) -> int:
-    """Return the bytes of the largest object that workers exchange, each message in so many chunks; 0 for a model of
-    unknown size."""
+    """Return the bytes of the largest object exchanged, a message being cut into chunks; 0 for unknown models."""
     parameters = spec(plan.model).parameters or 0
     first = parameters if ALGORITHM.of(plan.options) == "em" else 0
     return 4 * max(first, -(-message_length(plan.options, parameters) // chunks)) if parameters else 0
@@ -299,7 +298,6 @@ class ADMM(ModelAveraging):
         u.add_(mean_w).sub_(z)
 
     def _consensus(self, state: "WorkerState") -> tuple["torch.Tensor", "torch.Tensor"]:
-        """Return z and u, the state's own."""
         import torch
 
         weights = spec(self.plan.model).features * ROW_CLASSES
@@ -384,7 +382,6 @@ class EM(ModelAveraging):
         return next(state.model.parameters()).detach()
 
     def _moved(self, state: "WorkerState", centroids: "torch.Tensor") -> "torch.Tensor":
-        """Return how far the centroids are from the state's, on average."""
         distances: torch.Tensor = (centroids - self._centroids(state)).norm(dim=1)
         return distances.mean()
 

@@ -99,7 +99,6 @@ def logged_steps(workload: Workload, step: Callable[[int], Blocks], turns: int =
 
 
 def _requests(line: int) -> tuple[Part, ...]:
-    """Return the requests of a line, the log having this many lines before it."""
     return (
         Activity("object.get", PHASE, bytes=line * LINE_BYTES),
         Activity("object.put", PHASE, bytes=(line + 1) * LINE_BYTES),

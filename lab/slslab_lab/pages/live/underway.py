@@ -154,7 +154,6 @@ def losses(records: Iterable[Record]) -> list[float]:
 
 
 def _own(begun: Record, samples: Sequence[Record]) -> list[Record]:
-    """Return the samples that were taken since then."""
     return [sample for sample in samples if sample["wall_ns"] >= begun["start_ns"]]
 
 
@@ -203,7 +202,6 @@ def _instance(begun: Record, now: Now) -> Record:
 
 
 def _so_far(log: Log) -> str:
-    """Return what a reader must know of the costs of a running run."""
     begun = (("invocation", log.invocations), ("instance", log.instances), ("host", log.hosts))
     several = [counted(len(records), name) for name, records in begun if records]
     running = f": what is running ({', '.join(several)}) counts as if it ended now" if several else ""
