@@ -23,9 +23,9 @@ from slslab.report.summaries import (
 from slslab.run.metrics import PHASES, Rows, grouped
 from slslab_lab.pages import charts, scales
 from slslab_lab.pages.intervals import CONFIDENCE, Interval, step_samples, welch, worker_samples
-from slslab_lab.pages.run import NAMES
 from slslab_lab.pages.verdicts import basis_of, verdicts
 from slslab_workers.architecture import chosen_options
+from slslab_workers.architecture import title as title_of
 from slslab_workers.plan import Plan
 
 Value = Callable[[Document], float | None]
@@ -401,7 +401,7 @@ def _signed(value: float) -> str:
 
 
 def _name(document: Document) -> str:
-    return NAMES.get(document["architecture"], str(document["architecture"]))
+    return title_of(str(document["architecture"]))
 
 
 def _letter(number: int) -> str:

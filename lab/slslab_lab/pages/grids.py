@@ -7,6 +7,7 @@ from typing import Any
 from slslab.report.formats import MISSING
 from slslab.report.page import WORDS, Cell, Document, Row, Table
 from slslab.run.metrics import grouped
+from slslab_workers.architecture import title, with_chains
 
 DIGITS = {
     "s": 2, "min": 2, "MB": 0, "USD": 4, "%": 2, "ratio": 2, "×": 2,
@@ -16,8 +17,6 @@ DIGITS = {
 EPOCHS, ROUNDS = "epochs", "rounds of communication"
 # So many places of a curve are all shown; of more, those with these leading digits, and the last of each line.
 PLACES, LEADING = 12, "125"
-# Patterns that may win, by their names in documents.
-PATTERNS = {"scatterreduce": "ScatterReduce", None: "tie", "allreduce": "AllReduce"}
 # After a recomputed figure: it differs from the printed one, or only by rounding.
 SIGNS = {"differs": "\u00a0≠", "rounding": "\u00a0~"}
 LEGEND = (
@@ -139,20 +138,22 @@ def thresholds(document: Document) -> Table:
     """Return which of two patterns is faster, and from which latency × bandwidth ÷ size of a gradient on."""
     compared = [row for row in document["rows"] if "intervals" in row]
     bases = [name for name in ("published", "measured", "modelled") if any(name in row["winner"] for row in compared)]
+    last, *others = reversed(with_chains())
+    patterns: dict[str | None, str] = {last: title(last), None: "tie", **{name: title(name) for name in others}}
     rows = []
     for row in compared:
         winners = (
-            f"{'≈' * (basis == 'modelled')}{PATTERNS[row['winner'][basis]]}" if basis in row["winner"] else MISSING
+            f"{'≈' * (basis == 'modelled')}{patterns[row['winner'][basis]]}" if basis in row["winner"] else MISSING
             for basis in bases
         )
         share = row["latency_bandwidth_size"]
         spans = (
             ", ".join(_span(interval) for interval in row["intervals"] if interval["winner"] == name) or MISSING
-            for name in PATTERNS
+            for name in patterns
         )
         here = f"{share:.3g}" if share < 1000 else f"{share:,.0f}"
         rows.append((row["name"], row["group"], row["variant"], *winners, here, *spans))
-    wins = ("tie" if name is None else f"{title} wins" for name, title in PATTERNS.items())
+    wins = ("tie" if name is None else f"{words} wins" for name, words in patterns.items())
     return Table(
         ("row", "model", "variant", *bases, "here", *wins),
         rows,

@@ -31,9 +31,8 @@ from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.programs.transfers import transfer
 from slslab_lab.replay.ranges import play_with_ranges
 from slslab_lab.replay.whatif import LARGEST_FLEET, vary_profile
-from slslab_workers.architecture import architectures
+from slslab_workers.architecture import architectures, with_chains
 
-PATTERNS = ("allreduce", "scatterreduce")
 GPU = "gpu"
 WAYS = ("functions", "instances")
 # Figures, and what the way is that has less of it.
@@ -46,10 +45,11 @@ Setups = tuple[ReplaySetup, ...]
 
 def patterns(asked: Asked, workers: str) -> dict[str, Any]:
     """Answer `slslab ask patterns`."""
-    _check_pair(asked.setups, PATTERNS)
+    known = with_chains()
+    _check_pair(asked.setups, known)
     setup = asked.setup
-    if setup.run.plan.architecture not in PATTERNS:
-        raise RequestError(f"{setup.name} is a run of {setup.run.plan.architecture}.", f"name one of {_any(PATTERNS)}.")
+    if setup.run.plan.architecture not in known:
+        raise RequestError(f"{setup.name} is a run of {setup.run.plan.architecture}.", f"name one of {_any(known)}.")
     fleets = read_numbers("--workers", workers, 2, LARGEST_FLEET)
     return {
         "gradient_bytes": int(setup.run.document["gradient_bytes"]),
@@ -60,7 +60,7 @@ def patterns(asked: Asked, workers: str) -> dict[str, Any]:
 def _patterns(setups: Setups, workers: int) -> dict[str, Any]:
     size = int(setups[0].run.document["gradient_bytes"])
     seconds, errors, programs = {}, {}, {}
-    for name in PATTERNS:
+    for name in with_chains():
         source, program = _source(setups, name), _program(setups, name, workers, 1)
 
         def play_step(profile: Profile, source: ReplaySetup = source, program: Program = program) -> float:
@@ -73,7 +73,7 @@ def _patterns(setups: Setups, workers: int) -> dict[str, Any]:
         programs[name] = program, vary_profile(source.run, source.variant, source.platform.profile)
     tie = _tie(setups, list(errors.values()))
     # The profiles differ only in the speeds of processors.
-    share = pipe_share(programs[PATTERNS[0]][1], size)
+    share = pipe_share(next(iter(programs.values()))[1], size)
     shares = [share * factor for factor in FACTORS]
     return {
         "workers": workers,

@@ -15,7 +15,7 @@ from slslab_lab.replay.crossings import Interval, pipe_share
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab_lab.replay.programs.scaling import Cost, StepCosts, generate
-from slslab_workers.architecture import Architecture
+from slslab_workers.architecture import Architecture, architectures
 from slslab_workers.channels.polling import policy
 from slslab_workers.patterns import Workload
 from slslab_workers.training.released_log import LOG_TRAFFIC
@@ -103,7 +103,7 @@ def is_exchange(phase: str, op: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Chain:
+class SizedChain:
     """The puts and gets of a round's longest chain, each of `moved` bytes."""
 
     puts: int
@@ -132,15 +132,12 @@ class Chain:
             yield number, operation.latency_ms.value / 1e3, bandwidth
 
 
-def chain(pattern: str, workers: int, size: int) -> Chain:
-    """Return the longest chain of a round, without lists, deletes, polls and logs.
-
-    AllReduce: a put, the merging worker's `workers` gets and its put, a get. ScatterReduce: every worker's `workers`
-    puts and 2 (`workers` - 1) gets of a chunk each, which are LambdaML's 3w - 2 (SIGMOD 2021, Section 5.3).
-    """
-    if pattern == "allreduce":
-        return Chain(2, workers + 1, size)
-    return Chain(workers, 2 * (workers - 1), size / workers)
+def chain(pattern: str, workers: int, size: int) -> SizedChain:
+    """Return the longest chain of a round of messages of `size` bytes, without lists, deletes, polls and logs."""
+    longest = architectures()[pattern].longest_chain
+    assert longest is not None, f"{pattern} has no formula"
+    found = longest(workers)
+    return SizedChain(found.puts, found.gets, size / found.parts)
 
 
 def size_at(profile: Profile, share: float) -> int:

@@ -71,11 +71,6 @@ def worker_function(plan: Plan) -> str:
     return f"slslab-{plan.run}"[:64]
 
 
-def train_data_parallel(plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> Outcome:
-    """Run a synchronous data-parallel architecture: n workers of one function, equal but for their rank."""
-    return deploy_and_train(Deployment(plan, handler, cloud, progress))
-
-
 def deploy_and_train(deployment: "Deployment") -> Outcome:
     """Create, train and remove in any case; an error of AWS's or of another service fails the run (RunFailed)."""
     with failures():

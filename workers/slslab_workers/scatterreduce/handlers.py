@@ -25,6 +25,7 @@ def _updated(worker: Any, _result: None, state: WorkerState, *_arguments: Any) -
 class ScatterReduceWorker(ObjectWorker):
     """Worker i owns chunk i: the others send it theirs, it merges them, and all get the result."""
 
+    logged_as = "scatter_reduce"
     # The lines that the released ScatterReduce adds to a worker's log: six in a step, and one more in every tenth step.
     log_lines: LogLines = MappingProxyType(
         {

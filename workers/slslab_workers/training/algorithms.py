@@ -83,6 +83,11 @@ def keeps_samples(options: Mapping[str, Value]) -> bool:
     return ALGORITHM.of(options) == "em"
 
 
+def ends_by_itself(options: Mapping[str, Value]) -> bool:
+    """Return whether training may end before its last epoch: k-means ends when its centroids hardly move."""
+    return ALGORITHM.of(options) == "em"
+
+
 def is_asynchronous(options: Mapping[str, Value]) -> bool:
     """Return whether workers take the global model as it is, whoever put it there."""
     return SYNCHRONISATION.of(options) == "s-asp"
@@ -133,7 +138,8 @@ def start(workload: Workload, *, root: bool) -> tuple[Part, ...]:
     """Return what a worker does before its first step: connect, build, and with EM share the first centroids."""
     if ALGORITHM.of(workload.options) != "em":
         return (CONNECT, BUILD)
-    size, first, channel = 4 * workload.parameters, Signal("first", each="run"), traced(workload.options)
+    size, channel = 4 * workload.parameters, traced(workload.options)
+    first = Signal("first model", each="run", key="{run}/{architecture}/first")
     if root:
         put = Activity(f"{channel}.put", "synchronise", bytes=size, makes=(first,), protocol=True)
         return (CONNECT, BUILD, *MINIBATCH[:2], put)

@@ -64,7 +64,7 @@ def install(worker: Any, lines: LogLines) -> None:
     """Have a worker append lines to its log after the methods that `lines` names, if its plan has the log traffic."""
     if not LOG_TRAFFIC.of(worker.plan.options):
         return
-    log = Log(log_key(worker.plan, worker.rank), worker.objects)
+    log = Log(log_key(worker.plan, worker.rank, worker.logged_as or worker.plan.architecture), worker.objects)
     for method, texts in lines.items():
         setattr(worker, method, _logged(getattr(worker, method), partial(texts, worker), log))
 
