@@ -6,6 +6,7 @@
 import os
 import pickle
 import resource
+import select
 import signal
 import socket
 import subprocess
@@ -47,6 +48,8 @@ class ScriptProcess:
                 pass_fds=[theirs.fileno()],
             )
         self._connection = Connection(ours.detach())
+        self._arrival = select.poll()  # Connection.poll makes one at each call
+        self._arrival.register(self._connection.fileno(), select.POLLIN)
         self._compiled: set[str] = set()
         self._send(list(commands), version, memory)
 
@@ -81,7 +84,7 @@ class ScriptProcess:
         self._send("run", sha, keys, arguments)
         reason, told_s = None, 0.0
         while True:
-            if self._connection.poll(LOOK_S):
+            if self._arrival.poll(LOOK_S * 1000):
                 match self._receive():
                     case "call", protocol, words:
                         self._answer(call, protocol, words)
