@@ -65,7 +65,10 @@ class Run:
 
 
 class Engine:
-    """Knows a peer's scripts and runs them. The store must be locked but for `wait`, `kill` and `end`."""
+    """Knows a peer's scripts and runs them. The store must be locked except for `wait`, `kill` and `end`.
+
+    `cpu_ns` is the CPU time of the scripts that have succeeded.
+    """
 
     def __init__(self, commands: Collection[bytes], version: str) -> None:
         self._commands = commands
@@ -74,6 +77,7 @@ class Engine:
         self._process: ScriptProcess | None = None
         self._run: Run | None = None
         self._ended = False
+        self.cpu_ns = 0
 
     def load(self, body: bytes) -> LuaScript:
         """Return a script, known from now on; CommandError if it is not valid."""
@@ -100,6 +104,7 @@ class Engine:
         self._run = run
         try:
             reply, run.given, run.cpu_ns = process.run(script.sha, keys, arguments, run.execute, run.over)
+            self.cpu_ns += run.cpu_ns
             return reply
         except ScriptError as error:
             raise CommandError(str(error)) from None

@@ -86,6 +86,11 @@ def script_processes() -> list[psutil.Process]:
     return [process for process in psutil.Process().children() if "slslab.tensordb.lua_process" in process.cmdline()]
 
 
+def used_cpu_s(wire: Wire) -> float:
+    """CPU seconds of the user, as INFO tells them."""
+    return float(wire("INFO", "cpu").decode().partition("used_cpu_user:")[2].split()[0])
+
+
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when a script has run for a while."""
@@ -169,7 +174,9 @@ def test_the_time_of_a_script_is_that_of_its_process() -> None:
     peer = Peer(0, 0, Options(), lambda _peer, _name, usage: usages.append(usage), lambda: None)
     peer.start()
     with Wire(f"redis://127.0.0.1:{peer.port}") as wire:
+        before = used_cpu_s(wire)
         wire("EVAL", "for _ = 1, 2e7 do end return redis.call('ECHO', 'twelve bytes')", 0)
+        assert used_cpu_s(wire) > before + 0.05
     peer.close()
     assert usages[0].cpu_ns > 50_000_000
     assert usages[0].bytes == 12
