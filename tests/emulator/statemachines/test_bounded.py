@@ -12,7 +12,7 @@ from moto.stepfunctions.parser.asl.component.program.program import Program
 from tests.emulator.statemachines.here import begin, failure, finish, machines, output
 from tests.emulator.statemachines.written import ARN, Definition, chain
 
-from slslab.statemachines import bounded, interpreter
+from slslab.statemachines import bounded, interpreter, seams
 from slslab.statemachines.executions import Execution
 from slslab.statemachines.expressions import QueryError
 
@@ -259,6 +259,14 @@ def test_a_branch_that_gets_no_thread_fails_its_parallel(monkeypatch: pytest.Mon
     monkeypatch.setattr(Program, "eval", no_thread_in_frames)
     inner = {"StartAt": "M", "States": {"M": {"Type": "Pass", "End": True}}}
     assert failure(chain({"Type": "Parallel", "Branches": [inner]})) == ("States.Runtime", "can't start new thread")
+
+
+def test_a_map_leaves_threads_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seams, "MOST_THREADS", threading.active_count() + 8)
+    inner = {"StartAt": "M", "States": {"M": {"Type": "Wait", "Seconds": 1, "End": True}}}
+    assert output(chain({"Type": "Map", "ItemProcessor": inner}), [1]) == [1]
+    many = failure(chain({"Type": "Map", "ItemProcessor": inner}), [1] * 40)
+    assert many == ("States.Runtime", "can't start new thread")
 
 
 def test_memory_of_programs_and_executions_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
