@@ -1032,11 +1032,11 @@ def small_aws(target: Target) -> Callable[[], object]:
 def small_rabbitmq(target: Target) -> Callable[[], object]:
     """Return what sends a message and reads it."""
     channel = pika.BlockingConnection(pika.URLParameters(target.url)).channel()
-    channel.queue_declare("small", exclusive=True)
+    queue = channel.queue_declare("", exclusive=True).method.queue
 
     def ask() -> None:
-        channel.basic_publish("", "small", b"a")
-        while channel.basic_get("small", auto_ack=True)[0] is None:
+        channel.basic_publish("", queue, b"a")
+        while channel.basic_get(queue, auto_ack=True)[0] is None:
             time.sleep(0.01)
 
     return ask
