@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from slslab.statemachines import api as states
+from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.pages import (
     atlas,
     byzantine,
@@ -90,7 +91,7 @@ PAGES: dict[str, Callable[[], str]] = {
     # The README lies above the folder of pages.
     "byzantine.md": partial(byzantine.insert_findings, DOCS / "byzantine.md"),
     "../README.md": partial(systems.insert_systems, DOCS.parent / "README.md"),
-    **{f"sequences/{name}.svg": partial(sequences.draw_sequence, name) for name in sequences.ARCHITECTURES},
+    **{f"sequences/{name}.svg": partial(sequences.draw_sequence, name) for name in architectures()},
 }
 
 

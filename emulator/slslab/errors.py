@@ -1,5 +1,9 @@
 """Errors that a user sees: one sentence that says what happened, one that says what to do."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
 
 class SlslabError(Exception):
     """An error with a hint; `exit_code` is that of the command line."""
@@ -39,3 +43,12 @@ class StartFailed(Exception):
 def counted(number: int, noun: str, plural: str = "") -> str:
     """Return a number and what it counts, such as 1 run or 1,024 runs; `plural` where that is not the noun and an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+@contextmanager
+def writable(path: Path, hint: str) -> Iterator[None]:
+    """Raise RequestError with this hint if the block cannot write the path, which the user named."""
+    try:
+        yield
+    except OSError as error:
+        raise RequestError(f"{path} cannot be written: {error.strerror}.", hint) from error

@@ -428,7 +428,6 @@ def assert_cost_below(
 
 
 def _too_expensive(found: Mapping[str, Any], here: Mapping[str, Any], amount: str | float) -> str:
-    """Return why a cost isn't below an amount: Lambda's range, what it rests on, and what was metered here."""
     from slslab.report.summaries import predicted_cost
 
     lines = [f"On Lambda the invocations cost {predicted_cost(found)}. The upper end isn't below {amount}."]
@@ -439,7 +438,6 @@ def _too_expensive(found: Mapping[str, Any], here: Mapping[str, Any], amount: st
 
 
 def _requests_of(logged: Sequence[Logged]) -> dict[str, list[Request]]:
-    """Return the requests that functions sent to the S3 server, by function."""
     from slslab.predict.invocation import Request
 
     requests: dict[str, list[Request]] = {}
@@ -471,7 +469,6 @@ def packaged(source: str) -> bytes:
 
 
 def _require_handler(code: Path, handler: str) -> None:
-    """Raise RequestError unless `code` is a directory, and it or an installed package has the handler's module."""
     __tracebackhide__ = True
     if not code.is_dir():
         what = "is no directory" if code.exists() else "is not there"

@@ -218,7 +218,6 @@ def _packed(value: Any) -> bytes:
 
 
 def _told(error: Exception) -> str:
-    """Return why a method failed, in one line without a full stop."""
     if isinstance(error, SlslabError):
         return error.message.rstrip(".")
     text = str(error).partition("\n")[0].rstrip(".")

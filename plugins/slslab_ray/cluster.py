@@ -155,7 +155,6 @@ class Cluster(Managed):
         self._on_changed()
 
     def _tell(self, fault: int) -> None:
-        """Tell all nodes, also those that join later, of a fault of the plan that has happened on one."""
         self._happened.add(fault)
         for place in self._places.values():
             place.tell({fault})
@@ -183,7 +182,6 @@ class Cluster(Managed):
             joining.add_done_callback(self._joining.discard)
 
     async def _join(self, node: str, about: dict[str, Any]) -> None:
-        """Open a node, or say once why it cannot be used."""
         try:
             why = await asyncio.wait_for(self._open(node, about), OPEN_LIMIT_S)
         except TimeoutError:

@@ -200,8 +200,6 @@ class Node:
             await environment.stop()
 
     def _with_code(self, function: Function) -> Function:
-        """Return the function with its packages where they are here."""
-
         def here(code: Code) -> Code:
             return replace(code, directory=self._packages[code.sha256], archive=None)
 

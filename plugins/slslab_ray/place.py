@@ -53,8 +53,7 @@ class NodePlace(Place):
         self._telling: set[asyncio.Task[None]] = set()
 
     async def begin(self) -> None:
-        """Align the clocks, receive what happens on the node from now on, and make services reachable; OSError if one
-        cannot be."""
+        """Align the clocks, receive what happens on the node, and make services reachable; OSError if one can't be."""
         self._caller.happened, self._caller.ended = self._take, self.lose
         self.clock = await self._compared()
         await self._reach()
@@ -149,7 +148,6 @@ class NodePlace(Place):
             self.leave()
 
     async def _reach(self) -> None:
-        """Make the services that functions will use reachable on the node; OSError if one cannot be."""
         named = " ".join(self.shared.variables.values())
         missing = {int(port) for port in SERVICE.findall(named)} - self._ports
         if self._relay is None or not missing:

@@ -82,11 +82,9 @@ class _Nodes:
 
     @property
     def makes_runs(self) -> bool:
-        """Return whether a run is under way."""
         return any(order is not None for _, order in self._under_way.values())
 
     def give(self, node: str, order: Order | None) -> None:
-        """Have a node make a run, or see whether it can."""
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -117,7 +115,6 @@ class _Nodes:
         return ended
 
     def _take(self, reference: Any) -> tuple[Order, Files | None] | None:
-        """Return the run that a task has made; None if it was none."""
         import ray
         from ray import exceptions
 
@@ -194,7 +191,6 @@ def _take(path: Path) -> int:
 
 
 def _release(path: Path, lock: int) -> None:
-    """Mark the run as over; nothing is left of one that has not come back."""
     if not (path / DOCUMENT).exists():
         shutil.rmtree(path)
     RunDirectory(path).unlock(lock)

@@ -115,7 +115,6 @@ class Sides:
         return ""
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Connect what comes from a node to one of the ports."""
         with suppress(OSError, asyncio.IncompleteReadError):
             (port,) = PORT.unpack(await reader.readexactly(PORT.size))
             if port in self.ports:
@@ -123,7 +122,6 @@ class Sides:
         writer.close()
 
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Take a connection of this node to the emulator's side."""
         port = writer.get_extra_info("sockname")[1]
         with suppress(OSError):
             host, there = self.address
@@ -140,7 +138,6 @@ async def _join(
     far_reader: asyncio.StreamReader,
     far_writer: asyncio.StreamWriter,
 ) -> None:
-    """Copy both ways until either side has ended."""
     copies = {asyncio.ensure_future(_copy(reader, far_writer)), asyncio.ensure_future(_copy(far_reader, writer))}
     try:
         await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)

@@ -124,7 +124,6 @@ class RemoteEnvironment:
         return Order(function, self._number, self.log_stream, dict(shared.variables), shared.credentials(name))
 
     def _become(self, state: State) -> None:
-        """Take another state; one that has been stopped remains so."""
         if self.state is not State.STOPPED:
             self.state = state
 

@@ -56,7 +56,8 @@ class Checkout:
 
     def run(self, words: Iterable[str]) -> tuple[int, str, str, Mapping[str, str]]:
         """Run a command; return its exit code, what it printed, what it said, and the files that it left."""
-        with tempfile.TemporaryDirectory() as folder:
+        # Tables are as wide as its path.
+        with tempfile.TemporaryDirectory(dir="/tmp") as folder:
             out = Path(folder, "out")
             out.mkdir()
             variables = {

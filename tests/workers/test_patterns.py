@@ -239,6 +239,6 @@ def test_the_documented_pattern_is_the_examples_closed_form(workers: int, steps:
     code = page.split("## Patterns")[1].split("```python\n")[1].split("```")[0]
     names = dict(vars(patterns))
     exec(compile(code, "docs/architectures.md", "exec"), names)
-    counted = count(names["pattern"](None, Workload(workers, steps, 1, 100, {"every": 3})))
+    counted = count(names["pattern"](Workload(workers, steps, 1, 100, {"every": 3})))
     puts, gets = averages * workers, averages * workers * (workers - 1)
     assert counted == without_zeros(Counts({"object.put": puts, "object.get": gets}, puts * 400, gets * 400))

@@ -13,10 +13,12 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
+from typing import Protocol as Interface
 
 from slslab_workers.option import Option
-from slslab_workers.patterns import Counts, Pattern, Workload, count
+from slslab_workers.patterns import Chain, Counts, Pattern, Workload, count
+from slslab_workers.patterns.messages import Protocol, Recorded, derive
 from slslab_workers.plan import Plan, Value
 from slslab_workers.trace.operations import SERVERS
 
@@ -122,25 +124,22 @@ class Outcome:
 class RunFailed(Exception):
     """A worker failed, and with it the run."""
 
-    def __init__(
-        self, type_: str, message: str, worker: int | None = None, step: int | None = None, log_tail: str = ""
-    ) -> None:
+    def __init__(self, type_: str, message: str, worker: int | None = None, log_tail: str = "") -> None:
         super().__init__(message)
         self.type = type_
         self.message = message
         self.worker = worker
-        self.step = step
         self.log_tail = log_tail
 
 
-class Progress(Protocol):
+class Progress(Interface):
     """Receives how far a run is; stages: load, upload, deploy, train, evaluate."""
 
     def report(self, stage: str, done: int, total: int) -> None:
         """Report that `done` of `total` of this stage are done."""
 
 
-class Instances(Protocol):
+class Instances(Interface):
     """Instances that have been launched."""
 
     def check(self) -> None:
@@ -150,7 +149,7 @@ class Instances(Protocol):
         """Wait until all have ended without an error; RunFailed as soon as one of them fails."""
 
 
-class InstanceLauncher(Protocol):
+class InstanceLauncher(Interface):
     """Starts long-running instances of the fleet that the architecture requires, billed from launch to end."""
 
     def launch(
@@ -191,16 +190,22 @@ class Cloud:
     deployed: Deployed | None = None
 
 
-class Architecture(Protocol):
+class Architecture(Interface):
     """What a package registers; a class that inherits from it has the defaults."""
 
     name: str
     summary: str
+    # What papers call it, if that is not its name.
+    title: ClassVar[str] = ""
     # Other spellings of --workers, if its authors call them otherwise.
     workers_also: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
     # What `pattern` returns for a workload with all options; None: replay cannot.
     messages: ClassVar[Callable[..., Pattern] | None] = None
+    # What `protocol` returns, as "module:function" of a recorded run, where the keys of `messages` don't say it.
+    exchange: ClassVar[str] = ""
+    # The puts and gets of a round that follow each other, by the number of workers; None: there is no such formula.
+    longest_chain: ClassVar[Callable[..., Chain] | None] = None
     # What `replicas` returns, as "module:class"; empty: `slslab accuracy` cannot.
     learns: ClassVar[str] = ""
 
@@ -213,8 +218,7 @@ class Architecture(Protocol):
         return Requirements()
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """Return the environments that must be resident together, by phase; by default all workers, which wait for each
-        other."""
+        """Return the environments that must be resident together, by phase; by default all workers at once."""
         return (ResidentPhase(self.name, plan.workers),)
 
     def counts(
@@ -241,6 +245,32 @@ class Architecture(Protocol):
         """
         complete = replace(workload, options=self.complete(workload.options))
         return None if self.messages is None else self.messages(complete)
+
+    def counts_in(self, run: Recorded, epochs: int) -> Counts:
+        """Return the `counts` of a recorded run that trained so many epochs; PlanError where what happened in it
+        decides how many messages there are: its message says why."""
+        assert run.parameters is not None
+        return self.counts_of(run.plan, epochs, run.parameters)
+
+    def protocol(self, run: Recorded) -> Protocol | None:
+        """Return what workers make for each other in a recorded run, by which `slslab check` judges it.
+
+        None if neither the pattern's signals have keys nor `exchange` says it; PlanError as `pattern` raises it.
+        """
+        if self.exchange:
+            made: Protocol = resolve_name(self.exchange)(run)
+            return made
+        plan = run.plan
+        # Of an unknown number no size is used.
+        parameters = run.parameters or plan.workers
+        workload = Workload(plan.workers, plan.batches, plan.epochs, parameters, plan.options)
+        # A single worker may have nobody to make anything for.
+        pattern, several = self.pattern(workload), self.pattern(replace(workload, workers=max(2, plan.workers)))
+        return derive(pattern, run) if pattern and several and several.names_messages else None
+
+    def participant(self, plan: Plan, worker: int) -> str:  # noqa: ARG002 - those that override it use it
+        """Return who has a number in the trace; numbers from the plan's workers on are of other functions."""
+        return f"worker {worker}"
 
     def replicas(self) -> Any:
         """Return a subclass of `slslab_workers.training.replicas.Replicas`, all workers in one process, with which
@@ -280,6 +310,17 @@ def architectures() -> dict[str, Architecture]:
     if find_spec("numpy") is None:
         return {}
     return {entry.name: entry.load() for entry in _registered(tuple(sys.path))}
+
+
+def with_chains() -> tuple[str, ...]:
+    """Return the names of the architectures that know their `longest_chain`."""
+    return tuple(name for name, registered in architectures().items() if registered.longest_chain)
+
+
+def title(name: str) -> str:
+    """Return what papers call an architecture, or its name."""
+    registered = architectures().get(name)
+    return (registered and registered.title) or name
 
 
 @cache

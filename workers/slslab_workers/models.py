@@ -7,8 +7,7 @@ clusters.
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from slslab_workers.plan import PlanError
@@ -26,28 +25,25 @@ class ModelSpec:
 
     `channels` are those of its images, 0 for rows of `features`, in `clusters` for k-means. `parameters` is None for
     a model that must be built to be counted. `memory_mb` is enough for a minibatch of 512 with PyTorch 2.13.
-    `paper_memory_mb` is Table 2 of the paper, by architecture. Its state_dict has so many `tensors` (0 for a model that
-    must be built to be counted), with `buffers` numbers beside the parameters (BatchNorm's).
+    Its state_dict has so many `tensors` (0 for a model that must be built to be counted), with `buffers` numbers beside
+    the parameters (BatchNorm's).
     """
 
     name: str
     channels: int
     parameters: int | None
     memory_mb: int
-    paper_memory_mb: Mapping[str, int] = field(default_factory=dict)
     features: int = 0
     clusters: int = 0
     tensors: int = 0
     buffers: int = 0
 
 
-_PAPER_MOBILENET = MappingProxyType({"spirt": 2685, "scatterreduce": 2048, "allreduce": 2048, "mlless": 3024})
-_PAPER_RESNET18 = MappingProxyType({"spirt": 3200, "scatterreduce": 2880, "allreduce": 2986, "mlless": 3630})
 SPECS = MappingProxyType(
     {
         "lenet": ModelSpec("lenet", 1, 61_706, 1024, tensors=10),
-        "mobilenet": ModelSpec("mobilenet", 3, 3_217_226, 3008, _PAPER_MOBILENET, tensors=164, buffers=21_915),
-        "resnet18": ModelSpec("resnet18", 3, 11_173_962, 4096, _PAPER_RESNET18, tensors=122, buffers=9_620),
+        "mobilenet": ModelSpec("mobilenet", 3, 3_217_226, 3008, tensors=164, buffers=21_915),
+        "resnet18": ModelSpec("resnet18", 3, 11_173_962, 4096, tensors=122, buffers=9_620),
         "resnet34": ModelSpec("resnet34", 3, 21_282_122, 6144, tensors=218, buffers=17_060),
         "resnet50": ModelSpec("resnet50", 3, 23_520_842, 10_240, tensors=320, buffers=53_173),
     }

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from slslab_workers.plan import KINDS, PlanError, Value
+from slslab_workers.plan import KINDS, LEAST_MEMORY_MB, MOST_MEMORY_MB, PlanError, Value
 
 Choice = TypeVar("Choice")
 
@@ -13,7 +13,8 @@ Choice = TypeVar("Choice")
 class Option:
     """One option of an architecture: name as on the command line, type, default, help and, if limited, its choices.
 
-    `released` is what `--as-released` chooses, where the authors' code differs from the default.
+    `released` is what `--as-released` chooses, where the authors' code differs from the default. A `memory` size is of
+    a function, MB; 0 leaves it to the architecture if that is the default.
     """
 
     name: str
@@ -22,6 +23,7 @@ class Option:
     help: str
     choices: tuple[str, ...] = ()
     released: Value | None = None
+    memory: bool = False
 
     def of(self, options: Mapping[str, Value]) -> Value:
         """Return the value that a plan's options have, or the default if their architecture lacks this option."""
@@ -37,6 +39,11 @@ class Option:
             hint = f"give a value of type {self.type.__name__}."
         if not fits:
             raise PlanError(f"The option {self.name} cannot be {value!r}.", hint)
+        if self.memory and not LEAST_MEMORY_MB <= int(value) <= MOST_MEMORY_MB and (value or self.default):
+            default = "" if self.default else ", or 0 for the default"
+            raise PlanError(
+                f"{self.name} is {value}.", f"choose {LEAST_MEMORY_MB} to {MOST_MEMORY_MB} MB, as Lambda has{default}."
+            )
 
 
 def choose(kind: str, name: str, choices: Mapping[str, Choice]) -> Choice:

@@ -7,6 +7,8 @@ from typing import Any, Self
 
 SCHEMA = 2
 VCPU_MB = 1769
+# documented: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
+LEAST_MEMORY_MB, MOST_MEMORY_MB = 128, 10_240
 Value = str | int | float | bool
 MEMORY_FORMATS = ("default", "channels-last")
 CHOICES = {
@@ -103,9 +105,10 @@ class Plan:
                     f"There is no {name.replace('_', ' ')} {getattr(self, name)!r}.",
                     f"choose one of {', '.join(choices)}.",
                 )
-        if not 128 <= self.memory_mb <= 10_240:
+        if not LEAST_MEMORY_MB <= self.memory_mb <= MOST_MEMORY_MB:
             raise PlanError(
-                f"A memory size of {self.memory_mb} MB does not exist on AWS Lambda.", "choose 128 to 10240 MB."
+                f"A memory size of {self.memory_mb} MB does not exist on AWS Lambda.",
+                f"choose {LEAST_MEMORY_MB} to {MOST_MEMORY_MB} MB.",
             )
         if self.timeout > 900:
             raise PlanError(f"A time-out of {self.timeout} s does not exist on AWS Lambda.", "choose 1 to 900 s.")

@@ -111,7 +111,6 @@ class Gate:
         await self._application(scope, receive, send)
 
     def _checked_host(self, headers: Headers, path: str) -> ASGIApp:
-        """Return what answers the requests by this name and path."""
         hosts = headers.getlist("host")
         # It is cached; a name has at most 253 letters.
         name = _name(hosts[0][:300]) if len(hosts) == 1 else None
@@ -221,7 +220,6 @@ def _foreign(message: str) -> ServiceError:
 
 @lru_cache
 def _name(host: str) -> str | None:
-    """Return the name or address in a Host header, without its port; None if it has none."""
     found = HOST.fullmatch(host)
     return (found["address"] or found["name"]).lower() if found else None
 

@@ -247,7 +247,6 @@ class Keyring:
         )
 
     def _verified(self, token: str) -> tuple[Pair, Principal] | None:
-        """Return the temporary pair that a session token belongs to, and its function; None for a foreign token."""
         try:
             name = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))["snam"]
         except (ValueError, LookupError, TypeError, RecursionError):

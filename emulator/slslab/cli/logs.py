@@ -57,7 +57,6 @@ def _function(environment: str) -> str:
 
 
 def _folder(directory: RunDirectory) -> Path:
-    """Return where the logs are; RequestError if they are those of a service that has ended."""
     if directory.service() is None:
         return directory.logs
     from slslab.up import embedded

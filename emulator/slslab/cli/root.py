@@ -65,8 +65,7 @@ def root() -> None:
 
 
 def execute(arguments: Sequence[str] | None) -> int:
-    """Execute a command, by default that of this process, and return its exit code; KeyboardInterrupt if it was
-    interrupted."""
+    """Execute a command, by default this process's; return its exit code, or raise KeyboardInterrupt."""
     if isinstance(sys.stdout, TextIOWrapper):
         # A terminal that is not UTF-8 lacks some characters of the tables.
         sys.stdout.reconfigure(errors="replace")

@@ -281,12 +281,10 @@ class Control:
         return Response(status_code=204)
 
     def _recorded(self, request: Request) -> Recording | None:
-        """Return the recording that a request names, if it is the present one."""
         recording = self._recording
         return recording if recording is not None and recording.id == request.path_params["id"] else None
 
     async def _end(self, recording: Recording) -> None:
-        """End a recording once; later callers wait for the same end."""
         if recording.ending is None:
             recording.ending = asyncio.ensure_future(self._ended(recording))
             recording.leaving.set()
@@ -353,7 +351,6 @@ class Control:
 
     @contextmanager
     def _client(self, service: str) -> Iterator[Any]:
-        """Yield a client of the service; a resource whose removal it refuses stays there, and the error is logged."""
         with closing(self._emulator.client(service, read_timeout=REMOVAL_ANSWER_S)) as client:
             try:
                 yield client
@@ -369,7 +366,6 @@ class Control:
 
 
 def _parse_launch(body: Mapping[str, Any]) -> Fleet | None:
-    """Return the fleet of a launch; None if the request is not valid."""
     module, code, events = body.get("module"), body.get("code"), body.get("events")
     variables, fleet = body.get("variables"), body.get("fleet")
     if not (isinstance(module, str) and isinstance(code, str) and isinstance(events, list)):
@@ -385,7 +381,6 @@ def _texts(value: Any) -> bool:
 
 
 async def _body(request: Request) -> Mapping[str, Any]:
-    """Return the request's JSON object; an empty one if the body is not one."""
     try:
         body = await request.json()
     except ValueError:

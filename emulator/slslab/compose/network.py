@@ -192,7 +192,6 @@ def _replicas(address: str) -> list[str]:
 
 
 def _at(address: str, host: str, port: int) -> str:
-    """Return the address with another host and port; user and password stay."""
     parts = urlsplit(address)
     user, at, _ = parts.netloc.rpartition("@")
     return parts._replace(netloc=f"{user}{at}{host}:{port}").geturl()

@@ -133,14 +133,12 @@ class GroupAccounts:
         return os.pread(self._descriptor(controller, name), ACCOUNT_BYTES, 0)
 
     def _value(self, controller: str, name: str, key: bytes) -> int | None:
-        """Return one number of an account of lines `KEY NUMBER`; None without it, or without this controller."""
         if controller not in self.paths:
             return None
         _, found, rest = (b"\n" + self._read(controller, name)).partition(b"\n" + key + b" ")
         return int(rest.partition(b"\n")[0]) if found else None
 
     def _keyed(self, controller: str, name: str) -> dict[str, int]:
-        """Read an account of lines `KEY NUMBER`; empty if the group is not under this controller."""
         if controller not in self.paths:
             return {}
         pairs = (line.split() for line in self._read(controller, name).splitlines())

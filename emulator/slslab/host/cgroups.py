@@ -87,7 +87,6 @@ def _writable(mount: Path, group: str) -> Path | None:
 
 
 def _delegated_v2(mount: Path, name: str) -> Path | None:
-    """Return the v2 group whose controllers children may use; None if there is none."""
     group = mount / name.lstrip("/")
     if group.name == LEAF:
         group = group.parent  # an earlier command, or this one, has moved here
@@ -108,7 +107,6 @@ def _delegated_v2(mount: Path, name: str) -> Path | None:
 
 
 def _enabled_v2(group: Path) -> list[str]:
-    """Return the controllers that limit this group's children."""
     enabled = (group / "cgroup.subtree_control").read_text().split()
     return [controller for controller in CONTROLLERS_V2 if controller in enabled]
 
@@ -119,7 +117,6 @@ def _occupied(group: Path) -> bool:
 
 
 def _marked_delegated(group: Path) -> bool:
-    """Return whether systemd says that this group is its processes' own to arrange (`Delegate=yes`)."""
     for name in ("trusted.delegate", "user.delegate"):
         with contextlib.suppress(OSError):
             if os.getxattr(group, name) == b"1":

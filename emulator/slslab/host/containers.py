@@ -237,7 +237,6 @@ class Container:
         self._trace.close()
 
     def _prepare(self) -> Path:
-        """Make the directory that the container shares with the emulator."""
         shared = Path(tempfile.mkdtemp(dir=self._home, prefix="shared-"))
         for name in ("log", "trace"):
             os.mkfifo(shared / name)
@@ -259,7 +258,6 @@ class Container:
         self._container = created["Id"]
 
     async def _adopt(self) -> None:
-        """Find the started container's process and accounts, and wait for its end from now on."""
         about = await self._inspect()
         state, (network,) = about["State"], about["NetworkSettings"]["Networks"].values()
         self._address = network["IPAddress"]
@@ -280,7 +278,6 @@ class Container:
         over.set()
 
     async def _watch(self, over: asyncio.Event, accounts: ContainerAccounts) -> None:
-        """Wait for the container's end and find out its exit code."""
         await over.wait()
         accounts.keep()
         status = -int(signal.SIGKILL)

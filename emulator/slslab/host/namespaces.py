@@ -219,14 +219,12 @@ def package_directories() -> list[str]:
 
 
 def _open_process(pid: int) -> int | None:
-    """Return a descriptor of a process; None if it is gone."""
     with contextlib.suppress(ProcessLookupError):
         return os.pidfd_open(pid)
     return None
 
 
 async def _ended(process: int) -> None:
-    """Wait until a process has ended, and close its descriptor, which can be read from then on."""
     loop, ended = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(process, ended.set)
     try:

@@ -43,7 +43,6 @@ class OnDemandServer(ServerProcess):
             raise self._did_not_start(self.output())
 
     def _listen(self) -> socket.socket:
-        """Return the listening socket."""
         raise NotImplementedError
 
     def _launch_at(self, listener: socket.socket) -> None:
@@ -65,7 +64,6 @@ class OnDemandServer(ServerProcess):
         return True
 
     def _wait_for_request(self, listener: socket.socket, ending: int) -> None:
-        """Start the process when a client connects, unless the end comes first."""
         poll = select.poll()
         for descriptor in (listener.fileno(), ending):
             poll.register(descriptor, select.POLLIN)

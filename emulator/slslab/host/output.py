@@ -172,7 +172,6 @@ class FunctionLog:
         self._append(b"".join(line for line in lines if self._keeps(line)), False)
 
     def _append(self, chunk: bytes, record: bool) -> None:
-        """Append to the file, up to its maximum size, and to the tail."""
         if not chunk:
             return
         self._line_ended = chunk.endswith(b"\n")

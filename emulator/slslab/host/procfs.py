@@ -161,7 +161,6 @@ def reset_peak_resident(pids: Iterable[int], write: Callable[[str, bytes], objec
 
 
 def _threads(pid: int) -> list[str]:
-    """Return the directories of a process's threads; none if it has exited."""
     with suppress(OSError):
         return [f"/proc/{pid}/task/{thread}" for thread in os.listdir(f"/proc/{pid}/task")]
     return []

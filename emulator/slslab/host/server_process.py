@@ -206,14 +206,12 @@ class ServerProcess:
         return os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
 
     def _reason(self, output: str) -> str:
-        """Why the server did not start, out of its output: its tail."""
         return output.strip()[-TAIL_CHARACTERS:]
 
     def _did_not_start(self, output: str) -> HostError:
         return HostError(f"{self.title} did not start: {self._reason(output) or 'it printed nothing'}.", self.hint)
 
     def _stop(self) -> None:
-        """Stop the server, if it runs, and wait until it and the reader of its trace have ended."""
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(signal.SIGKILL if process.stdin is None else signal.SIGTERM)
@@ -284,7 +282,6 @@ def listening_socket(host: str, port: int, option: str = "--port") -> socket.soc
 
 
 def _holder(port: int) -> str:
-    """Return the process that listens at a port, as far as this user may know."""
     for found in psutil.net_connections("tcp"):
         address: Any = found.laddr
         if found.status == psutil.CONN_LISTEN and address.port == port and found.pid is not None:

@@ -59,7 +59,8 @@ class Concurrency:
             self._take_request(name, reserved, "ReservedFunctionInvocationRateLimitExceeded")
         else:
             left = self._limits.account_concurrency - self._functions.reserved_total()
-            if self._unreserved() >= left:
+            running = self._running.items()
+            if sum(count for other, count in running if self._functions.reservation(other) is None) >= left:
                 raise self._throttled("ConcurrentInvocationLimitExceeded")
             self._take_request(None, left, "FunctionInvocationRateLimitExceeded")
         self._running[name] += 1
@@ -84,9 +85,6 @@ class Concurrency:
         if not tokens.take(rate, rate):
             raise self._throttled(reason)
 
-    def _unreserved(self) -> int:
-        return sum(count for name, count in self._running.items() if self._functions.reservation(name) is None)
-
     def _throttled(self, reason: str) -> ServiceError:
         return throttled(reason, self._limits.retry_after_s)
 
@@ -108,10 +106,7 @@ class Admission:
         return [place.budget_mb for place in self._places()]
 
     def take(self, memory_mb: int, place: Place | None = None) -> Place | None:
-        """Reserve memory at this place, or at any, and return where; None if it fits nowhere now.
-
-        ServiceException if it can never fit.
-        """
+        """Reserve memory at this place, or at any; return where, None if not now. ServiceException if never."""
         places = list(self._places()) if place is None else [place]
         if not places:
             raise ServiceError(500, "ServiceException", "No node is left that could have environments.")

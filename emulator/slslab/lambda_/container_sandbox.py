@@ -124,7 +124,6 @@ class ContainerSandboxes(Containers):
         return sandbox
 
     def _configuration(self, setting: Setting, shared: Path) -> Mapping[str, Any]:
-        """Return the container's configuration for the engine."""
         function, api, limits = setting.function, self.engine.api, self.limits
         name = self.image if function.code.image is None else function.code.image.id
         image = self.engine.image(name)
@@ -198,7 +197,6 @@ class ContainerSandboxes(Containers):
         )
 
     def _places(self, setting: Setting, shared: Path) -> Iterator[tuple[Path, str]]:
-        """Yield the directories of this host that the container has, and where."""
         yield shared, SHARED
         function = setting.function
         if function.code.directory is not None:
@@ -209,7 +207,6 @@ class ContainerSandboxes(Containers):
                 yield path, LAYER_PYTHON if path.name == "python" else f"/opt/{path.name}"
 
     def _hierarchy(self) -> Hierarchy:
-        """Return what the engine reports that it enforces."""
         about = self.engine.api.info()
         version = int(about.get("CgroupVersion", "1"))
         offered = {"memory": "MemoryLimit", "cpu": "CpuCfsQuota", "pids": "PidsLimit"}

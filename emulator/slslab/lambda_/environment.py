@@ -102,7 +102,6 @@ class Environment:
         self._begin()
 
     def _begin(self) -> None:
-        """Set the state of an environment before its start."""
         limit, address = self._host.limits.response_bytes, self._host.sandboxes.address
         self._runtime = RuntimeApi(self._owns, limit, address, self._wake)
         self.sandbox: Sandbox | None = None
@@ -186,7 +185,6 @@ class Environment:
         return outcome
 
     def _open(self) -> str:
-        """Open what the runtime needs of the emulator, and return the address of its Runtime API."""
         address = self._runtime.start()
         self._home.mkdir(parents=True, exist_ok=True)
         if self._clock is None:
@@ -314,7 +312,6 @@ class Environment:
             await self.sandbox.thaw()
 
     async def _end_runtime(self) -> None:
-        """Kill the runtime and all that it started, once, whoever asks for it."""
         if self._end is None:
             self._end = asyncio.ensure_future(self._kill())
         await asyncio.shield(self._end)
@@ -351,7 +348,6 @@ class Environment:
         )
 
     def _trace(self, event: dict[str, Any]) -> None:
-        """Pass an event of its worker on, and note if it is a fault."""
         number = str(event.get("resource")).partition(" ")[0]
         if event.get("op") == "fault" and number.isdecimal() and int(number) < FAULTS:
             self._host.happened.add(int(number))
@@ -450,7 +446,6 @@ class Environment:
         return None
 
     async def _wait(self, timeout_s: float) -> None:
-        """Wait until something has happened to the runtime, or for so long."""
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
         timer = loop.call_later(timeout_s, self._wake)

@@ -80,7 +80,6 @@ class EventInvokeConfigs:
         return self._functions.entry(name).events.get(qualifier or LATEST) if self._functions.exists(name) else None
 
     def _destinations(self, name: str, given: Mapping[str, Any]) -> dict[str, str]:
-        """Return the destinations that a request names: functions, queues, topics, and for failures S3 buckets."""
         found: dict[str, str] = {}
         for kind in [kind for kind in ("OnSuccess", "OnFailure") if "Destination" in given.get(kind, {})]:
             arn = str(given[kind]["Destination"])

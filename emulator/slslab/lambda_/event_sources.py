@@ -29,7 +29,6 @@ EMULATED = frozenset(
     }
 )
 BATCH_SIZE = 10
-NO_QUEUE = "AWS.SimpleQueueService.NonExistentQueue"
 
 
 @dataclass(frozen=True)

@@ -157,7 +157,6 @@ class Asynchronous:
             turn.cancel()
 
     def _wake(self, name: str) -> None:
-        """Let the oldest waiting event of a function try again."""
         waiting = self._throttled[name]
         while waiting:
             turn = waiting.popleft()
@@ -166,7 +165,6 @@ class Asynchronous:
                 return
 
     async def _deliver(self, destination: str, request: Request, record: bytes) -> None:
-        """Send the record to a function, an SQS queue, an SNS topic or an S3 bucket."""
         if destination.startswith(FUNCTION):
             reference = parse(destination)
             self.accept(self._functions.route(reference.name, reference.qualifier), record, request.trace_id)

@@ -28,8 +28,7 @@ Act = Callable[[ExecutionEnvironment], "asyncio.Task[None]"]
 
 
 def read_function_plan(document: Mapping[str, Any]) -> FaultPlan:
-    """Return the plan in a document, whose faults are those of functions; RequestError, naming the entry, for a wrong
-    one."""
+    """Return the plan in a document, whose faults are those of functions; RequestError names an entry that's wrong."""
     try:
         return FaultPlan.from_document(document, FUNCTION_KINDS)
     except PlanError as error:
@@ -49,8 +48,7 @@ class FunctionFaults:
         self._requested: Counter[str] = Counter()
 
     def meet(self, request: Request) -> Act | None:
-        """Raise TooManyRequestsException if this invocation is throttled; return what is to happen to its
-        environment, if anything is."""
+        """Raise TooManyRequestsException if this invocation is throttled; return its environment's fault, if any."""
         function = request.target.function.name
         number = self._requested[function]
         self._requested[function] += 1
@@ -65,7 +63,6 @@ class FunctionFaults:
         return asyncio.ensure_future(self._hit(fault, request, environment))
 
     async def _hit(self, fault: Fault, request: Request, environment: ExecutionEnvironment) -> None:
-        """Send the signal so long after the handler began, unless it has ended."""
         while environment.state is not State.BUSY:
             await asyncio.sleep(LOOK_S)
         await asyncio.sleep(fault.seconds)

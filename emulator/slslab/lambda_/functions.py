@@ -316,7 +316,6 @@ class Functions:
         entry.renew_revision_id()
 
     def _settings(self, request: Mapping[str, Any], before: Function | None = None) -> dict[str, Any]:
-        """Check the configuration in a request, and the layers that it names."""
         checked = settings(request, self.limits, before)
         return checked | ({"layers": self.layers.chosen(request["Layers"])} if "Layers" in request else {})
 

@@ -217,7 +217,6 @@ class InvocationService:
         return self._conclude(environment, request, metered, outcome)
 
     def _begin(self, environment: ExecutionEnvironment, request: Request, metered: Metered) -> None:
-        """Begin the log, and record what the invocation is billed by; its metered record follows when it ends."""
         function = request.target.function
         environment.system_log.begin(request.request_id)
         self._on_event(
@@ -238,7 +237,6 @@ class InvocationService:
     def _conclude(
         self, environment: ExecutionEnvironment, request: Request, metered: Metered, outcome: Outcome
     ) -> Response:
-        """Write the log's last lines, pass the metered record on, and build the response."""
         function, request_id = request.target.function, request.request_id
         failure = self._failure(outcome, request)
         duration_ms = round(metered.duration_ns / 1e6, 2)
@@ -299,7 +297,6 @@ class InvocationService:
         )
 
     def _failure(self, outcome: Outcome, request: Request) -> Failure:
-        """Return the invocation's error type, payload and status as AWS has them."""
         request_id, timeout_s = request.request_id, request.target.function.timeout_s
         if outcome.ending is Ending.TIMEOUT:
             return _error(
@@ -332,14 +329,12 @@ def new_trace_id() -> str:
 
 
 def _handed_out(request: Request, deadline_ms: int) -> NextInvocation:
-    """Return what the runtime receives."""
     return NextInvocation(
         request.request_id, request.payload, request.target.arn, deadline_ms, request.trace_id, request.client_context
     )
 
 
 def _uncertain_ms(phases: Sequence[Outcome]) -> float | None:
-    """Return how much of the phases' time may be the host's; None if that is unknown."""
     known = [phase.uncertain_ns for phase in phases if phase.uncertain_ns is not None]
     return round(sum(known) / 1e6, 3) if known else None
 

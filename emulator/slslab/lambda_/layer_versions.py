@@ -185,7 +185,6 @@ def timestamp() -> str:
 
 
 def _name(reference: str) -> str:
-    """Return the name in a layer's name or ARN; ServiceError for the ARN of another account or Region."""
     found = ARN.fullmatch(reference)
     if found is None:
         return reference

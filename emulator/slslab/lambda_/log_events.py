@@ -92,8 +92,7 @@ class LogEvents:
         return self._count
 
     def read(self, since: int, until: int) -> dict[str, Any]:
-        """Return the events of these entries, about a megabyte, with the cursor behind them, and whether there are
-        more."""
+        """Return the events of these entries, about a megabyte, the cursor behind them, and whether there are more."""
         most = min(until - since, MOST_ENTRIES)
         places = os.pread(self._file.fileno(), most * ENTRY.size, since * ENTRY.size)
         events: list[dict[str, Any]] = []
@@ -130,8 +129,7 @@ class LogEvents:
 
 
 def _messages(path: Path, start: int, end: int, record: bool) -> list[str]:
-    """Return the record, or the lines that end here; the first may have begun in an earlier entry, and the last may
-    wait."""
+    """Return the record, or the lines that end here: the first may begin in an earlier entry, and the last may wait."""
     with path.open("rb") as file:
         begin = start if record else _line_start(file.fileno(), start)
         text = os.pread(file.fileno(), end - begin, begin)
@@ -142,7 +140,6 @@ def _messages(path: Path, start: int, end: int, record: bool) -> list[str]:
 
 
 def _line_start(file: int, position: int) -> int:
-    """Return where the line begins in which this position is."""
     while position:
         back = max(0, position - 4096)
         found = os.pread(file, position - back, back).rfind(b"\n")

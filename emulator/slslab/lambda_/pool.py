@@ -97,7 +97,6 @@ class Pool:
                     await self._discard(environment)
 
     async def _is_ready(self, environment: ExecutionEnvironment) -> bool:
-        """Wait until a warm environment can be used, and return whether it can; if the caller goes, end it."""
         try:
             return await environment.ready()
         except BaseException:
@@ -135,7 +134,6 @@ class Pool:
         self.admission.notify()
 
     def _give_back_unheld(self, environment: ExecutionEnvironment) -> int:
-        """Give back the memory that an idle environment does not hold, and return how much, MB."""
         unheld_mb = self._held_mb[environment] - environment.resting_mb()
         self._held_mb[environment] -= unheld_mb
         self.admission.give_back(unheld_mb, self._places[environment])
@@ -154,14 +152,12 @@ class Pool:
         self._set_timer()
 
     def _end_in_task(self, ending: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
-        """Start a task that the end of the emulator waits for."""
         task = asyncio.ensure_future(ending)
         self._ending.add(task)
         task.add_done_callback(self._ending.discard)
         return task
 
     async def _take_and_discard(self, environment: ExecutionEnvironment) -> bool:
-        """End an idle environment; return False if it is not idle any more."""
         if self._idle.pop(environment, None) is None:
             return False
         await self._discard(environment)
@@ -212,7 +208,6 @@ class Pool:
 
     @contextmanager
     def _wait(self, request: Request) -> Iterator[None]:
-        """Record the wait for memory, however it ends."""
         name, begin_ns, failed = request.target.function.name, time.monotonic_ns(), True
         try:
             with self._waits.waiting(request):
@@ -223,7 +218,6 @@ class Pool:
             self._record("host.wait", begin_ns, request.request_id, name, name, **needed)
 
     async def _start(self, function: Function, place: Place, request_id: str) -> tuple[ExecutionEnvironment, Outcome]:
-        """Start an environment whose memory has been reserved."""
         self._number += 1
         try:
             environment = place.make(function, self._number)

@@ -87,7 +87,6 @@ class QueuePoller:
                 self._loop.call_soon_threadsafe(self._begin, batch)
 
     def _gather(self) -> list[Message]:
-        """Return the next batch, empty if no message came."""
         batch = self._queue.receive(self._batch_size)
         end, size = time.monotonic() + self._window_s, sum(map(_size, batch))
         while batch and len(batch) < self._batch_size and size < 6 * MB and not self._closed.is_set():
@@ -101,7 +100,6 @@ class QueuePoller:
         return batch
 
     def _wait_for_place(self) -> bool:
-        """Wait until one more batch may be processed; False at the end."""
         with self._changed:
             while not self._closed.is_set():
                 if self._running < FIRST_AT_ONCE:
@@ -139,10 +137,7 @@ class QueuePoller:
         await asyncio.to_thread(self._queue.delete, done)
 
     def _failed(self, response: Response, sent: set[str]) -> set[str]:
-        """Return the ids of the messages that failed.
-
-        documented: services-sqs-errorhandling.html, "Success and failure conditions".
-        """
+        """Return the ids of failed messages (documented: services-sqs-errorhandling.html, success conditions)."""
         if response.function_error is not None:
             return sent
         if not self._reports_failures:

@@ -242,13 +242,11 @@ class _Connection:
         self._asking = asyncio.ensure_future(self._ask())
 
     def respond(self, answer: Answer) -> None:
-        """Answer the request that waits."""
         self._waits = False
         self._send(answer)
         self._answer()
 
     def close(self) -> None:
-        """Hang up."""
         self._asking.cancel()
         self._requests.clear()
         if self in self._api.connections:
@@ -258,16 +256,13 @@ class _Connection:
             self._api.forget(self)
 
     def on_url(self, url: bytes) -> None:
-        """Take a part of the path."""
         self._request.path += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header, if anything depends on it."""
         if (key := name.lower()) in HEADERS:
             self._request.headers[key.decode("latin-1")] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """Ask for the body, if the client waits for that."""
         self._request.method = self._parser.get_method()
         if self._request.headers.get("expect", "").lower() == "100-continue" and not self._requests:
             self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -278,7 +273,6 @@ class _Connection:
         self._request.body += body[: self._api.limit + 1 - len(self._request.body)]
 
     def on_message_complete(self) -> None:
-        """Put the request behind those that are not answered yet."""
         self._request.arrived_ns = time.monotonic_ns() - self._late_ns
         self._request.persists = self._parser.should_keep_alive()
         self._requests.append(self._request)
@@ -338,7 +332,6 @@ class _Connection:
             self._loop.remove_reader(self._socket)
 
     def _answer(self) -> None:
-        """Answer what has been read, up to a request that waits."""
         while self._requests and self._own is not None and not self._waits and self in self._api.connections:
             answer = self._api.answer(self, self._requests[0]) if self._own else STRANGER
             if answer is None:
@@ -361,7 +354,6 @@ class _Connection:
         self._write("\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode("latin-1") + body)
 
     def _write(self, data: bytes) -> None:
-        """Send bytes behind those that the socket has not taken yet."""
         if self not in self._api.connections:
             return
         self._unsent = memoryview(bytes(self._unsent) + data if self._unsent else data)
@@ -393,7 +385,6 @@ class _Connection:
 
 
 def _next(invocation: NextInvocation) -> Answer:
-    """Return the answer to `/invocation/next`."""
     headers = [
         JSON,
         ("lambda-runtime-aws-request-id", invocation.request_id),

@@ -184,7 +184,6 @@ def _lenient_base64(text: str) -> bytes:
 
 
 def _joined(pairs: Any) -> dict[str, str]:
-    """Return pairs as a mapping: the values of a name that comes again follow a comma."""
     joined: dict[str, str] = {}
     for name, value in pairs:
         joined[name] = f"{joined[name]},{value}" if name in joined else value
@@ -192,7 +191,6 @@ def _joined(pairs: Any) -> dict[str, str]:
 
 
 def _text_of(body: bytes, content_type: str) -> str | None:
-    """Return a body that is text, as its content type says; None for any other."""
     if not body:
         return ""
     if TEXT.fullmatch(content_type.strip()) is None:

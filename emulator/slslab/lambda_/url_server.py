@@ -95,7 +95,7 @@ class UrlServer:
         return _response(UrlAnswer(returned.status, [*merged, *ids], returned.body))
 
     def _find(self, url_id: str) -> tuple[Entry, str, FunctionUrl]:
-        """Return whose URL has this id; nobody is told whether there is none, or that it is closed."""
+        """Return the function that owns this URL. Unknown and disabled ids look the same."""
         for entry in self._functions.entries():
             for qualifier, url in entry.urls.items():
                 if url.id == url_id:
@@ -123,7 +123,6 @@ class UrlServer:
 
 
 def _authorize(policy: Policy, url: FunctionUrl, caller: Principal | None) -> None:
-    """Raise AccessDeniedException unless the caller's own rights or the function's policy allow the invocation."""
     values = {"lambda:FunctionUrlAuthType": url.auth_type, "lambda:InvokedViaFunctionUrl": "true"}
     for action in ACTIONS:
         permitted = caller is not None and (caller.actions is None or action in caller.actions)

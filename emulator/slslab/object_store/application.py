@@ -45,13 +45,9 @@ HANDLERS: Mapping[str, Handler] = {
     "CreateBucket": buckets.create_bucket,
     "CreateMultipartUpload": uploads.create_multipart_upload,
     "DeleteBucket": buckets.delete_bucket,
-    "DeleteBucketCors": buckets.delete_bucket_cors,
-    "DeleteBucketPolicy": buckets.delete_bucket_policy,
-    "DeleteBucketTagging": buckets.delete_bucket_tagging,
     "DeleteObject": objects.delete_object,
     "DeleteObjectTagging": objects.delete_object_tagging,
     "DeleteObjects": objects.delete_objects,
-    "DeletePublicAccessBlock": buckets.delete_public_access_block,
     "GetBucketAcl": buckets.get_acl,
     "GetBucketCors": buckets.get_bucket_cors,
     "GetBucketLocation": buckets.get_bucket_location,
@@ -84,6 +80,7 @@ HANDLERS: Mapping[str, Handler] = {
     "PutPublicAccessBlock": buckets.put_public_access_block,
     "UploadPart": uploads.upload_part,
     "UploadPartCopy": uploads.upload_part_copy,
+    **dict.fromkeys(buckets.DELETED, buckets.delete_setting),
     **dict.fromkeys(buckets.UNSET, buckets.get_unset),
 }
 # What to use instead of an operation.
@@ -268,7 +265,6 @@ class Request:
         return stored + sum(length for _, _, length in answer.body or ())
 
     async def _left_unread(self) -> bool:
-        """Read the rest of the body, unless the client still waits for 100 Continue; return whether it waits."""
         if self._incoming.untouched and self._headers.get("expect", "").lower() == "100-continue":
             return True
         await self._incoming.discard()
@@ -307,7 +303,6 @@ class Request:
             raise failure("MalformedXML")
 
     async def _post_form(self) -> tuple[Answer, bytes]:
-        """Store the file of a form."""
         form = forms.Form(self._incoming, self._headers["content-type"])
         await form.read_fields()
         principal = self._principal = forms.signer(self._keys, form.fields)
@@ -360,13 +355,11 @@ def _is_form(headers: IndexedHeaders) -> bool:
 
 
 def _length(headers: Mapping[str, str], payload: str) -> int | None:
-    """Return the length of the decoded body; None if the request does not tell."""
     text = headers.get("x-amz-decoded-content-length" if payload.startswith(signing.CHUNKED) else "content-length", "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
 
 
 def _url_encoded(output: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an output with its keys encoded for a URL (EncodingType)."""
     names = ("Key", "Prefix", "Delimiter", "Marker", "NextMarker", "StartAfter", "KeyMarker", "NextKeyMarker")
     found: dict[str, Any] = {}
     for name, value in output.items():

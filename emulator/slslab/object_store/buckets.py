@@ -192,13 +192,25 @@ async def put_bucket_versioning(call: Call) -> Answer:
     return Answer()
 
 
+def _setting(call: Call, name: str, error: str) -> Any:
+    call.only()
+    found = call.bucket().settings.get(name)
+    if not found:
+        raise failure(error, BucketName=call.bucket_name)
+    return found
+
+
+async def delete_setting(call: Call) -> Answer:
+    """Remove the bucket's settings that the operation is about."""
+    call.only()
+    for name in DELETED[call.operation.name]:
+        call.bucket().settings.pop(name, None)
+    return Answer(status=204)
+
+
 async def get_bucket_tagging(call: Call) -> Answer:
     """Return a bucket's tags."""
-    call.only()
-    tags = call.bucket().settings.get("tags")
-    if not tags:
-        raise failure("NoSuchTagSet", BucketName=call.bucket_name)
-    return Answer({"TagSet": tag_set(tags)})
+    return Answer({"TagSet": tag_set(_setting(call, "tags", "NoSuchTagSet"))})
 
 
 async def put_bucket_tagging(call: Call) -> Answer:
@@ -208,20 +220,9 @@ async def put_bucket_tagging(call: Call) -> Answer:
     return Answer(status=204)
 
 
-async def delete_bucket_tagging(call: Call) -> Answer:
-    """Remove a bucket's tags."""
-    call.only()
-    call.bucket().settings.pop("tags", None)
-    return Answer(status=204)
-
-
 async def get_bucket_policy(call: Call) -> Answer:
     """Return a bucket's policy, as it was given."""
-    call.only()
-    text = call.bucket().settings.get("policy")
-    if text is None:
-        raise failure("NoSuchBucketPolicy", BucketName=call.bucket_name)
-    return Answer({"Policy": text})
+    return Answer({"Policy": _setting(call, "policy", "NoSuchBucketPolicy")})
 
 
 async def put_bucket_policy(call: Call) -> Answer:
@@ -245,34 +246,21 @@ async def put_bucket_policy(call: Call) -> Answer:
 
 
 def _covers(resource: str, bucket: str) -> bool:
-    """Return whether a resource of a policy can be this bucket or objects in it."""
     arn, found, path = resource.partition("arn:aws:s3:::")
     return resource == "*" or (found != "" and not arn and Pattern(path.partition("/")[0]).matches(bucket))
 
 
-async def delete_bucket_policy(call: Call) -> Answer:
-    """Remove a bucket's policy."""
-    call.only()
-    for name in ("policy", "statements"):
-        call.bucket().settings.pop(name, None)
-    return Answer(status=204)
-
-
 async def get_bucket_policy_status(call: Call) -> Answer:
     """Return whether a bucket's policy makes it public."""
-    call.only()
-    bucket = call.bucket()
-    if "policy" not in bucket.settings:
-        raise failure("NoSuchBucketPolicy", BucketName=bucket.name)
-    return Answer({"PolicyStatus": {"IsPublic": any(entry.is_public for entry in bucket.settings["statements"])}})
+    _setting(call, "policy", "NoSuchBucketPolicy")
+    return Answer(
+        {"PolicyStatus": {"IsPublic": any(entry.is_public for entry in call.bucket().settings["statements"])}}
+    )
 
 
 async def get_public_access_block(call: Call) -> Answer:
     """Return which public access is blocked."""
-    call.only()
-    found = call.bucket().settings.get("publicAccessBlock")
-    if found is None:
-        raise failure("NoSuchPublicAccessBlockConfiguration", BucketName=call.bucket_name)
+    found = _setting(call, "publicAccessBlock", "NoSuchPublicAccessBlockConfiguration")
     return Answer({"PublicAccessBlockConfiguration": found})
 
 
@@ -284,20 +272,9 @@ async def put_public_access_block(call: Call) -> Answer:
     return Answer()
 
 
-async def delete_public_access_block(call: Call) -> Answer:
-    """Unblock public access."""
-    call.only()
-    call.bucket().settings.pop("publicAccessBlock", None)
-    return Answer(status=204)
-
-
 async def get_bucket_cors(call: Call) -> Answer:
     """Return the rules for pages of other web sites."""
-    call.only()
-    rules = call.bucket().settings.get("cors")
-    if rules is None:
-        raise failure("NoSuchCORSConfiguration", BucketName=call.bucket_name)
-    return Answer({"CORSRules": rules})
+    return Answer({"CORSRules": _setting(call, "cors", "NoSuchCORSConfiguration")})
 
 
 async def put_bucket_cors(call: Call) -> Answer:
@@ -307,13 +284,6 @@ async def put_bucket_cors(call: Call) -> Answer:
     cors.check(rules)
     call.bucket().settings["cors"] = rules
     return Answer()
-
-
-async def delete_bucket_cors(call: Call) -> Answer:
-    """Remove the rules for pages of other web sites."""
-    call.only()
-    call.bucket().settings.pop("cors", None)
-    return Answer(status=204)
 
 
 async def get_acl(call: Call) -> Answer:
@@ -341,6 +311,12 @@ async def get_bucket_ownership_controls(call: Call) -> Answer:
     return Answer({"OwnershipControls": {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}})
 
 
+DELETED = {
+    "DeleteBucketCors": ("cors",),
+    "DeleteBucketPolicy": ("policy", "statements"),
+    "DeleteBucketTagging": ("tags",),
+    "DeletePublicAccessBlock": ("publicAccessBlock",),
+}
 # Answers about settings that a bucket can't have: the output, or the error.
 UNSET: Mapping[str, str | dict[str, Any]] = {
     "GetBucketNotificationConfiguration": {},
@@ -408,7 +384,6 @@ def _as_token(name: str) -> str:
 
 
 def _token(text: str | None) -> str | None:
-    """Return the name in a continuation token; InvalidArgument if the token isn't ours."""
     if text is None:
         return None
     try:

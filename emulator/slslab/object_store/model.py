@@ -312,7 +312,6 @@ def _from_xml(shape: Shape, element: Element) -> Any:
 
 @cache
 def _elements(shape: StructureShape) -> Mapping[str, tuple[str, Shape]]:
-    """Return the members of a structure by the names of their elements."""
     return {of.serialization.get("name", member): (member, of) for member, of in shape.members.items()}
 
 

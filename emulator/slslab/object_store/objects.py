@@ -4,7 +4,6 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -245,7 +244,9 @@ def check_read(members: Mapping[str, Any], version: Version, prefix: str = "", m
     failed = not same_etag(match, version.etag) if match is not None else until is not None and version.modified > until
     if failed:
         raise failure("PreconditionFailed", Condition="If-Match" if match is not None else "If-Unmodified-Since")
-    unchanged = same_etag(none, version.etag) if none is not None else _not_since(version.modified, since)
+    # A time in the future is ignored (RFC 9110, 13.1.3).
+    unmodified = since is not None and version.modified <= since <= now()
+    unchanged = same_etag(none, version.etag) if none is not None else unmodified
     if unchanged and missed != NOT_MODIFIED:
         raise failure(missed)
     if unchanged:
@@ -341,7 +342,6 @@ def tag_set(tags: Mapping[str, str]) -> list[dict[str, str]]:
 
 
 def _delete(bucket: Bucket, key: str, version_id: str | None, etag: str | None) -> dict[str, Any]:
-    """Delete an object or a version of it; return the members of the output."""
     current = bucket.find(key, version_id) if version_id else bucket.current(key)
     if etag is not None:
         check_match(etag, current, key)
@@ -353,7 +353,6 @@ def _delete(bucket: Bucket, key: str, version_id: str | None, etag: str | None) 
 
 
 def _place_of_part(version: Version, number: int) -> tuple[int, int]:
-    """Return start and length of a part; InvalidPartNumber if the object has no such part."""
     if not 1 <= number <= 10_000:
         raise failure("InvalidArgument", "Part number must be an integer between 1 and 10000, inclusive")
     parts = version.parts or (Part(1, version.etag, version.size, version.body, {}, version.modified),)
@@ -363,11 +362,6 @@ def _place_of_part(version: Version, number: int) -> tuple[int, int]:
             return start, part.size
         start += part.size
     raise failure("InvalidPartNumber")
-
-
-def _not_since(modified: datetime, since: datetime | None) -> bool:
-    # A time in the future is ignored (RFC 9110, 13.1.3).
-    return since is not None and modified <= since <= now()
 
 
 async def _copied_sums(source: Version, algorithm: str) -> tuple[str, dict[str, str]]:

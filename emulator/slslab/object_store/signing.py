@@ -159,5 +159,4 @@ def holder(keys: Keyring, key_id: str, token: str) -> tuple[str, Principal]:
 
 
 def _canonical_path(raw_path: str) -> str:
-    """Return the path in the encoding that is signed."""
     return quote(unquote_to_bytes(raw_path), "/" + SAFE)

@@ -320,7 +320,6 @@ def names(
 
 
 def _end_of(keys: Sequence[str], prefix: str, place: int) -> int:
-    """Return the place after the last key with a prefix."""
     return bisect_left(keys, True, place, key=lambda key: not key.startswith(prefix))
 
 

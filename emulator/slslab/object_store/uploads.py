@@ -233,7 +233,6 @@ def _completed(call: Call, version: Version) -> Answer:
 
 
 def _upload(call: Call) -> Upload:
-    """Return the upload that a request names; NoSuchUpload if the key has no such upload."""
     upload_id = call.members.get("UploadId", "")
     found = call.bucket().upload(call.key, upload_id)
     if found is None:
@@ -242,7 +241,6 @@ def _upload(call: Call) -> Upload:
 
 
 def _check_algorithm(upload: Upload, sent: str) -> None:
-    """Raise InvalidRequest unless a checksum has the upload's algorithm."""
     if sent != upload.algorithm:
         raise failure(
             "InvalidRequest",
@@ -252,7 +250,6 @@ def _check_algorithm(upload: Upload, sent: str) -> None:
 
 
 def _check_checksum(call: Call, upload: Upload, value: str) -> None:
-    """Raise InvalidRequest or BadDigest if the request has a checksum that isn't the object's."""
     found = {name: call.members[name].partition("-")[0] for name in CHECKSUMS & call.members.keys()}
     for name, digest in checksums.given(found).items():
         _check_algorithm(upload, name)
@@ -261,7 +258,6 @@ def _check_checksum(call: Call, upload: Upload, value: str) -> None:
 
 
 def _check_conditions(call: Call, bucket: Bucket, upload: Upload) -> None:
-    """Raise S3's errors unless the conditions of a completion hold and have held since the upload began."""
     check_write(call.members, bucket.current(call.key), call.key)
     if upload.overtaken and call.members.keys() & set(CONDITIONS):
         raise failure("ConditionalRequestConflict", Key=call.key)
@@ -275,7 +271,6 @@ def _number(call: Call) -> int:
 
 
 def _chosen(upload: Upload, entries: list[dict[str, Any]]) -> list[Part]:
-    """Return the parts that a request names; S3's errors for a wrong order, part or size."""
     if not entries or len(entries) > MOST_PARTS or not all({"ETag", "PartNumber"} <= entry.keys() for entry in entries):
         raise failure("MalformedXML")
     numbers = [entry["PartNumber"] for entry in entries]

@@ -93,8 +93,7 @@ def mean_errors(profile: str, *, instances: bool) -> MeanErrors:
 
 
 def speed_deviation(processor: Literal["gpu", "instance"]) -> float:
-    """Return how uncertain the assumed speed of an instance's GPU or processors is: the standard deviation of its
-    logarithm."""
+    """Return the standard deviation of the logarithm of an instance's assumed speed: its GPU's or processors'."""
     return math.log(_load(FILE).speeds[processor].factor) / Z80
 
 

@@ -84,8 +84,6 @@ class Prediction:
 
 
 class _Quota:
-    """A CPU share and the period in which it is enforced."""
-
     def __init__(self, share: float, period_ms: float, profile: Profile) -> None:
         compute = profile.compute
         period = compute.period_ms.model_copy(update={"value": period_ms})
@@ -99,7 +97,6 @@ class _Quota:
         return self._environment.compute(0, round(cpu_ms * 1e6), INIT) / 1e6
 
     def holds_back(self, cpu_ms: float) -> bool:
-        """Return whether this much CPU time is more than the share of a period."""
         return self.share < 1 and cpu_ms > self.share * self.period_ms
 
 
@@ -141,7 +138,6 @@ class _Phase:
         return self.cpu_ms * factor / max(1.0, self.there.share)
 
     def sources(self, factor: float) -> list[str]:
-        """Return the sources of error that matter to it."""
         present = (
             (self.kind, self.cpu_ms),
             (REQUESTS, self.requests_ms),
@@ -248,7 +244,6 @@ class Predictor:
         )
 
     def _request_ms(self, request: Request) -> float:
-        """Return what a request takes on Lambda."""
         operation = self.profile.operation(request.op)
         latency_ms = operation.latency_ms.value
         bandwidth, encryption = operation.bandwidth_mb_s, operation.cpu_ms_per_mb
@@ -312,7 +307,6 @@ def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Re
 
 
 def _clipped(requests: Sequence[Request], end_ns: int) -> list[Request]:
-    """Return requests that end when the next one begins, or when the phase ends."""
     ordered = sorted(requests, key=lambda request: request.start_ns)
     following = [*(request.start_ns for request in ordered[1:]), max(end_ns, 0)]
     return [
@@ -322,7 +316,6 @@ def _clipped(requests: Sequence[Request], end_ns: int) -> list[Request]:
 
 
 def _stopped(prediction: Prediction, limit_ms: float) -> Prediction:
-    """Return the prediction of an invocation that was stopped at its timeout: at most that."""
     duration = Range(limit_ms, min(limit_ms, prediction.duration_ms.low), limit_ms)
     total = duration + (prediction.init_ms or NOTHING)
     return replace(prediction, duration_ms=duration, billed_ms=_billed(total), timed_out=True)
@@ -343,5 +336,4 @@ def _ranges(figures: Callable[[Moved], dict[str, float]], sources: Sequence[str]
 
 
 def _billed(total: Range) -> Range:
-    """Return the billed milliseconds of init and duration together."""
     return Range(*(float(billed_ms(value, None)) for value in (total.value, total.low, total.high)))

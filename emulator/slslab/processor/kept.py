@@ -143,8 +143,6 @@ def _entry(measurement: Measurement, measured: str, name: str) -> dict[str, Any]
 
 
 def _measurement(entry: Any) -> Measurement:
-    """Return the measurement of an entry; Damaged if it holds anything but positive seconds."""
-
     def timings(form: Form) -> dict[str, Timing]:
         return {name: Timing(form, _positive(values)) for name, values in entry[form].items() if values}
 
@@ -163,7 +161,6 @@ def _positive(values: Any) -> tuple[float, ...]:
 
 
 def _read() -> Mapping[str, Any]:
-    """Return the kept entries by key; Damaged if the file isn't what `_write` wrote."""
     path = cache_directory() / NAME
     try:
         document = json.loads(path.read_text(encoding="utf-8"))

@@ -31,8 +31,7 @@ def rank(worker: Document) -> str:
 
 
 def faults_card(document: Document) -> Card | None:
-    """Return what each fault of the run's plan did: how often it happened, where first, and for how long in all it held
-    workers up."""
+    """Return what each fault of the plan did: how often it happened, where first, how long it held workers up."""
     rows = []
     for fault in document.get("faults") or ():
         place = [f"{name} {fault[name]}" for name in ("worker", "epoch", "step") if fault["times"] and fault[name] >= 0]

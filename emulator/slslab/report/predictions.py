@@ -80,7 +80,6 @@ class Predicted:
         }
 
     def _billed(self, known: Sequence[Prediction], end: str) -> list[dict[str, Any]]:
-        """Return the records as Lambda would have billed them at this end of the ranges."""
         billed = zip(self.records, known, strict=True)
         return [{**record, "billed_ms": int(getattr(prediction.billed_ms, end))} for record, prediction in billed]
 

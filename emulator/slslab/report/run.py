@@ -112,7 +112,6 @@ def _learning(document: Document) -> Card | None:
 
 
 def _nodes(host: Document) -> str:
-    """Return on how many nodes of a cluster the environments were, if on any, and how many of these were lost."""
     nodes = host.get("nodes", ())
     lost = sum(node["lost"] for node in nodes)
     return f" of {counted(len(nodes), 'node')}{f', {lost} of which were lost' if lost else ''}" if nodes else ""
@@ -146,7 +145,6 @@ def host_notes(document: Document) -> Iterator[str | Note]:
 
 
 def _headline(document: Document) -> Iterator[Note]:
-    """Yield what the run takes and costs on Lambda, and what the ranges of that are made of."""
     found = replayed(document)
     notes = predicted_notes(document)
     if found is not None:
@@ -190,7 +188,6 @@ def _failure(error: Document) -> Iterator[str | Note]:
 
 
 def _measured(document: Document) -> Table:
-    """Return what this host measured of a run, and what its usage would cost."""
     rows: tuple[tuple[str, Callable[[Document], str]], ...] = (
         ("time, wall s", lambda d: f"{d['seconds']['measured']:,.1f}"),
         ("billed s", lambda d: f"{d['billed_seconds']:,.3f}"),
@@ -216,14 +213,12 @@ def _measured(document: Document) -> Table:
 
 
 def _details(details: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield what only some architectures tell."""
     for name, title, columns, row in DETAILS:
         if told := details.get(name):
             yield Table(columns, [row(each) for each in told], caption=title, words=WORDS, dispensable=())
 
 
 def _death(death: Document) -> Row:
-    """Return a peer that failed while the others continued."""
     found_by = death["found_by"] if isinstance(death["found_by"], str) else f"peer {death['found_by']}"
     detected = datetime.fromtimestamp(death["time"], UTC).isoformat(timespec="milliseconds")
     return str(death["worker"]), str(death["epoch"] + 1), detected, found_by

@@ -158,7 +158,6 @@ def service_bill(predicted: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[
 
 
 def _counts(events: metrics.Rows) -> dict[str, int]:
-    """Return the requests to stores and the state transitions."""
     counted = metrics.grouped(
         (event["op"], event["requests"])
         for event in events

@@ -45,7 +45,6 @@ def session_document(
 
 
 def _costs(own: Predicted, bill: Bill) -> dict[str, Any]:
-    """Return what the records cost as they were metered here, and what they take on Lambda."""
     return {"cost": str(bill(own.records)["total"]), "predicted": own.figures(bill)}
 
 
@@ -62,7 +61,6 @@ def _peak(records: Records) -> int:
 
 
 def _answer(document: Mapping[str, Any]) -> str:
-    """Return the sentence that a reader came for."""
     tests, cost = document["tests"], document["cost"]
     if not tests:
         return "No test invoked a function."

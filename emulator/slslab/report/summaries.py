@@ -51,17 +51,15 @@ def predicted(document: Document) -> Document | None:
     return found if found.get("status") == "modelled" else None
 
 
-def headline(document: Document, name: str = "") -> str:
+def headline(document: Document) -> str:
     """Return the sentence that a reader came for: what the run takes and costs on AWS, or why that is not known.
 
-    Among several runs it begins with the `name` of this one. It is empty if `slslab up` has recorded no invocation.
+    It is empty if `slslab up` has recorded no invocation.
     """
     if "lambda" not in document:
         return _predicted_headline(document) if document.get("invocations") and "predicted" in document else ""
     found = replayed(document)
-    where = f"{name} on AWS" if name else "On AWS"
-    if not document.get("instances"):
-        where += " Lambda"
+    where = "On AWS" if document.get("instances") else "On AWS Lambda"
     if found is None:
         sentence = f"{where}: not modelled. {document['lambda']['reason']}"
     else:

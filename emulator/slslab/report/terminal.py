@@ -35,7 +35,6 @@ def render(shown: page.Parts) -> RenderableType:
 
 
 def _text(shown: str | page.Note | page.Cell) -> Text:
-    """Return a text in the style of its moods."""
     if isinstance(shown, str):
         return Text(shown)
     return Text(shown.text, " ".join(STYLES[mood] for mood in shown.mood.split()))

@@ -84,7 +84,6 @@ def _made(event: Mapping[str, Any]) -> list[Source]:
 
 
 def _got(event: Mapping[str, Any]) -> list[Source]:
-    """Return what an event got of what others made."""
     if event["failed"]:
         return []
     if event["op"] in ("tensor.script", "parameter.pull"):
@@ -93,8 +92,7 @@ def _got(event: Mapping[str, Any]) -> list[Source]:
 
 
 def _sources(event: Mapping[str, Any], *resources: str) -> list[Source]:
-    """Return an object by key and ETag, a message by its id, which copies in all queues share, or tensors and summands
-    by key."""
+    """Return an object by key and ETag, a message by its id (copies share it), or tensors and summands by key."""
     channel, etag = OPERATIONS[event["op"]].channel, event["etag"]
     if channel == "tensor" or event["op"] in UNVERSIONED:
         return [(channel, resource, "") for resource in resources]

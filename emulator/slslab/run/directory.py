@@ -176,8 +176,7 @@ class RunDirectory:
         return total.hexdigest()
 
     def service(self) -> dict[str, Any] | None:
-        """Return what is known of the service that recorded the directory, None for a run's; RunError if it is not
-        JSON."""
+        """Return what is known of the service that recorded it, None for a run's; RunError if it is not JSON."""
         path = self.path / SERVICE
         if not path.exists():
             return None
@@ -221,8 +220,7 @@ class RunDirectory:
         return match[0] if (match := re.match(r"\d{8}-\d{6}(?=-)", self.id)) else ""
 
     def status(self) -> str:
-        """Return done, failed, running, or interrupted (by a signal, or its command was killed); an ended service is
-        done."""
+        """Return done, failed, running, or interrupted (by a signal, or a killed command); an ended service is done."""
         # In this order, a run that ends in between is not taken for an interrupted one.
         locked, document = self.locked(), self.document()
         if document is not None:
@@ -292,7 +290,6 @@ def _sha256(path: Path) -> str:
 
 
 def _document_digest(document: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a document as JSON, except its own digest."""
     files = {name: digest for name, digest in document.get("files", {}).items() if name != DOCUMENT}
     return sha256(json.dumps({**document, "files": files}, sort_keys=True).encode()).hexdigest()
 

@@ -124,7 +124,6 @@ def load(directory: Path) -> Trace:
 
 
 def _tabulated(path: Path) -> tuple[Trace, list[dict[str, Any]]]:
-    """Return the trace in a log, and the log's records."""
     records, torn = read_log(path)
     with reading(path, "a trace"):
         return Trace(tabulate(records), torn), records

@@ -16,8 +16,7 @@ NAMES = ("event", *(name for name in FIELDS if name not in ("reads", "loss")), "
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace: its events in order of their starts, with NAMES for keys, and whether its log broke off in the middle
-    of a line."""
+    """A trace: its events (with the keys NAMES) by start, and whether its log broke off in the middle of a line."""
 
     events: Rows
     torn: bool

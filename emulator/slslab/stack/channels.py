@@ -51,11 +51,9 @@ class _Server(ServerProcess):
 
     @property
     def endpoint(self) -> str:
-        """The address, with the password."""
         return f"{self.scheme}://{self.user}:{self._password}@127.0.0.1:{self._port}"
 
     def _version(self) -> str:
-        """Return the number in the program's own line about its version."""
         text = subprocess.run([self._program, "--version"], capture_output=True, text=True, check=True).stdout
         words = text.replace("v=", " ").split()
         return next(word for word in words if word[:1].isdigit())

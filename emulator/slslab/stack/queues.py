@@ -123,7 +123,6 @@ class EmbeddedRabbitMQ(ServerProcess):
         shutil.rmtree(self._data, ignore_errors=True)
 
     def _reason(self, output: str) -> str:
-        """Return what the server gives as its reason, in one line; else its tail."""
         _, marker, reason = output.rpartition("Error during startup:")
         return " ".join(reason.split())[:TAIL_CHARACTERS] if marker else super()._reason(" ".join(output.split()))
 

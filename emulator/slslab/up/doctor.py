@@ -55,7 +55,6 @@ def examine() -> list[Finding]:
 
 
 def _finding(subject: str, fine: bool, found: str, hint: str, *, state: str = PARTLY, otherwise: str = "") -> Finding:
-    """Return what was found as `ok` if it is fine, else what was found `otherwise` in its state, with the hint."""
     return Finding(subject, OK, found) if fine else Finding(subject, state, otherwise or found, hint)
 
 
@@ -196,7 +195,6 @@ def _queue() -> Finding:
 
 
 def _channels() -> Iterator[Finding]:
-    """Yield whether the servers of `--channel` are installed."""
     for name, program, otherwise in (
         ("Memcached", "memcached", "--channel memcached needs it: apt-get install memcached"),
         ("Redis", "redis-server", "--channel redis takes the tensor database instead; apt-get install redis-server"),

@@ -97,7 +97,6 @@ def _stored() -> dict[str, Any] | None:
 
 
 def _last_line(text: str) -> str:
-    """Return the last line that is complete."""
     return text.rpartition("\n")[0].rpartition("\n")[2]
 
 
@@ -214,7 +213,6 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
 def _start_others(
     options: Options, running: ExitStack, emulator: "Emulator", record: "Record"
 ) -> Iterator[tuple[str, Any]]:
-    """Start Step Functions and the endpoint of all services, as far as they are installed, and yield each."""
     from slslab.stack.state_machines import EmbeddedStateMachines
 
     def add(server: Any) -> Any:
@@ -274,7 +272,6 @@ def _ends(servers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _places(options: Options, limits: Limits, session: "Session") -> "Places | None":
-    """Return where environments are, if not on this host."""
     if options.environment != "ray":
         return None
     require("ray")

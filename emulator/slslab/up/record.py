@@ -143,7 +143,6 @@ class Record:
         return Route(PATH, answer, methods=["POST"])
 
     def _end(self, writer: TraceWriter) -> None:
-        """Write what is left."""
         self._flush()
         for host in self._hosts.values():
             self._write(own_event("host.run", self._began_ns, "", resource=host, function="stack"))

@@ -1,34 +1,31 @@
 """Parameter averaging (local SGD): workers train on their own and average their models every few steps, over S3."""
 
-from collections.abc import Mapping
-
-from slslab_workers.architecture import NO_OPTIONS, Architecture, Cloud, Outcome, Progress
-from slslab_workers.driver.deployment import train_data_parallel
+from slslab_workers.driver.deployment import FunctionArchitecture
 from slslab_workers.option import Option
-from slslab_workers.patterns import Counts
-from slslab_workers.plan import Plan, Value
+from slslab_workers.patterns import UPDATE, Activity, Pattern, Signal, Workload, trainer
 
 EVERY = Option("every", int, 5, "Steps between two averages.")
+MODEL = Signal("model", key="{run}/parameter-averaging/e{epoch}/s{step}/{maker}")
 
 
-class ParameterAveraging(Architecture):
-    """Another architecture: what it is called, its options, what it sends, and how it is run."""
+def pattern(workload: Workload) -> Pattern:
+    """Return who sends what: every k steps everybody puts its model and gets those of all others."""
+    others, size, every = workload.workers - 1, 4 * workload.parameters, int(workload.options["every"])
+    put = Activity("object.put", "synchronise", bytes=size, makes=(MODEL,), protocol=True)
+    get = Activity("object.get", "synchronise", others, others * size, needs=(MODEL,), polling="get", protocol=True)
+    average = (put, get, Activity("reduce", "synchronise", work=(others + 1) * size))
+    steps = ((UPDATE,),) * (every - 1) + ((UPDATE, *average),)
+    return Pattern(workload, (trainer(range(workload.workers), workload.parameters, *steps),))
+
+
+class ParameterAveraging(FunctionArchitecture):
+    """Another architecture: what it is called, its options, what it sends, and the function of its workers."""
 
     name = "parameter-averaging"
     summary = "Parameter averaging over S3: every worker trains on its own, and all average their models every K steps."
     options = (EVERY,)
-
-    def counts(
-        self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
-    ) -> Counts:
-        """Per average n puts and n(n − 1) gets of G bytes."""
-        averages = batches * epochs // int(self.complete(options)["every"])
-        puts, gets = averages * workers, averages * workers * (workers - 1)
-        return Counts({"object.put": puts, "object.get": gets}, puts * 4 * parameters, gets * 4 * parameters)
-
-    def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-        """Deploy n workers of one function, train, evaluate and clean up."""
-        return train_data_parallel(plan, "parameter_averaging.handlers.handler", cloud, progress)
+    messages = staticmethod(pattern)
+    handler = "parameter_averaging.handlers.handler"
 
 
 architecture = ParameterAveraging()

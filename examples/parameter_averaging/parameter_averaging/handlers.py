@@ -24,12 +24,15 @@ class AveragingWorker(ObjectWorker):
         if (state.position + 1) % int(self.plan.options["every"]):
             return
         self.leaving = self.is_short_of_time()
-        prefix = f"{self.plan.run}/parameter-averaging/s{state.position}/"
+        epoch, step = self.place(state)
+        prefix = f"{self.plan.run}/parameter-averaging/e{epoch}/s{step}/"
         own = gradients.flatten(state.model.parameters())
         self.put_vector(f"{prefix}{self.rank}", own)
         ranks = range(self.plan.workers)
-        models = (own if rank == self.rank else self.wait_for_vector(f"{prefix}{rank}") for rank in ranks)
-        gradients.write_parameters(state.model, sum_in_rank_order(models).div_(self.plan.workers))
+        models = [own if rank == self.rank else self.wait_for_vector(f"{prefix}{rank}") for rank in ranks]
+        with self.tracer.span("reduce", "synchronise", "mean"):
+            mean = sum_in_rank_order(models).div_(self.plan.workers)
+        gradients.write_parameters(state.model, mean)
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:

@@ -96,7 +96,6 @@ def calibrate_cloudwatch(file: Path, run: str, function: str | None, base: str, 
 
 
 def _metered(service: Service, function: str | None) -> Metered:
-    """Return the function's invocations that succeeded and can be predicted."""
     found = service.predicted
     chosen = choose_function(sorted({record["function"] for record in found.records}), function)
     records = [
@@ -110,7 +109,6 @@ def _metered(service: Service, function: str | None) -> Metered:
 
 
 def _document(profile: Profile, path: Path, base: str = BASE) -> Document:
-    """Return where the profile was written, and the figures that were measured for it or fitted."""
     of_base = dict(figures(load_profile(base)))
     measured = [
         {"entry": entry, "value": figure.value, "source": figure.source}

@@ -78,14 +78,12 @@ def read_reports(path: Path) -> Reports:
 
 
 def parse_reports(text: str) -> Reports:
-    """Parse the REPORT lines in a text: plain, within JSON (documents, lines, messages), or `platform.report`
-    records."""
+    """Parse the REPORT lines in a text: plain, in JSON (documents, lines, messages), or `platform.report` records."""
     reports = list(_search(text))
     return Reports(tuple(report for report in reports if report is not None), reports.count(None))
 
 
 def _search(text: str) -> Iterator[Report | None]:
-    """Yield reports in their order; None for one that cannot be read."""
     decoder, position = json.JSONDecoder(), 0
     while (brace := text.find("{", position)) >= 0:
         value, end = None, brace + 1

@@ -41,8 +41,6 @@ class Transfers:
 
 
 class _Endpoint(ServerProcess):
-    """The HTTPS endpoint, with a certificate of its own."""
-
     title, hint = "The endpoint of the measurement", "look at the message; it needs a free port of loopback."
     port = 0
 

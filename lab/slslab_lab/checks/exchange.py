@@ -1,96 +1,33 @@
-"""What workers make for each other, declared parcel by parcel, and what a trace says became of each.
+"""What workers make for each other, declared message by message, and what a trace says became of each.
 
-A parcel is a vector or a message: made once, by one worker, and taken by those whom the protocol names, so many times
-each. An architecture's module lists all parcels of a run; here each is matched with the events that made and took it.
+A message is a vector or a message: made once, by one worker, and taken by those whom the protocol names, so many times
+each. An architecture's module lists all messages of a run; here each is matched with the events that made and took it.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 from slslab.run.causes import GETTING, MAKING
 from slslab.run.metrics import Rows, grouped
-from slslab.run.run import Place
+from slslab_workers.patterns.messages import READING, Event, Name, Protocol, Where, key_of
 from slslab_workers.trace.operations import ALL_REDUCE, KEYED, OPERATIONS
 
-Event = Mapping[str, Any]
 DELETES = tuple(f"{channel}.delete" for channel in KEYED)
 # Of an all-reduce each peer makes its part, and has the sum when all have come.
 PARTS = (*MAKING, ALL_REDUCE)
-# What takes all that it was told to read, at once.
-READING = ("tensor.script", "parameter.pull")
-
-
-class Name(NamedTuple):
-    """What a parcel is known by: its key, without bucket or host, its maker, and the epoch and step it was made in."""
-
-    key: str
-    maker: int
-    epoch: int
-    step: int
-
-
-@dataclass(frozen=True)
-class Parcel:
-    """Something that is made once; `takers` says how often each worker takes it, in epoch and step `at` if given.
-
-    Without `takers` whoever comes may take it, or nobody.
-    `size` is how many bytes it has, if that is known. `deleted_by` deletes it, None: it stays. `overhead`: that it is
-    made, and perhaps that it is taken, is not counted among the messages of the training protocol.
-    """
-
-    kind: str
-    name: Name
-    takers: Mapping[int, int] | None
-    size: int | None = None
-    at: Place | None = None
-    deleted_by: int | None = None
-    overhead: bool = False
-
-
-@dataclass(frozen=True)
-class Wait:
-    """A barrier: no event of `then` begins before all parcels of `until` have begun to be made."""
-
-    place: Place
-    until: tuple[Name, ...]
-    then: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Protocol:
-    """What an architecture's protocol asks of a run.
-
-    `minibatches` are those that must be computed, by worker, epoch and step. In those of `drawn` a worker takes one
-    parcel of those that whoever comes may take. `places` gives events that name no step the step that they belong to.
-    Pushes to a key of `appended` add to what is there, others replace it. Epochs from `judged` on are left out, for the
-    reason `unjudged`. `cleared` are the workers and epochs in which one command deletes several tensors, which a trace
-    does not name.
-    """
-
-    parcels: tuple[Parcel, ...]
-    waits: tuple[Wait, ...] = ()
-    minibatches: frozenset[tuple[int, int, int]] = frozenset()
-    drawn: frozenset[tuple[int, int, int]] = frozenset()
-    places: Mapping[int, Place] = field(default_factory=dict)
-    appended: frozenset[str] = frozenset()
-    judged: int | None = None
-    unjudged: str = ""
-    cleared: frozenset[tuple[int, int]] = frozenset()
 
 
 class Exchange:
-    """The parcels of a protocol with the events that made, took and deleted them; `orphans` took what nobody made."""
+    """The messages of a protocol with the events that made, took and deleted them; `orphans` took what nobody made."""
 
     def __init__(self, events: Rows, protocol: Protocol) -> None:
         self.events = events
         self.protocol = protocol
-        self.parcels = {parcel.name: parcel for parcel in protocol.parcels}
+        self.messages = {message.name: message for message in protocol.messages}
         self.made: dict[Name, list[int]] = {}
         self.taken: dict[Name, list[int]] = {}
         self.orphans: list[int] = []
         self._names: dict[int, Name] = {}
-        keys = {parcel.name.key for parcel in protocol.parcels}
+        keys = {message.name.key for message in protocol.messages}
         judged = [event for event in events if not event["failed"] and self._is_judged(event)]
         for event in judged:
             self._note_made(event)
@@ -115,20 +52,20 @@ class Exchange:
         )
         self._last = {(event["worker"], *self.place(event)): event["event"] for event in events}
 
-    def place(self, event: Event) -> Place:
+    def place(self, event: Event) -> Where:
         """Return the epoch and step that an event belongs to."""
         return self.protocol.places.get(event["event"], (event["epoch"], event["step"]))
 
     def source(self, name: Name) -> Event:
-        """Return the event that made a parcel first."""
+        """Return the event that made a message first."""
         return self.events[self.made[name][0]]
 
     def taken_by_anyone(self) -> list[int]:
-        """Return the events that took a parcel of those that whoever comes may take."""
-        anyone = [name for name, parcel in self.parcels.items() if parcel.takers is None]
+        """Return the events that took a message of those that whoever comes may take."""
+        anyone = [name for name, message in self.messages.items() if message.takers is None]
         return sorted(number for name in anyone for number in self.taken.get(name, ()))
 
-    def after(self, worker: int, place: Place) -> int | None:
+    def after(self, worker: int, place: Where) -> int | None:
         """Return the last event of a worker in a step, after which something is missing."""
         return self._last.get((worker, *place))
 
@@ -137,7 +74,7 @@ class Exchange:
 
     def _counts(self, event: Event, name: Name) -> bool:
         """Return whether an event that makes or takes something is part of the protocol."""
-        return not event["overhead"] or (name in self.parcels and self.parcels[name].overhead)
+        return not event["overhead"] or (name in self.messages and self.messages[name].overhead)
 
     def _note_made(self, event: Event) -> None:
         if event["op"] not in PARTS:
@@ -176,19 +113,6 @@ class Exchange:
         for number in by_key[key_of(cause)]:
             if self.events[number]["resource"] == cause["resource"]:
                 yield number
-
-
-def key_of(event: Event) -> str:
-    """Return the name of what an event moves, without bucket, or a database's host and port."""
-    if OPERATIONS[event["op"]].channel in ("object", "tensor"):
-        key = str(event["resource"]).partition("/")[2]
-        return by_script(key) if event["op"] == "tensor.script" else key
-    return str(event["resource"])
-
-
-def by_script(key: str) -> str:
-    """Return the name of what a script makes under a key, which a function may have made, too."""
-    return f"{key} (script)"
 
 
 def _identity(event: Event) -> tuple[str, str]:

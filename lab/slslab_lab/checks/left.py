@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from slslab.run.run import Run
-from slslab_lab.checks.exchange import DELETES, Event, Exchange, key_of
+from slslab_lab.checks.exchange import DELETES, Exchange
 from slslab_lab.checks.messages import where, who
 from slslab_lab.checks.violation import NotChecked, Violation
+from slslab_workers.patterns.messages import Event, key_of
 from slslab_workers.trace.operations import KEYED
 
 PUTS = tuple(f"{channel}.put" for channel in KEYED)
@@ -19,7 +20,7 @@ def check_objects(run: Run, exchange: Exchange) -> Iterator[Violation]:
     """Objects are deleted as the protocol says, once, and no others are left."""
     if not run.complete:
         raise NotChecked(UNFINISHED)
-    parcels = {parcel.name.key: parcel for parcel in exchange.parcels.values()}
+    messages = {message.name.key: message for message in exchange.messages.values()}
     there: dict[str, Event] = {}
     event: Event
     for event in run.events:
@@ -31,18 +32,18 @@ def check_objects(run: Run, exchange: Exchange) -> Iterator[Violation]:
         elif there.pop(key, None) is None:
             yield Violation.by(event, "objects", f"{who(run, event['worker'])} deleted {key}, which was not there")
     for key, event in there.items():
-        parcel = parcels.get(key)
-        if parcel is None and not _is_kept(run, key):
+        message = messages.get(key)
+        if message is None and not _is_kept(run, key):
             yield Violation.by(event, "objects", f"{key} is left, which the protocol does not have")
-        elif parcel is not None and parcel.deleted_by is not None:
-            what = f"{parcel.kind} of {where(parcel.name[2:])}"
+        elif message is not None and message.deleted_by is not None:
+            what = f"{message.kind} of {where(message.name[2:])}"
             yield Violation.by(
-                event, "objects", f"The {what} is left, which {who(run, parcel.deleted_by, inside=True)} deletes"
+                event, "objects", f"The {what} is left, which {who(run, message.deleted_by, inside=True)} deletes"
             )
     for key, numbers in exchange.deleted.items():
-        parcel = parcels.get(key)
+        message = messages.get(key)
         for event in (run.events[number] for number in numbers):
-            if parcel is None or parcel.deleted_by != event["worker"]:
+            if message is None or message.deleted_by != event["worker"]:
                 sentence = f"{who(run, event['worker'])} deleted {key}, which the protocol does not have it delete"
                 yield Violation.by(event, "objects", sentence)
     yield from _check_cleared(run, exchange)

@@ -8,9 +8,10 @@ from typing import Any
 from slslab.run.metrics import BESIDE, grouped
 from slslab.run.records import billed_ms, billed_seconds
 from slslab.run.run import Run
-from slslab_lab.checks.exchange import Event, Exchange
+from slslab_lab.checks.exchange import Exchange
 from slslab_lab.checks.messages import where, who
 from slslab_lab.checks.violation import NotChecked, Violation
+from slslab_workers.patterns.messages import Event
 
 # A REPORT line has two decimals, so that a duration may be off by half a hundredth.
 ROUNDING_MS = 0.01

@@ -144,7 +144,6 @@ def _accuracy(
 
 
 def _several(curves: "Curves", varied: "list[Varied]", on: str | None, plot: Path | None, json_: bool) -> None:
-    """Make several curves, and print what each came to."""
     if plot is not None:
         raise RequestError("A picture is of one curve.", "leave out --plot, or give one value of each option.")
     try:

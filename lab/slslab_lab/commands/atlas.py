@@ -76,7 +76,6 @@ def atlas(
 
 
 def _refuse(recordings: Path | None, out: Path | None, on: str | None, *, record: bool, check: bool) -> None:
-    """Raise RequestError for options that need others."""
     if record and recordings is None:
         raise RequestError("--record needs a directory of recordings.", "add --recordings DIR.")
     if record and check:
@@ -88,7 +87,6 @@ def _refuse(recordings: Path | None, out: Path | None, on: str | None, *, record
 
 
 def _check(recordings: "Recordings", out: Path, job: "Job", bar: Bar, json_: bool) -> None:
-    """Run the points that are checked, and print them beside the atlas."""
     from slslab_lab.pages.atlas import checked
     from slslab_lab.studies.atlas.checks import compare, run_all
     from slslab_lab.studies.atlas.saving import save_checks

@@ -151,7 +151,6 @@ def with_progress(
 
 
 def _results(function: Callable[[Any], Any], setups: "Sequence[ReplaySetup]") -> Results:
-    """Return what is kept of a function to which these are bound."""
     inputs = [
         text
         for setup in setups

@@ -72,7 +72,6 @@ TEXTS = {
 
 
 def _options(study: Study) -> Iterator[Decorator]:
-    """Yield the options of a study's command, in the order of its help."""
     for name in study.options:
         text = study.texts.get(name) or TEXTS.get(name, "").format(study.kept)
         if name in ALIKE:
@@ -90,8 +89,6 @@ def _options(study: Study) -> Iterator[Decorator]:
 
 
 def _command(study: Study) -> click.Command:
-    """Return the command that makes a study, and prints and saves it."""
-
     def reproduce_study(json_: bool, plot: Path | None = None, **options: Any) -> None:
         from slslab_lab.pages.accuracy import curves_by_time
         from slslab_lab.pages.pictures import check_format, draw_reproduction

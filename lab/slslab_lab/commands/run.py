@@ -102,7 +102,6 @@ def _option_help(option: Option) -> str:
 def _option(
     name: str, kind: Any = None, default: Any = None, *, help: str, also: tuple[str, ...] = (), **more: Any
 ) -> click.Option:
-    """Return an option whose default is that of the plan's field, unless it is given."""
     default = DEFAULTS.get(name.partition("/")[0].removeprefix("--").replace("-", "_")) if default is None else default
     return click.Option([name, *also], type=kind, default=default, help=help, show_default=default is not None, **more)
 
@@ -159,7 +158,6 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
 
 
 def _host_options() -> list[click.Parameter]:
-    """Return where functions run, and what happens to them there."""
     option = _option
     return [
         option("--memory", help="Memory size in MB (by default enough for the model); `paper` takes the paper's."),
@@ -208,7 +206,6 @@ def _host_options() -> list[click.Parameter]:
 
 
 def _output_options(prices: str | None) -> list[click.Parameter]:
-    """Return where a run goes and what it is billed by, `prices` by default or else as its plan says."""
     return [
         click.Option(
             ["--out"],

@@ -98,7 +98,6 @@ def winners(document: Document, group: str, objective: str, workers: int) -> lis
 
 
 def _there(entries: Iterable[Document], group: str, objective: str, workers: int) -> list[Document]:
-    """Return what an atlas says of so many workers."""
     place = group, objective, workers
     return [each for each in entries if (each["group"], each["objective"], each["workers"]) == place]
 
@@ -264,7 +263,6 @@ def _published(document: Document) -> Card:
 
 
 def _best(document: Document, group: str) -> Card:
-    """Return the best points by size and workers, both figures side by side."""
     tables = []
     for objective, word in BEST.items():
         rows = [

@@ -35,7 +35,7 @@ Rows = Sequence[Sequence[str | int | float | None]]
 
 
 def stacked_bars(
-    identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, *, format: str = ",.3f", caption: str = ""
+    identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, *, format: str = ",.3f"
 ) -> Chart:
     """Draw horizontal bars of parts: rows of (bar, part, value), the parts in the order of `keys`."""
     bars, order = len({row[0] for row in rows}), {key.label: number for number, key in enumerate(keys)}
@@ -51,19 +51,11 @@ def stacked_bars(
             tooltip=tooltips(("bar:N", "of"), ("part:N", "part"), ("value:Q", title, format)),
         )
     )
-    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption)
+    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys))
 
 
 def grouped_bars(
-    identifier: str,
-    label: str,
-    rows: Rows,
-    keys: Sequence[Key],
-    title: str,
-    *,
-    format: str = ",.4~f",
-    axis_format: str = "",
-    caption: str = "",
+    identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, *, axis_format: str = ""
 ) -> Chart:
     """Draw horizontal bars side by side: rows of (group, series, value); a group may lack a series."""
     data = Data(("bar", "part", "value"), rows)
@@ -80,15 +72,16 @@ def grouped_bars(
             ),
             y=name_axis(),
             color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
-            tooltip=tooltips(("bar:N", "of"), ("part:N", "which"), ("value:Q", title, format)),
+            tooltip=tooltips(("bar:N", "of"), ("part:N", "which"), ("value:Q", title, ",.4~f")),
             **encoding,
         )
     )
-    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys) if several else (), caption)
+    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys) if several else ())
 
 
-def bars_to_limit(identifier: str, label: str, rows: Rows, title: str, limit: str, caption: str = "") -> Chart:
-    """Draw horizontal bars with a mark at each one's limit: rows of (bar, value, limit or None)."""
+def memory_bars(label: str, rows: Rows, caption: str = "") -> Chart:
+    """Draw peak memory with a mark at each memory size, MB: rows of (bar, value, limit or None)."""
+    title, limit = "peak memory, MB", "memory size, MB"
     data = Data(("bar", "value", "limit"), rows)
     keys = (*basis_keys("measured"), Key(limit, "limit"))
     tooltip = tooltips(("bar:N", "of"), ("value:Q", title, ",d"), ("limit:Q", limit, ",d"))
@@ -98,7 +91,7 @@ def bars_to_limit(identifier: str, label: str, rows: Rows, title: str, limit: st
     )
     marks = base.mark_tick(color="var(--c-limit)", thickness=3, size=step(len(rows)) - 3).encode(x="limit:Q")
     chart = alt.layer(bars, marks, width="container", height=len(rows) * step(len(rows)))
-    return Chart(identifier, label, specification(chart), {DATA: data}, keys, caption)
+    return Chart("memory", label, specification(chart), {DATA: data}, keys, caption)
 
 
 def lines(
@@ -139,8 +132,7 @@ def lines(
 
 
 def _widths(rows: Rows, keys: Sequence[Key]) -> "alt.Scale":
-    """Return the width of each line; of lines that lie upon each other the first is the broadest, so that all are
-    seen."""
+    """Return the width of each line; of lines that lie upon each other the first is the broadest: all are seen."""
     points = grouped((str(name), (x, y)) for name, x, y in rows)
     alike = grouped((tuple(of_line), name) for name, of_line in points.items())
     names = [key.label for key in keys]

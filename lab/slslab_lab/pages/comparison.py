@@ -23,17 +23,15 @@ from slslab.report.summaries import (
 from slslab.run.metrics import PHASES, Rows, grouped
 from slslab_lab.pages import charts, scales
 from slslab_lab.pages.intervals import CONFIDENCE, Interval, step_samples, welch, worker_samples
-from slslab_lab.pages.run import NAMES
 from slslab_lab.pages.verdicts import basis_of, verdicts
 from slslab_workers.architecture import chosen_options
+from slslab_workers.architecture import title as title_of
 from slslab_workers.plan import Plan
 
 Value = Callable[[Document], float | None]
 
 
 def _on_lambda(value: Callable[[Document], float]) -> Value:
-    """Return a modelled figure's value; None of a run that is not modelled."""
-
     def found_in(document: Document) -> float | None:
         found = replayed(document)
         return None if found is None else value(found)
@@ -107,12 +105,15 @@ def _row(name: str, document: Document) -> Row:
 
 
 def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note]:
-    """Yield what a reader must know before believing the figures, each once."""
     named = list(zip(names, documents, strict=True))
     for name, document in named:
         if document["status"] in ("failed", "interrupted"):
             yield Note(f"{name} {'has' if document['status'] == 'failed' else 'was'} {document['status']}.", "bad")
-    reasons = ((document["lambda"]["reason"], name) for name, document in named if _not_modelled(document))
+    reasons = (
+        (document["lambda"]["reason"], name)
+        for name, document in named
+        if "lambda" in document and replayed(document) is None
+    )
     for reason, of in grouped(reasons).items():
         does = "is not" if len(of) == 1 else "are not"
         yield Note(f"{formats.listed(of)} {does} modelled; the bill is this host's seconds, priced. {reason}")
@@ -127,10 +128,6 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
         wall = ["its times are wall time"] if document.get("instances") else []
         if notes := (*wall, *document["cost"].get("notes", ())):
             yield Note(f"{name}: {'; '.join(notes)}.")
-
-
-def _not_modelled(document: Document) -> bool:
-    return "lambda" in document and replayed(document) is None
 
 
 def _next(documents: Sequence[Document], page: Path | None) -> str:
@@ -167,7 +164,6 @@ def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | N
 
 
 def _text(title: str, document: Document) -> str:
-    """Return a figure of a run: its 80 % range if it has one."""
     value = dict(FIGURES)[title](document)
     if title in MODELLED and value is not None:
         return figure_text(replayed(document) or {}, MODELLED[title])
@@ -176,8 +172,8 @@ def _text(title: str, document: Document) -> str:
 
 def _change(title: str, first: Document, second: Document) -> str:
     """Return by what share a figure of the second run differs: as the 80 % range of their ratio, if it has one."""
-    values = [dict(FIGURES)[title](document) for document in (first, second)]
-    relative = _relative(*values)
+    first_value, second_value = (dict(FIGURES)[title](document) for document in (first, second))
+    relative = second_value / first_value - 1 if first_value and second_value is not None else None
     models = [replayed(document) or {} for document in (first, second)]
     if relative is None or title not in MODELLED or not all("uncertainty" in model for model in models):
         return formats.difference(relative)
@@ -311,7 +307,6 @@ def _phases(documents: Sequence[Document], names: Sequence[str]) -> Card:
 
 
 def _bill(documents: Sequence[Document], names: Sequence[str], keys: Sequence[Key]) -> Card:
-    """Return the bills of runs line by line."""
     title, costs = bills(documents)
     of_run = {name: cost for name, cost in zip(names, costs, strict=True) if cost is not None}
     amounts: dict[str, dict[str, Decimal]] = {}
@@ -356,18 +351,11 @@ def _memory(documents: Sequence[Document], names: Sequence[str]) -> Card:
         (name, document["peak_memory_mb"], peak_limit_mb(document))
         for name, document in zip(names, documents, strict=True)
     ]
-    chart = charts.bars_to_limit(
-        "memory",
-        "Bars: peak memory per run, with a mark at the memory size",
-        rows,
-        "peak memory, MB",
-        "memory size, MB",
-    )
+    chart = charts.memory_bars("Bars: peak memory per run, with a mark at the memory size", rows)
     return Card("card-memory", "Memory against the limit", (chart,))
 
 
 def _conditions(documents: Sequence[Document], names: Sequence[str]) -> Card | None:
-    """Return what the plans differ in, and the parts of the stack."""
     plans = [
         {
             "prices": Plan.prices,
@@ -407,17 +395,13 @@ def _headline(documents: Sequence[Document]) -> Iterator[Figure]:
         yield Figure(name, change, basis, f"{texts} {unit}".rstrip())
 
 
-def _relative(first: float | None, second: float | None) -> float | None:
-    return None if first is None or second is None or not first else second / first - 1
-
-
 def _signed(value: float) -> str:
     text = formats.significant(value, 3)
     return text if value < 0 else f"+{text}"
 
 
 def _name(document: Document) -> str:
-    return NAMES.get(document["architecture"], str(document["architecture"]))
+    return title_of(str(document["architecture"]))
 
 
 def _letter(number: int) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 from slslab.report.formats import MISSING
 from slslab.report.page import WORDS, Cell, Document, Row, Table
 from slslab.run.metrics import grouped
+from slslab_workers.architecture import title, with_chains
 
 DIGITS = {
     "s": 2, "min": 2, "MB": 0, "USD": 4, "%": 2, "ratio": 2, "×": 2,
@@ -16,8 +17,6 @@ DIGITS = {
 EPOCHS, ROUNDS = "epochs", "rounds of communication"
 # So many places of a curve are all shown; of more, those with these leading digits, and the last of each line.
 PLACES, LEADING = 12, "125"
-# Patterns that may win, by their names in documents.
-PATTERNS = {"scatterreduce": "ScatterReduce", None: "tie", "allreduce": "AllReduce"}
 # After a recomputed figure: it differs from the printed one, or only by rounding.
 SIGNS = {"differs": "\u00a0≠", "rounding": "\u00a0~"}
 LEGEND = (
@@ -130,31 +129,31 @@ def _estimate(estimate: Document | None, digits: int, sign: str) -> str | Cell:
 
 
 def _reasons(cell: Document) -> str:
-    """Return why a figure differs, and why what was recomputed does."""
     ways = (again for again in cell["recomputed"] if again["reason"] and again["verdict"] != CANNOT)
     told = [cell["reason"], *(": ".join(filter(None, (again["way"], again["reason"]))) for again in ways)]
     return "; ".join(reason.rstrip(".") for reason in told if reason)
 
 
 def thresholds(document: Document) -> Table:
-    """Return which of two patterns is faster, and from which latency × bandwidth ÷ size of a gradient on each would
-    be."""
+    """Return which of two patterns is faster, and from which latency × bandwidth ÷ size of a gradient on."""
     compared = [row for row in document["rows"] if "intervals" in row]
     bases = [name for name in ("published", "measured", "modelled") if any(name in row["winner"] for row in compared)]
+    last, *others = reversed(with_chains())
+    patterns: dict[str | None, str] = {last: title(last), None: "tie", **{name: title(name) for name in others}}
     rows = []
     for row in compared:
         winners = (
-            f"{'≈' * (basis == 'modelled')}{PATTERNS[row['winner'][basis]]}" if basis in row["winner"] else MISSING
+            f"{'≈' * (basis == 'modelled')}{patterns[row['winner'][basis]]}" if basis in row["winner"] else MISSING
             for basis in bases
         )
         share = row["latency_bandwidth_size"]
         spans = (
             ", ".join(_span(interval) for interval in row["intervals"] if interval["winner"] == name) or MISSING
-            for name in PATTERNS
+            for name in patterns
         )
         here = f"{share:.3g}" if share < 1000 else f"{share:,.0f}"
         rows.append((row["name"], row["group"], row["variant"], *winners, here, *spans))
-    wins = ("tie" if name is None else f"{title} wins" for name, title in PATTERNS.items())
+    wins = ("tie" if name is None else f"{words} wins" for name, words in patterns.items())
     return Table(
         ("row", "model", "variant", *bases, "here", *wins),
         rows,
@@ -190,7 +189,6 @@ def ranking_table(ranking: Document) -> Table:
 
 
 def _likely(holds: Mapping[str, Any]) -> str:
-    """Return how probable a ranking's orders are, as a sentence."""
     pairs = (
         f"{basis}: {', '.join(f'{first} before {second} {value:.0%}' for first, second, value in order)}"
         for basis, order in holds.items()
@@ -216,7 +214,6 @@ def matrices(document: Document) -> Iterator[Table]:
 
 
 def _curves(document: Document) -> Iterator[Table]:
-    """Yield the values of the curves by epoch or round."""
     curves = [curve for curve in document["curves"] if curve["x"]["title"] in (EPOCHS, ROUNDS)]
     for number, curve in enumerate(curves):
         # Two variants may share all their curves.

@@ -30,7 +30,7 @@ class Interval:
         return self.low > 0 or self.high < 0
 
 
-def welch(first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+def welch(first: Sequence[float], second: Sequence[float]) -> Interval | None:
     """Return Welch's interval of the difference of means, for samples of unequal variance.
 
     None if a sample has fewer than two values, or if neither varies: then their spread is not known.
@@ -42,7 +42,7 @@ def welch(first: Sequence[float], second: Sequence[float], confidence: float = C
     with catch_warnings():
         # If one of the samples does not vary, scipy warns that its zero variance may be inexact.
         simplefilter("ignore", RuntimeWarning)
-        interval = ttest_ind(second, first, equal_var=False).confidence_interval(confidence)
+        interval = ttest_ind(second, first, equal_var=False).confidence_interval(CONFIDENCE)
     means = fmean(first), fmean(second)
     return Interval(*means, (len(first), len(second)), means[1] - means[0], float(interval.low), float(interval.high))
 

@@ -78,7 +78,6 @@ def _running(document: Document) -> Table | None:
 
 
 def _counted(number: int, first: int = 1) -> str:
-    """Return an epoch or step as people count them, from 1 on; a dash if there is none."""
     return formats.MISSING if number < 0 else str(number + first)
 
 
@@ -222,14 +221,7 @@ def memory_card(document: Document, events: Rows | None, invocations: Records) -
     caption = f"Max Memory Used by function {of}."
     if launched:
         caption = "Resident memory of each instance; an instance type's memory is not enforced here."
-    chart = charts.bars_to_limit(
-        "memory",
-        "Bars: peak memory in MB, with a mark at the memory size",
-        rows,
-        "peak memory, MB",
-        "memory size, MB",
-        caption,
-    )
+    chart = charts.memory_bars("Bars: peak memory in MB, with a mark at the memory size", rows, caption)
     return Card("card-memory", "Memory against the limit", (chart,))
 
 

@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slslab.errors import RequestError, counted
+from slslab.errors import RequestError, counted, writable
 from slslab.report.html.page import page_file
 from slslab.report.page import Chart, Document
 from slslab_lab.pages import charts, scales
@@ -38,7 +38,6 @@ def draw_sizes(document: Document, path: Path) -> None:
 
 
 def _draw_rows(document: Document, path: Path, title: str) -> None:
-    """Draw time and cost of variants with their 80 % ranges."""
     rows = [row for row in document["rows"] if not row["trouble"]]
     _draw(path, title, [_dots({row["label"]: {row[name]["basis"]: row[name]} for row in rows}, label)
                         for name, label in (("seconds", "time, s"), ("cost", "bill, USD"))])  # fmt: skip
@@ -74,7 +73,6 @@ def _on(document: Document) -> str:
 
 
 def _dots(figures: Mapping[str, Mapping[str, Document]], title: str, *, log: bool = False) -> Chart:
-    """Return a chart of figures by row and series, with their 80 % ranges."""
     rows = [
         (row, name, float(each["value"]), each.get("low"), each.get("high"))
         for row, series in figures.items()
@@ -121,7 +119,6 @@ def draw_timeline(played: "Timeline", title: str, path: Path) -> None:
 
 
 def _draw(path: Path, title: str, drawn: Sequence[Chart]) -> None:
-    """Write charts beside each other; RequestError if the file cannot be drawn or written."""
     import vl_convert
 
     check_format(path)
@@ -138,14 +135,11 @@ def _draw(path: Path, title: str, drawn: Sequence[Chart]) -> None:
         # They are numbered on from the picture before.
         clips = list(dict.fromkeys(re.findall(r"\bclip\d+\b", picture)))
         picture = re.sub(r"\bclip\d+\b", lambda found: f"clip{clips.index(found[0])}", picture).encode()
-    try:
+    with writable(path, "choose another --plot."):
         path.write_bytes(picture)
-    except OSError as error:
-        raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another --plot.") from error
 
 
 def _still(spec: Any, chart: Chart) -> Any:
-    """Return a part of a chart's specification with what a page adds to it: data, width, colours and legend."""
     match spec:
         case {"name": str(name)} if name in chart.data:
             data = chart.data[name]

@@ -22,7 +22,6 @@ NOT_IN_TIME = "No memory size is done within the functions' time-out."
 
 
 def _amount(value: float | Decimal) -> str:
-    """Return a number with two decimals, as long as these matter."""
     return f"{value:,.2f}" if value < 10_000 else f"{value:,.0f}"
 
 
@@ -46,7 +45,6 @@ def replay(document: Document) -> Iterator[Part]:
 
 
 def _variants(document: Document) -> Iterator[Part]:
-    """Yield a row per variant, of which a refused one says why in the note, and bars."""
     rows: list[Row] = []
     for row in document["rows"]:
         if row["trouble"]:
@@ -64,7 +62,6 @@ def _variants(document: Document) -> Iterator[Part]:
 
 
 def _signed(figure: Document, show: Callable[[Any], str]) -> str:
-    """Return a figure with the sign of its basis: its 80 % range if it has one, or else its value."""
     return SIGNS[figure["basis"]] + (_range(figure) if "high" in figure else show(figure["value"]))
 
 
@@ -111,7 +108,6 @@ def sweep(document: Document) -> Iterator[Part]:
 
 
 def _best_size(document: Document, name: str) -> str:
-    """Return a best size with its figures, and the sizes that can't be told apart from it."""
     others = document["alike"][name]
     alike = f"; {_megabytes(others)} can't be told apart from it" if others else ""
     return f"{document[name]:,} MB, {_briefly(document, document[name])}{alike}"
@@ -222,7 +218,6 @@ def model(document: Document) -> Iterator[Part]:
 
 
 def _model_answer(document: Document) -> str:
-    """Return how far the model is from the replay, from where on, and what the difference is made of."""
     limit, first, row = document["error"], document["errs_from"], _model_example(document)
     if row is None:
         return "No number of workers can be replayed, so nothing says how far off the model is."
@@ -241,19 +236,16 @@ def _model_answer(document: Document) -> str:
 
 
 def _model_example(document: Document) -> Document | None:
-    """Return the row with the run's number of workers, or else the last one; None if none could be replayed."""
     known: list[Document] = [row for row in document["rows"] if row["replay"] is not None]
     return next((row for row in known if row["workers"] == document["workers"]), known[-1] if known else None)
 
 
 def _steps_to_replay(row: Document) -> tuple[float, float]:
-    """Return the seconds from the model to the closed form, and from there to the replay."""
     model_s, closed_s, replay_s = (float(row[name]["seconds"]["value"]) for name in FOUR[:3])
     return closed_s - model_s, replay_s - closed_s
 
 
 def _model_notes(document: Document) -> str:
-    """Return the model with its constants, and what it leaves out."""
     known = document["constants"]
     size, count, note = ("m ÷ w", "3w - 2", "")
     if document["transfers"] == "derived":
@@ -311,7 +303,6 @@ def waiting(document: Document) -> Iterator[Part]:
 
 
 def _footnote(document: Document) -> Note:
-    """Return what the signs mean, where the figures come from, and what was refused."""
     profile, prices = document["profile"], document["prices"]
     network = f", the network of {document['network']}" if document["network"] else ""
     lines = [
@@ -338,7 +329,6 @@ def _footnote(document: Document) -> Note:
 
 
 def _range_notes(document: Document) -> list[str]:
-    """Return what the answer's ranges are made of, and what to type if the processor wasn't measured."""
     uncertain = [one["uncertainty"] for one in (document, *document.get("rows", ())) if one.get("uncertainty")]
     if not uncertain:
         return []
@@ -348,7 +338,6 @@ def _range_notes(document: Document) -> list[str]:
 
 
 def _books(rows: Sequence[Document]) -> str:
-    """Return the price books of the rows that have bills."""
     books = (row["bill"]["book"] for row in rows if "bill" in row)
     return ", ".join(dict.fromkeys(f"{book['name']} of {book['date']}" for book in books))
 

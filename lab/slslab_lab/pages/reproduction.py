@@ -67,7 +67,6 @@ def describe_reproduction(document: Document) -> Page:
 
 
 def _tables(document: Document) -> Iterator[Card]:
-    """Yield which orders hold, and the tables that a reproduction has made whole."""
     if document.get("orders"):
         yield _whole("card-orders", orders(document))
     if "matrices" in document:
@@ -75,7 +74,6 @@ def _tables(document: Document) -> Iterator[Card]:
 
 
 def _whole(identifier: str, table: Table) -> Card:
-    """Return a card of a table alone, which gives its title."""
     return Card(identifier, table.caption, (), (replace(table, caption=""),), wide=True)
 
 
@@ -99,12 +97,10 @@ def _agreement(document: Document) -> Card | None:
 
 
 def _joined(*parts: str | None, by: str = ", ") -> str:
-    """Return the parts that are not empty as one text."""
     return by.join(filter(None, parts))
 
 
 def _column(document: Document, column: Document) -> Card | None:
-    """Return a column of the table: a chart for each group, and all rows."""
     name, title = column["name"], f"{column['title']}, {column['unit']}"
     rows = [(row, row["cells"][name]) for row in document["rows"] if row["cells"].get(name)]
     if not rows:
@@ -117,7 +113,6 @@ def _column(document: Document, column: Document) -> Card | None:
 
 
 def _unexplained(rows: Sequence[tuple[Document, Document]]) -> Iterator[str]:
-    """Yield why published figures cannot be recomputed, each reason once."""
     named: dict[str, dict[str, None]] = defaultdict(dict)
     published = set()
     for row, cell in rows:
@@ -149,7 +144,6 @@ def _dots(identifier: str, group: str, title: str, rows: Sequence[tuple[Document
 
 
 def _rankings(document: Document) -> Iterator[Card]:
-    """Yield orders of rows, each with a row of the chart per basis."""
     for number, ranking in enumerate(document.get("rankings", ())):
         orders = {basis: order for basis, order in ranking.items() if isinstance(order, list) and order}
         names = list(dict.fromkeys(str(name) for order in orders.values() for name, _ in order))
@@ -186,7 +180,6 @@ def pictured(document: Document) -> list[Chart]:
 
 
 def _bars(document: Document) -> Iterator[Card]:
-    """Yield bars of several series beside each other."""
     for number, bars in enumerate(document.get("bars", ())):
         title = f"{bars['axis']}, {bars['unit']}"
         label = f"Bars: {title}, {' and '.join(bars['series'])}"
@@ -195,7 +188,6 @@ def _bars(document: Document) -> Iterator[Card]:
 
 
 def _bills(document: Document) -> Iterator[Card]:
-    """Yield bills in stacks, a card for each group; the legend says what the paper leaves out."""
     bills = document.get("bills", ())
     for number, group in enumerate(dict.fromkeys(bill.get("group", "") for bill in bills)):
         members = [

@@ -34,12 +34,10 @@ from slslab_lab.pages.measures import (
 )
 from slslab_lab.pages.published import published_card
 from slslab_lab.pages.traces import communication_card, timeline_card, traffic_card
-from slslab_workers.architecture import chosen_options
+from slslab_workers.architecture import chosen_options, title
 
 # As papers write them.
-NAMES = {
-    "allreduce": "AllReduce", "scatterreduce": "ScatterReduce", "mlless": "MLLess", "spirt": "SPIRT",
-    "gloo": "IaaS peers", "gpu": "GPU baseline", "gradssharding": "GradsSharding", "kubeml": "KubeML",
+MODELS = {
     "lenet": "LeNet-5", "mobilenet": "MobileNet", "resnet18": "ResNet-18", "resnet34": "ResNet-34",
     "resnet50": "ResNet-50",
 }  # fmt: skip
@@ -84,8 +82,9 @@ def title_of(document: Document) -> str:
     """Return what was trained how, as papers write it."""
     if "functions" in document:
         return "Functions on slslab up"
-    names = [NAMES.get(str(document.get(key)), str(document.get(key, "?"))) for key in ("architecture", "model")]
-    return f"{names[0]}, {names[1]} on {document.get('dataset', '?')}"
+    model = str(document.get("model", "?"))
+    trained = f"{MODELS.get(model, model)} on {document.get('dataset', '?')}"
+    return f"{title(str(document.get('architecture', '?')))}, {trained}"
 
 
 def _chips(document: Document) -> Iterator[str]:
@@ -231,7 +230,6 @@ def _host(document: Document) -> Card | None:
 
 
 def _delay(document: Document) -> str:
-    """Return how long this host held the run up, and whether that was too long."""
     host, of = document["host"], "instances" if document.get("instances") else "functions"
     delay = formats.seconds(host["delay_seconds"])
     if not host["oversubscribed"]:

@@ -68,8 +68,7 @@ def number_axis(**more: Any) -> "alt.Axis":
 
 
 def title_lines(title: str) -> list[str]:
-    """Return the title of a horizontal axis on as many lines as it needs on a phone, the unit with the word before
-    it."""
+    """Return a horizontal axis's title on as many lines as it needs on a phone, the unit with the word before it."""
     name, comma, unit = title.rpartition(", ")
     return wrap(f"{name},\N{NO-BREAK SPACE}{unit}" if comma else title, 24)
 

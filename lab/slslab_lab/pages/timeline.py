@@ -42,8 +42,6 @@ class Timeline:
 
 @dataclass(frozen=True)
 class _Span:
-    """An invocation or an instance, with its events."""
-
     worker: int
     function: str
     start_ns: int
@@ -131,8 +129,7 @@ def _length(ns: int) -> str:
 
 
 def _spans(events: Sequence[Event], invocations: Sequence[Event], instances: Sequence[Event]) -> list[_Span]:
-    """Return what ran, by its beginning; an invocation without a metered record lasts from its first event to its
-    last."""
+    """Return what ran, by its beginning; an invocation without a record lasts from its first event to its last."""
     inside = grouped((e["invocation"], e) for e in events if e["worker"] >= 0 and e["op"] not in BESIDE)
     starts = {event["invocation"]: event for event in events if event["op"] == "environment.start"}
     ran = {record["request_id"]: (record["start_ns"], record["end_ns"]) for record in invocations}

@@ -32,7 +32,6 @@ class _Entry:
         return ratio_range((self.value, other.value), (self.uncertainty, other.uncertainty))
 
     def like(self, other: "_Entry") -> bool:
-        """Return whether the two figures can't be told apart."""
         low, high = self.times(other)
         return low <= 1 <= high if low < high else self.text == other.text
 

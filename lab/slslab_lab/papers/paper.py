@@ -248,8 +248,7 @@ class Paper(_Entry):
         return {**_numbers(columns, row), **{name: self._resolve(reference) for name, reference in references}}
 
     def operands(self, working: Working) -> tuple[Expression, dict[str, Decimal]]:
-        """Return what a line of arithmetic calculates, and the numbers of all its names; PaperError for a missing
-        one."""
+        """Return what a line of arithmetic calculates, and its names' numbers; PaperError for a missing one."""
         values = dict(working.inputs)
         expression = working.expression
         if working.table:
@@ -291,7 +290,6 @@ def _numbers(table: Table, row: Row) -> dict[str, Decimal]:
 
 
 def _check_entry(where: str, look_up: Callable[[Any], object], entry: Reference | Working) -> None:
-    """Raise ValueError, which validation reports as its own, if what an entry refers to does not exist."""
     try:
         look_up(entry)
     except PaperError as trouble:

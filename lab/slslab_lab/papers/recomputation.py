@@ -156,7 +156,6 @@ def _compare(
 
 
 def _difference(value: Fraction, published: Decimal, by: Sequence[str], difference: Decimal | None) -> tuple[str, str]:
-    """Return verdict and reason for a value that does not round to what was printed."""
     if abs(value - Fraction(published)) < _unit(published):
         cut = abs(Fraction(published)) < abs(value)
         return ROUNDING, "cut off after the last printed digit" if cut else "rounded up to the last printed digit"
@@ -176,7 +175,6 @@ def _evaluate(expression: Expression, values: Mapping[str, Decimal]) -> Fraction
 
 
 def _unit(published: Decimal) -> Fraction:
-    """Return one unit of the last printed digit."""
     return Fraction(10) ** int(published.as_tuple().exponent)
 
 
@@ -191,8 +189,7 @@ def _rounds_to(value: Fraction, published: Decimal | None) -> bool:
 def _stands_for(
     expression: Expression, values: Mapping[str, Decimal], rounded: Mapping[str, Fraction], value: Fraction
 ) -> bool:
-    """Return whether the expression may have this value if its printed operands are up to one unit off, in either
-    direction."""
+    """Return whether the expression may have this value if its printed operands are up to one unit off."""
     exact = {name: Fraction(values[name]) for name in expression.names}
     names = [name for name in expression.names if name in rounded]
     ends = product(*((exact[name] - rounded[name], exact[name] + rounded[name]) for name in names))

@@ -31,9 +31,8 @@ from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.programs.transfers import transfer
 from slslab_lab.replay.ranges import play_with_ranges
 from slslab_lab.replay.whatif import LARGEST_FLEET, vary_profile
-from slslab_workers.architecture import architectures
+from slslab_workers.architecture import architectures, with_chains
 
-PATTERNS = ("allreduce", "scatterreduce")
 GPU = "gpu"
 WAYS = ("functions", "instances")
 # Figures, and what the way is that has less of it.
@@ -46,10 +45,11 @@ Setups = tuple[ReplaySetup, ...]
 
 def patterns(asked: Asked, workers: str) -> dict[str, Any]:
     """Answer `slslab ask patterns`."""
-    _check_pair(asked.setups, PATTERNS)
+    known = with_chains()
+    _check_pair(asked.setups, known)
     setup = asked.setup
-    if setup.run.plan.architecture not in PATTERNS:
-        raise RequestError(f"{setup.name} is a run of {setup.run.plan.architecture}.", f"name one of {_any(PATTERNS)}.")
+    if setup.run.plan.architecture not in known:
+        raise RequestError(f"{setup.name} is a run of {setup.run.plan.architecture}.", f"name one of {_any(known)}.")
     fleets = read_numbers("--workers", workers, 2, LARGEST_FLEET)
     return {
         "gradient_bytes": int(setup.run.document["gradient_bytes"]),
@@ -58,10 +58,9 @@ def patterns(asked: Asked, workers: str) -> dict[str, Any]:
 
 
 def _patterns(setups: Setups, workers: int) -> dict[str, Any]:
-    """Return both patterns with this number of workers."""
     size = int(setups[0].run.document["gradient_bytes"])
     seconds, errors, programs = {}, {}, {}
-    for name in PATTERNS:
+    for name in with_chains():
         source, program = _source(setups, name), _program(setups, name, workers, 1)
 
         def play_step(profile: Profile, source: ReplaySetup = source, program: Program = program) -> float:
@@ -74,7 +73,7 @@ def _patterns(setups: Setups, workers: int) -> dict[str, Any]:
         programs[name] = program, vary_profile(source.run, source.variant, source.platform.profile)
     tie = _tie(setups, list(errors.values()))
     # The profiles differ only in the speeds of processors.
-    share = pipe_share(programs[PATTERNS[0]][1], size)
+    share = pipe_share(next(iter(programs.values()))[1], size)
     shares = [share * factor for factor in FACTORS]
     return {
         "workers": workers,
@@ -101,8 +100,7 @@ def gpu(asked: Asked, workers: str | None, epochs: str) -> dict[str, Any]:
 
 
 def _gpu(setups: Setups, point: tuple[int, Sequence[int]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return functions and instances after each of these numbers of epochs, and where they cross; all of it for one
-    number of workers."""
+    """Return functions and instances after these numbers of epochs, and where they cross, for a number of workers."""
     workers, lengths = point
     book = setups[0].prices
     played = [_way(setups, name, workers, lengths) for name in (setups[0].run.plan.architecture, GPU)]
@@ -133,7 +131,6 @@ def _gpu(setups: Setups, point: tuple[int, Sequence[int]]) -> tuple[list[dict[st
 
 
 def _way(setups: Setups, name: str, workers: int, lengths: Sequence[int]) -> tuple[Course, Mapping[str, Uncertainty]]:
-    """Return how functions or instances go on, and the uncertainties of their figures after these numbers of epochs."""
     setup, source = setups[0], _source(setups, name)
     is_of_run = name == setup.run.plan.architecture
     # An instance's processor is its profile's.
@@ -158,7 +155,6 @@ def _way(setups: Setups, name: str, workers: int, lengths: Sequence[int]) -> tup
 
 
 def _check_pair(setups: Setups, names: Sequence[str]) -> None:
-    """Raise RequestError if the first run cannot be compared with the second one, if there is one."""
     if len(setups) == 1:
         return
     first, second = (setup.run.plan for setup in setups)
@@ -178,12 +174,10 @@ def _any(names: Sequence[str]) -> str:
 
 
 def _source(setups: Setups, name: str) -> ReplaySetup:
-    """Return the run that an architecture's program is made of: one of it, or else the first."""
     return next((setup for setup in setups if setup.run.plan.architecture == name), setups[0])
 
 
 def _program(setups: Setups, name: str, workers: int, epochs: int) -> Program:
-    """Return the program of an architecture."""
     first, source = setups[0].run, _source(setups, name).run
     if source.plan.architecture == name:
         return generate(source.costs, workers, first.plan.batches, epochs)

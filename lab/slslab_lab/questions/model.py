@@ -10,7 +10,6 @@ from slslab.predict.profiles.profile import Profile
 from slslab_lab.questions.setup import Asked, ReplaySetup, figure, read_numbers
 from slslab_lab.replay.analytic import (
     LEFT_OUT,
-    MODELLED,
     Constants,
     Estimate,
     analytic,
@@ -20,6 +19,7 @@ from slslab_lab.replay.analytic import (
 )
 from slslab_lab.replay.ranges import play_with_ranges
 from slslab_lab.replay.whatif import LARGEST_FLEET, ConcurrencyError, vary_profile
+from slslab_workers.architecture import with_chains
 from slslab_workers.channels.choice import serialisation
 from slslab_workers.plan import Value
 from slslab_workers.training.algorithms import is_asynchronous
@@ -32,10 +32,11 @@ ERROR = 0.1
 def model(asked: Asked, workers: str | None) -> dict[str, Any]:
     """Answer `slslab ask model`."""
     setup, plan = asked.setup, asked.setup.run.plan
-    if plan.architecture not in MODELLED:
+    chain = setup.run.costs.architecture.longest_chain
+    if chain is None:
         raise RequestError(
             f"{plan.run} is a run of {plan.architecture}, of which there is no analytic model.",
-            f"name one of {' or '.join(MODELLED)}.",
+            f"name one of {' or '.join(with_chains())}.",
         )
     if is_asynchronous(plan.options):
         raise RequestError(
@@ -47,7 +48,7 @@ def model(asked: Asked, workers: str | None) -> dict[str, Any]:
     known, profile = constants(setup.run, timeline), vary_profile(setup.run, setup.variant, setup.platform.profile)
     rows = asked.play("playing numbers of workers", fleets, partial(_row, setup, known, profile))
     return {
-        "transfers": "published" if plan.architecture == "scatterreduce" else "derived",
+        "transfers": "published" if chain(plan.workers).published else "derived",
         "constants": _constants(known, profile, setup.run.costs.workload.options),
         "rows": rows,
         "error": ERROR,
@@ -57,9 +58,10 @@ def model(asked: Asked, workers: str | None) -> dict[str, Any]:
 
 
 def _row(setup: ReplaySetup, known: Constants, profile: Profile, workers: int) -> dict[str, Any]:
-    """Return the figures with this number of workers."""
     plan = setup.run.plan
-    estimate = analytic(plan.architecture, workers, known, profile)
+    chain = setup.run.costs.architecture.longest_chain
+    assert chain is not None
+    estimate = analytic(chain(workers), known, profile)
     formula = closed_form(setup.run.costs, workers, known, profile)
     return {
         "workers": workers,
@@ -75,7 +77,6 @@ def _figures(estimate: Estimate) -> dict[str, Any]:
 
 
 def _constants(known: Constants, profile: Profile, options: Mapping[str, Value]) -> dict[str, Any]:
-    """Return the model's constants, each with what it is based on; latencies and bandwidths have their sources."""
     bases = {
         "start_s": "modelled",
         "data_bytes": "measured",
@@ -91,8 +92,6 @@ def _constants(known: Constants, profile: Profile, options: Mapping[str, Value])
 
 
 def _replayed(setup: ReplaySetup, estimate: Estimate) -> dict[str, Any]:
-    """Return the variant's replay, and by what share of its figures the model is off; or why there is none."""
-
     def play(profile: Profile) -> Estimate:
         timeline, result = setup.simulate(profile)
         return Estimate(result.seconds, communication(timeline))

@@ -103,13 +103,11 @@ def timeline(
 
 
 def _variant(asked: Asked, memory: int | None, workers: int | None) -> ReplaySetup:
-    """Return the run with these options."""
     sizes = read_memory(asked.setup.run, None if memory is None else str(memory))
     return asked.setup.vary(memory_mb=sizes[0] if sizes else None, workers=workers)
 
 
 def _play(setup: ReplaySetup) -> tuple[Timeline, dict[str, Any]]:
-    """Return the variant's timeline, and its seconds with their uncertainty for a document."""
     (played, result), errors = play_with_ranges(
         setup.simulate, lambda each: {"seconds": each[1].seconds}, setup.platform.profile, setup.run
     )

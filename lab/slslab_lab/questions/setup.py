@@ -46,8 +46,7 @@ class ReplaySetup:
         return simulate(self.run, self.variant, profile)
 
     def row(self, point: tuple[int | None, int | None]) -> Row:
-        """Return the row of the variant with this number of workers and memory size, MB, by the setup's prices; None is
-        as recorded."""
+        """Return the row of the variant with so many workers and MB, by the setup's prices; None is as recorded."""
         variant = replace(self.variant, workers=point[0], memory_mb=point[1])
         row = evaluate(self.run, variant, replace(self.platform, book=self.prices))
         return row if self.prices == self.platform.book else priced(row, self.prices)
@@ -75,7 +74,6 @@ class ReplaySetup:
         }
 
     def _processor(self) -> dict[str, Any] | None:
-        """Return what the recording host's processor was compared by; None if the profile has a speed of its own."""
         if not self.platform.profile.compute.kinds and self.platform.profile.compute.speed.status != "assumed":
             return None
         processor = self.run.processor or UNANCHORED
@@ -139,7 +137,6 @@ def read_setup(
 
 
 def _check_functions(measured: Measured, **options: object) -> None:
-    """Raise RequestError for an option of functions if the run has none."""
     option = next((name for name, value in options.items() if value is not None), None)
     if option is not None and not measured.invocations:
         raise RequestError(

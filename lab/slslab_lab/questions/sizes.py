@@ -37,7 +37,6 @@ def replay(asked: Asked, memory: str | None, workers: str | None) -> dict[str, A
 
 
 def _rows(asked: Asked, variants: Sequence[tuple[int | None, int | None]]) -> list[Row]:
-    """Return a recording's rows: as measured, as modelled, and its variants (workers and memory size), if any."""
     setup, platform, plain = asked.setup, asked.setup.platform, Variant()
     rows = [measured_row(setup.run, platform.book, platform.timeout_s)]
     if setup.prices != platform.book:
@@ -77,7 +76,6 @@ def memory(asked: Asked, memory: str | None) -> dict[str, Any]:
 
 
 def _sweep(asked: Asked, memory: str | None) -> list[Row]:
-    """Return a row for each memory size."""
     sizes = read_memory(asked.setup.run, memory, SIZES)
     return asked.play("playing memory sizes", [(None, size) for size in sizes], asked.setup.row)
 
@@ -91,7 +89,6 @@ def _sizes(rows: Sequence[Row]) -> list[int]:
 
 
 def _likelihood(row: Row, deadline: float) -> dict[str, Any]:
-    """Return a row's size, and how likely it ends by the deadline, from 0 to 1."""
     likelihood = row.uncertainties["seconds"].likelihood(row.number("seconds"), deadline)
     return {"memory_mb": _size(row), "likelihood": round(likelihood, 3)}
 
@@ -145,5 +142,4 @@ def _uncertainty(row: Row, figures: Sequence[str]) -> Uncertainty:
 
 
 def _usable(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows that have figures and no invocation over its time-out."""
     return [row for row in rows if row.figures and not row.late]

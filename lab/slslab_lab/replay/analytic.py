@@ -20,12 +20,10 @@ from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.programs.step_costs import StepCosts, name_of, unit_of
 from slslab_workers.channels.choice import moved_bytes
-from slslab_workers.patterns import MINIBATCH, Activity, Pattern, Place, Role, Workload, activities, places
+from slslab_workers.patterns import MINIBATCH, Activity, Chain, Pattern, Place, Role, Workload, activities, places
 from slslab_workers.trace.operations import MOVES
 from slslab_workers.training.algorithms import exchange_every, message_length
 
-# Architectures of which a model is known.
-MODELLED = ("allreduce", "scatterreduce")
 FETCH = MINIBATCH[0].op
 SYNCHRONISE = "synchronise"
 # The request by which a parameter server gets what it adds up.
@@ -75,7 +73,7 @@ class Estimate:
 
 
 def constants(run: Measured, timeline: Timeline) -> Constants:
-    """Return the constants of a run of MODELLED, from its timeline as recorded."""
+    """Return the constants of a run, from its timeline as recorded."""
     workload = run.costs.workload
     put, get = _channel(run.costs)
     size = moved_bytes(workload.options, 4 * message_length(workload.options, workload.parameters))
@@ -108,29 +106,16 @@ def communication(timeline: Timeline) -> float:
     return total / NS / timeline.program.workers
 
 
-def transfers(architecture: str, workers: int, put: str) -> tuple[int, int, int]:
-    """Return how many puts and gets of a round follow each other, and into how many parts they cut the message.
-
-    ScatterReduce: w - 1 puts, w - 1 gets, a put and w - 1 gets of m ÷ w each, which are the model's 3w - 2. AllReduce,
-    of messages as a whole: a put by all at once, w gets and a put by rank 0, and a get by all others at once; w + 3 for
-    more than one worker (derived, and not the paper's). With a parameter server: a push and a pull, by all at once
-    (derived).
-    """
-    if put == PUSH:
-        return 1, 1, 1
-    if architecture == "scatterreduce":
-        return workers, 2 * workers - 2, workers
-    return 2, workers + (workers > 1), 1
-
-
-def analytic(architecture: str, workers: int, known: Constants, profile: Profile) -> Estimate:
-    """Return the model's estimate for so many workers, each with as many minibatches as recorded.
+def analytic(chain: Chain, known: Constants, profile: Profile) -> Estimate:
+    """Return the model's estimate for workers with as many minibatches as recorded, whose requests of a round follow
+    each other so; with a parameter server a push and a pull do, by all at once (derived).
 
     Where the model has one L and one B, a put has those of the profile's put, and a get those of its get.
     """
-    puts, gets, parts = transfers(architecture, workers, known.put)
-    size = known.message_bytes / parts
-    round_ns = puts * _request_ns(profile, known.put, size) + gets * _request_ns(profile, known.get, size)
+    if known.put == PUSH:
+        chain = Chain(1, 1)
+    put_ns, get_ns = (_request_ns(profile, op, known.message_bytes / chain.parts) for op in (known.put, known.get))
+    round_ns = chain.puts * put_ns + chain.gets * get_ns
     communication_s = known.rounds * round_ns / NS
     load_s = known.data_bytes * RequestCost.of(profile, FETCH).per_byte / NS
     return Estimate(known.start_s + load_s + communication_s + known.compute_s, communication_s)
@@ -211,6 +196,5 @@ def _activity_ns(costs: StepCosts, profile: Profile, role: Role, activity: Activ
 
 
 def _request_ns(profile: Profile, op: str, size: float, times: int = 1) -> float:
-    """Return how long so many requests that move `size` bytes together take one after another."""
     cost = RequestCost.of(profile, op)
     return times * cost.latency + size * cost.per_byte

@@ -97,9 +97,7 @@ def half_width(numbers: Sequence[float]) -> float:
 
 
 def likelihood(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the probability that the mean of the first is less than that of the second, by Welch's t.
-
-    Each has several recordings."""
+    """Return the probability that the first mean is less than the second, by Welch's t, each of several recordings."""
     from scipy.stats import t
 
     errors = [stdev(values) ** 2 / len(values) for values in (first, second)]

@@ -136,8 +136,7 @@ class Course:
         return self.fixed_s + epochs * self.epoch_s
 
     def cost(self, epochs: int, book: Book) -> Decimal:
-        """Return what so many epochs cost, USD: usage billed by time grows with the time, requests grow with the
-        epochs."""
+        """Return what so many epochs cost, USD: usage billed by time grows with time, requests with epochs."""
         longer, more = self.seconds(epochs) / self.seconds(self.epochs), epochs / self.epochs
         usage = self.usage
         return compute_bill(

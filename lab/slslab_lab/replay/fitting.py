@@ -7,7 +7,7 @@ slowest tenth is left out.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from statistics import fmean, median
@@ -52,7 +52,8 @@ def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | Non
     def quota(value: float) -> Figure:
         return Figure(value=value, status="documented", source="the emulator's own CPU quota (docs/design.md)")
 
-    events = [each for recording in recordings for each in _with_server_ns(recording)]
+    databases = ((recording, Databases(recording.events)) for recording in recordings)
+    events = [(event, served.server_ns(event)) for recording, served in databases for event in recording.events]
     records = [record for recording in recordings for record in recording.invocations]
     init_shares = [record["init_cpu_share"] for record in records if record.get("init_cpu_share")]
     period_ms = _period_ms(records[0]) if records else FORMER_PERIOD_MS
@@ -111,14 +112,7 @@ class Samples:
         return self.later or self.first
 
 
-def _with_server_ns(recording: Run) -> Iterator[tuple[Event, int]]:
-    """Yield each event with the CPU ns that a database spent on its script."""
-    databases = Databases(recording.events)
-    return ((event, databases.server_ns(event)) for event in recording.events)
-
-
 def _samples(events: Iterable[tuple[Event, int]], shares: Mapping[str, tuple[float, int]]) -> dict[str, Samples]:
-    """Return each operation's requests that succeeded."""
     samples: dict[str, Samples] = defaultdict(Samples)
     seen = set()
     for event, server_ns in events:

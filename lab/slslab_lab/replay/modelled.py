@@ -111,7 +111,6 @@ def _memory_sizes(recording: Run, timeline: Timeline, book: Book) -> Iterator[Ma
 
 
 def _worker(figures: WorkerFigures) -> Mapping[str, Any]:
-    """Return one worker's seconds; `init` comes before the duration."""
     return {
         "worker": figures.worker,
         "seconds": round(figures.duration, 6),

@@ -187,8 +187,7 @@ def predecessors(timeline: Timeline) -> NDArray[np.int64]:
 
 
 def _spend(timeline: Timeline) -> NDArray[np.float64]:
-    """Return the nanoseconds of each track in three rows: waiting, transfer, compute. They are whole numbers below 2⁵³,
-    and so exact."""
+    """Return the ns of each track in three rows, waiting, transfer, compute: whole numbers below 2⁵³, so exact."""
     track = np.array(timeline.track, np.int64)
     waited = waits(timeline)
     busy = np.array(timeline.end, np.int64) - np.array(timeline.begin, np.int64) - waited
@@ -246,7 +245,6 @@ def _instances(timeline: Timeline) -> tuple[Instance, ...]:
 
 
 def _requests(timeline: Timeline) -> Iterator[tuple[str, int, int]]:
-    """Yield operation, number and bytes of the requests of each step, and of its polls that found nothing."""
     for step, polls in zip(timeline.steps, timeline.polls, strict=True):
         if "." in step.op:
             yield step.op, step.requests, step.bytes

@@ -17,7 +17,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from slslab.errors import RequestError
+from slslab.errors import writable
 from slslab.run.log import replacing
 from slslab.run.run import Run
 from slslab_lab.replay.kernel.kernel import TRANSITION
@@ -181,8 +181,7 @@ def _spans(recording: Run, work: Iterable[Mapping[str, Any]]) -> Iterator[_Span]
 
 
 def _measured(recording: Run) -> tuple[list[Place], list[Event]]:
-    """Return places, and what happened in order of time; an arrow begins with the cause, and ends once both have
-    begun."""
+    """Return places, and what happened in order of time; an arrow begins with the cause, and ends when both began."""
     events = recording.events
     zero = min((event["start_ns"] for event in events), default=0)
     work = [event for event in events if event["worker"] >= 0 and event["op"] not in BESIDE]
@@ -215,16 +214,13 @@ def _measured(recording: Run) -> tuple[list[Place], list[Event]]:
 
 def _write(path: Path, about: Mapping[str, str], places: Sequence[Place], events: Iterable[Event]) -> None:
     encode = json.JSONEncoder(separators=(",", ":")).encode
-    try:
-        with ExitStack() as stack:
-            file: BinaryIO | gzip.GzipFile = stack.enter_context(replacing(path))
-            if path.suffix == ".gz":
-                # Without a time and a name, equal timelines give equal files.
-                file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))
-            opening = encode({"displayTimeUnit": "ms", "otherData": about})
-            file.write(f'{opening[:-1]},"traceEvents":[\n'.encode())
-            for number, event in enumerate(chain(_names(places), events)):
-                file.write((",\n" if number else "").encode() + encode(event).encode())
-            file.write(b"\n]}\n")
-    except OSError as error:
-        raise RequestError(f"{path} cannot be written: {error.strerror}.", "name another file.") from error
+    with writable(path, "name another file."), ExitStack() as stack:
+        file: BinaryIO | gzip.GzipFile = stack.enter_context(replacing(path))
+        if path.suffix == ".gz":
+            # Without a time and a name, equal timelines give equal files.
+            file = stack.enter_context(gzip.GzipFile("", "wb", 6, file, mtime=0))
+        opening = encode({"displayTimeUnit": "ms", "otherData": about})
+        file.write(f'{opening[:-1]},"traceEvents":[\n'.encode())
+        for number, event in enumerate(chain(_names(places), events)):
+            file.write((",\n" if number else "").encode() + encode(event).encode())
+        file.write(b"\n]}\n")

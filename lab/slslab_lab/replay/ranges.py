@@ -34,9 +34,8 @@ def with_processor(profile: Profile, processor: Processor | None) -> Profile:
 
     A profile whose speed was measured or fitted keeps it, as every profile does if the host was not measured.
     """
-    if not _applies(profile, processor):
+    if processor is None or not processor.anchored or profile.compute.speed.status != "assumed":
         return profile
-    assert processor is not None
     anchors = ", ".join(f"{name} ({year})" for name, year in processor.anchors.items())
     source = f"slslab calibrate --processor ({processor.form}) on {processor.name}, {processor.measured}; {anchors}"
     speeds = {kind: Figure(value=1 / processor.factor(kind).value, status="fitted", source=source) for kind in KINDS}
@@ -108,15 +107,10 @@ def find_uncertainties(
 
 
 def _errors(profile: Profile, processor: Processor) -> list[Sequence[Kind]]:
-    """Return the kinds of work whose speeds are off independently; those of a host that was never measured are off
-    together."""
+    """Return the kinds of work whose speeds are off independently; those of an unmeasured host are off together."""
     if not profile.compute.kinds and profile.compute.speed.status != "assumed":
         return []
     return [(kind,) for kind in KINDS] if processor.anchored else [KINDS]
-
-
-def _applies(profile: Profile, processor: Processor | None) -> bool:
-    return processor is not None and processor.anchored and profile.compute.speed.status == "assumed"
 
 
 def _slower(profile: Profile, kinds: Sequence[Kind], deviation: float) -> Profile:
@@ -149,7 +143,6 @@ def _slower_instances(profile: Profile, gpus: bool, deviation: float) -> Profile
 
 
 def _slower_platform(profile: Profile, factor: float) -> Profile:
-    """Return the profile with everything but processors and instances slower by a factor."""
     parts = {name: value for name, value in profile if name not in ("compute", "instances")}
     return profile.model_copy(update={name: _scaled(name, value, factor) for name, value in parts.items()})
 

@@ -15,7 +15,7 @@ from slslab_lab.replay.crossings import Interval, pipe_share
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab_lab.replay.programs.scaling import Cost, StepCosts, generate
-from slslab_workers.architecture import Architecture
+from slslab_workers.architecture import Architecture, architectures
 from slslab_workers.channels.polling import policy
 from slslab_workers.patterns import Workload
 from slslab_workers.training.released_log import LOG_TRAFFIC
@@ -91,8 +91,7 @@ class Round:
         return tuple(replace(step, polling="") if self.polling == "none" else step for step in kept)
 
     def seconds(self, profile: Profile) -> float:
-        """Return the time from the first request to when the last worker has the sum; deletes and logs after that do
-        not count."""
+        """Return the time from the first request until the last worker has the sum, without later deletes and logs."""
         timeline = play(self.program(), profile)
         ends = (end for step, end in zip(timeline.steps, timeline.end, strict=True) if is_exchange(step.phase, step.op))
         return (max(ends) - min(timeline.begin)) / NS
@@ -104,7 +103,7 @@ def is_exchange(phase: str, op: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Chain:
+class SizedChain:
     """The puts and gets of a round's longest chain, each of `moved` bytes."""
 
     puts: int
@@ -133,15 +132,12 @@ class Chain:
             yield number, operation.latency_ms.value / 1e3, bandwidth
 
 
-def chain(pattern: str, workers: int, size: int) -> Chain:
-    """Return the longest chain of a round, without lists, deletes, polls and logs.
-
-    AllReduce: a put, the merging worker's `workers` gets and its put, a get. ScatterReduce: every worker's `workers`
-    puts and 2 (`workers` - 1) gets of a chunk each, which are LambdaML's 3w - 2 (SIGMOD 2021, Section 5.3).
-    """
-    if pattern == "allreduce":
-        return Chain(2, workers + 1, size)
-    return Chain(workers, 2 * (workers - 1), size / workers)
+def chain(pattern: str, workers: int, size: int) -> SizedChain:
+    """Return the longest chain of a round of messages of `size` bytes, without lists, deletes, polls and logs."""
+    longest = architectures()[pattern].longest_chain
+    assert longest is not None, f"{pattern} has no formula"
+    found = longest(workers)
+    return SizedChain(found.puts, found.gets, size / found.parts)
 
 
 def size_at(profile: Profile, share: float) -> int:
@@ -162,7 +158,6 @@ def sweep(winner_at: Callable[[float], str], begin: float, end: float, points: i
 def _halve(
     winner_at: Callable[[float], str], left: tuple[float, str], right: tuple[float, str]
 ) -> list[tuple[float, str]]:
-    """Return where the winner changes between two places, and who wins from there on."""
     if left[1] == right[1]:
         return []
     if right[0] < NARROW * left[0]:

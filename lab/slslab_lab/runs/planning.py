@@ -10,6 +10,7 @@ from slslab.errors import RequestError
 from slslab.run.bill import book_names
 from slslab.run.directory import PLAN, new_id
 from slslab.toml_files import read_toml, shown
+from slslab_lab.papers.paper import load_paper
 from slslab_workers.architecture import Architecture, architectures
 from slslab_workers.faults.plan import FaultPlan
 from slslab_workers.models import ROW_MODELS, spec
@@ -24,6 +25,8 @@ BATCHES = {"digits": (64, 5), "mnist5k": (64, 15), "breast-cancer": (16, 7)}
 USUAL_BATCHES = (512, 24)
 USUAL_MODELS = {"digits": "lenet", "mnist5k": "lenet"}
 
+# Whose memory sizes `--memory paper` takes.
+PAPER, TABLE = "barrak-2025", "table2"
 # What functions run in, by the stack, unless it is chosen.
 ENVIRONMENTS = {"embedded": "process", "compose": "docker"}
 
@@ -177,12 +180,14 @@ def memory_of(memory: str | None, model: str, architecture: str) -> int:
     if memory is None:
         return known.memory_mb
     if memory == "paper":
-        if architecture not in known.paper_memory_mb:
-            raise PlanError(
-                f"The paper gives no memory size for {architecture} with {model}.",
-                "Table 2 has mobilenet and resnet18; else give --memory in MB.",
-            )
-        return known.paper_memory_mb[architecture]
+        for row in load_paper(PAPER).table(TABLE).rows:
+            inputs = row.inputs.get("architecture"), row.inputs.get("model")
+            if inputs == (architecture, model) and "memory_mb" in row.published:
+                return int(row.published["memory_mb"])
+        raise PlanError(
+            f"The paper gives no memory size for {architecture} with {model}.",
+            "Table 2 has mobilenet and resnet18; else give --memory in MB.",
+        )
     if not (memory.isdecimal() and len(memory) < 10):
         raise PlanError(f"--memory {memory[:40]} is not a size.", "give MB, such as --memory 3008, or `paper`.")
     return int(memory)

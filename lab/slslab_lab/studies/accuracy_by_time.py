@@ -135,8 +135,7 @@ def read(setup: Setup) -> Learnt:
 
 
 def variants(progressions: Sequence[Progression]) -> dict[str, dict[str, Progression]]:
-    """Return the rows of each variant by name, with those whose architecture has only one variant; as released only if
-    any row is."""
+    """Return the rows of each variant by name; those with a single variant are in both; as released only if any is."""
     released = any(progression.experiment.released for progression in progressions)
     names = [progression.row.name for progression in progressions]
     return {
@@ -190,8 +189,7 @@ def equal_ones(progressions: Iterable[Progression]) -> list[tuple[Curve, list[Pr
 
 
 def shared_curves(progressions: Iterable[Progression]) -> list[dict[str, Any]]:
-    """Return, for JSON, the curves that several rows share because their parameters are equal in every bit, and the
-    proofs."""
+    """Return, for JSON, curves that several rows share, whose parameters are equal in every bit, and the proofs."""
     return [
         {
             "curve": curve.name,

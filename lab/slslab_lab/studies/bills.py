@@ -82,7 +82,6 @@ def _minibatch_seconds(timeline: Timeline) -> Decimal:
 
 
 def _functions(measured: Measured, result: Outcome, memory_mb: int, counted: Decimal, price: Decimal) -> list[BillLine]:
-    """Return GB-seconds of functions: minibatches, their functions' init and rest, and other functions."""
     workers, gb = measured.plan.workers, Decimal(memory_mb) / 1024
     init_ms = total_ms = others = Decimal(0)
     for invocation in result.invocations:

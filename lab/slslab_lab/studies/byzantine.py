@@ -207,7 +207,6 @@ def _usd(cost: Cost, book: Book) -> float:
 
 
 def _accuracy_matrices(accuracies: Accuracies) -> Iterator[dict[str, Any]]:
-    """Yield, by number of attackers, the mean accuracy of each rule under each attack."""
     means = {(each.rule, each.attack, each.attackers): fmean(each.last) for each in accuracies.series}
     for attackers in ATTACKERS:
         rows = []
@@ -223,7 +222,6 @@ def _accuracy_matrices(accuracies: Accuracies) -> Iterator[dict[str, Any]]:
 
 
 def _cost_matrix(accuracies: Accuracies, book: Book) -> dict[str, Any]:
-    """Return by rule and model the milliseconds of a rule, how many times those of the mean, and USD."""
     by_rule = grouped((cost.rule, cost) for cost in accuracies.costs)
     means = {cost.model: median(cost.seconds) for cost in by_rule[MEAN]}
     rows = [

@@ -115,8 +115,7 @@ def _by_formula(column: str, value: float, arithmetic: str) -> Recomputed:
 
 
 def ratio_of(both: Sequence[Estimate]) -> Estimate | None:
-    """Return the ratio of two means, None if there are not two; its interval, of logarithms, from their relative
-    errors."""
+    """Return the ratio of two means, None without two; its interval, of logarithms, is from their relative errors."""
     if len(both) < len(PATTERNS):
         return None
     value, samples = both[0].value / both[1].value, min(estimate.samples for estimate in both)
@@ -128,7 +127,6 @@ def ratio_of(both: Sequence[Estimate]) -> Estimate | None:
 
 
 def _reason(comparison: Comparison, name: str) -> str:
-    """Return what both seconds are for each request of the longest chain."""
     if name not in comparison.row.published:
         return ""
     chain, published = comparison.chains[name], comparison.row.published[name]
@@ -158,7 +156,6 @@ def _intervals(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _bars(compared: Sequence[Sequence[Comparison]]) -> Iterator[dict[str, Any]]:
-    """Yield a chart for each model: both patterns side by side, for each number of workers and basis."""
     for model in dict.fromkeys(variants[0].row.name for variants in compared):
         members = [variants for variants in compared if variants[0].row.name == model]
         yield {

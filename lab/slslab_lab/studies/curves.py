@@ -241,8 +241,7 @@ def read_curve(path: Path) -> Curve:
 
 
 def select(curves: Sequence[Curve], model: str, dataset: str) -> tuple[Curve, ...]:
-    """Return the curves of Table 2's minibatches, of this model and data set; RunError lists the others if there is
-    none."""
+    """Return the curves of Table 2's minibatches, of this model and data set; RunError lists the others."""
     selected = tuple(
         curve
         for curve in curves
@@ -261,8 +260,7 @@ def select(curves: Sequence[Curve], model: str, dataset: str) -> tuple[Curve, ..
 
 
 def curve_of(curves: Iterable[Curve], rule: Rule, architecture: str) -> Curve | None:
-    """Return the curve of a rule: the paper's learning rate and seed first, then the architecture's own, then the
-    longest."""
+    """Return the curve of a rule: the paper's rate and seed first, then the architecture's own, then the longest."""
     return min(
         (curve for curve in curves if curve.rule == rule),
         key=lambda curve: (len(curve.unusual), curve.plan.architecture != architecture, -curve.last.epoch, curve.name),
@@ -302,7 +300,6 @@ def target_note(target: float | None, chosen: bool) -> Iterator[str]:
 
 
 def _is(available: str, target: str) -> bool:
-    """Return whether a data set's name is the wanted one, or begins with it: cifar-10-images is cifar10, cifar100 is
-    not."""
+    """Return whether a data set's name is or begins with the wanted one: cifar-10-images is cifar10, cifar100 isn't."""
     plain, prefix = ("".join(letter for letter in name.lower() if letter.isalnum()) for name in (available, target))
     return plain.startswith(prefix) and not plain[len(prefix) :][:1].isdigit()

@@ -60,7 +60,6 @@ class Cell:
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Return whether the bounds of our figure exclude that it agrees with the published one."""
         if not self.published:
             return False
         published = float(self.published)

@@ -211,7 +211,6 @@ def _make(
     tell: Callable[[str], None],
     on: str | None,
 ) -> Generator[tuple[Experiment, Mapping[str, Any]], None, None]:
-    """Yield each run with its document when it is made; KeyboardInterrupt if it is interrupted."""
     places = {directory / experiment.name: experiment for experiment in missing}
     if on is not None:
         orders = [Order(place, each.architecture, each.values(sample)) for place, each in places.items()]
@@ -223,7 +222,6 @@ def _make(
 
 
 def _outcome(place: Path, document: Mapping[str, Any]) -> str:
-    """Return what became of a run, and on which node; RunError if it failed, unless a limit of Lambda ended it."""
     why = _ended(place)
     if why is None:
         check_done(document, place)
@@ -233,7 +231,6 @@ def _outcome(place: Path, document: Mapping[str, Any]) -> str:
 
 
 def _ended(place: Path) -> str | None:
-    """Return which of its limits ended this run; None if none did."""
     run = RunDirectory(place)
     document = run.document() if place.is_dir() and run.status() == "failed" else None
     kind = (document["error"] or {}).get("type") if document else None
@@ -257,8 +254,7 @@ def _is_there(directory: Path, experiment: Experiment, sample: Sample) -> bool:
 
 
 def _work(runs: Iterable[Experiment], sample: Sample) -> float:
-    """Return the minibatches to compute, in units of MobileNet's, with a constant for what each run takes beside
-    them."""
+    """Return the minibatches to compute, in MobileNet's, with a constant for what each run takes beside them."""
     weight: Mapping[str, float] = {"mobilenet": 1.0, "resnet18": 3.0}
     return sum(
         (EPOCHS.get(experiment.architecture, 1) * experiment.batches(sample) * WORKERS + ALONE)
@@ -269,8 +265,7 @@ def _work(runs: Iterable[Experiment], sample: Sample) -> float:
 
 
 def estimate_seconds(runs: list[Experiment], sample: Sample) -> float:
-    """Return the seconds of all runs on this host, estimated from an eighth of a minibatch of MobileNet, computed
-    now."""
+    """Return the seconds of all runs here, estimated from an eighth of a minibatch of MobileNet, computed now."""
     if not runs:
         return 0.0
     import torch

@@ -35,7 +35,6 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
 
 
 def _lacking(progressions: Sequence[Progression]) -> Iterator[str]:
-    """Yield which rows have no line, and why."""
     for progression in progressions:
         if progression.curve is None:
             yield f"{progression.label} has no line: {progression.unknown}."

@@ -67,8 +67,7 @@ class Arm:
 
 
 def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
-    """Return the document of the comparison; the option `target` (0..1) is the accuracy of both, by default the common
-    one."""
+    """Return the document; the option `target` (0..1) is the accuracy of both, by default the common one."""
     paper, recordings, target = setup.paper, learnt.recordings, setup.options.get("target")
     pairs = _pairs(learnt.curves, MODEL)
     accuracy = target if target is not None else common_target(curve for pair in pairs for curve in pair[1:] if curve)
@@ -115,8 +114,7 @@ def _pairs(curves: Sequence[Curve], model: str) -> list[tuple[Experiment, Curve 
 
 
 def _arm(name: str, curve: Curve | None, recordings: Recordings, experiment: Experiment, accuracy: float | None) -> Arm:
-    """Return an arm; for a curve without significant updates (another architecture's with the same rule) all are
-    sent."""
+    """Return an arm; without significant updates (another architecture's curve by the same rule) all are sent."""
     point = curve.reach(accuracy) if curve is not None and accuracy is not None else None
     if curve is None:
         missing = f"there is no curve {WORDS[name]}"
@@ -149,7 +147,6 @@ def _columns(accuracy: float | None) -> list[tuple[str, str, str]]:
 def _rows(
     paper: Paper, experiment: Experiment, arms: Mapping[str, Arm], accuracy: float | None
 ) -> Iterator[ReproducedRow]:
-    """Yield a row for each arm, and one for both."""
     row, group = find_row(paper, TABLE, architecture=ARCHITECTURE), NAMES[experiment.model]
     again = recompute(paper, TABLE)[paper.table(TABLE).rows.index(row)]
     reason = _reason(arms, accuracy)
@@ -209,8 +206,7 @@ def _in_words(least: float, most: float) -> str:
 
 
 def _traffic(arm: Arm, model: str) -> dict[str, float | None]:
-    """Return messages and bytes of the training protocol in a mean epoch until the target: exact for the updates
-    sent."""
+    """Return messages and bytes of the protocol in a mean epoch until the target: exact for the updates sent."""
     parameters = spec(model).parameters
     if arm.share is None or parameters is None:
         return {"messages": None, "bytes": None}
@@ -226,7 +222,6 @@ def _traffic(arm: Arm, model: str) -> dict[str, float | None]:
 
 
 def _reason(arms: Mapping[str, Arm], accuracy: float | None) -> str:
-    """Return how much of the ratio is epochs and how much an epoch's time."""
     without, with_ = (arms[name] for name in ARMS)
     if not (without.point and with_.point and without.epoch.seconds and with_.epoch.seconds) or accuracy is None:
         return ""

@@ -137,7 +137,6 @@ def _observed(values: Mapping[str, Any]) -> Observed:
 
 
 def _values(paper: Paper, table: str) -> Iterator[dict[str, Any]]:
-    """Yield the inputs and published figures of each row."""
     for row in paper.table(table).rows:
         yield {**paper.table(table).inputs_of(row), **row.published}
 
@@ -234,7 +233,6 @@ def _of_rq2(one: Observed, values: Mapping[str, Any], profile: Profile, fit: Fit
 
 
 def _measured(values: Mapping[str, Any]) -> dict[str, Decimal]:
-    """Return what was measured of a round, by column, with the digits that were released."""
     names = {"wall_seconds": "wall", "slowest_seconds": "slowest", "usd": "cost"}
     return {column: values[name] for column, name in names.items() if name in values}
 
@@ -258,7 +256,6 @@ def _of_rq3(values: Mapping[str, Any], profile: Profile, fit: Fitted, add_s_per_
 
 
 def _compare(rows: Sequence[Compared]) -> dict[str, Any]:
-    """Return the errors of predictions, baselines and today's code, and how many intervals hold what was measured."""
     made = predictions()
     errors = [row.errors() for row in rows]
     return {
@@ -283,7 +280,6 @@ def _compare(rows: Sequence[Compared]) -> dict[str, Any]:
 
 
 def _summary(errors: Sequence[float]) -> dict[str, float]:
-    """Return the mean and greatest absolute error, the mean error, and how many are below 0."""
     sizes = [abs(error) for error in errors]
     return {
         "mean": fmean(sizes),
@@ -319,7 +315,6 @@ def _row(one: Compared) -> ReproducedRow:
 
 
 def _bars(experiment: str, rows: Sequence[Compared], ours: str) -> dict[str, Any]:
-    """Return a chart: seconds of an experiment's rounds, measured and ours."""
     return {
         "title": f"{experiment}: a round",
         "axis": "time of a round",
@@ -334,7 +329,6 @@ def _bars(experiment: str, rows: Sequence[Compared], ours: str) -> dict[str, Any
 
 
 def _predicted_matrix(rows: Sequence[Compared]) -> dict[str, Any]:
-    """Return RQ3's predictions next to what was measured."""
     made = predictions()
     return {
         "title": f"RQ3: predicted on {made.date} (commit {made.commit[:7]}), and measured",
@@ -354,7 +348,6 @@ def _predicted_matrix(rows: Sequence[Compared]) -> dict[str, Any]:
 
 
 def _baselines_matrix(rows: Sequence[Compared]) -> dict[str, Any]:
-    """Return RQ3's seconds as baselines predict them."""
     names = list(rows[0].baselines)
     return {
         "title": f"RQ3: baselines (commit {predictions().commit[:7]})",
@@ -370,7 +363,6 @@ def _baselines_matrix(rows: Sequence[Compared]) -> dict[str, Any]:
 
 
 def _fitted_matrix(rows: Sequence[Compared]) -> dict[str, Any]:
-    """Return RQ2's rounds, to which the profile is fitted."""
     return {
         "title": "RQ2: fitted",
         "headings": [
@@ -393,7 +385,6 @@ def _title(row: Compared) -> str:
 
 
 def _pair(ours: float, measured: Decimal, digits: int) -> tuple[str, str, str]:
-    """Return our figure, the measured one and the error of ours."""
     return f"{ours:.{digits}f}", str(measured), f"{ours / float(measured) - 1:+.1%}"
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from slslab.errors import RequestError
+from slslab.errors import RequestError, writable
 from slslab.run.log import replacing
 from slslab.toml_files import check_schema, validate
 
@@ -95,11 +95,9 @@ def csv_text(fields: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str
 
 def write_texts(directory: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
     """Write texts to files of a directory, by their names; RequestError if they cannot be written."""
-    try:
+    with writable(directory, "choose another --out."):
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():
             with replacing(directory / name) as file:
                 file.write(text.encode())
-    except OSError as error:
-        raise RequestError(f"{directory} cannot be written: {error.strerror}.", "choose another --out.") from error
     return tuple(directory / name for name in texts)

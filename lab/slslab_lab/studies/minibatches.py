@@ -33,8 +33,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its 95 % confidence interval; without an interval if all samples of a population were taken, or
-    one."""
+    """A mean with its 95 % confidence interval; without one if all samples of a population were taken, or one."""
 
     value: float
     low: float | None

@@ -16,15 +16,16 @@ from slslab_lab.replay.crossings import Interval, pipe_share, winner
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.programs.scaling import StepCosts
 from slslab_lab.replay.programs.transfers import transfer
-from slslab_lab.replay.rounds import Chain, Round, chain, size_at, sweep, without_compute
+from slslab_lab.replay.rounds import Round, SizedChain, chain, size_at, sweep, without_compute
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.accuracy_by_time import CANONICAL, RELEASED
 from slslab_lab.studies.measured_rounds import PATTERNS, Exchange, read_exchanges
 from slslab_lab.studies.study import Setup
+from slslab_workers.architecture import title
 
 # The paper's table, by study.
 TABLES = {"lambdaml-table3": "table3", "fig2": "fig2"}
-NAMES = {"allreduce": "AllReduce", "scatterreduce": "ScatterReduce", "": "a tie"}
+NAMES = {"": "a tie", **{name: title(name) for name in PATTERNS}}
 # The range of latency × bandwidth ÷ size that is swept (wider if a row lies beyond), and the number of places.
 SWEPT = (1e-3, 1e3)
 PLACES = 25
@@ -82,7 +83,7 @@ class Comparison:
     workers: int
     size: int
     modelled: Mapping[str, float]
-    chains: Mapping[str, Chain]
+    chains: Mapping[str, SizedChain]
     share: float
     intervals: tuple[Interval, ...]
     measured: Mapping[str, Exchange] = field(default_factory=dict)

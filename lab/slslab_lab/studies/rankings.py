@@ -82,7 +82,6 @@ def compare_pair(first: Standing, second: Standing, sign: int = 1) -> str:
 
 
 def _sentence(compare: str, first: str, second: str, standings: Mapping[str, Standing]) -> str:
-    """Return what holds for a swapped pair."""
     figure, divisor = standings[first], standings[second].value
     least = figure.more_than if figure.value is None else figure.value
     assert least is not None
@@ -93,7 +92,6 @@ def _sentence(compare: str, first: str, second: str, standings: Mapping[str, Sta
 
 
 def _groups(pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
-    """Return the rows that are equal to each other, in their published order."""
     groups: list[list[str]] = []
     for pair in pairs:
         group = next((group for group in groups if set(pair) & set(group)), None)

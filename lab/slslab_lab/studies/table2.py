@@ -246,14 +246,11 @@ def _with_further(
 
 
 def _epoch(seconds: Estimate) -> dict[str, Estimate]:
-    """Return the columns of a minibatch's seconds, and of an epoch's."""
     return {TIME: seconds, EPOCH: seconds.mapped(lambda value: value * BATCHES)}
 
 
 def _together(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the mean of several recordings' estimates.
-
-    Its interval holds theirs and, by 80 %, the value of the next one."""
+    """Return the mean of recordings' estimates, with an interval that holds theirs and, by 80 %, the next value."""
     values = [one.value for one in estimates]
     mean, half = fmean(values), half_width(values)
     within = [bound for one in estimates for bound in (one.low, one.high) if bound is not None]
@@ -271,7 +268,6 @@ def _failed_row(experiment: Experiment, row: Row, why: str, again: Sequence[Reco
 
 
 def _costs(paper: Paper, run: Played, seconds: Estimate) -> dict[str, Estimate]:
-    """Return the table's own arithmetic on other seconds."""
     formulas, known = paper.table(TABLE).formulas, paper.values(TABLE, run.row)
     ways = next(ranking.ways for ranking in paper.table(TABLE).rankings if ranking.column == COST)
 
@@ -306,8 +302,7 @@ def _parts(timeline: Timeline, run: Played) -> dict[str, float]:
 
 
 def _reason(run: Played, seconds: Estimate, parts: Mapping[str, float]) -> str:
-    """Return why time and cost differ: what the modelled time consists of, and what of the published is in none of
-    it."""
+    """Return why time and cost differ: the modelled time's parts, and which published parts it doesn't have."""
     published = float(run.row.published.get(TIME) or run.row.published[EPOCH] / BATCHES)
     made_of = ", ".join(f"{name} {value:.1f} s" for name, value in parts.items())
     missing = published - seconds.value
@@ -349,7 +344,6 @@ def _memory_reason(run: Played) -> str:
 
 
 def _bill(run: Played, platform: Profile, book: Book) -> tuple[tuple[BillLine, ...], str]:
-    """Return the whole modelled bill of an epoch, or why there is none."""
     try:
         return bill(run.measured, platform, run.memory_mb, BATCHES, book), ""
     except (RequestError, PlanError) as error:
@@ -357,7 +351,6 @@ def _bill(run: Played, platform: Profile, book: Book) -> tuple[tuple[BillLine, .
 
 
 def _notes_of_further(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str]:
-    """Yield what intervals and rankings of rows with several recordings are, and which sets of them are not used."""
     if runs.again:
         numbers = Counter(experiment for one in runs.again for experiment in one)
         several = " or ".join(map(str, sorted({1 + number for number in numbers.values()})))
@@ -372,7 +365,6 @@ def _notes_of_further(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str
 
 
 def _notes_of_hosts(runs: Runs) -> Iterator[str]:
-    """Yield which sets of recordings are of several hosts, and what follows."""
     sets = [[run.document["host"] for run in one.values()] for one in (runs.done, *runs.again)]
     if mixed := list(dict.fromkeys(sentence for one in sets for sentence in mixed_hosts(one))):
         yield from mixed

@@ -45,8 +45,7 @@ AGREES_ACCURACY = 0.05
 
 
 def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
-    """Return the document of the table; the option `target` (0..1) is a second accuracy to compare at, by default the
-    common one."""
+    """Return the document; the option `target` (0..1) is a second accuracy, by default the common one."""
     paper, progressions, recordings = setup.paper, learnt.progressions, learnt.recordings
     target = setup.options.get("target")
     common = target if target is not None else common_target(curve for curve, _ in equal_ones(progressions))
@@ -178,7 +177,6 @@ def _row(progression: Progression, again: Sequence[Recomputed], common: float | 
 
 
 def _time_reason(progression: Progression, again: Sequence[Recomputed], minutes: float | None) -> str:
-    """Return what both times consist of."""
     if minutes is None or progression.epoch.seconds is None:
         return ""
     ours = f"{minutes * 60 / progression.epoch.seconds:.0f} epochs of {progression.epoch.seconds:.1f} s"
@@ -228,7 +226,6 @@ def _rankings(progressions: Sequence[Progression], common: float | None) -> Iter
 
 
 def _rule_reasons(progressions: Sequence[Progression]) -> Iterator[str]:
-    """Yield what of the update rules decides an order."""
     for curve, sharing in equal_ones(progressions):
         if len(sharing) > 1:
             names = ", ".join(progression.label for progression in sharing)

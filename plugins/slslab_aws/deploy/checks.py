@@ -293,7 +293,6 @@ def rule(properties: Properties, _files: Files) -> Iterator[str]:
 
 
 def _document(value: Any) -> dict[str, Any] | None:
-    """Return a mapping, or the one that a text of JSON has; None if there is none."""
     if isinstance(value, str):
         try:
             value = json.loads(value)

@@ -75,7 +75,6 @@ class _NoPolicies:
 
 
 def _take_files(template: Template, name: str, written: Any, files: dict[str, bytes]) -> None:
-    """Replace the local paths of a resource by keys of their content."""
     properties = template.properties(name)
     if not isinstance(written, dict) or not isinstance(written.setdefault("Properties", {}), dict):
         return  # noted already

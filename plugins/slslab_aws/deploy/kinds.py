@@ -50,7 +50,6 @@ def _arn(service: str, resource: str) -> str:
 
 
 def _of_function(properties: Properties, qualifier: str | None = None) -> str:
-    """Return the ARN of the function that a resource belongs to, which it names by its name or its ARN."""
     name = str(properties.get("FunctionName", properties.get("TargetFunctionArn")))
     name = name.split(":function:")[-1].split(":")[0]
     return function_arn(name, qualifier)
@@ -109,8 +108,8 @@ def _by(service: str, operation: str, member: str) -> Callable[[Services, Made],
     return lambda services, made: getattr(services(service), operation)(**{member: made.ref})
 
 
-def _by_keys(service: str, operation: str) -> Callable[[Services, Made], object]:
-    return lambda services, made: getattr(services(service), operation)(**made.keys)
+def _by_keys(operation: str) -> Callable[[Services, Made], object]:
+    return lambda services, made: getattr(services("lambda"), operation)(**made.keys)
 
 
 def _names(text: str) -> frozenset[str]:
@@ -140,21 +139,21 @@ def _lambda() -> dict[str, Kind]:
             _names("CompatibleArchitectures CompatibleRuntimes Content Description LayerName LicenseInfo"),
             _named("LayerName", layer, LayerVersionArn=layer),
             resources.publish_layer,
-            _by_keys("lambda", "delete_layer_version"),
+            _by_keys("delete_layer_version"),
             check=checks.lambda_members("PublishLayerVersion", "LayerName"),
         ),
         "AWS::Lambda::Version": Kind(
             _names("FunctionName Description CodeSha256"),
             _version,
             resources.publish_version,
-            _by_keys("lambda", "delete_function"),
+            _by_keys("delete_function"),
             check=checks.lambda_members("PublishVersion"),
         ),
         "AWS::Lambda::Alias": Kind(
             _names("FunctionName Name FunctionVersion Description"),
             _alias,
             resources.create_alias,
-            _by_keys("lambda", "delete_alias"),
+            _by_keys("delete_alias"),
             resources.change_alias,
             checks.lambda_members("CreateAlias"),
         ),
@@ -163,14 +162,14 @@ def _lambda() -> dict[str, Kind]:
             PrincipalOrgID SourceAccount SourceArn"""),
             _named("", "{name}", Id="{name}"),
             resources.add_permission,
-            _by_keys("lambda", "remove_permission"),
+            _by_keys("remove_permission"),
             check=checks.permission,
         ),
         "AWS::Lambda::Url": Kind(
             _names("TargetFunctionArn AuthType Cors InvokeMode Qualifier"),
             _url,
             resources.create_url,
-            _by_keys("lambda", "delete_function_url_config"),
+            _by_keys("delete_function_url_config"),
             resources.change_url,
             checks.url,
         ),
@@ -178,14 +177,14 @@ def _lambda() -> dict[str, Kind]:
             _names("DestinationConfig FunctionName MaximumEventAgeInSeconds MaximumRetryAttempts Qualifier"),
             _named("", "{name}"),
             resources.put_event_settings,
-            _by_keys("lambda", "delete_function_event_invoke_config"),
+            _by_keys("delete_function_event_invoke_config"),
             check=checks.lambda_members("PutFunctionEventInvokeConfig"),
         ),
         "AWS::Lambda::EventSourceMapping": Kind(
             properties_of("AWS::Lambda::EventSourceMapping"),  # what is not emulated is refused by its check
             _named("", ID, Id=ID, EventSourceMappingArn=source),
             resources.create_source,
-            _by_keys("lambda", "delete_event_source_mapping"),
+            _by_keys("delete_event_source_mapping"),
             resources.change_source,
             checks.source,
         ),

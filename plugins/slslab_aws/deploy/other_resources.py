@@ -44,7 +44,6 @@ def change_bucket(services: Services, made: Made, properties: Properties) -> Mad
 
 
 def _cors(configuration: Properties) -> Properties:
-    """Return the rules with the names that S3's operation has."""
     names = {"ExposedHeaders": "ExposeHeaders", "Id": "ID", "MaxAge": "MaxAgeSeconds"}
     rules = configuration["CorsRules"]
     return {"CORSRules": [{names.get(name, name): value for name, value in rule.items()} for rule in rules]}

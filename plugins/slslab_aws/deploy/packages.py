@@ -64,7 +64,6 @@ def _readable(name: str) -> Iterator[None]:
 
 
 def _check(path: Path, name: str) -> None:
-    """Raise RequestError for a view of the host, and for more than Lambda unzips."""
     most, size = lambda_limits().unzipped_bytes, 0
     for file in itertools.chain([path], _files(path)):
         if any(file.resolve().is_relative_to(view) for view in VIEWS):
@@ -75,7 +74,6 @@ def _check(path: Path, name: str) -> None:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """Yield the regular files of a folder, or the file itself, in an order that is always the same."""
     if not path.is_dir():
         yield path
         return

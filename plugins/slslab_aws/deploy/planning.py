@@ -152,7 +152,6 @@ def _order(template: Template, expanded: Expanded) -> list[str]:
 
 
 def _planned(stack: str, template: Template, expanded: Expanded, name: str, scope: Scope) -> checks.Planned:
-    """Return what a resource will be, and let `scope` know it; what is wrong is noted."""
     resource, line, written = expanded.resources[name], template.line(name), template.properties(name)
     kind = resource["Type"]
     try:

@@ -145,7 +145,6 @@ def _change_lambda_tags(services: Services, arn: str, properties: Properties) ->
 
 
 def _defaults() -> Properties:
-    """Return the settings of a function whose template names none of them."""
     limits = lambda_limits()
     return {
         **{"Description": "", "Environment": {"Variables": {}}, "Layers": [], "DeadLetterConfig": {"TargetArn": ""}},
@@ -271,7 +270,6 @@ def change_machine(services: Services, made: Made, properties: Properties) -> Ma
 
 
 def _machine_members(services: Services, properties: Properties) -> Properties:
-    """Return what CreateStateMachine and UpdateStateMachine both take."""
     return {
         "definition": definition(services.files, properties),
         "roleArn": properties["RoleArn"],

@@ -101,7 +101,6 @@ def _converted(root: Mapping[str, Any], schema: Mapping[str, Any], value: Any) -
 
 
 def _followed(root: Mapping[str, Any], schema: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a schema with the definition that it refers to."""
     while "$ref" in schema:
         definition: Any = root
         for name in schema["$ref"].split("/")[1:]:

@@ -62,12 +62,10 @@ class _Loader(yaml.SafeLoader):
     """Makes nodes of mappings, and the long form of CloudFormation's short functions; nests no deeper than DEEPEST."""
 
     def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
-        """Begin a collection in brackets."""
         self._check_depth(self.flow_level)
         super().fetch_flow_collection_start(token)
 
     def add_indent(self, column: int) -> bool:
-        """Begin a collection by an indent."""
         self._check_depth(len(self.indents))
         return bool(super().add_indent(column))
 

@@ -139,14 +139,10 @@ def _answer_sts(body: bytes, caller: Principal) -> Response:
             "`slslab env`.",
         )
     user = ACCOUNT if caller.actions is None else f"AROASLSLAB:{caller.function}"
-    return _xml(
-        200,
+    return Response(
         '<GetCallerIdentityResponse xmlns="https://sts.amazonaws.com/doc/2011-06-15/"><GetCallerIdentityResult>'
         f"<Arn>{escape(caller.arn)}</Arn><UserId>{user}</UserId><Account>{ACCOUNT}</Account>"
         f"</GetCallerIdentityResult><ResponseMetadata><RequestId>{uuid.uuid4()}</RequestId></ResponseMetadata>"
         "</GetCallerIdentityResponse>",
+        media_type="text/xml",
     )
-
-
-def _xml(status: int, document: str) -> Response:
-    return Response(document, status, media_type="text/xml")

@@ -97,10 +97,7 @@ class Services:
         return self._dispatcher.app_instances[service]
 
     def _receive(self, receive: Callable[[], list[Any]], queue: Any, wait_s: float) -> list[Any]:
-        """Receive messages: those that are there, or the first that come within this time.
-
-        moto itself would look again every few milliseconds.
-        """
+        """Receive messages that are there, or the first to come; moto would look again every few milliseconds."""
         end = time.monotonic() + (wait_s or 0)
         while not (found := receive()) and (left_s := end - time.monotonic()) > 0:
             now_ms = time.time() * 1000
@@ -138,7 +135,6 @@ def _operation(environ: Environ) -> tuple[str, Mapping[str, Any]]:
 
 @cache
 def _operations(service: str) -> frozenset[str]:
-    """Return the names of a service's operations on AWS."""
     return frozenset(get_session().get_service_model(service).operation_names)
 
 

@@ -50,7 +50,6 @@ class FunctionLogs:
 
 
 def _store(events: list[dict[str, Any]]) -> None:
-    """Put events into their groups and streams, which are made where they are missing."""
     backend: Any = logs_backends[ACCOUNT][REGION]
     where = itemgetter("group", "stream")
     for (group, stream), lines in groupby(sorted(events, key=where), key=where):

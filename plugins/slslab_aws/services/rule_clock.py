@@ -74,10 +74,7 @@ def _scheduled() -> list[Any]:
 
 
 def _event(rule: Any, time: datetime) -> dict[str, Any]:
-    """Return the event of a schedule.
-
-    documented: https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-create-rule-schedule.html
-    """
+    """Return a schedule's event (documented: eventbridge/latest/userguide/eb-create-rule-schedule.html)."""
     return {
         **{"version": "0", "id": str(uuid.uuid4()), "detail-type": "Scheduled Event", "source": "aws.events"},
         **{"account": rule.account_id, "time": time.timestamp(), "region": rule.region_name},

@@ -45,10 +45,7 @@ class Targets:
     def _notify(
         self, subscription: Any, message: str, message_id: str, subject: str | None = None, **more: Any
     ) -> None:
-        """Publish a message to one subscription of a topic: to a function as an event, to a queue by moto.
-
-        https://docs.aws.amazon.com/lambda/latest/dg/with-sns.html
-        """
+        """Publish to one subscription: to a function as an event (documented: with-sns.html), to a queue by moto."""
         attributes: Mapping[str, Any] = more.get("message_attributes") or {}
         if subscription.protocol != "lambda":
             self._publish(subscription, message, message_id, subject, **more)

@@ -378,7 +378,7 @@ def a_round_that_the_driver_did_not_delete() -> Planted:
     return planted(p, "objects", p.find("object.put", "/e0/s1/level1/2"))
 
 
-# --- KubeML: a round stands for the step of its parcels ---
+# --- KubeML: a round stands for the step of its messages ---
 
 
 @plant

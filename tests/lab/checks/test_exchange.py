@@ -1,10 +1,11 @@
-"""Which events made, took and deleted a parcel, of traces of a few events."""
+"""Which events made, took and deleted a message, of traces of a few events."""
 
 from typing import Any
 
 import pytest
 
-from slslab_lab.checks.exchange import Exchange, Name, Parcel, Protocol
+from slslab_lab.checks.exchange import Exchange
+from slslab_workers.patterns.messages import Message, Name, Protocol
 
 KEY = "run/gradient"
 HERE = f"bucket/{KEY}"
@@ -19,9 +20,9 @@ def event(op: str, resource: str = HERE, etag: str | None = "x", *, causes: tupl
 
 
 def exchange(*events: Event, **more: Any) -> Exchange:
-    """The exchange of these events, whose parcel is KEY's of worker 0."""
+    """The exchange of these events, whose message is KEY's of worker 0."""
     numbered = [{"event": number, **each} for number, each in enumerate(events)]
-    return Exchange(numbered, Protocol((Parcel("gradient", Name(KEY, 0, 0, 0), {1: 1}),), **more))
+    return Exchange(numbered, Protocol((Message("gradient", Name(KEY, 0, 0, 0), {1: 1}),), **more))
 
 
 def taken(*events: Event, **more: Any) -> list[int]:
@@ -125,5 +126,5 @@ def test_what_is_made_beside_the_protocol_counts_where_its_parcel_is_beside_it()
     beside = put(0, overhead=True)
     assert exchange(beside).made == {}
     numbered = [{"event": 0, **beside}]
-    parcel = Parcel("address", Name(KEY, 0, 0, 0), {1: 1}, overhead=True)
-    assert Exchange(numbered, Protocol((parcel,))).made == {parcel.name: [0]}
+    message = Message("address", Name(KEY, 0, 0, 0), {1: 1}, overhead=True)
+    assert Exchange(numbered, Protocol((message,))).made == {message.name: [0]}

@@ -6,15 +6,16 @@ from typing import Any
 import pytest
 from tests.lab.checks.small import PLAN, Event, event, of_events
 
-from slslab_lab.checks.exchange import Exchange, Name, Parcel, Protocol
+from slslab_lab.checks.exchange import Exchange
 from slslab_lab.checks.left import check_environments, check_objects, check_queues
 from slslab_lab.checks.violation import NotChecked, Violation
+from slslab_workers.patterns.messages import Message, Name, Protocol
 
-# Worker 1 makes two parcels in step 3 of epoch 2, of which worker 0 deletes one.
+# Worker 1 makes two messages in step 3 of epoch 2, of which worker 0 deletes one.
 PLACE = (2, 3)
 PARCELS = (
-    Parcel("gradient", Name("gradient", 1, *PLACE), {}, deleted_by=0),
-    Parcel("mean", Name("mean", 1, *PLACE), {}),
+    Message("gradient", Name("gradient", 1, *PLACE), {}, deleted_by=0),
+    Message("mean", Name("mean", 1, *PLACE), {}),
 )
 
 

@@ -10,7 +10,7 @@ from tests.lab.replay.recordings import make_plan
 
 from slslab.run.run import Run
 from slslab_lab.checks import messages
-from slslab_lab.checks.exchange import Exchange, Name, Parcel, Protocol, by_script
+from slslab_lab.checks.exchange import Exchange
 from slslab_lab.checks.messages import (
     check_altered,
     check_counts,
@@ -25,21 +25,22 @@ from slslab_lab.checks.messages import (
 from slslab_lab.checks.violation import NotChecked, Violation
 from slslab_workers.architecture import architectures
 from slslab_workers.patterns import Counts
+from slslab_workers.patterns.messages import Message, Name, Protocol, by_script
 from slslab_workers.plan import PlanError
 
-# Worker 1 makes two parcels in step 3 of epoch 2.
+# Worker 1 makes two messages in step 3 of epoch 2.
 PLACE = (2, 3)
 KINDS = ("gradient", "mean")
 ALL = {0: 1, 1: 1}
 Check = Callable[[Run, Exchange], Iterable[Violation]]
 
 
-def parcels(takers: Mapping[int, int] | None, **more: Any) -> tuple[Parcel, ...]:
-    return tuple(Parcel(kind, Name(kind, 1, *PLACE), takers, **more) for kind in KINDS)
+def messages_for(takers: Mapping[int, int] | None, **more: Any) -> tuple[Message, ...]:
+    return tuple(Message(kind, Name(kind, 1, *PLACE), takers, **more) for kind in KINDS)
 
 
-def found(check: Check, asked: Sequence[Parcel], *events: Event, **protocol: Any) -> list[Violation]:
-    """What a rule says of these events, if the protocol has these parcels."""
+def found(check: Check, asked: Sequence[Message], *events: Event, **protocol: Any) -> list[Violation]:
+    """What a rule says of these events, if the protocol has these messages."""
     run = of_events(*events)
     return list(check(run, Exchange(run.events, Protocol(tuple(asked), **protocol))))
 
@@ -58,22 +59,22 @@ def compute(worker: int = 1, place: tuple[int, int] = PLACE, **more: Any) -> Eve
 
 def test_what_was_not_made_is_lost_and_so_is_what_was_not_taken() -> None:
     made_none = [Violation("lost", f"Worker 1 made no {kind} of epoch 2, step 3.", 1, 2, 3, 1) for kind in KINDS]
-    assert found(check_lost, parcels(ALL), compute(), compute()) == made_none
-    assert found(check_lost, parcels(ALL)) == [replace(violation, event=None) for violation in made_none]
+    assert found(check_lost, messages_for(ALL), compute(), compute()) == made_none
+    assert found(check_lost, messages_for(ALL)) == [replace(violation, event=None) for violation in made_none]
     said = "Worker {} did not take the {} of epoch 2, step 3, of worker 1."
     put_both = [compute(), *map(put, KINDS)]
-    assert found(check_lost, parcels(ALL), *put_both, get(0)) == [
+    assert found(check_lost, messages_for(ALL), *put_both, get(0)) == [
         Violation("lost", said.format(1, "gradient"), 1, 2, 3, 1),
         Violation("lost", said.format(0, "mean"), 0, 2, 3, 2),
         Violation("lost", said.format(1, "mean"), 1, 2, 3, 2),
     ]
     seldom = "Worker 0 took too seldom the gradient of epoch 2, step 3, of worker 1."
-    thrice, _ = parcels({0: 3})
+    thrice, _ = messages_for({0: 3})
     assert found(check_lost, [thrice], put(), get(0)) == [Violation("lost", seldom, 0, 2, 3, 0)]
     never = seldom.replace("took too seldom", "did not take")
     assert found(check_lost, [thrice], put(), get(1)) == [Violation("lost", never, 0, 2, 3, 0)]
     for takers in (None, {}, {0: 1}):
-        assert found(check_lost, parcels(takers), *put_both, get(0), get(0, "mean")) == []
+        assert found(check_lost, messages_for(takers), *put_both, get(0), get(0, "mean")) == []
 
 
 def test_minibatches_and_models_that_are_lost() -> None:
@@ -86,26 +87,26 @@ def test_minibatches_and_models_that_are_lost() -> None:
         Violation("lost", "Worker 0 took no model.", 0, 2, 3, None),
         Violation("lost", "Worker 1 took no model.", 1, 2, 3, 1),
     ]
-    assert found(check_lost, parcels(None), *map(put, KINDS), drawn=drawn) == took_none
-    assert found(check_lost, parcels(None), *map(put, KINDS), get(0), drawn=drawn) == took_none[1:]
+    assert found(check_lost, messages_for(None), *map(put, KINDS), drawn=drawn) == took_none
+    assert found(check_lost, messages_for(None), *map(put, KINDS), get(0), drawn=drawn) == took_none[1:]
 
 
 def test_what_is_made_twice() -> None:
     again = [Violation("twice", f"Worker 1 made a second {kind} of epoch 2, step 3.", 1, 2, 3, 3) for kind in KINDS]
     other = replace(again[0], event=4)
-    assert found(check_twice, parcels(None), put(), put("mean"), compute(), put(), put()) == [again[0], other]
-    assert found(check_twice, parcels(None), put(), put("mean"), compute(), put("mean")) == [again[1]]
-    assert found(check_twice, parcels(ALL), put("mean"), get(0, "mean"), get(1, "mean")) == []
+    assert found(check_twice, messages_for(None), put(), put("mean"), compute(), put(), put()) == [again[0], other]
+    assert found(check_twice, messages_for(None), put(), put("mean"), compute(), put("mean")) == [again[1]]
+    assert found(check_twice, messages_for(ALL), put("mean"), get(0, "mean"), get(1, "mean")) == []
 
 
 def test_what_is_taken_twice() -> None:
     said = "Worker 0 took the mean of epoch 2, step 3 once more than the protocol has it."
-    asked = Parcel("model", Name("model", 1, *PLACE), None), *parcels({0: 1})
+    asked = Message("model", Name("model", 1, *PLACE), None), *messages_for({0: 1})
     events = put("model"), put("mean"), *(get(0, "mean") for _ in range(3))
     assert found(check_twice, asked, *events) == [Violation("twice", said, 0, 2, 3, number) for number in (3, 4)]
-    assert found(check_twice, parcels({0: 3}), *events) == []
+    assert found(check_twice, messages_for({0: 3}), *events) == []
     # It is not for that one at all.
-    assert found(check_twice, parcels({1: 1}), *events) == []
+    assert found(check_twice, messages_for({1: 1}), *events) == []
 
 
 def test_minibatches_and_models_that_were_taken_twice() -> None:
@@ -114,8 +115,8 @@ def test_minibatches_and_models_that_were_taken_twice() -> None:
     assert found(check_twice, (), compute(), compute(), *others, compute()) == [said, replace(said, event=6)]
     said = Violation("twice", "Worker 0 took a second model.", 0, 2, 3, 2)
     events = put(), get(), get(), get(1), get(1)
-    assert found(check_twice, parcels(None), *events, drawn=frozenset({(0, 2, 3)})) == [said]
-    assert found(check_twice, parcels(None), *events, get(), drawn=frozenset({(0, 2, 3)})) == [
+    assert found(check_twice, messages_for(None), *events, drawn=frozenset({(0, 2, 3)})) == [said]
+    assert found(check_twice, messages_for(None), *events, get(), drawn=frozenset({(0, 2, 3)})) == [
         said,
         replace(said, event=5),
     ]
@@ -123,27 +124,29 @@ def test_minibatches_and_models_that_were_taken_twice() -> None:
 
 def test_what_the_protocol_does_not_have_is_stray() -> None:
     made = "Worker 1 made scratch, which the protocol does not have there."
-    assert found(check_stray, parcels(ALL), put(), compute(), put("scratch"), put("scratch")) == [
+    assert found(check_stray, messages_for(ALL), put(), compute(), put("scratch"), put("scratch")) == [
         Violation("stray", made, 1, 2, 3, 2)
     ]
     took = "Worker {} took the mean of epoch 2, step 3, which is not for it there."
     events = put("mean"), get(0, "mean"), get(1, "mean")
-    assert found(check_stray, parcels(ALL), *events) == []
-    assert found(check_stray, parcels(ALL, at=PLACE), *events) == []
-    assert found(check_stray, parcels({0: 1}), *events) == [Violation("stray", took.format(1), 1, 2, 3, 2)]
-    assert found(check_stray, parcels(ALL, at=PLACE), put("mean"), get(0, "mean", step=4), get(1, "mean")) == [
+    assert found(check_stray, messages_for(ALL), *events) == []
+    assert found(check_stray, messages_for(ALL, at=PLACE), *events) == []
+    assert found(check_stray, messages_for({0: 1}), *events) == [Violation("stray", took.format(1), 1, 2, 3, 2)]
+    assert found(check_stray, messages_for(ALL, at=PLACE), put("mean"), get(0, "mean", step=4), get(1, "mean")) == [
         Violation("stray", took.format(0), 0, 2, 4, 1)
     ]
     # Of those that whoever comes may take, only in a step that has one.
     drawn = frozenset({(0, 2, 3)})
-    assert found(check_stray, parcels(None), *events, drawn=drawn) == [Violation("stray", took.format(1), 1, 2, 3, 2)]
+    assert found(check_stray, messages_for(None), *events, drawn=drawn) == [
+        Violation("stray", took.format(1), 1, 2, 3, 2)
+    ]
     orphan = Violation("stray", "Worker 0 took mean, which nobody made.", 0, 2, 3, 0)
-    assert found(check_stray, parcels(ALL), get(0, "mean")) == [orphan]
+    assert found(check_stray, messages_for(ALL), get(0, "mean")) == [orphan]
 
 
 def test_what_a_killed_worker_made_may_be_missing_in_the_trace_of_a_failed_run() -> None:
     run = of_events(get(0, "mean"), put("scratch")).replace(complete=False)
-    violations = check_stray(run, Exchange(run.events, Protocol(parcels(ALL))))
+    violations = check_stray(run, Exchange(run.events, Protocol(messages_for(ALL))))
     assert [violation.sentence for violation in violations] == [
         "Worker 1 made scratch, which the protocol does not have there."
     ]
@@ -152,20 +155,20 @@ def test_what_a_killed_worker_made_may_be_missing_in_the_trace_of_a_failed_run()
 def test_what_is_altered() -> None:
     said = "The mean of epoch 2, step 3, has 1,000 bytes, and should have 2,000."
     event_0 = put("mean", bytes=1000)
-    assert found(check_altered, parcels(ALL, size=2000), event_0) == [Violation("altered", said, 1, 2, 3, 0)]
-    assert found(check_altered, parcels(ALL, size=1000), event_0) == []
-    assert found(check_altered, parcels(ALL), event_0) == []
+    assert found(check_altered, messages_for(ALL, size=2000), event_0) == [Violation("altered", said, 1, 2, 3, 0)]
+    assert found(check_altered, messages_for(ALL, size=1000), event_0) == []
+    assert found(check_altered, messages_for(ALL), event_0) == []
     other = Violation("altered", "Worker 0 took another mean of epoch 2, step 3 than was made.", 0, 2, 3, 2)
     took = get(0, "mean", bytes=1000, causes=(0,))
-    assert found(check_altered, parcels(ALL), event_0, took) == []
+    assert found(check_altered, messages_for(ALL), event_0, took) == []
     for changes in ({"bytes": 999}, {"etag": "y"}):
-        assert found(check_altered, parcels(ALL), event_0, took, {**took, **changes}) == [other]
+        assert found(check_altered, messages_for(ALL), event_0, took, {**took, **changes}) == [other]
 
 
 def test_what_a_script_or_a_server_makes_of_it_is_not_altered() -> None:
     here: dict[str, Any] = {"resource": "host:1/gradient", "bytes": 1}
-    asked = Parcel("gradient", Name("gradient", 1, *PLACE), ALL)
-    scripted = Parcel("gradient", Name(by_script("gradient"), 1, *PLACE), ALL)
+    asked = Message("gradient", Name("gradient", 1, *PLACE), ALL)
+    scripted = Message("gradient", Name(by_script("gradient"), 1, *PLACE), ALL)
     stored = put(op="tensor.set", **here)
     script, got = (get(op=op, causes=(0,), **here, etag="y") for op in ("tensor.script", "tensor.get"))
     assert found(check_altered, [asked], stored, script) == []
@@ -182,25 +185,25 @@ def timed(start_ns: int, end_ns: int, made: Event) -> Event:
 def test_what_is_taken_early() -> None:
     said = Violation("early", "Worker 0 took the gradient of epoch 2, step 3, before it was made.", 0, 2, 3, 0)
     made = timed(5, 9, put()), timed(7, 9, put())
-    assert found(check_early, parcels(ALL), timed(3, 4, get(causes=(2,))), *made) == [said]
-    assert found(check_early, parcels(ALL), timed(3, 5, get(causes=(2,))), *made) == []
+    assert found(check_early, messages_for(ALL), timed(3, 4, get(causes=(2,))), *made) == [said]
+    assert found(check_early, messages_for(ALL), timed(3, 5, get(causes=(2,))), *made) == []
 
 
 def test_what_is_deleted_early() -> None:
     said = Violation("early", "The gradient of epoch 2, step 3, was deleted before worker 0 had it.", 1, 2, 3, 2)
     deletion = timed(3, 4, put(op="object.delete"))
     made = timed(0, 0, put())
-    assert found(check_early, parcels(ALL), made, timed(3, 5, get()), deletion) == [said]
-    assert found(check_early, parcels(ALL), made, timed(1, 4, get(1)), deletion) == []
+    assert found(check_early, messages_for(ALL), made, timed(3, 5, get()), deletion) == [said]
+    assert found(check_early, messages_for(ALL), made, timed(1, 4, get(1)), deletion) == []
     # The first of those that come too late; the others in time.
     others = timed(1, 2, get(1)), deletion, timed(1, 5, get()), timed(1, 6, get(1))
-    assert found(check_early, parcels(ALL), made, *others) == [said]
-    assert found(check_early, parcels(None), made, timed(3, 5, get()), deletion) == []
+    assert found(check_early, messages_for(ALL), made, *others) == [said]
+    assert found(check_early, messages_for(None), made, timed(3, 5, get()), deletion) == []
 
 
 def test_a_run_that_did_not_come_to_its_end_lacks_what_is_no_loss() -> None:
     run = of_events(complete=False)
-    for violations in (check_counts(run), check_lost(run, Exchange(run.events, Protocol(parcels(ALL))))):
+    for violations in (check_counts(run), check_lost(run, Exchange(run.events, Protocol(messages_for(ALL))))):
         with pytest.raises(NotChecked, match=r"^the run did not come to its end, so that what is missing is no loss$"):
             list(violations)
 
@@ -238,7 +241,10 @@ FAULT = event("fault", resource="x message-lost")
             "its filter, or the clock, decides how many messages there are",
         ),
         (of_events(FAULT, plan=SPIRT), "a peer or a message was lost"),
-        (of_events(document={"parameters": 1, "details": {"failed_functions": [1]}}), "a function failed"),
+        (
+            of_events(plan=make_plan("kubeml"), document={"parameters": 1, "details": {"failed_functions": [1]}}),
+            "a function failed",
+        ),
         (of_events(compute(place=(1, 0)), plan=replace(PLAN, batches=2)), "training ended within an epoch"),
         (of_events(plan=replace(PLAN, model="x")), "the model's size is not known"),
     ],
@@ -329,7 +335,7 @@ def test_formulas_of_other_packages(monkeypatch: pytest.MonkeyPatch, answer: Any
     asked = []
 
     class Other:
-        def counts_of(self, *arguments: Any) -> Any:
+        def counts_in(self, *arguments: Any) -> Any:
             asked.append(arguments)
             if isinstance(answer, Exception):
                 raise answer
@@ -339,13 +345,13 @@ def test_formulas_of_other_packages(monkeypatch: pytest.MonkeyPatch, answer: Any
     run = of_events()
     with pytest.raises(NotChecked, match=f"^{reason}$"):
         list(check_counts(run))
-    assert asked == [(PLAN, 2, run.parameters)]
+    assert asked == [(run, 2)]
 
 
 def test_exchanges_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert exchange_of(of_events(put())).events == of_events(put()).events
-    assert len(exchange_of(of_events()).parcels) == 6
-    with pytest.raises(NotChecked, match=r"^x has no protocol among the checks$"):
+    assert len(exchange_of(of_events()).messages) == 6
+    with pytest.raises(NotChecked, match=r"^x is not installed$"):
         exchange_of(of_events(plan=replace(PLAN, architecture="x")))
     with pytest.raises(NotChecked, match=r"^what travels by pigeon is not known to the checks$"):
         exchange_of(of_events(plan=replace(PLAN, options={**PLAN.options, "channel": "pigeon"})))

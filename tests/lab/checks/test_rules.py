@@ -71,7 +71,7 @@ def test_of_an_architecture_without_a_protocol_messages_are_not_checked() -> Non
     checked = check(run)
     assert {violation.rule for violation in checked.violations} == {"overlap", "span"}
     without = {"lost", "twice", "stray", "altered", "early", "barrier", "objects"}
-    assert {checked.not_checked[rule] for rule in without} == {"of-another-package has no protocol among the checks"}
+    assert {checked.not_checked[rule] for rule in without} == {"of-another-package is not installed"}
     assert checked.not_checked["counts"] == "of-another-package is not installed"
 
 

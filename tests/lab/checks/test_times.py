@@ -7,9 +7,10 @@ import pytest
 from tests.lab.checks.small import Event, event, of_events
 
 from slslab.run.run import Run
-from slslab_lab.checks.exchange import Exchange, Name, Parcel, Protocol, Wait
+from slslab_lab.checks.exchange import Exchange
 from slslab_lab.checks.times import check_barrier, check_billed, check_order, check_overlap, check_span
 from slslab_lab.checks.violation import NotChecked, Violation
+from slslab_workers.patterns.messages import Message, Name, Protocol, Wait
 
 GOES_ON = "compute has not ended when compute, event 1, begins."
 OUT_OF_ORDER = "The event does not stand in the order of starts."
@@ -193,8 +194,8 @@ def passed(run: Run, *waits: Wait, **more: Any) -> list[Violation]:
     return list(check_barrier(run, Exchange(run.events, Protocol(GRADIENTS, waits, **more))))
 
 
-GRADIENTS = tuple(Parcel("gradient", Name(f"gradient/{rank}", rank, 0, 0), {}) for rank in (0, 1))
-NAMES = tuple(parcel.name for parcel in GRADIENTS)
+GRADIENTS = tuple(Message("gradient", Name(f"gradient/{rank}", rank, 0, 0), {}) for rank in (0, 1))
+NAMES = tuple(message.name for message in GRADIENTS)
 NOBODYS = Name("gradient/7", 7, 0, 0)
 
 

@@ -29,9 +29,10 @@ from slslab_lab.pages import charts, scales
 from slslab_lab.pages.comparison import describe_comparison
 from slslab_lab.pages.files import leave_page, page_of
 from slslab_lab.pages.reproduction import describe_reproduction
-from slslab_lab.pages.run import NAMES, describe_run
+from slslab_lab.pages.run import describe_run
 from slslab_lab.replay.modelled import model
 from slslab_lab.replay.programs.recording import read_recording
+from slslab_workers.architecture import title
 
 
 class Parts(HTMLParser):
@@ -273,7 +274,7 @@ def test_runs_are_compared_on_lambda_first() -> None:
     text = comparison_page(documents[:2], [None, None])
     parts = Parts(text)
     assert ["fastest on AWS" in parts.answers[0], "cheapest on AWS" in parts.answers[1]] == [True, True]
-    second = f"B {NAMES[documents[1]['architecture']]}"
+    second = f"B {title(documents[1]['architecture'])}"
     assert f"This host was short of processors in {second}" in text
     assert "2 things to know before believing the numbers" in text
     assert "Bill, modelled" in parts.headings

@@ -9,7 +9,7 @@ import pytest
 
 from slslab_lab.papers import paper as papers
 from slslab_lab.papers.paper import PaperError, load_paper, paper_names
-from slslab_workers.models import spec
+from slslab_lab.runs.planning import memory_of
 
 ROOT = Path(__file__).parents[3]
 SMALL = """
@@ -113,8 +113,8 @@ def test_memory_sizes_of_table_2_are_those_that_runs_take() -> None:
     rows = [row for row in load_paper("barrak-2025").table("table2").rows if "memory_mb" in row.published]
     assert len(rows) == 8, "four architectures of functions, two models"
     for row in rows:
-        known = spec(str(row.inputs["model"])).paper_memory_mb
-        assert known[str(row.inputs["architecture"])] == row.published["memory_mb"]
+        model, architecture = (str(row.inputs[name]) for name in ("model", "architecture"))
+        assert memory_of("paper", model, architecture) == row.published["memory_mb"]
 
 
 def test_table_3_and_the_text_have_the_digits_of_the_paper() -> None:

@@ -11,11 +11,12 @@ from tests.lab.replay.platform import operation, platform
 from tests.lab.replay.recordings import TRACES
 
 from slslab.predict.profiles.profile import Channel, Profile
-from slslab_lab.replay.analytic import Constants, analytic, closed_form, communication, constants, transfers
+from slslab_lab.replay.analytic import Constants, analytic, closed_form, communication, constants
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.programs.scaling import generate
 from slslab_workers.architecture import architectures
+from slslab_workers.patterns import Chain
 from slslab_workers.plan import Value
 
 # 30 steps of LeNet-5, of which a gradient has so many bytes, with 2 workers.
@@ -41,6 +42,12 @@ def with_options(run: Measured, **options: Value) -> Measured:
     return run.replace(plan=plan)
 
 
+def chain(architecture: str, workers: int) -> Chain:
+    longest = architectures()[architecture].longest_chain
+    assert longest is not None
+    return longest(workers)
+
+
 @pytest.mark.parametrize(
     ("architecture", "workers", "round_ms"),
     [
@@ -53,7 +60,7 @@ def with_options(run: Measured, **options: Value) -> Measured:
     ],
 )
 def test_the_model_by_hand(architecture: str, workers: int, round_ms: float) -> None:
-    found = analytic(architecture, workers, KNOWN, platform())
+    found = analytic(chain(architecture, workers), KNOWN, platform())
     assert found.communication == pytest.approx(10 * round_ms / 1e3)
     # The start, 2 MB at 100 MB/s, and compute.
     assert found.seconds == pytest.approx(1 + 0.02 + 10 * round_ms / 1e3 + 3)
@@ -62,17 +69,22 @@ def test_the_model_by_hand(architecture: str, workers: int, round_ms: float) -> 
 @pytest.mark.parametrize("workers", [1, 2, 4, 64])
 def test_transfers_are_those_of_the_patterns(workers: int) -> None:
     each = architectures()["scatterreduce"].counts(workers, 1, 1, 1000).operations
-    puts, gets, _ = transfers("scatterreduce", workers, "object.put")
-    assert (puts * workers, gets * workers) == (each["object.put"], each.get("object.get", 0))
-    assert puts + gets == 3 * workers - 2
+    found = chain("scatterreduce", workers)
+    assert (found.puts * workers, found.gets * workers) == (each["object.put"], each.get("object.get", 0))
+    assert found.puts + found.gets == 3 * workers - 2
     all_ = architectures()["allreduce"].counts(workers, 1, 1, 1000).operations
-    puts, gets, _ = transfers("allreduce", workers, "object.put")
+    found = chain("allreduce", workers)
     # All but one of the n first puts, and all but one of the last gets, happen at the same time as another.
-    assert (puts, gets) == (all_["object.put"] - (workers - 1), all_["object.get"] - max(0, workers - 2))
-    summed = architectures()["allreduce"].counts(workers, 1, 1, 1000, {"channel": "parameter-server"}).operations
-    puts, gets, _ = transfers("allreduce", workers, "parameter.push")
-    # All at once.
-    assert (puts * workers, gets * workers) == (summed["parameter.push"], summed["parameter.pull"])
+    assert (found.puts, found.gets) == (all_["object.put"] - (workers - 1), all_["object.get"] - max(0, workers - 2))
+
+
+def test_a_parameter_server_is_sent_one_message_and_sends_one_by_all_at_once() -> None:
+    operations = {"push": operation(1, 1000), "pull": operation(2, 1000)}
+    server = Channel.model_validate({"description": "a parameter server", "operations": operations})
+    known = platform().model_copy(update={"channels": {**platform().channels, "parameter": server}})
+    found = analytic(chain("allreduce", 4), replace(KNOWN, put="parameter.push", get="parameter.pull"), known)
+    # Ten rounds of a megabyte each way.
+    assert found.communication == pytest.approx(10 * (1 + 1 + 2 + 1) / 1e3)
 
 
 def test_the_closed_form_of_allreduce_by_hand() -> None:
@@ -98,7 +110,7 @@ def test_the_closed_form_of_scatterreduce_by_hand() -> None:
 def test_the_replay_has_all_that_the_closed_form_has(name: str, workers: int) -> None:
     run = recorded(name)
     known = constants(run, play(run.program, platform()))
-    model = analytic(name, workers, known, platform())
+    model = analytic(chain(name, workers), known, platform())
     formula = closed_form(run.costs, workers, known, platform())
     timeline = play(generate(run.costs, workers, 5, 6), platform())
     assert model.seconds < formula.seconds < timeline.end_ns / 1e9
@@ -131,7 +143,7 @@ def test_the_channel_is_the_pattern_s() -> None:
     known = constants(run, play(run.program, platform()))
     assert (known.put, known.get) == ("memcached.put", "memcached.get")
     message_ms = LENET / 1e6
-    model = analytic("allreduce", 4, known, with_memcached())
+    model = analytic(chain("allreduce", 4), known, with_memcached())
     assert model.communication == pytest.approx(STEPS * 7 * (1 + message_ms) / 1e3)
     # As of S3, without its list: after the mean rank 0 deletes the last one, which is shorter than a get.
     exchange = 2 * (1 + message_ms) + 4 * (1 + message_ms + 1) + (1 + message_ms)

@@ -293,8 +293,6 @@ def test_clients_and_aggregators_need_not_be_resident_together(make_plan: MakePl
         ({}, {"gradients": "uploaded", "parameters": 3}, "shards is 4."),
         ({}, {"parameters": 10}, "as long as the model"),
         ({}, {"gradients": "uploaded", "parameters": -1}, "parameters is -1."),
-        ({}, {"aggregator-memory": 127}, "aggregator-memory is 127."),
-        ({}, {"aggregator-memory": 10_241}, "aggregator-memory is 10241."),
         ({"until_accuracy": 0.5}, {"gradients": "uploaded"}, "train no model"),
         ({"model": "torchvision:vgg16"}, {}, "not known before it is built"),
         ({"model": "torchvision:vgg16"}, {"gradients": "uploaded", "aggregator-memory": 900}, "not known before"),

@@ -353,7 +353,6 @@ def test_a_goal_accuracy_ends_training(run: Run) -> None:
         ({"early_stopping": True}, "holds no samples out"),
         ({"options": {"k": 0}}, "k is 0"),
         ({"options": {"k": -2}}, "k is -2"),
-        ({"options": {"job-memory": 100}}, "job-memory is 100"),
         ({"workers": 5, "batches": 1}, "5 functions have 2 documents of 64 samples"),
     ],
 )

@@ -10,6 +10,14 @@ import pytest
 from tests.commands import forked_environments, slslab
 from tests.workers.architectures.conftest import INSTANCES, InMemory
 
+from slslab.predict.profiles import DEFAULT_PROFILE
+from slslab.predict.profiles.profile import load_profile
+from slslab.run.bill import DEFAULT_BOOK, load_book
+from slslab.run.directory import RunDirectory
+from slslab.run.run import read_run
+from slslab_lab.checks.run import check
+from slslab_lab.replay.measured import read_measured
+from slslab_lab.replay.whatif import Platform, Variant, evaluate
 from slslab_lab.runs.planning import architectures, make_plan
 
 ROOT = Path(__file__).parents[3]
@@ -36,9 +44,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+def run(installed: Path, runs: Path) -> Iterator[Run]:
     """`slslab run ARCH … --json`; equal runs are run once."""
-    settings = {"SLSLAB_RUNS": str(tmp_path_factory.mktemp("runs")), "CUDA_VISIBLE_DEVICES": ""}
+    settings = {"SLSLAB_RUNS": str(runs), "CUDA_VISIBLE_DEVICES": ""}
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(installed))
         patch.syspath_prepend(str(EXAMPLE))
@@ -50,6 +58,12 @@ def run(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[R
             return document
 
         yield once
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where runs are left."""
+    return tmp_path_factory.mktemp("runs")
 
 
 NAMES = sorted([*(architectures().keys() - INSTANCES), "parameter-averaging"])
@@ -80,13 +94,11 @@ def test_a_run_counts_what_its_closed_form_says_and_its_bill_adds_up(
     assert document["status"] == "done"
     assert document["replicas_equal"] is True
     assert document["updates"] == 2
-    if name == "parameter-averaging":
-        expected, moved = {"object.put": 4, "object.get": 4}, (4 * 4 * LENET, 4 * 4 * LENET)
-    else:
-        architecture: Any = architectures()[name]
-        counts = architecture.counts(2, 1, 2, LENET, **MORE.get(name, {}))
-        expected = {operation: number for operation, number in counts.operations.items() if number}
-        moved = (counts.bytes_in, counts.bytes_out)
+    architecture: Any = architectures()[name]
+    options = {"every": 1} if name == "parameter-averaging" else {}
+    counts = architecture.counts(2, 1, 2, LENET, options, **MORE.get(name, {}))
+    expected = {operation: number for operation, number in counts.operations.items() if number}
+    moved = (counts.bytes_in, counts.bytes_out)
     assert document["counts"] == expected
     assert (document["bytes"]["in"], document["bytes"]["out"]) == moved
     cost = document["cost"]
@@ -103,8 +115,44 @@ def test_plain_sgd_gives_equal_bits_in_all(document_of: Callable[[str], Any], tr
 
 def test_the_example_is_short_and_averages_every_k_steps(run: Run) -> None:
     sources = [path for path in EXAMPLE.rglob("*") if path.is_file() and path.suffix in (".py", ".toml")]
-    assert sum(len(path.read_text().splitlines()) for path in sources) < 100
-    document = run("parameter-averaging", "--batches", "4", "--workers", "2", "--every", "2")
+    assert sum(len(path.read_text().splitlines()) for path in sources) < 90
+    document = averaged(run)
     assert document["counts"] == {"object.put": 4, "object.get": 4}
     assert document["updates"] == 4
     assert document["replicas_equal"] is True
+
+
+def averaged(run: Run, *more: str) -> dict[str, Any]:
+    """A run of the example: two workers, who average twice."""
+    return run("parameter-averaging", "--batches", "4", "--workers", "2", "--every", "2", "--record", "together", *more)
+
+
+def test_messages_of_the_example_are_checked_by_the_keys_of_its_pattern(run: Run, runs: Path) -> None:
+    recorded = read_run(RunDirectory(runs / averaged(run)["run"]))
+    checked = check(recorded)
+    assert not checked.violations
+    assert not checked.not_checked
+    taken = ("object.get", "synchronise", 1, False)
+    got = next(e for e in recorded.events if (e["op"], e["phase"], e["worker"], e["failed"]) == taken)
+    kept = [{**event, "failed": event["failed"] or event is got} for event in recorded.events]
+    lost = check(recorded.replace(events=kept), ["lost"]).violations
+    assert [violation.sentence for violation in lost] == [
+        "Worker 1 did not take the model of epoch 0, step 1, of worker 0."
+    ]
+
+
+def test_the_example_is_replayed_with_64_workers(run: Run, runs: Path) -> None:
+    recorded = read_measured(runs / averaged(run)["run"], architectures())
+    platform = Platform(load_profile(DEFAULT_PROFILE), load_book(DEFAULT_BOOK), recorded.plan.timeout)
+    own, many = (evaluate(recorded, variant, platform) for variant in (Variant(), Variant(workers=64)))
+    assert many.number("cost") > 16 * own.number("cost")
+
+
+def test_the_example_meets_faults_and_has_a_page(run: Run, runs: Path, tmp_path: Path) -> None:
+    faults = tmp_path / "faults.toml"
+    faults.write_text('seed = 1\n[[fault]]\nkind = "slow-store"\nop = "object.put"\nseconds = 0.01\n')
+    document = averaged(run, "--faults", str(faults))
+    assert document["status"] == "done"
+    assert document["faults"]
+    page = (runs / document["run"] / "report.html").read_text()
+    assert "parameter-averaging" in page

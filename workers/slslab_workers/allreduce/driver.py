@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from slslab_workers.allreduce.pattern import pattern
+from slslab_workers.allreduce.pattern import longest_chain, pattern
 from slslab_workers.architecture import Requirements
 from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, SERIALISATION, sums
 from slslab_workers.channels.polling import POLLING
@@ -18,6 +18,7 @@ class AllReduce(FunctionArchitecture):
     """LambdaML AllReduce over S3."""
 
     name = "allreduce"
+    title = "AllReduce"
     summary = (
         "LambdaML AllReduce over S3: rank 0 fetches all gradients, merges them and puts the result for the others.\n\n"
         "--as-released does what the authors' replication did: it sums the gradients instead of averaging them, polls "
@@ -40,6 +41,7 @@ class AllReduce(FunctionArchitecture):
     handler = "slslab_workers.allreduce.handlers.handler"
     deploys = ChannelDeployment
     messages = staticmethod(pattern)
+    longest_chain = staticmethod(longest_chain)
     learns = "slslab_workers.training.replicas:Replicas"
 
     def requirements(self, plan: Plan) -> Requirements:

@@ -15,6 +15,7 @@ from slslab_workers.training.worker import handle
 class AllReduceWorker(ObjectWorker):
     """Every worker puts its gradient; rank 0 merges all and puts the result; the others wait for it."""
 
+    logged_as = "all_reduce"
     # The lines that the released AllReduce adds to a worker's log in a step: five of rank 0, six of any other.
     log_lines: LogLines = MappingProxyType(
         {

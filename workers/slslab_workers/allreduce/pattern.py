@@ -3,12 +3,41 @@
 from dataclasses import replace
 
 from slslab_workers.channels.choice import deleted_bytes, lists, moved_bytes, sums, traced
-from slslab_workers.patterns import OWN, Activity, Gathering, Part, Pattern, Polling, Signal, Workload, trainer
-from slslab_workers.training.algorithms import exchange_every, is_asynchronous, message_length, start, steps
+from slslab_workers.patterns import (
+    ANYONE,
+    OWN,
+    Activity,
+    Chain,
+    Gathering,
+    Part,
+    Pattern,
+    Polling,
+    Signal,
+    Workload,
+    trainer,
+)
+from slslab_workers.training.algorithms import (
+    ends_by_itself,
+    exchange_every,
+    is_asynchronous,
+    message_length,
+    start,
+    steps,
+)
 from slslab_workers.training.released_log import Blocks
 
 PHASE = "synchronise"
-MERGED = Signal("merged")
+GRADIENT = Signal("gradient", of=OWN, key="{run}/allreduce/gradients/e{epoch}/s{step}/{maker}")
+MEAN = Signal("mean", key="{run}/allreduce/merged/e{epoch}_s{step}")
+# What a parameter server is sent; it answers with the sum.
+PUSHED = Signal("gradient", key=f"{MEAN.key}/{{maker}}")
+# Each worker puts its model in the place of whosever is there.
+MODEL = Signal("model", key="{run}/allreduce/global")
+
+
+def longest_chain(workers: int) -> Chain:
+    """Return a put by all at once, the gets and the put of rank 0, and a get by all others at once."""
+    return Chain(2, workers + (workers > 1))
 
 
 def pattern(workload: Workload) -> Pattern:
@@ -22,11 +51,11 @@ def _at_server(workload: Workload) -> Pattern:
     """Return the pattern: every worker pushes its vector to the parameter server and pulls the sum, as soon as all have
     pushed."""
     size = 4 * message_length(workload.options, workload.parameters)
-    sent, pushed = moved_bytes(workload.options, size), Signal("pushed")
+    sent = moved_bytes(workload.options, size)
     exchanged = (
         Activity("serialise", PHASE, work=sent or size),
-        Activity("parameter.push", PHASE, bytes=sent, makes=(pushed,), protocol=True),
-        Activity("parameter.pull", PHASE, bytes=sent, needs=(pushed,), protocol=True),
+        Activity("parameter.push", PHASE, bytes=sent, makes=(PUSHED,), protocol=True),
+        Activity("parameter.pull", PHASE, bytes=sent, needs=(PUSHED,), protocol=True),
         Activity("deserialise", PHASE, work=sent or size),
         Activity("reduce", PHASE, work=size),
     )
@@ -42,6 +71,7 @@ def _at_server(workload: Workload) -> Pattern:
             )
             for ranks in (range(1), range(1, workload.workers))
         ),
+        open_ended=ends_by_itself(workload.options),
     )
 
 
@@ -50,11 +80,11 @@ def _asynchronous(workload: Workload) -> Pattern:
     it, wait for the first."""
     size, every = 4 * workload.parameters, exchange_every(workload.options, workload.batches)
     seed, channel = Signal("seed", each="run"), traced(workload.options)
-    put = Activity(f"{channel}.put", PHASE, bytes=size, protocol=True)
-    get = Activity(f"{channel}.get", PHASE, bytes=size, protocol=True)
+    put = Activity(f"{channel}.put", PHASE, bytes=size, makes=(MODEL,), protocol=True)
+    get = Activity(f"{channel}.get", PHASE, bytes=size, takes=(replace(MODEL, of=ANYONE),), protocol=True)
 
     def root(_number: int, receive: Part) -> Blocks:
-        return ((replace(put, makes=(seed,), until=every), get, replace(put, since=every), receive),)
+        return ((replace(put, makes=(seed, MODEL), until=every), get, replace(put, since=every), receive),)
 
     def others(_number: int, receive: Part) -> Blocks:
         return ((replace(get, needs=(seed,), polling="get"), put, receive),)
@@ -76,25 +106,25 @@ def _synchronous(workload: Workload) -> Pattern:
     channel, listed = traced(workload.options), lists(workload.options)
     sent = moved_bytes(workload.options, size)
     write, read = ((Activity(op, PHASE, work=size),) if sent is None else () for op in ("serialise", "deserialise"))
-    put = Activity(f"{channel}.put", PHASE, bytes=sent, makes=(Signal("gradient", of=OWN),), protocol=True)
+    put = Activity(f"{channel}.put", PHASE, bytes=sent, makes=(GRADIENT,), protocol=True)
     delete = Activity(f"{channel}.delete", PHASE, bytes=deleted_bytes(workload.options, sent), protocol=True)
     # n gradients are n - 1 additions.
     add = Activity("reduce", PHASE, work=size * (workers - 1) // workers)
 
     def merge(rank: int) -> tuple[Activity, ...]:
-        needs = (Signal("gradient", of=rank),)
+        gradient = (replace(GRADIENT, of=rank),)
         polling: Polling = "list" if listed else "get"
-        get = Activity(f"{channel}.get", PHASE, bytes=sent, needs=needs, polling=polling, protocol=True)
-        return get, *read, delete, add
+        get = Activity(f"{channel}.get", PHASE, bytes=sent, needs=gradient, polling=polling, protocol=True)
+        return get, *read, replace(delete, removes=gradient), add
 
     merged = Gathering(tuple(merge(rank) for rank in range(workers)))
     publish = (
         *write,
-        Activity(f"{channel}.put", PHASE, bytes=sent, makes=(MERGED,), protocol=True),
+        Activity(f"{channel}.put", PHASE, bytes=sent, makes=(MEAN,), protocol=True),
         *((Activity(f"{channel}.list", PHASE),) if listed else ()),
-        replace(delete, since=every),
+        replace(delete, since=every, removes=(replace(MEAN, ahead=-every),)),
     )
-    get = Activity(f"{channel}.get", PHASE, bytes=sent, needs=(MERGED,), polling="get", protocol=True)
+    get = Activity(f"{channel}.get", PHASE, bytes=sent, needs=(MEAN,), polling="get", protocol=True)
 
     def root(_number: int, receive: Part) -> Blocks:
         return ((), (*write, put), (merged,), publish, (receive,))
@@ -106,4 +136,4 @@ def _synchronous(workload: Workload) -> Pattern:
         trainer(range(1), parameters, *steps(workload, root), start=start(workload, root=True)),
         trainer(range(1, workers), parameters, *steps(workload, others), start=start(workload, root=False)),
     )
-    return Pattern(workload, roles)
+    return Pattern(workload, roles, open_ended=ends_by_itself(workload.options))

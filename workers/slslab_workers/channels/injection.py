@@ -114,7 +114,6 @@ class Injector:
 
     @staticmethod
     def _is_of(fault: Fault, op: str) -> bool:
-        """Return whether a request of this operation may meet a fault of a store."""
         if fault.op is not None:
             return fault.op == op
         return fault.kind == "slow-store" or OPERATIONS[op].channel == "object"
@@ -158,7 +157,6 @@ def _is_at(fault: Fault, event: Event) -> bool:
 
 
 def _lose_database(fault: Fault) -> None:
-    """End or empty the tensor database of the fault's worker, or that which all workers share."""
     urls = tensor_urls()
     url = urls[fault.worker or 0] if len(urls) > 1 else urls[0]
     with closing(Connection("the tensor database", url, ANSWER_S)) as database:
@@ -175,7 +173,6 @@ def _share() -> float:
 
 
 def _die(kind: str) -> NoReturn:
-    """End this process as the fault says: by its own signal, or by exceeding its function's memory or time."""
     if kind == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     pieces: list[bytes] = []

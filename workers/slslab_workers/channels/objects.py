@@ -65,8 +65,7 @@ def environment_client() -> Any:
 
 @dataclass(frozen=True)
 class Object:
-    """A fetched object: its body in a writable buffer of its own, a bytearray or a memoryview; its ETag and its user
-    metadata."""
+    """A fetched object: its body in a writable bytearray or memoryview of its own, its ETag, its user metadata."""
 
     body: Any
     etag: str

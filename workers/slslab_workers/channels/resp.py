@@ -65,7 +65,6 @@ class Connection(Session):
 
 
 def _written(words: Sequence[Any]) -> list[Bytes]:
-    """Return a command as RESP2 has it."""
     parts: list[Bytes] = [b"*%d\r\n" % len(words)]
     for word in words:
         data = word.cast("B") if isinstance(word, memoryview) else word

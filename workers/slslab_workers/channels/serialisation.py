@@ -61,8 +61,7 @@ def _from_raw(body: Any) -> Vector:
 
 
 def _sparse(vector: Vector) -> Body:
-    """How many numbers there are, where those are whose bits are not all zero (as a negative zero's are not), and
-    these."""
+    """How many numbers there are, where those are that have a bit set (as a negative zero has), and these."""
     import numpy as np
 
     places = np.flatnonzero(vector.view(np.uint32))

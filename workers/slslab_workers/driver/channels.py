@@ -40,7 +40,6 @@ def channel_requirements(plan: Plan, object_bytes: int) -> Requirements:
 
 
 def _check_sparse(plan: Plan) -> None:
-    """Raise PlanError unless the plan's workers exchange gradients, and of sparse rows."""
     if algorithms.trains_locally(plan.options):
         raise PlanError(
             "--serialisation sparse is for gradients, and models are exchanged, which are dense.",

@@ -85,8 +85,6 @@ def _client(plan: Plan, service: str) -> Any:
 
 
 class _Lines:
-    """A line on stderr at the end of each stage."""
-
     def report(self, stage: str, done: int, total: int) -> None:
         if done == total > 0:
             print(f"{stage}: {total}", file=sys.stderr)

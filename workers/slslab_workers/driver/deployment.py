@@ -58,7 +58,6 @@ def package(handler: str) -> bytes:
 
 
 def _package_of(handler: str) -> Path:
-    """Return the directory of a handler's top-level package; PlanError if it cannot be imported."""
     spec = importlib.util.find_spec(handler.partition(".")[0])
     if spec is None or not spec.submodule_search_locations:
         raise PlanError(
@@ -70,11 +69,6 @@ def _package_of(handler: str) -> Path:
 def worker_function(plan: Plan) -> str:
     """Return the name of a run's function, by which those of its others begin."""
     return f"slslab-{plan.run}"[:64]
-
-
-def train_data_parallel(plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> Outcome:
-    """Run a synchronous data-parallel architecture: n workers of one function, equal but for their rank."""
-    return deploy_and_train(Deployment(plan, handler, cloud, progress))
 
 
 def deploy_and_train(deployment: "Deployment") -> Outcome:
@@ -145,7 +139,6 @@ class Deployment(Job):
         return None
 
     def _queues(self) -> Queues:
-        """Connect to the queues, if the architecture requires any."""
         return open_queues(endpoints.queue_url(self._cloud.environment), self._tracer)
 
     def _create_function(self, function: FunctionSpec) -> None:
@@ -195,7 +188,6 @@ class Deployment(Job):
                     queues.delete_exchange(exchange)
 
     def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
-        """Let every worker train from one step to another, in the plan's mode; return the results of `ranks`."""
         work = self._each_batch if self.plan.mode == "per-batch" else self._one_invocation
         futures = [self._invokers.submit(work, rank, first, until, keep) for rank in self.ranks]
         return self._first_failure_ends(futures + self._companions(first, until))[: len(futures)]
@@ -273,7 +265,6 @@ class Deployment(Job):
         raise RunFailed("Stopped", "another worker failed first", rank)
 
     def _raise_recorded(self, rank: int | None) -> None:
-        """Raise RunFailed if an asynchronous invocation of this worker, or of a function without a rank, failed."""
         for key in self._objects.list("aws/lambda/async/", "other"):
             record = json.loads(self._objects.get(key, "other").body)
             failed_rank = record["requestPayload"].get("rank")
@@ -334,6 +325,4 @@ def create_function(client: Any, function: FunctionSpec, timeout: int) -> str:
 
 def worker_failure(payload: Mapping[str, Any], rank: int | None, log_tail: str = "") -> RunFailed:
     """Return a function's own error, as Lambda put it into the payload."""
-    return RunFailed(
-        str(payload.get("errorType", "Unknown")), str(payload.get("errorMessage", "")), rank, None, log_tail
-    )
+    return RunFailed(str(payload.get("errorType", "Unknown")), str(payload.get("errorMessage", "")), rank, log_tail)

@@ -63,10 +63,7 @@ class InstanceArchitecture(Architecture):
 
 
 class _InstanceJob(Job):
-    """The driver's view of its instances."""
-
     def train(self, module: str, launcher: InstanceLauncher) -> Outcome:
-        """Train all epochs, or until the plan's accuracy or patience ends training."""
         plan = self.plan
         # Instances are billed while they wait: what they need first is stored before they start.
         self.upload([0] if plan.gradual else range(plan.epochs))
@@ -84,7 +81,6 @@ class _InstanceJob(Job):
         return self.outcome([json.loads(result) for result in results])
 
     def _attend(self, instances: Instances) -> None:
-        """After each epoch, evaluate and store whether there is another."""
         last = self.plan.epochs - 1
         for epoch in range(last):
             # While they train, so that they need not wait for it; not needed if training ends before.

@@ -195,7 +195,6 @@ def _read(number: int, entry: Mapping[str, Any], kinds: Kinds) -> Fault:
 
 
 def _check_values(fault: Fault) -> None:
-    """Raise PlanError for a value that cannot be, whatever is run."""
     operations = {"slow-down": OBJECTS, "unreachable": CUT}.get(fault.kind, STORES)
     checks = (
         ("phase", fault.phase in (None, *PHASES), f"phases are {', '.join(PHASES)}."),

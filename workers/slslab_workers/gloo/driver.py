@@ -14,6 +14,7 @@ class Gloo(InstanceArchitecture):
     """Instances that add up their gradients by an all-reduce among themselves."""
 
     name = "gloo"
+    title = "IaaS peers"
     summary = (
         "IaaS peers: n long-running instances that add up their gradients by PyTorch's ring all-reduce, over gloo; on "
         "GPUs over NCCL.\n\n"

@@ -18,7 +18,8 @@ from slslab_workers.patterns import (
 from slslab_workers.trace.operations import ALL_REDUCE
 
 PHASE = "synchronise"
-ADDRESS, READY = Signal("address", each="run"), Signal("ready")
+ADDRESS, READY = Signal("address", each="run", key="{run}/rendezvous"), Signal("ready")
+PART = Signal("part", key="{run}/gloo/e{epoch}_s{step}")
 # All come to an all-reduce before one gets the sum.
 JOIN = Activity("join", "wait", needs=(READY,))
 
@@ -35,7 +36,7 @@ def pattern(workload: Workload) -> Pattern:
     *fetch, compute = MINIBATCH
 
     def peer(ranks: range, sent: int, rendezvous: Activity) -> Role:
-        reduce = Activity(ALL_REDUCE, PHASE, times=ring.messages(workers), bytes=sent, protocol=True)
+        reduce = Activity(ALL_REDUCE, PHASE, times=ring.messages(workers), bytes=sent, makes=(PART,), protocol=True)
         start = (CONNECT, rendezvous, BUILD)
         role = trainer(ranks, parameters, start=start, kind="instance")
         return replace(role, steps=((*fetch, replace(compute, makes=(READY,)), JOIN, reduce, mean, UPDATE),))

@@ -12,6 +12,7 @@ class Gpu(InstanceArchitecture):
     """Instances with GPUs that exchange gradients over S3."""
 
     name = "gpu"
+    title = "GPU baseline"
     summary = (
         "The GPU baseline over S3: n long-running instances, each of which puts its gradient and gets all others.\n\n"
         "Instances are billed from launch to end, and Lambda's limits do not apply to them: --timeout has no effect, "

@@ -1,9 +1,12 @@
 """Messages and waits of the GPU baseline's instances, step by step (`instance.py`)."""
 
+from dataclasses import replace
+
 from slslab_workers.patterns import UPDATE, Activity, Part, Pattern, Signal, Workload, trainer
 
 PHASE = "synchronise"
-FIRST, GRADIENTS = Signal("gradients", of=0), Signal("gradients")
+GRADIENTS = Signal("gradient", key="{run}/gpu/gradients/e{epoch}_s{step}/{maker}")
+FIRST = replace(GRADIENTS, of=0)
 
 
 def pattern(workload: Workload) -> Pattern:
@@ -24,7 +27,8 @@ def pattern(workload: Workload) -> Pattern:
     def put(makes: Signal) -> Activity:
         return Activity("object.put", PHASE, bytes=size, makes=(makes,), protocol=True)
 
-    expire = Activity("object.delete", PHASE, times=workers, protocol=True, since=2)
+    expired = tuple(replace(gradients, ahead=-2) for gradients in (FIRST, GRADIENTS))
+    expire = Activity("object.delete", PHASE, times=workers, removes=expired, protocol=True, since=2)
     first: tuple[Part, ...] = (put(FIRST), expire, get(workers - 1, GRADIENTS), *reduce)
     others: tuple[Part, ...] = (put(GRADIENTS), get(1, FIRST), get(workers - 2, GRADIENTS), *reduce)
     roles = (

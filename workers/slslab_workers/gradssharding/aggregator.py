@@ -76,7 +76,6 @@ def aggregate(task: Task, objects: ObjectChannel) -> None:
 
 
 def _withstand(plan: Plan, rule: str, objects: ObjectChannel, keys: Sequence[str]) -> Vector:
-    """Return the aggregate of all inputs, which are held at once, by a robust rule."""
     import torch
 
     parts = [torch.from_numpy(_read(objects, key)) for key in keys]

@@ -35,12 +35,11 @@ from slslab_workers.gradssharding.settings import (
 from slslab_workers.gradssharding.topology import Aggregator
 from slslab_workers.models import spec
 from slslab_workers.option import Option
-from slslab_workers.plan import Plan, PlanError
+from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError
 from slslab_workers.training import attacks, robust
 
 # How many times its largest input an aggregator's memory is for ResNet-18, in the released code.
 RESNET18, RESNET18_INPUTS = "resnet18", 2
-LARGEST_MB = 10_240
 # What clients and aggregators ask of S3; the driver deletes.
 OBJECTS = ("s3:GetObject", "s3:PutObject")
 # A thread of the driver for each.
@@ -51,6 +50,7 @@ class GradsSharding(FunctionArchitecture):
     """GradsSharding, and the trees that it is compared with, λ-FL and LIFL."""
 
     name = "gradssharding"
+    title = "GradsSharding"
     summary = (
         "GradsSharding, λ-FL and LIFL over S3: functions read the gradients of all clients, and store their mean.\n\n"
         "A client is a worker: --clients is --workers. --as-released averages LIFL's averages unweighted, which is no "
@@ -83,9 +83,11 @@ class GradsSharding(FunctionArchitecture):
             "Memory size of an aggregator, MB; 0 for the released rule: 3 × its largest input (2 × with resnet18) and "
             f"{topology.BASE_MIB} MB, {topology.MOST_MB:,} MB at most; or, with a rule that withstands Byzantine "
             f"clients, {robust.HELD} × all its inputs and {robust.BASE_MB} MB. --memory is the clients'.",
+            memory=True,
         ),
     )
     messages = staticmethod(pattern)
+    exchange = "slslab_workers.gradssharding.protocol:protocol"
     learns = "slslab_workers.gradssharding.replicas:GradsShardingReplicas"
 
     def requirements(self, plan: Plan) -> Requirements:
@@ -110,11 +112,6 @@ class GradsSharding(FunctionArchitecture):
         most = min(known or MOST_SHARDS, MOST_SHARDS)
         if not 1 <= shards_of(plan) <= most:
             raise PlanError(f"shards is {options['shards']}.", f"give the slices of a gradient, 1 to {most:,}.")
-        memory_mb = int(options["aggregator-memory"])
-        if memory_mb and not topology.LEAST_MB <= memory_mb <= LARGEST_MB:
-            raise PlanError(
-                f"aggregator-memory is {memory_mb}.", f"choose {topology.LEAST_MB} to {LARGEST_MB} MB, as Lambda has."
-            )
         _check_rule(plan)
         return Requirements()
 
@@ -123,6 +120,11 @@ class GradsSharding(FunctionArchitecture):
         aggregator = ResidentPhase("an aggregator", 0, _aggregator_mb(plan))
         return (aggregator,) if plan.options["gradients"] == UPLOADED else (ResidentPhase("a client", 1), aggregator)
 
+    def participant(self, plan: Plan, worker: int) -> str:
+        """Return who has a number in the trace: after the clients the aggregators."""
+        own = worker < plan.workers
+        return super().participant(plan, worker) if own else f"aggregator {worker - plan.workers}"
+
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
         """Return aggregators, and clients unless gradients are uploaded."""
         kind = UploadedGradients if plan.options["gradients"] == UPLOADED else TrainedGradients
@@ -130,8 +132,6 @@ class GradsSharding(FunctionArchitecture):
 
 
 class _Rounds(Deployment):
-    """The aggregators of all levels, which are one function, and the driver's calls of it."""
-
     def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
         super().__init__(plan, "slslab_workers.gradssharding.client.handler", cloud, progress)
         self._aggregator = f"{self.function[:54]}-aggregate"
@@ -140,7 +140,6 @@ class _Rounds(Deployment):
         self._invokers = ThreadPoolExecutor(max(plan.workers, *map(len, self._tree)), thread_name_prefix="invoke")
 
     def functions(self) -> list[FunctionSpec]:
-        """Return the aggregators' function."""
         handler = "slslab_workers.gradssharding.aggregator.handler"
         return [FunctionSpec(self._aggregator, handler, _aggregator_mb(self.plan), OBJECTS)]
 
@@ -176,7 +175,6 @@ class TrainedGradients(_Rounds):
         return [FunctionSpec(self.function, self.handler, self.plan.memory_mb, OBJECTS), *super().functions()]
 
     def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
-        """Train whole epochs; return the clients' results."""
         results: list[dict[str, Any]] = []
         for position in range(first, until):
             self._call_clients(position, position + 1, keep=True)
@@ -225,21 +223,20 @@ class UploadedGradients(_Rounds):
 
 
 def _check_rule(plan: Plan) -> None:
-    """Raise PlanError for an attack or robust rule that the plan's topology, gradients or memory rule out."""
     attacks.check(plan)
     robust.check(plan)
     why = "a function of GradsSharding has a part of each"
-    robust.refuse_inseparable(plan, why, "allreduce or gpu.")
+    robust.refuse_inseparable(plan, why)
     attacks.refuse_omniscient(plan.options, "clients end before any could read others'", "choose gpu.")
     if plan.options["topology"] != "shards":
         robust.refuse(plan, "a function of a tree has the gradients of some clients only", "choose --topology shards.")
     if plan.options["gradients"] == UPLOADED and attacks.Attack.of(plan) is not None:
         raise PlanError("Uploaded gradients are the driver's, so no client attacks.", "leave out --attack.")
     memory_mb = _aggregator_mb(plan)
-    if memory_mb > LARGEST_MB:
+    if memory_mb > MOST_MEMORY_MB:
         raise PlanError(
             f"A function that holds its slice of {plan.workers} gradients needs {memory_mb:,} MB, and Lambda has "
-            f"{LARGEST_MB:,}.",
+            f"{MOST_MEMORY_MB:,}.",
             "give more --shards.",
         )
 
@@ -252,7 +249,6 @@ def random_gradient(plan: Plan, client: int) -> Iterator[NDArray[np.float32]]:
 
 
 def _known_parameters(plan: Plan) -> int | None:
-    """Return how many numbers a gradient has, None for a model of unknown size."""
     return int(plan.options["parameters"]) or spec(plan.model).parameters
 
 
@@ -263,7 +259,6 @@ def _parameters(plan: Plan) -> int:
 
 
 def _aggregator_mb(plan: Plan) -> int:
-    """Return the memory size of the aggregators, MB."""
     if chosen := int(plan.options["aggregator-memory"]):
         return chosen
     # The first slice is the largest.

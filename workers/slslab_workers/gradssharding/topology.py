@@ -11,8 +11,6 @@ from itertools import pairwise
 TOPOLOGIES = ("shards", "lambda-fl", "lifl")
 # What a function needs beside its inputs, MiB, how many times the largest of them, and the most that it gets, MB.
 BASE_MIB, INPUTS, MOST_MB = 450, 3, 3008
-# documented: https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html
-LEAST_MB = 128
 
 
 @dataclass(frozen=True)

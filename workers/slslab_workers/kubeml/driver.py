@@ -41,6 +41,7 @@ from slslab_workers.kubeml.settings import (
     epoch_of,
     function_queue,
     job_queue,
+    job_rank,
     most_functions,
     reference_key,
     report,
@@ -49,14 +50,14 @@ from slslab_workers.kubeml.shares import ALL, DOCUMENT, K, document_count
 from slslab_workers.models import spec
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Workload, count
-from slslab_workers.plan import Plan, PlanError, Value
+from slslab_workers.patterns.messages import Recorded
+from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError, Value
 from slslab_workers.training import attacks, datasets, models, robust
 from slslab_workers.training.options import OPTIMISER
 
 HANDLER = "slslab_workers.kubeml.function.handler"
 # Memory of the job beside the models that it holds, MB: NumPy and boto3. It holds a sum and a part of it.
 JOB_MB, JOB_MODELS = 256, 3
-SMALLEST_MB, LARGEST_MB = 128, 10_240
 # How long the driver waits for a message before it looks whether a function has failed.
 PATIENCE_S = 0.5
 
@@ -65,6 +66,7 @@ class KubeML(FunctionArchitecture):
     """KubeML: K-AVG in functions of an epoch each, merged by a job that outlives them."""
 
     name = "kubeml"
+    title = "KubeML"
     summary = (
         "KubeML over a tensor database: N functions an epoch train locally, and every K minibatches a job averages "
         "their models (K-AVG).\n\n"
@@ -86,12 +88,14 @@ class KubeML(FunctionArchitecture):
             0,
             f"Memory size of the job, which merges, MB; 0 for {JOB_MB} MB and {JOB_MODELS} models, or, with a rule "
             f"that withstands Byzantine functions, {robust.BASE_MB} MB and {robust.HELD} times all functions' models.",
+            memory=True,
         ),
         QUEUE,
         TENSOR_HOST,
         QUEUE_HOST,
     )
     messages = staticmethod(pattern)
+    exchange = "slslab_workers.kubeml.protocol:protocol"
     learns = "slslab_workers.kubeml.replicas:KubeMLReplicas"
 
     def requirements(self, plan: Plan) -> Requirements:
@@ -105,11 +109,6 @@ class KubeML(FunctionArchitecture):
             )
         if k < 1 and k != ALL:
             raise PlanError(f"k is {k}.", f"give minibatches, 1 or more, or {ALL} for all of an epoch.")
-        job_mb = int(options["job-memory"])
-        if job_mb and not SMALLEST_MB <= job_mb <= LARGEST_MB:
-            raise PlanError(
-                f"job-memory is {job_mb}.", f"choose {SMALLEST_MB} to {LARGEST_MB} MB, as Lambda has, or 0."
-            )
         documents = epoch_of(plan, plan.workers).documents
         if plan.workers > documents:
             raise PlanError(
@@ -152,6 +151,16 @@ class KubeML(FunctionArchitecture):
             buffers=model.buffers,
             evaluation=plan.evaluation,
         )
+
+    def counts_in(self, run: Recorded, epochs: int) -> Counts:
+        """Return the `counts` of a recorded run; PlanError if a function failed in it."""
+        if run.document is not None and run.document["details"].get("failed_functions"):
+            raise PlanError("a function failed", "check a run without faults.")
+        return super().counts_in(run, epochs)
+
+    def participant(self, plan: Plan, worker: int) -> str:
+        """Return who has a number in the trace: after all functions the job."""
+        return "the job" if worker == job_rank(plan) else super().participant(plan, worker)
 
     def alone(self, plan: Plan) -> Plan:
         """Return the plan of one function; it has documents for its minibatches, and the parallelism stays."""
@@ -225,7 +234,6 @@ class KubeMLDeployment(Deployment):
         return TensorDatabase(endpoints.tensor_urls(self._cloud.environment)[0], self._tracer)
 
     def _store(self, collection: str, inputs: Any, labels: Any, order: Any) -> None:
-        """Store samples as documents, in this order."""
         policy, total = self._samples.dataset.policy, document_count(len(order))
 
         def put(number: int) -> None:
@@ -238,7 +246,6 @@ class KubeMLDeployment(Deployment):
                 self._progress.report("upload", done, total)
 
     def _event(self, task: str, epoch: int, function: int, functions: int) -> dict[str, Any]:
-        """Return what a function is asked to do."""
         place = {"epoch": epoch, "function": function, "functions": functions}
         test = len(self._samples.dataset.test_labels)
         return {"plan": self.plan.to_document(), "bucket": self.bucket, "task": task, "test_samples": test, **place}
@@ -272,7 +279,6 @@ class KubeMLDeployment(Deployment):
         return results
 
     def _train(self, epoch: int, function: int, functions: int) -> dict[str, Any] | RunFailed:
-        """Have a function train; return its answer, or its failure once the job knows of it."""
         event = self._event("train", epoch, function, functions)
         try:
             return self.call(self.function, event, "RequestResponse", function)
@@ -285,7 +291,6 @@ class KubeMLDeployment(Deployment):
             queues.publish(job_queue(self.plan), json.dumps(content).encode(), "other")
 
     def _await(self, futures: Iterable["Future[Any]"], job: "Future[dict[str, Any]]") -> None:
-        """Wait until these have answered; raise the job's failure at once."""
         pending = set(futures)
         while pending:
             # A bounded wait, so that Ctrl-C is handled.
@@ -298,7 +303,6 @@ class KubeMLDeployment(Deployment):
             self._raise_recorded(None)
 
     def _await_merges(self, epoch: int, job: "Future[dict[str, Any]]") -> None:
-        """Wait until the job has merged the last round of an epoch."""
         with self._queues() as queues:
             while True:
                 message = queues.consume(client_queue(self.plan), PATIENCE_S, "other")
@@ -309,7 +313,6 @@ class KubeMLDeployment(Deployment):
                 self._check(job)
 
     def _record(self, epoch: int, judged: list[dict[str, Any]]) -> bool:
-        """Record an epoch's accuracy and loss; return whether the plan's accuracy ends training."""
         accuracy, loss = weighted(judged)
         self._progress.report("evaluate", epoch + 1, self.plan.epochs)
         self.accuracies.append(accuracy)
@@ -339,7 +342,6 @@ class KubeMLDeployment(Deployment):
 
 
 def _check_rule(plan: Plan) -> None:
-    """Raise PlanError for an attack or robust rule that the plan's functions, rounds or model rule out."""
     attacks.check(plan)
     robust.check(plan)
     attacks.refuse_omniscient(
@@ -378,19 +380,18 @@ def _check_rule(plan: Plan) -> None:
             f"{plan.workers} of it.",
             "give --job-memory.",
         )
-    if _job_mb(plan) > LARGEST_MB:
+    if _job_mb(plan) > MOST_MEMORY_MB:
         raise PlanError(
             f"A job that compares {plan.workers} models of {plan.model} needs {_job_mb(plan):,} MB, and Lambda has "
-            f"{LARGEST_MB:,}.",
+            f"{MOST_MEMORY_MB:,}.",
             "give fewer --workers or a smaller --model.",
         )
 
 
 def _job_mb(plan: Plan) -> int:
-    """Return the memory size of the job, MB."""
     if chosen := int(plan.options["job-memory"]):
         return chosen
     if robust.name_of(plan.options) is None:
-        return min(LARGEST_MB, JOB_MB + JOB_MODELS * gradient_mb(plan))
+        return min(MOST_MEMORY_MB, JOB_MB + JOB_MODELS * gradient_mb(plan))
     model = spec(plan.model)
     return robust.memory_mb(plan.workers, (model.parameters or 0) + model.buffers)

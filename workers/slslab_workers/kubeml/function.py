@@ -109,7 +109,6 @@ class Function(ExitStack):
         return Objects(client, self.event["bucket"], self.tracer)
 
     def _documents(self, objects: Objects, collection: str, documents: range) -> Any:
-        """Get documents, and return their samples, labels and policy."""
         phase = "fetch" if collection == TRAIN else "other"
         return joined([objects.get(document_key(self.plan, collection, number), phase) for number in documents])
 
@@ -123,7 +122,6 @@ class Function(ExitStack):
         queues.publish(job_queue(self.plan), body, PHASE, overhead=False)
 
     def _await_merge(self, queues: Queues, round_: int) -> None:
-        """Wait for the job's answer to this round's report; TimeoutError when the function's own time is over."""
         place = [self.epoch, round_]
         while True:
             message = queues.consume(

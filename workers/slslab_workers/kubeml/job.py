@@ -106,10 +106,7 @@ class Job:
         )
 
     def _receive(self) -> dict[str, Any] | None:
-        """Return the next message that was not received before, or None if there is no time to wait for one.
-
-        Raise TimeoutError if none has come for an hour.
-        """
+        """Return the next message not received before, None if there is no time to wait; TimeoutError after an hour."""
         while (left_s := remaining_s(self._context) - hand_over_s(self._plan.timeout)) > 0:
             silent_s = time.time() - self._heard
             if silent_s > PATIENCE_S:
@@ -126,7 +123,6 @@ class Job:
         return None
 
     def _is_no_report(self, body: bytes) -> bool:
-        """Return whether a message is the driver's, or was delivered before."""
         content = json.loads(body)
         if content["type"] in (STOP, FAILED):
             return True
@@ -160,7 +156,6 @@ class Job:
                 self._merger.add(function, tensors)
 
     def _merge(self) -> None:
-        """End the round: store the mean, or aggregate, as the reference, and let those go on that wait for it."""
         assert self._active is not None
         if self._reports:
             with self._database.tracer.span("reduce", PHASE, self._merger.rule):

@@ -54,8 +54,7 @@ class LocalTraining:
         self.step = 0
 
     def train(self, reference: Tensors, inputs: Inputs, labels: Labels, policy: Policy | None) -> Iterator[float]:
-        """Train from the reference model on, with samples in the order in which they are stored; yield the loss of each
-        minibatch."""
+        """Train from the reference model on, with samples as they are stored; yield each minibatch's loss."""
         state, device = self.state, next(self.state.model.parameters()).device
         write_tensors(state.model, reference)
         state.optimiser.state.clear()

@@ -77,7 +77,6 @@ class KubeMLReplicas(Replicas):
         return self.states[0].model
 
     def _note(self, event: dict[str, Any]) -> None:
-        """Count a minibatch and the time of its gradient."""
         if event["op"] == "compute":
             self._compute_s += (event["end_ns"] - event["start_ns"]) / 1e9
             self._on_minibatch()

@@ -39,8 +39,7 @@ def epoch_of(plan: Plan, functions: int) -> Epoch:
 
 
 def most_functions(plan: Plan) -> int:
-    """Return how many functions may train at once: each epoch but the first may have one more, and each function has a
-    document."""
+    """Return how many functions may train at once: at most one more each epoch, and one for each document."""
     if plan.options[PARALLELISM.name] == STATIC:
         return plan.workers
     return min(plan.workers + plan.epochs - 1, epoch_of(plan, plan.workers).documents)

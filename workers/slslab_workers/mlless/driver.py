@@ -36,6 +36,7 @@ from slslab_workers.mlless.settings import (
 from slslab_workers.mlless.supervisor import Supervision
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts
+from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training import attacks, robust
 from slslab_workers.training.options import OPTIMISER, PARTITION, REPLICAS
@@ -49,6 +50,7 @@ class MLLess(FunctionArchitecture):
     """MLLess with a queue and a tensor database."""
 
     name = "mlless"
+    title = "MLLess"
     summary = (
         "MLLess: a worker sends its update only when it is significant; a supervisor announces which updates all "
         "workers are to expect.\n\n"
@@ -114,7 +116,7 @@ class MLLess(FunctionArchitecture):
             "off",
             "Scale in: at least this many seconds between two decisions; for example 20. Needs --remove-threshold.",
         ),
-        Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB."),
+        Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB.", memory=True),
         QUEUE,
         TENSOR_HOST,
         QUEUE_HOST,
@@ -123,15 +125,12 @@ class MLLess(FunctionArchitecture):
         PARTITION,
     )
     messages = staticmethod(pattern)
+    exchange = "slslab_workers.mlless.protocol:protocol"
     learns = "slslab_workers.mlless.replicas:MLLessReplicas"
 
     def requirements(self, plan: Plan) -> Requirements:
         """Return a queue, and one tensor database that all share."""
         check(plan)
-        if not 128 <= int(plan.options["supervisor-memory"]) <= 10_240:
-            raise PlanError(
-                f"supervisor-memory is {plan.options['supervisor-memory']}.", "choose 128 to 10240 MB, as Lambda has."
-            )
         if scales_in(plan) and plan.workers == 1:
             raise PlanError(
                 "The only worker cannot be removed.",
@@ -176,6 +175,16 @@ class MLLess(FunctionArchitecture):
     ) -> Counts:
         """Return what every worker sends and fetches if all updates are significant and nobody is removed."""
         return counts(workers, batches, epochs, parameters, self.complete(options))
+
+    def counts_in(self, run: Recorded, epochs: int) -> Counts:
+        """Return the `counts` of a recorded run; PlanError where a filter or the tuner decides them."""
+        if run.plan.options["filter"] != "none" or scales_in(run.plan):
+            raise PlanError("its filter, or the clock, decides how many messages there are", "choose --filter none.")
+        return super().counts_in(run, epochs)
+
+    def participant(self, plan: Plan, worker: int) -> str:
+        """Return who has a number in the trace: after the workers the supervisor."""
+        return "the supervisor" if worker == plan.workers else super().participant(plan, worker)
 
     def alone(self, plan: Plan) -> Plan:
         """Return the plan of one worker that is not removed, trains to the end and finds every residual significant."""
@@ -243,7 +252,6 @@ class MLLessDeployment(Deployment):
         )
 
     def _stretch(self, first: int, until: int, *, keep: bool) -> list[dict[str, Any]]:
-        """Return the results of the remaining workers."""
         results = super()._stretch(first, until, keep=keep)
         self._removed += [result for result in results if result["ended"] == REMOVED]
         remaining = [result for result in results if result["ended"] != REMOVED]
@@ -255,7 +263,6 @@ class MLLessDeployment(Deployment):
         return [self._invokers.submit(self._supervise, first, until)]
 
     def _supervise(self, first: int, until: int) -> dict[str, Any]:
-        """Have steps supervised, and receive the statistics of each of them; return those of the last one."""
         supervision = Supervision(
             self.plan,
             first,
@@ -283,7 +290,6 @@ class MLLessDeployment(Deployment):
         return statistics
 
     def _note(self, decision: dict[str, Any] | None) -> None:
-        """Keep a decision of the tuner, if there is one."""
         if decision is None:
             return
         self._decisions.append(decision)

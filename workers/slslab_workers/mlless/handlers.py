@@ -228,15 +228,13 @@ class MLLessWorker(Worker):
             acknowledge(message)
 
     def _is_repeated(self, body: bytes) -> bool:
-        """Return whether a message is not part of the protocol: it was delivered before, or it ends training or a
-        worker."""
+        """Return whether a message isn't part of the protocol: delivered before, or ending training or a worker."""
         content = json.loads(body)
         if content["type"] not in PROTOCOL or content["step"] < min(self._received):
             return True
         return (content["type"], content["worker"]) in self._received.get(content["step"], {})
 
     def _store(self, key: str, vector: torch.Tensor, *, overhead: bool) -> None:
-        """Put a vector where the plan keeps updates."""
         if self._tensors is not None:
             self._tensors.set(key, vector.numpy(), "synchronise", overhead=overhead)
         else:
@@ -244,7 +242,6 @@ class MLLessWorker(Worker):
             self.objects.put(key, gradients.as_bytes(vector), "synchronise", overhead=overhead, metadata=metadata)
 
     def _get(self, key: str, *, overhead: bool) -> torch.Tensor:
-        """Return a vector from where the plan keeps updates."""
         if self._tensors is not None:
             return torch.from_numpy(self._tensors.get(key, "synchronise", overhead=overhead))
         return gradients.from_bytes(self.objects.get(key, "synchronise", overhead=overhead).body)

@@ -112,10 +112,7 @@ class Supervisor:
         return None
 
     def _collect_reports(self) -> bool:
-        """Receive this step's reports until all workers' are there; return False if there is no time to wait for them.
-
-        Raise TimeoutError if no report has come for an hour.
-        """
+        """Receive all reports of this step; False if there is no time to wait, TimeoutError after a silent hour."""
         while len(self._reports) < len(self._schedule.ranks):
             left_s = remaining_s(self._context) - hand_over_s(self._plan.timeout)
             if left_s <= 0:
@@ -136,7 +133,6 @@ class Supervisor:
         return True
 
     def _note(self, report: Mapping[str, Any]) -> None:
-        """Keep a report of this step, the first one of each worker."""
         if report["step"] > self._position:
             # AWS may deliver an asynchronous event twice.
             raise RuntimeError(
@@ -149,12 +145,10 @@ class Supervisor:
             self._reports[report["worker"]] = report
 
     def _is_repeated(self, body: bytes) -> bool:
-        """Return whether a report was delivered before."""
         report = json.loads(body)
         return report["step"] < self._position or report["worker"] in self._reports
 
     def _conclude(self) -> str | None:
-        """Decide this step and go on to the next; return why training ends, or None."""
         position, reports = self._position, [self._reports[rank] for rank in sorted(self._reports)]
         loss = sum(report["loss"] for report in reports) / len(reports)
         end = self._judge(loss)
@@ -184,7 +178,6 @@ class Supervisor:
         return end
 
     def _tune(self, loss: float, end: str | None) -> Decision | None:
-        """Return what the tuner decides after this step; after the last no worker is removed."""
         before, self._decided = self._decided, time.time()
         if self._tuner is None:
             return None
@@ -193,7 +186,6 @@ class Supervisor:
         return self._tuner.decide(self._position) if end is None else None
 
     def _judge(self, loss: float) -> str | None:
-        """Return why training ends after this step, with this mean loss, or None."""
         self._below = count_below(self._plan, loss, self._below)
         if self._below >= END_STEPS:
             return "loss"
@@ -225,7 +217,6 @@ class Supervisor:
 
 
 def _make_tuner(supervision: Supervision) -> Tuner | None:
-    """Return the tuner with what it knows already, if the plan has one."""
     plan = supervision.plan
     if not scales_in(plan):
         return None

@@ -382,7 +382,6 @@ def _linearised(columns: Vector, y: Vector, weights: Vector, share: float) -> Ve
 
 
 def _best(curve: Curve, starts: Sequence[Vector], x: Vector, y: Vector, weights: Vector) -> Vector | None:
-    """Return the best fit from the most promising starts, None if none leads to a curve."""
     promising = sorted(starts, key=lambda start: fit_non_negative(curve, start, x, y, weights, 0)[1])
     ends = [fit_non_negative(curve, start, x, y, weights) for start in promising[:POLISHED_STARTS]]
     best, error = min(ends, key=lambda end: end[1])

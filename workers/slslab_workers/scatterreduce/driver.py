@@ -6,7 +6,7 @@ from slslab_workers.channels.polling import POLLING
 from slslab_workers.driver.channels import ChannelDeployment, channel_requirements
 from slslab_workers.driver.deployment import FunctionArchitecture
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.scatterreduce.pattern import pattern
+from slslab_workers.scatterreduce.pattern import longest_chain, pattern
 from slslab_workers.training import algorithms, attacks, robust
 from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLICAS
 from slslab_workers.training.released_log import LOG_TRAFFIC
@@ -16,6 +16,7 @@ class ScatterReduce(FunctionArchitecture):
     """LambdaML ScatterReduce over S3."""
 
     name = "scatterreduce"
+    title = "ScatterReduce"
     summary = (
         "LambdaML ScatterReduce over S3: worker i merges chunk i of all gradients.\n\n"
         "--as-released polls as the authors' code does and has its log traffic; its arithmetic is the mean already."
@@ -36,6 +37,7 @@ class ScatterReduce(FunctionArchitecture):
     handler = "slslab_workers.scatterreduce.handlers.handler"
     deploys = ChannelDeployment
     messages = staticmethod(pattern)
+    longest_chain = staticmethod(longest_chain)
     learns = "slslab_workers.training.replicas:Replicas"
 
     def requirements(self, plan: Plan) -> Requirements:
@@ -54,6 +56,6 @@ class ScatterReduce(FunctionArchitecture):
         attacks.check(plan)
         robust.check(plan)
         why = "ScatterReduce's workers have a part of each"
-        robust.refuse_inseparable(plan, why, "allreduce or gpu.")
+        robust.refuse_inseparable(plan, why)
         attacks.refuse_omniscient(plan.options, why, "choose gpu, whose workers all read them.")
         return channel_requirements(plan, algorithms.largest_bytes(plan, plan.workers))

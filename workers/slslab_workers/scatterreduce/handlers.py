@@ -25,6 +25,7 @@ def _updated(worker: Any, _result: None, state: WorkerState, *_arguments: Any) -
 class ScatterReduceWorker(ObjectWorker):
     """Worker i owns chunk i: the others send it theirs, it merges them, and all get the result."""
 
+    logged_as = "scatter_reduce"
     # The lines that the released ScatterReduce adds to a worker's log: six in a step, and one more in every tenth step.
     log_lines: LogLines = MappingProxyType(
         {
@@ -55,8 +56,7 @@ class ScatterReduceWorker(ObjectWorker):
             self.put_vector(self._partial(state, owner) + str(self.rank), self._chunk(gradient, owner))
 
     def merge_own(self, state: WorkerState, own: torch.Tensor) -> torch.Tensor:
-        """Get and delete the others' parts of this worker's chunk; return their sum in rank order, or the aggregate by
-        the robust rule."""
+        """Get and delete the others' parts of this chunk; return their sum in rank order, or the rule's aggregate."""
         parts = dict(self.collect(self._partial(state, self.rank), self._others(), delete=True))
         parts[self.rank] = own
         if self.robust is not None:
@@ -89,7 +89,6 @@ class ScatterReduceWorker(ObjectWorker):
         self.delete_expired(f"{self.plan.run}/scatterreduce/merged/", keys)
 
     def _chunk(self, vector: torch.Tensor, owner: int) -> torch.Tensor:
-        """Return a view of the chunk of a vector (P,) that a worker owns."""
         return vector[chunk(len(vector), self.plan.workers, owner)]
 
     def _partial(self, state: WorkerState, owner: int) -> str:

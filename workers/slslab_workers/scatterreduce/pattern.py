@@ -1,15 +1,17 @@
 """Messages and waits of ScatterReduce, step by step (`handlers.py`)."""
 
 import math
+from dataclasses import replace
 
 from slslab_workers.channels.choice import deleted_bytes, lists, traced
-from slslab_workers.patterns import Activity, Gathering, Part, Pattern, Polling, Role, Signal, Workload, trainer
+from slslab_workers.patterns import Activity, Chain, Gathering, Part, Pattern, Polling, Role, Signal, Workload, trainer
 from slslab_workers.training import robust
-from slslab_workers.training.algorithms import exchange_every, message_length, start, steps
+from slslab_workers.training.algorithms import ends_by_itself, exchange_every, message_length, start, steps
 from slslab_workers.training.released_log import Blocks
 
 PHASE = "synchronise"
-MERGED = Signal("merged")
+CHUNK = Signal("chunk of a gradient", key="{run}/scatterreduce/partial/e{epoch}/s{step}/{taker}/{maker}")
+SUM = Signal("sum of a chunk", key="{run}/scatterreduce/merged/e{epoch}_s{step}/{maker}")
 # Steps 0, 10, 20, … of an epoch have one more line in the log.
 SUMMARY_STEPS = 10
 # Keys on a page of a list.
@@ -27,6 +29,12 @@ def chunk(parameters: int, workers: int, index: int) -> slice:
     return slice(start, start + quotient + (index < remainder))
 
 
+def longest_chain(workers: int) -> Chain:
+    """Return w - 1 puts and w - 1 gets of chunks, and a put and w - 1 gets of sums: 3w - 2 (LambdaML, SIGMOD 2021,
+    Section 5.3)."""
+    return Chain(workers, 2 * workers - 2, workers, published=True)
+
+
 def pattern(workload: Workload) -> Pattern:
     """Return the pattern: all workers put the others' chunks, get, delete and merge their own, put the result, and
     get those of all others; rank 0 also deletes the results of the step before.
@@ -37,7 +45,8 @@ def pattern(workload: Workload) -> Pattern:
     workers = workload.workers
     larger = message_length(workload.options, workload.parameters) % workers
     groups = (range(1), range(1, max(1, larger)), range(max(1, larger), workers))
-    return Pattern(workload, tuple(_role(ranks, workload) for ranks in groups if ranks))
+    roles = tuple(_role(ranks, workload) for ranks in groups if ranks)
+    return Pattern(workload, roles, open_ended=ends_by_itself(workload.options))
 
 
 def _role(ranks: range, workload: Workload) -> Role:
@@ -46,7 +55,7 @@ def _role(ranks: range, workload: Workload) -> Role:
     chunk_of = chunk(elements, workers, ranks[0])
     own = 4 * (chunk_of.stop - chunk_of.start)
     rest, size, first = workers - 1, 4 * elements, ranks[0] == 0
-    sent = Signal("chunks", of=0) if first else Signal("chunks")
+    sent = replace(CHUNK, of=0) if first else CHUNK
     channel, listed = traced(workload.options), lists(workload.options)
     polling: Polling = "list" if listed else "get"
 
@@ -54,11 +63,11 @@ def _role(ranks: range, workload: Workload) -> Role:
         whole = chunks * own
         get = Activity(f"{channel}.get", PHASE, chunks, whole, needs=(sent,), polling=polling, protocol=True)
         removed = deleted_bytes(workload.options, whole)
-        return get, Activity(f"{channel}.delete", PHASE, chunks, removed, protocol=True)
+        return get, Activity(f"{channel}.delete", PHASE, chunks, removed, removes=(sent,), protocol=True)
 
-    collected: tuple[tuple[Activity, ...], ...] = (collect(rest, Signal("chunks")),)
+    collected: tuple[tuple[Activity, ...], ...] = (collect(rest, CHUNK),)
     if not first:
-        collected = (collect(rest - 1, Signal("chunks")), collect(1, Signal("chunks", of=0)))
+        collected = (collect(rest - 1, CHUNK), collect(1, replace(CHUNK, of=0)))
     expired = deleted_bytes(workload.options, size)
     lists_of_sums: tuple[Part, ...] = (
         Activity(f"{channel}.list", PHASE, times=math.ceil(workers / PAGE), until=every),
@@ -66,13 +75,21 @@ def _role(ranks: range, workload: Workload) -> Role:
     )
     expire: tuple[Part, ...] = (
         *(lists_of_sums if listed else ()),
-        Activity(f"{channel}.delete", PHASE, workers, expired, protocol=True, since=every),
+        Activity(
+            f"{channel}.delete",
+            PHASE,
+            workers,
+            expired,
+            removes=(replace(SUM, ahead=-every),),
+            protocol=True,
+            since=every,
+        ),
     )
     send = Activity(f"{channel}.put", PHASE, times=rest, bytes=size - own, makes=(sent,), protocol=True)
     merge = (Gathering(collected), Activity("reduce", PHASE, work=workers * own))
-    publish = Activity(f"{channel}.put", PHASE, bytes=own, makes=(MERGED,), protocol=True)
+    publish = Activity(f"{channel}.put", PHASE, bytes=own, makes=(SUM,), protocol=True)
     gather: tuple[Part, ...] = (
-        Activity(f"{channel}.get", PHASE, rest, size - own, needs=(MERGED,), polling=polling, protocol=True),
+        Activity(f"{channel}.get", PHASE, rest, size - own, needs=(SUM,), polling=polling, protocol=True),
         # Sums become means; what a robust rule has made is the aggregate.
         *(() if robust.name_of(workload.options) else (Activity("reduce", PHASE, work=size),)),
     )

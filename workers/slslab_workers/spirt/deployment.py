@@ -115,8 +115,7 @@ class SpirtDeployment(Deployment):
         return self._membership_outcome(self._epoch + 1)
 
     def evaluate(self, epoch: int) -> bool:
-        """Evaluate as every architecture does; RunFailed if the peer that stores the epoch's model failed before it
-        had."""
+        """Evaluate as every architecture does; RunFailed if the peer that stores the epoch's model failed first."""
         try:
             return super().evaluate(epoch)
         except Absent as error:
@@ -125,22 +124,19 @@ class SpirtDeployment(Deployment):
             ) from error
 
     def remove(self) -> None:
-        """Delete the state machine first, so that nothing calls the functions, queues and tensors that are deleted
-        next."""
+        """Delete the state machine first, so that nothing calls the functions, queues and tensors deleted next."""
         with ExitStack() as later:
             later.callback(self._remove_keys)
             later.callback(super().remove)
             self._remove_machine()
 
     def _submit_newcomers(self, epoch: int) -> None:
-        """Invoke init_peers for each peer that is to be admitted in this epoch."""
         self._starting |= {rank: self._submit(rank, epoch) for rank in sorted(self._roster.asking(epoch))}
 
     def _submit(self, rank: int, epoch: int) -> "Future[Any]":
         return self._invokers.submit(self._init_peer, rank, self._execution(rank, epoch))
 
     def _init_peer(self, rank: int, execution: Execution) -> None:
-        """Invoke a peer's init_peers and wait for it; RunFailed if it, or the init_model that it calls, fails."""
         event = {
             "init_model": self._name("init_model"),
             "admission": self._admission,
@@ -151,7 +147,6 @@ class SpirtDeployment(Deployment):
             raise worker_failure(failure, rank)
 
     def _check_newcomers(self) -> None:
-        """Raise the error of a newcomer's init_peers, unless the newcomer's database is gone."""
         for rank in [rank for rank, future in self._starting.items() if future.done()]:
             error = self._starting.pop(rank).exception()
             if error is not None:
@@ -193,20 +188,18 @@ class SpirtDeployment(Deployment):
                 break
             time.sleep(DESCRIBE_INTERVAL_S)
         if not following:
-            raise RunFailed("AllPeersDied", f"no peer is left in epoch {epoch}", None, None)
+            raise RunFailed("AllPeersDied", f"no peer is left in epoch {epoch}")
         if len(set(following.values())) > 1:
-            raise RunFailed("PeersDisagree", f"only some peers go on after epoch {epoch}: {following}", None, None)
+            raise RunFailed("PeersDisagree", f"only some peers go on after epoch {epoch}: {following}")
         return None not in following.values()
 
     def _put_off(self, rank: int, epoch: int) -> None:
-        """Expect a newcomer that was not started one epoch later, unless it has failed."""
         if self._is_alive(rank):
             self._first_epochs[rank] = epoch + 1
         else:
             self._record_failure(rank, epoch, time.time())
 
     def _alive_in(self, epoch: int) -> list[int]:
-        """Return the ranks that take part in an epoch, as far as the driver knows."""
         return sorted(
             rank for rank, first in self._first_epochs.items() if first <= epoch and rank not in self._failures
         )
@@ -234,7 +227,6 @@ class SpirtDeployment(Deployment):
         return False
 
     def _membership_outcome(self, epochs: int) -> Outcome:
-        """Return the outcome by the results of the peers that are left, with who joined and who failed when."""
         results = [
             json.loads(self._objects.get(result_key(self.plan, rank), "other").body)
             for rank in self._alive_in(epochs - 1)
@@ -271,7 +263,6 @@ class SpirtDeployment(Deployment):
         return f"{self.function[:44]}-{function}"
 
     def _store_validation(self) -> None:
-        """Store what the convergence check uses: the held-out images, or some of the training images."""
         import numpy as np
 
         samples = self._samples
@@ -299,7 +290,6 @@ class SpirtDeployment(Deployment):
             self._states.delete_state_machine(stateMachineArn=self._machine)
 
     def _remove_queues(self) -> None:
-        """Delete the queues of joining, and what is left of the barriers'."""
         with suppress(QueueError), self._queues() as queues:
             for queue in self._membership_queues():
                 queues.delete(queue)

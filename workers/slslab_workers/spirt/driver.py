@@ -17,6 +17,7 @@ from slslab_workers.driver.deployment import FunctionArchitecture, refuse_modes
 from slslab_workers.driver.job import failures, gradient_mb
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Workload, count
+from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.spirt.averaging import average_alone
 from slslab_workers.spirt.deployment import TEXT, WRITTEN_TEXT, SpirtDeployment, has_texts, light_mb
@@ -25,13 +26,13 @@ from slslab_workers.spirt.roster import JOIN, Roster
 from slslab_workers.training import attacks, robust
 
 LONGEST_BARRIER_S = 86_400
-SMALLEST_MB = 128
 
 
 class Spirt(FunctionArchitecture):
     """SPIRT with Step Functions, a queue and a tensor database per peer."""
 
     name = "spirt"
+    title = "SPIRT"
     summary = (
         "SPIRT: every peer has a tensor database and a state machine; a minibatch is an invocation, gradients are "
         "averaged and the model is updated in the database, once an epoch.\n\n"
@@ -79,12 +80,14 @@ class Spirt(FunctionArchitecture):
             0,
             "Memory size, MB, of the functions that need no torch: membership, average, aggregation, update, next "
             "epoch; 0 for 256 MB and four gradients, or twenty where a mean comes as JSON.",
+            memory=True,
         ),
         QUEUE,
         TENSOR_HOST,
         QUEUE_HOST,
     )
     messages = staticmethod(pattern)
+    exchange = "slslab_workers.spirt.protocol:protocol"
     learns = "slslab_workers.spirt.replicas:SpirtReplicas"
 
     def complete(self, options: Mapping[str, Value]) -> dict[str, Value]:
@@ -115,18 +118,17 @@ class Spirt(FunctionArchitecture):
             "choose gpu, or --attack sign-flip.",
         )
         light_mb = int(options["light-memory"])
-        if light_mb and not SMALLEST_MB <= light_mb <= plan.memory_mb:
+        if light_mb > plan.memory_mb:
             raise PlanError(
                 f"Functions without torch cannot have {light_mb} MB.",
-                f"choose {SMALLEST_MB} to {plan.memory_mb} MB (--memory), or 0 for the default.",
+                f"choose at most {plan.memory_mb} MB (--memory), or 0 for the default.",
             )
         if has_texts(plan) and options["averaging"] != "round-trip":
             raise PlanError("JSON gradients are averaged by a round trip.", "leave out --averaging.")
         return Requirements.with_queue(options, plan.workers, state_machines=True)
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """Return the memory of the small functions that wait at the barrier, and of the databases that hold all
-        gradients."""
+        """Return the memory of the small functions that wait at the barrier, and of databases with all gradients."""
         gradients = TEXT * plan.batches + WRITTEN_TEXT if has_texts(plan) else plan.batches
         # Four more vectors: parameters, momentum, average and aggregate.
         database_mb = (gradients + 4) * gradient_mb(plan)
@@ -141,6 +143,18 @@ class Spirt(FunctionArchitecture):
         present = [len(roster.active(epoch)) for epoch in range(epochs)]
         options = self.complete({**options, **COVERED})
         return count(*(pattern(Workload(active, batches, 1, parameters, options)) for active in present))
+
+    def counts_in(self, run: Recorded, epochs: int) -> Counts:
+        """Return the `counts` of a recorded run, by the epochs in which peers joined, which may be later than the plan
+        says; PlanError if a peer or a message was lost."""
+        if run.failing is not None:
+            raise PlanError("a peer or a message was lost", "check a run without faults.")
+        assert run.parameters is not None
+        joins = {} if run.document is None else run.document["details"].get("joins") or ()
+        joined = ((each["worker"], epochs if each["epoch"] is None else each["epoch"]) for each in joins)
+        join = ",".join(f"{rank}:{epoch}" for rank, epoch in joined)
+        options = {**run.plan.options, JOIN.name: join} if joins else run.plan.options
+        return self.counts_of(replace(run.plan, options=options), epochs, run.parameters)
 
     def alone(self, plan: Plan) -> Plan:
         """Return the plan of one peer with a minibatch in each epoch: an epoch's minibatches are computed at once."""

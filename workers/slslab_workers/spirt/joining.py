@@ -80,7 +80,6 @@ def put_off(peer: Peer, ranks: Collection[int], announced: Collection[int]) -> s
 
 
 def _earlier(peer: Peer) -> list[int]:
-    """Return the ranks that took part in an earlier epoch and were not found failed before this one."""
     failed = peer.failed()
     return sorted(
         rank

@@ -110,8 +110,7 @@ def _take_buffers(peer: Peer, model: torch.nn.Module) -> int:
 
 
 def _out_of_patience(peer: Peer, loss: float) -> bool:
-    """Apply the released rule: stop when the loss was not below the best for ten epochs in a row (docs/protocols.md,
-    "SPIRT")."""
+    """Apply the released rule: stop after ten epochs in a row without a better loss (docs/protocols.md, "SPIRT")."""
     state = peer.stop_state()
     state = {"best": loss, "since": 0} if loss < state["best"] else {**state, "since": state["since"] + 1}
     peer.database.command("SET", peer.keys.early_stop, json.dumps(state))

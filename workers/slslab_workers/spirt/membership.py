@@ -189,7 +189,6 @@ def _admit(peer: Peer, identity: Identity, body: bytes) -> int:
 
 
 def _learn(peer: Peer, identity: Identity, body: bytes) -> int:
-    """Store the password that a peer sent in answer to this peer's request, still encrypted."""
     reply = _checked(peer, body, PASSWORD)
     rank = int(reply["rank"])
     asked = peer.database.command("HGET", peer.keys.requests, rank)

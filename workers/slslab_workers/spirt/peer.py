@@ -103,8 +103,7 @@ class Peer(ExitStack):
         return {self.rank, *(rank for rank in self.trusted() if first.get(rank, math.inf) <= self.epoch)}
 
     def database_of(self, rank: int) -> TensorDatabase:
-        """Return a trusted peer's database, opened with the password that the peer sent; KeyError if it is not
-        trusted."""
+        """Return a trusted peer's database, opened with the password that it sent; KeyError if it isn't trusted."""
         if rank == self.rank:
             return self.database
         if rank not in self._others:
@@ -140,7 +139,6 @@ class Peer(ExitStack):
         return self._takes_connections(rank)
 
     def _takes_connections(self, rank: int) -> bool:
-        """Return whether another peer's database accepts connections; nothing is sent on them."""
         with self.tracer.span("ping", "wait") as span:
             try:
                 record = self.trusted()[rank]
@@ -206,11 +204,9 @@ class Peer(ExitStack):
             span.requests = 1
 
     def _records(self, key: str) -> dict[int, Any]:
-        """Return a hash of JSON values by rank."""
         return {int(rank): record for rank, record in self._fields(key)}
 
     def _fields(self, key: str) -> list[tuple[str, Any]]:
-        """Return the fields of a hash with their JSON values."""
         fields = self.database.command("HGETALL", key)
         return [
             (bytes(field).decode(), json.loads(bytes(value)))
@@ -220,5 +216,4 @@ class Peer(ExitStack):
 
 @cache
 def _step_functions() -> Any:
-    """Return the environment's one client of Step Functions."""
     return aws_client("stepfunctions")

@@ -86,7 +86,6 @@ class SpirtReplicas(Replicas):
         return mean
 
     def _step(self, aggregate: torch.Tensor) -> None:
-        """Update with the databases' script, or as the functions do it."""
         plan, memory = self.plan, self.states[0].memory
         parameters = self.parameters()
         velocity: torch.Tensor | None = memory.get(VELOCITY)
@@ -104,7 +103,6 @@ class SpirtReplicas(Replicas):
         gradients.write_parameters(self.states[0].model, parameters)
 
     def _hand_over(self, epoch: int) -> None:
-        """Give the peers that join in this epoch the buffers of the first peer before them."""
         for rank, first in self._roster.joins.items():
             if first == epoch and BUFFERS in self.states[rank].memory:
                 before = self.states[self._roster.active(epoch - 1)[0]]

@@ -43,7 +43,6 @@ def average_gradients(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _average(peer: Peer) -> None:
-    """Store the mean of the minibatches' gradients, computed where and how the plan says."""
     database, batches = peer.database, peer.plan.batches
     gradients = [peer.keys.gradient(peer.epoch, batch) for batch in range(batches)]
     average = peer.keys.average(peer.epoch)
@@ -60,7 +59,6 @@ def _average(peer: Peer) -> None:
 
 
 def _attack(peer: Peer) -> None:
-    """Put what this peer sends in place of its average, if it attacks."""
     attack, key = Attack.of(peer.plan), peer.keys.average(peer.epoch)
     if attack is not None and attack.replaces(peer.rank):
         average = peer.database.get(key, "synchronise")
@@ -221,7 +219,6 @@ def _average_of(peer: Peer, rank: int) -> Vector | None:
 
 
 def _step(peer: Peer) -> None:
-    """Apply the update by the plan's rule, in the database or in this function."""
     plan, keys, database = peer.plan, peer.keys, peer.database
     aggregate = keys.aggregate(peer.epoch)
     momentum = peer.options["update-rule"] == "sgd-momentum"
@@ -245,7 +242,6 @@ def _step(peer: Peer) -> None:
 
 
 def _take_over(peer: Peer, rank: int) -> dict[str, Any] | None:
-    """Copy another peer's parameters and velocity, and return its lineage; None if that peer has failed."""
     names = [peer.keys.parameters]
     if peer.options["update-rule"] == "sgd-momentum":
         names.append(peer.keys.velocity)

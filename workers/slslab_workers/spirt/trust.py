@@ -63,8 +63,7 @@ class Identity:
         return encoded.decode()
 
     def sign(self, record: Mapping[str, Any], admission: str) -> dict[str, Any]:
-        """Return the record with this peer's public key, a nonce, a code by the admission secret and a signature of all
-        that."""
+        """Return the record with this peer's public key, a nonce, a code by the admission secret, all of it signed."""
         signed = {**record, "nonce": secrets.token_hex(16), "public_key": self.public_pem}
         signed["admission"] = _code(signed, admission)
         signature = self._private_key.sign(_canonical(signed), PSS, hashes.SHA256())

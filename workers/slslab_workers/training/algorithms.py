@@ -83,6 +83,11 @@ def keeps_samples(options: Mapping[str, Value]) -> bool:
     return ALGORITHM.of(options) == "em"
 
 
+def ends_by_itself(options: Mapping[str, Value]) -> bool:
+    """Return whether training may end before its last epoch: k-means ends when its centroids hardly move."""
+    return ALGORITHM.of(options) == "em"
+
+
 def is_asynchronous(options: Mapping[str, Value]) -> bool:
     """Return whether workers take the global model as it is, whoever put it there."""
     return SYNCHRONISATION.of(options) == "s-asp"
@@ -107,8 +112,7 @@ def message_length(options: Mapping[str, Value], parameters: int) -> int:
 
 
 def largest_bytes(plan: Plan, chunks: int = 1) -> int:
-    """Return the bytes of the largest object that workers exchange, each message in so many chunks; 0 for a model of
-    unknown size."""
+    """Return the bytes of the largest object exchanged, a message being cut into chunks; 0 for unknown models."""
     parameters = spec(plan.model).parameters or 0
     first = parameters if ALGORITHM.of(plan.options) == "em" else 0
     return 4 * max(first, -(-message_length(plan.options, parameters) // chunks)) if parameters else 0
@@ -134,7 +138,8 @@ def start(workload: Workload, *, root: bool) -> tuple[Part, ...]:
     """Return what a worker does before its first step: connect, build, and with EM share the first centroids."""
     if ALGORITHM.of(workload.options) != "em":
         return (CONNECT, BUILD)
-    size, first, channel = 4 * workload.parameters, Signal("first", each="run"), traced(workload.options)
+    size, channel = 4 * workload.parameters, traced(workload.options)
+    first = Signal("first model", each="run", key="{run}/{architecture}/first")
     if root:
         put = Activity(f"{channel}.put", "synchronise", bytes=size, makes=(first,), protocol=True)
         return (CONNECT, BUILD, *MINIBATCH[:2], put)
@@ -293,7 +298,6 @@ class ADMM(ModelAveraging):
         u.add_(mean_w).sub_(z)
 
     def _consensus(self, state: "WorkerState") -> tuple["torch.Tensor", "torch.Tensor"]:
-        """Return z and u, the state's own."""
         import torch
 
         weights = spec(self.plan.model).features * ROW_CLASSES
@@ -378,7 +382,6 @@ class EM(ModelAveraging):
         return next(state.model.parameters()).detach()
 
     def _moved(self, state: "WorkerState", centroids: "torch.Tensor") -> "torch.Tensor":
-        """Return how far the centroids are from the state's, on average."""
         distances: torch.Tensor = (centroids - self._centroids(state)).norm(dim=1)
         return distances.mean()
 

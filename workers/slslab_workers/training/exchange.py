@@ -48,7 +48,6 @@ class ObjectWorker(Worker):
         return state
 
     def _first(self, local: algorithms.ModelAveraging) -> torch.Tensor:
-        """Return the first parameters: rank 0 makes them of its first minibatch and puts them for the others."""
         key = f"{self.plan.run}/{self.plan.architecture}/first"
         if self.rank != 0:
             return self.wait_for_vector(key)

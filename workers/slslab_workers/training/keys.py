@@ -2,9 +2,6 @@
 
 from slslab_workers.plan import Plan
 
-# An architecture's name in the names of the authors' logs, where it differs.
-LOGGED_AS = {"allreduce": "all_reduce", "scatterreduce": "scatter_reduce"}
-
 # The end of the key of a model that workers replace without waiting for each other.
 GLOBAL = "global"
 # The driver's verdicts.
@@ -36,9 +33,9 @@ def global_key(plan: Plan) -> str:
     return f"{plan.run}/{plan.architecture}/{GLOBAL}"
 
 
-def log_key(plan: Plan, rank: int) -> str:
+def log_key(plan: Plan, rank: int, logged_as: str) -> str:
     """Return the key of a worker's log, named as in the authors' code (docs/protocols.md, "As released")."""
-    return f"{plan.run}/logs/{LOGGED_AS.get(plan.architecture, plan.architecture)}_worker_{rank}_log.txt"
+    return f"{plan.run}/logs/{logged_as}_worker_{rank}_log.txt"
 
 
 def validation_key(plan: Plan) -> str:

@@ -74,7 +74,6 @@ class Adam:
 
 
 def _with_gradients(parameters: Parameters) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Return the parameters that have gradients, and these."""
     found = [(parameter, parameter.grad) for parameter in parameters if parameter.grad is not None]
     return [parameter for parameter, _ in found], [gradient for _, gradient in found]
 

@@ -64,7 +64,7 @@ def install(worker: Any, lines: LogLines) -> None:
     """Have a worker append lines to its log after the methods that `lines` names, if its plan has the log traffic."""
     if not LOG_TRAFFIC.of(worker.plan.options):
         return
-    log = Log(log_key(worker.plan, worker.rank), worker.objects)
+    log = Log(log_key(worker.plan, worker.rank, worker.logged_as or worker.plan.architecture), worker.objects)
     for method, texts in lines.items():
         setattr(worker, method, _logged(getattr(worker, method), partial(texts, worker), log))
 
@@ -99,7 +99,6 @@ def logged_steps(workload: Workload, step: Callable[[int], Blocks], turns: int =
 
 
 def _requests(line: int) -> tuple[Part, ...]:
-    """Return the requests of a line, the log having this many lines before it."""
     return (
         Activity("object.get", PHASE, bytes=line * LINE_BYTES),
         Activity("object.put", PHASE, bytes=(line + 1) * LINE_BYTES),

@@ -142,7 +142,6 @@ class Replicas:
         return gradient if self.attack is None else self.attack.gradient(rank, gradient, self.position)
 
     def _train_locally(self, local: algorithms.ModelAveraging, parts: Iterator[torch.Tensor]) -> None:
-        """Update every worker's model with its own gradient (P,), and exchange if it is time to."""
         for state, gradient in zip(self.states, parts, strict=True):
             corrected = local.correct(state, gradient)
             if corrected is not None:
@@ -155,8 +154,7 @@ class Replicas:
             self.ended = local.ended
 
     def synchronise(self, parts: Iterator[torch.Tensor]) -> torch.Tensor | None:
-        """Return the aggregate (P,) of a step's gradients (P,), which come in rank order, or None if there is nothing
-        to apply."""
+        """Return the aggregate (P,) of a step's gradients (P,), in rank order; None if there is nothing to apply."""
         if self.robust is not None:
             return robust.applied(self.plan, list(parts), self.states[0].model, self._trusted)
         return self.combine(aggregation.sum_in_rank_order(parts), self.plan.workers, self.plan.workers)

@@ -143,10 +143,14 @@ def refuse(plan: Plan, why: str, hint: str) -> None:
         raise PlanError(f"--combine {name} needs every worker's gradient, and {why}.", hint)
 
 
-def refuse_inseparable(plan: Plan, why: str, hint: str) -> None:
+def refuse_inseparable(plan: Plan, why: str) -> None:
     """Raise PlanError, with a sentence, if the plan's robust rule compares whole vectors."""
     if (name := name_of(plan.options)) is not None and not KNOWN[name].separable:
-        refuse(plan, why, f"choose {', '.join(each for each, known in KNOWN.items() if known.separable)}, or {hint}")
+        refuse(
+            plan,
+            why,
+            f"choose {', '.join(each for each, known in KNOWN.items() if known.separable)}, or allreduce or gpu.",
+        )
 
 
 def refuse_untrusted(plan: Plan, worker: str) -> None:

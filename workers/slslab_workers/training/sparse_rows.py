@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SparseRows:
-    """Rows (N, width) by their entries, float32, in ascending columns (CSR): those of row i are in
-    starts[i]:starts[i + 1]."""
+    """Rows (N, width) by float32 entries in ascending columns (CSR): row i's are in starts[i]:starts[i + 1]."""
 
     starts: NDArray[np.int64]
     columns: NDArray[np.uint32]

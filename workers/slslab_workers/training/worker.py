@@ -24,11 +24,13 @@ class Worker(Trainer):
 
     `leaving` says whether any worker votes to go on in another invocation after this step. An architecture sets it in
     every step, to the same for all workers, so that all leave after the same step and none waits for one that has left;
-    so votes (`is_short_of_time`) travel with what is exchanged. `log_lines` are those of the authors' log.
+    so votes (`is_short_of_time`) travel with what is exchanged. `log_lines` are those of the authors' log, in
+    which the architecture may be `logged_as` something else.
     """
 
     leaving = False
     log_lines: released_log.LogLines = MappingProxyType({})
+    logged_as = ""
 
     def __init__(self, assignment: Assignment, context: Any, objects: ObjectChannel | None = None) -> None:
         plan, rank = assignment.plan, assignment.rank

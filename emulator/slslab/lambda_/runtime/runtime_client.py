@@ -16,8 +16,6 @@ HEADERS = (
 
 
 class _Client:
-    """One connection, which stays open."""
-
     def __init__(self, user_agent: str) -> None:
         self._agent = user_agent
         self._connection = http.client.HTTPConnection(os.environ["AWS_LAMBDA_RUNTIME_API"])
@@ -25,7 +23,6 @@ class _Client:
     def send(
         self, method: str, path: str, failed: str, body: bytes | None = None, headers: dict[str, bytes] | None = None
     ) -> tuple[bytes, http.client.HTTPMessage]:
-        """Return the body and the headers of the answer; RuntimeError unless it is one of success."""
         self._connection.request(method, PATH + path, body, {"User-Agent": self._agent, **(headers or {})})
         answer = self._connection.getresponse()
         content = answer.read()

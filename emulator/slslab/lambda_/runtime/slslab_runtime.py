@@ -62,7 +62,6 @@ def main() -> None:
         waits = 0
 
         def wait_next_invocation(self) -> object:
-            """Wait for the next invocation, and return it."""
             self.waits += 1
             if self.waits <= 2 and (found := [name for name in host_packages(own) if name not in self.reported]):
                 self.reported += tuple(found)

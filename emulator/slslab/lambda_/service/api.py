@@ -117,8 +117,6 @@ def _routes(handlers: Mapping[str, Handler]) -> list[Route]:
 
 
 def _by_query(answers: Mapping[str, Callable[[Request], Awaitable[Response]]]) -> Callable[[Request], Awaitable[Any]]:
-    """Return a handler that takes the operation whose part of the query a request has."""
-
     async def answer(request: Request) -> Response:
         given = {f"{name}={value}" for name, value in request.query_params.multi_items()}
         return await answers[next((query for query in answers if query in given), "")](request)
@@ -152,7 +150,6 @@ def _answering(operation: str, handler: Handler | None) -> Callable[[Request], A
 
 
 async def _read_members(request: Request, operation: str) -> Members:
-    """Return the members of a request, checked by AWS's own model of the operation."""
     elsewhere: dict[str, Any] = {}
     headers: Headers = request.state.headers
     for name, place, key, kind in _places(operation):
@@ -210,7 +207,6 @@ async def _service_error(_request: Request, error: Exception) -> Response:
 
 @cache
 def _error_members(error_type: str) -> Collection[str]:
-    """Return the members of an error's body: by AWS's model, or as recorded of errors that it lacks."""
     model = service_model("lambda")
     shape = model.shape_for(error_type) if error_type in model.shape_names else None
     return shape.members if isinstance(shape, StructureShape) else UNMODELLED.get(error_type, ("Type", "message"))

@@ -45,14 +45,14 @@ class DeploymentOperations:
         }
 
     async def _function_code_signing(self, call: Call) -> Answer:
-        self._function(call)
+        self._require_function(call)
         return {}
 
     async def _put_function_code_signing(self, call: Call) -> Answer:
         raise no_code_signing(call.members["CodeSigningConfigArn"])
 
     async def _delete_function_code_signing(self, call: Call) -> None:
-        self._function(call)
+        self._require_function(call)
 
     async def _code_signings(self, _call: Call) -> Answer:
         return {"CodeSigningConfigs": []}
@@ -104,11 +104,10 @@ class DeploymentOperations:
         self._provisionable(call, "The function resource provided must be an alias or a published version.")
 
     async def _list_provisioned(self, call: Call) -> Answer:
-        self._function(call)
+        self._require_function(call)
         return {"ProvisionedConcurrencyConfigs": []}
 
-    def _function(self, call: Call) -> None:
-        """Raise ResourceNotFoundException unless the function is there."""
+    def _require_function(self, call: Call) -> None:
         self._functions.entry(call.name)
 
     def _provisionable(self, call: Call, refusal: str) -> None:

@@ -70,7 +70,6 @@ class FunctionUrlOperations:
         return call.page("FunctionUrlConfigs", {key: url.listed(_host(call)) for key, url in urls.items()})
 
     def _target(self, call: Call) -> tuple[Entry, str | None]:
-        """Return the function, and the alias, that may have a URL."""
         try:
             target = self._functions.resolve(call.name, call.qualifier)
         except ServiceError as error:
@@ -86,5 +85,4 @@ class FunctionUrlOperations:
 
 
 def _host(call: Call) -> str:
-    """Return host and port by which a request's client calls this server."""
     return str(call.request.headers["host"])

@@ -60,7 +60,6 @@ class FunctionOperations:
 
     @asynccontextmanager
     async def _stored(self, name: str, code: Mapping[str, Any]) -> AsyncIterator[Code]:
-        """Unpack the request's code; the block registers it."""
         stored = await asyncio.wrap_future(self._packages.start_storing(name, code))
         try:
             yield stored
@@ -139,12 +138,10 @@ class FunctionOperations:
 
 
 def _order(version: str) -> str:
-    """Return a text by which versions sort: $LATEST first, then by number."""
     return version.rjust(20) if version.isdigit() else ""
 
 
 def _image_location(image: Image) -> dict[str, str]:
-    """Return the API's FunctionCodeLocation of a container image."""
     # The repository without its tag; a colon before the last slash is a registry's port. An image that is only here has
     # no digest of a registry, so the engine's id stands for it.
     head, slash, tail = image.uri.partition("@")[0].rpartition("/")

@@ -79,7 +79,6 @@ class Invoking:
 
 
 def _client_context(header: str | None) -> str | None:
-    """Decode the client's context, which is JSON, from its Base64 header."""
     if header is None:
         return None
     try:

@@ -108,5 +108,4 @@ class LayerOperations:
 
 
 def _named(call: Call) -> tuple[str, int]:
-    """Return the layer and the version that a request names."""
     return call.members["LayerName"], call.members["VersionNumber"]

@@ -66,14 +66,12 @@ class PolicyOperations:
 
 
 def _revision(entry: Entry, qualifier: str | None) -> str:
-    """Return the revision of what a qualifier names."""
     if qualifier in entry.aliases:
         return entry.aliases[qualifier].revision_id
     return entry.versions.get(qualifier or "", entry.latest).revision_id
 
 
 def _revise(entry: Entry, qualifier: str | None) -> None:
-    """Give what a qualifier names a new revision."""
     revision = str(uuid.uuid4())
     if qualifier in entry.aliases:
         entry.aliases[qualifier] = replace(entry.aliases[qualifier], revision_id=revision)

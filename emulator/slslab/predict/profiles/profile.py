@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import tomli_w
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from slslab.errors import RequestError
+from slslab.errors import RequestError, writable
 from slslab.toml_files import check_schema, read_toml, shown, validate
 from slslab_workers.trace.kinds import KINDS, Kind
 
@@ -250,8 +250,7 @@ def with_speed(profile: Profile, figure: Figure) -> Profile:
 
 
 def figures(value: Any, entry: str = "") -> Iterator[tuple[str, Figure]]:
-    """Yield every figure of a profile with its entry, such as `channels.object.operations.put.latency_ms`, in the
-    file's order."""
+    """Yield a profile's figures, each with its entry, such as `channels.object.operations.put.latency_ms`, in order."""
     if isinstance(value, Figure):
         yield entry, value
     elif isinstance(value, BaseModel | Mapping):
@@ -282,11 +281,9 @@ _built_in = cache(_load)
 
 def save_profile(profile: Profile, path: Path) -> None:
     """Write the profile as a TOML file that `load_profile` reads; RequestError if it cannot be written."""
-    try:
+    with writable(path, "choose another --out."):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(tomli_w.dumps(profile.model_dump(by_alias=True, exclude_none=True)), encoding="utf-8")
-    except OSError as error:
-        raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another --out.") from error
 
 
 def _read(path: Path) -> dict[str, Any]:

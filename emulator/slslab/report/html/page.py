@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slslab.errors import RequestError
+from slslab.errors import writable
 from slslab.installation import __version__
 from slslab.report.html.bundle import charting_library
 from slslab.report.page import Data, Live, Page
@@ -90,8 +90,5 @@ def inline_hash(text: str) -> str:
 
 def write_page(path: Path, text: str) -> None:
     """Write the file at once or not at all; RequestError if it cannot be written."""
-    try:
-        with log.replacing(path) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another file.") from error
+    with writable(path, "choose another file."), log.replacing(path) as file:
+        file.write(text.encode())

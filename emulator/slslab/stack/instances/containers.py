@@ -159,7 +159,6 @@ class ContainerFleet:
         self._on_record(record)
 
     async def _devices(self) -> tuple[str, ...]:
-        """Return what instances compute on: the GPUs that torch sees in a container, or the CPU."""
         if self._fleet.device == "cpu":
             return (CPU,)
         names = await self._containers.call(self._gpus)
@@ -171,7 +170,6 @@ class ContainerFleet:
         return tuple(f"cuda:{number} {name}" for number, name in enumerate(names)) or (CPU,)
 
     def _gpus(self) -> list[str]:
-        """Return the names of the GPUs that torch sees in a container of the image."""
         api = self._containers.engine.api
         created = api.create_container(
             self._image,
@@ -194,7 +192,6 @@ class ContainerFleet:
             remove(api, created["Id"])
 
     def _configuration(self, module: str, device: str, shared: Path) -> Mapping[str, Any]:
-        """Return the container's configuration for the engine."""
         engine = self._containers.engine
         host = engine.api.create_host_config(
             binds=[f"{engine.host_path(shared)}:{SHARED}:ro", f"{engine.host_path(self._code)}:{TASK_ROOT}:ro"],

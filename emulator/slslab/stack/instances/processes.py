@@ -174,8 +174,6 @@ class Meter:
 
 @dataclass(kw_only=True)
 class _Instance(Meter):
-    """One process."""
-
     process: subprocess.Popen[bytes]
     trace: int
     log: Path
@@ -185,7 +183,6 @@ class _Instance(Meter):
         return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def kill(self) -> None:
-        """Kill it and all that it started in its process group."""
         os.killpg(self.process.pid, signal.SIGKILL)
 
     def reap(self) -> tuple[int, float]:
@@ -306,12 +303,12 @@ def failure(id_: str, rank: int, exit_code: int, log: Path) -> RunFailed:
         tail = file.read().decode(errors="replace")
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
-        return RunFailed("Instance.Killed", f"The instance {id_} was killed by {name}.", rank, log_tail=tail)
+        return RunFailed("Instance.Killed", f"The instance {id_} was killed by {name}.", rank, tail)
     # The last one, if it was raised while another was handled.
     _, traceback, rest = tail.rpartition(TRACEBACK)
     if traceback and (raised := RAISED.match(rest)):
-        return RunFailed(raised["type"].rpartition(".")[2], (raised["message"] or "").strip(), rank, log_tail=tail)
-    return RunFailed("Instance.Exited", f"The instance {id_} ended with exit code {exit_code}.", rank, log_tail=tail)
+        return RunFailed(raised["type"].rpartition(".")[2], (raised["message"] or "").strip(), rank, tail)
+    return RunFailed("Instance.Exited", f"The instance {id_} ended with exit code {exit_code}.", rank, tail)
 
 
 def _read(descriptor: int, frames: TraceFrames) -> int | None:

@@ -1,16 +1,15 @@
 """Tables as CSV or Parquet files in a directory, with a schema.json that describes their columns."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from slslab.errors import RequestError
+from slslab.errors import RequestError, writable
 from slslab.run.log import replacing
 from slslab.run.run import Run
 from slslab_lab.pages.exports.tables import TABLES, make_tables
@@ -29,23 +28,13 @@ def write_files(runs: Sequence[Run], kind: str, out: Path) -> list[dict[str, Any
     written = []
     for name, table in make_tables(runs).items():
         path = out / f"{name}.{kind}"
-        with _replaced(path) as file:
+        with writable(path, "choose another --out."), replacing(path) as file:
             if kind == "csv":
                 pyarrow.csv.write_csv(_flat(table), file)
             else:
                 pyarrow.parquet.write_table(table, file, compression="zstd")
         written.append({"table": name, "path": str(path), "rows": table.num_rows})
     return written
-
-
-@contextmanager
-def _replaced(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that replaces another once it is complete; RequestError if it cannot be written."""
-    try:
-        with replacing(path) as file:
-            yield file
-    except OSError as error:
-        raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another --out.") from error
 
 
 def make_directory(out: Path) -> None:
@@ -88,7 +77,7 @@ def _write_description(runs: Sequence[Run], kind: str, out: Path) -> None:
             for name, table in TABLES.items()
         },
     }
-    with _replaced(out / DESCRIPTION) as file:
+    with writable(out / DESCRIPTION, "choose another --out."), replacing(out / DESCRIPTION) as file:
         file.write(json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n")
 
 

@@ -26,8 +26,7 @@ def unix_ns(run: Run, monotonic_ns: int) -> int:
 
 
 def epoch_ends_ns(run: Run) -> list[int | None]:
-    """Return when each epoch's last event of a worker ended, ns on the trace's clock; None for an epoch without
-    events."""
+    """Return when each epoch's last event of a worker ended, ns on the trace's clock; None without events."""
     ends = grouped((e["epoch"], e["end_ns"]) for e in run.events if e["worker"] >= 0 and e["epoch"] >= 0)
     return [max(ends[epoch], default=None) for epoch in range(len(run.summary()["loss"]))]
 

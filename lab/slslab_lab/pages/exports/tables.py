@@ -254,8 +254,7 @@ def _epochs(run: Run) -> Iterator[Row]:
 
 
 def _updates(run: Run) -> list[int]:
-    """Return updates of rank 0's model in each epoch by the trace; nothing if their sum is not what the worker
-    reported."""
+    """Return updates of rank 0's model in each epoch by the trace; nothing if the worker reported another sum."""
     updates = [0] * len(run.summary()["loss"])
     for event in run.events:
         own = event["phase"] == "update" and event["worker"] == 0 and not event["failed"]

@@ -94,7 +94,6 @@ class Pages:
         return self._refused(404, message, "The list of runs has links to all pages.")
 
     async def _find(self, request: Request) -> RunDirectory:
-        """Return the run that the address names; HTTPException if there is none."""
         id_ = request.path_params["id"]
         run = await run_in_threadpool(self._views.find, id_)
         if run is None:
@@ -102,7 +101,6 @@ class Pages:
         return run
 
     async def _html(self, make: Callable[[], str], policy: str) -> Response:
-        """Return a page, made in a thread; one sentence if it cannot be made."""
         try:
             text = await run_in_threadpool(make)
         except RequestError as error:

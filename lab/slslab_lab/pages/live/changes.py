@@ -85,7 +85,6 @@ class Changes:
                 self._report(name)
 
     def _matters(self, _: Change, path: str) -> bool:
-        """Return whether the path is a run's directory, or one of its files that show how the run goes."""
         parts = Path(path).relative_to(self._folder).parts
         return len(parts) == 1 or (len(parts) == 2 and parts[1] in FILES)
 

@@ -119,15 +119,15 @@ def progress(plan: Mapping[str, Any], records: Iterable[Record], now: Now) -> st
     latest: dict[int, int] = {}
     began_ns = now.monotonic_ns
     epochs, batches, workers = (int(plan.get(name) or 1) for name in ("epochs", "batches", "workers"))
-    begun = 0
+    begun, what = 0, ""
     for record in records:
-        begun += record["record"] == "begin" and record["of"] != "host"
+        if record["record"] == "begin" and record["of"] != "host":
+            begun, what = begun + 1, str(record["of"])
         if record["record"] == "event" and 0 <= record["worker"] < workers and record["step"] >= 0:
             began_ns = min(began_ns, record["start_ns"])
             place = record["epoch"] * batches + record["step"]
             latest[record["worker"]] = max(place, latest.get(record["worker"], 0))
     if not latest:
-        what = "invocation" if plan.get("architecture") not in ("gloo", "gpu") else "instance"
         started = f"; {counted(begun, what)} begun" if begun else ""
         return f"Getting ready: data is uploaded, and environments start cold{started}."
     # Workers of whom nothing is known yet are at the beginning.
@@ -154,7 +154,6 @@ def losses(records: Iterable[Record]) -> list[float]:
 
 
 def _own(begun: Record, samples: Sequence[Record]) -> list[Record]:
-    """Return the samples that were taken since then."""
     return [sample for sample in samples if sample["wall_ns"] >= begun["start_ns"]]
 
 
@@ -203,7 +202,6 @@ def _instance(begun: Record, now: Now) -> Record:
 
 
 def _so_far(log: Log) -> str:
-    """Return what a reader must know of the costs of a running run."""
     begun = (("invocation", log.invocations), ("instance", log.instances), ("host", log.hosts))
     several = [counted(len(records), name) for name, records in begun if records]
     running = f": what is running ({', '.join(several)}) counts as if it ended now" if several else ""

@@ -2,12 +2,11 @@
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 from slslab.errors import RequestError, SlslabError
 from slslab.report import formats
@@ -95,7 +94,6 @@ class Views:
         return template.render(message=message, hint=hint, style=style, style_hash=inline_hash(style))
 
     def _underway(self, run: RunDirectory) -> Run | None:
-        """Return a run that goes on as it is now; None for one that has ended."""
         if run.status() != RUNNING:
             with self._lock:
                 self._logs.pop(run.path, None)
@@ -128,13 +126,9 @@ class Views:
             str(document.get("model", "")),
             *modelled,
             formats.seconds(spent["measured"]) if spent else "",
-            _money(cost) if cost else "",
+            f"{formats.money(cost['total'])} {cost['currency']}" if cost else "",
             comparable=underway is None and "architecture" in document,
         )
-
-
-def _money(cost: Mapping[str, Any]) -> str:
-    return f"{formats.money(cost['total'])} {cost['currency']}"
 
 
 def static(name: str) -> str | None:

@@ -134,7 +134,6 @@ class _Kernel:
             self._schedule(state, state.ready[0][0])
 
     def _next_step(self, state: _TrackState, now: int) -> Step | None:
-        """Return the step that a track is at; None at its end, or while no group of its gathering is ready."""
         if not state.pending:
             if not state.groups:
                 if state.position == len(state.track.steps):
@@ -165,7 +164,6 @@ class _Kernel:
                 heappush(state.ready, (self.opened[gate], number))
 
     def _wait(self, gates: tuple[int, ...], index: int) -> int | None:
-        """Return when the last of these gates opened; if one is closed, queue the track at it and return None."""
         latest = 0
         for gate in gates:
             if self.missing[gate]:
@@ -191,7 +189,6 @@ class _Kernel:
                     self._schedule(state, opened)
 
     def _start(self, state: _TrackState, call: Call, now: int) -> bool:
-        """Begin a track; False if a gate is closed, or no environment is free."""
         track = state.track
         if call.accepted < 0:
             opened = self._wait(track.awaits, state.index)
@@ -245,7 +242,6 @@ class _Kernel:
         self._signal(state.track.opens, now, state.last)
 
     def _release(self, now: int) -> None:
-        """Free the concurrency of an ended invocation, and schedule the track that has waited longest for it."""
         self.pool.free += 1
         if self.held:
             self._schedule(self.states[self.held.popleft()], now)
@@ -286,7 +282,6 @@ class _Kernel:
         return self.task_ns + round(self.task_ns_per_byte * step.bytes / max(1, step.requests)) if step.opens else 0
 
     def _opener(self, gates: tuple[int, ...]) -> int:
-        """Return the entry that opened the last of these gates."""
         return self.opener[max(gates, key=lambda gate: self.opened[gate])] if gates else NEVER
 
     def _compute(self, state: _TrackState, now: int, cpu_ns: int, kind: Kind, parallel: bool = False) -> int:

@@ -11,8 +11,7 @@ NEVER = -1
 
 @dataclass(slots=True)
 class Call:
-    """When a track was accepted, began (its handler, after init) and ended, ns; NEVER if it did not. `init_ns` is of a
-    cold start."""
+    """When a track was accepted, began (its handler) and ended, ns; NEVER if it didn't. `init_ns` is a cold start's."""
 
     accepted: int = NEVER
     began: int = NEVER

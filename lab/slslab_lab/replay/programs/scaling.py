@@ -47,6 +47,7 @@ class _Generator:
         self.workload = pattern.workload
         self.costs = costs
         self.samples = samples
+        self.needed = pattern.needed()
         self.gates: list[int] = []
         self.known: dict[tuple[str, int, int], int] = {}
         # Steps without their gates and places; by the identity of an activity, which the pattern keeps alive.
@@ -192,14 +193,6 @@ class _Generator:
             server_cpu_ns=round(cost.server_fixed * activity.times + cost.server_per_work * activity.work),
         )
 
-    def _position(self, signal: Signal, place: Place) -> int:
-        """Return which of the run's steps or epochs a signal belongs to; below 0 for one before the first."""
-        # A signal that is made before the first step belongs to it.
-        position = 0 if signal.each == "run" else max(0, place.epoch)
-        if signal.each == "step":
-            position = position * self.workload.batches + max(0, place.step)
-        return position + signal.ahead
-
     def _gate(self, signal: Signal, position: int, rank: int) -> int:
         key = (f"{signal.each} {signal.name}", position, rank if signal.of == OWN else signal.of)
         if key not in self.known:
@@ -208,11 +201,12 @@ class _Generator:
         return self.known[key]
 
     def _gates_of(self, signals: tuple[Signal, ...], place: Place, rank: int) -> tuple[int, ...]:
-        positions = ((signal, self._position(signal, place)) for signal in signals)
+        positions = ((signal, signal.position(place, self.workload.batches)) for signal in signals)
         return tuple(self._gate(signal, position, rank) for signal, position in positions if position >= 0)
 
     def _makes(self, signals: tuple[Signal, ...], place: Place, rank: int, tracks: int) -> tuple[int, ...]:
-        gates = self._gates_of(signals, place, rank)
+        # Nobody waits for what only names a message.
+        gates = self._gates_of(tuple(signal for signal in signals if signal.name in self.needed), place, rank)
         for gate in gates:
             self.gates[gate] += tracks
         return gates

@@ -14,7 +14,7 @@ from typing import Any
 from slslab.run.bill import compute_bill
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.measured import Measured, read_measured
-from slslab_lab.replay.outcome import Outcome, outcome
+from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.whatif import with_memory
 from slslab_lab.runs.planning import architectures
@@ -100,13 +100,13 @@ def compare(recordings: Recordings, runs: Sequence[Measured], job: Job) -> dict[
 
 
 def _figures(check: Check, run: Measured, recordings: Recordings, job: Job) -> Iterator[tuple[str, float, float]]:
-    """Yield name, the run's and the atlas's value of each figure of a check."""
     costs = measure(check.system, recordings, BATCH_SIZE)
     parameters = int(run.document["parameters"])
     program = generate(costs.at(parameters), check.workers, check.batches, check.epochs)
     program = with_memory(program, costs.nearest(parameters).run.plan.memory_mb, check.memory_mb)
     here = outcome(play(program, run.host_profile()), run.arch)
-    yield f"{MEASURED}: seconds of a worker", _worker_seconds(run), _modelled_seconds(here, check.workers)
+    here_s = fmean(worker.duration for worker in here.workers if 0 <= worker.worker < check.workers)
+    yield f"{MEASURED}: seconds of a worker", _worker_seconds(run), here_s
     yield f"{MEASURED}: billed seconds", float(run.document["billed_seconds"]), here.billed_seconds
     real, modelled = (outcome(play(each, job.profile)) for each in (run.program, program))
     yield f"{REPLAYED}: seconds", real.seconds, modelled.seconds
@@ -118,10 +118,6 @@ def _figures(check: Check, run: Measured, recordings: Recordings, job: Job) -> I
 def _worker_seconds(run: Measured) -> float:
     """Return the mean duration of the workers' invocations on the Lambda clock."""
     return fmean(float(record["duration_ms"]) for record in run.invocations) / 1000
-
-
-def _modelled_seconds(played: Outcome, workers: int) -> float:
-    return fmean(worker.duration for worker in played.workers if 0 <= worker.worker < workers)
 
 
 def _notes(rows: Sequence[Mapping[str, Any]], runs: Sequence[Measured]) -> Iterator[str]:

@@ -100,7 +100,6 @@ class SystemCosts:
         return reasons
 
     def _between(self, models: Sequence[Recorded], parameters: int) -> dict[Key, Cost]:
-        """Return the costs of what these models were recorded with, with a model of so many parameters."""
         found: dict[Key, Cost] = {}
         for key in dict.fromkeys(key for model in models for key in model.costs.costs):
             having = [(model.parameters, model.costs.costs[key]) for model in models if key in model.costs.costs]
@@ -135,8 +134,6 @@ def _recorded(run: Measured, batch_size: int) -> Recorded:
 
 
 def _scaled(costs: StepCosts, samples: float) -> StepCosts:
-    """Return the costs with minibatches that are `samples` times as large."""
-
     def scale(key: Key, cost: Cost) -> Cost:
         unit, op, phase, first = key
         if op in SAMPLED:
@@ -155,7 +152,6 @@ def _without(model: Recorded, keys: set[Key]) -> Recorded:
 
 
 def _request(recorded: Sequence[Cost]) -> Cost:
-    """Return the cost of a kind of request of any size, from those of some sizes."""
     sizes = [cost.bytes for cost in recorded]
     spent = [cost.fixed + cost.per_byte * cost.bytes for cost in recorded]
     largest = recorded[int(np.argmax(sizes))]

@@ -79,7 +79,6 @@ def _size(model: str) -> float:
 
 
 def _winners(grid: Grid) -> Iterator[dict[str, Any]]:
-    """Yield the best point of each place, by group and objective."""
     for group in GROUPS:
         places = grouped(((point.parameters, point.workers), point) for point in members(grid.points, group))
         for objective in OBJECTIVES:
@@ -88,7 +87,6 @@ def _winners(grid: Grid) -> Iterator[dict[str, Any]]:
 
 
 def _best(those: Sequence[Point], objective: str) -> dict[str, Any]:
-    """Return the best of these points, and by how much it leads another system's best one."""
     won = best(those, objective)
     following = runner_up(those, won, objective)
     if following is None:
@@ -109,13 +107,11 @@ def _uncertainty(point: Point, objective: str) -> Uncertainty:
 
 
 def _widest(grid: Grid) -> dict[str, Any]:
-    """Return what the range of the point with the most uncertain seconds is made of."""
     errors = [point.uncertainties.get("seconds", NONE) for point in grid.points]
     return max(errors, key=lambda error: error.deviation, default=NONE).as_document()
 
 
 def _answers(grid: Grid) -> Iterator[dict[str, Any]]:
-    """Yield the fastest and the cheapest point of each recorded model, with any number of workers."""
     for group in GROUPS:
         for model in MODELS:
             mine = [point for point in members(grid.points, group) if point.parameters == SPECS[model].parameters]
@@ -130,7 +126,6 @@ def _answers(grid: Grid) -> Iterator[dict[str, Any]]:
 
 
 def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
-    """Yield what the figures rest on, and what they leave out."""
     beyond = [point for point in grid.points if point.reasons]
     yield (
         f"Extrapolated are {len(beyond):,} of {len(grid.points):,} points: {_counted(beyond)}. Each says so in the "
@@ -172,6 +167,5 @@ def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
 
 
 def _counted(points: Sequence[Point]) -> str:
-    """Return how many points have each reason."""
     counts = Counter(reason for point in points for reason in point.reasons)
     return "; ".join(f"{number:,} {reason}" for reason, number in counts.items())

@@ -125,7 +125,6 @@ class _Playing:
         self.costs: SystemCosts | None = None
 
     def play(self, place: tuple[System, int, int]) -> Refusal | tuple[Point, ...]:
-        """Return the points of a system with so many parameters and workers, or why there are none."""
         system, parameters, workers = place
         costs = self._measure(system)
         if reason := refusal(costs, parameters, workers):
@@ -133,7 +132,6 @@ class _Playing:
         return tuple(points(costs, parameters, workers, self.job))
 
     def play_ranges(self, led: tuple[tuple[System, int, int], tuple[int, ...]]) -> tuple[Point, ...]:
-        """Return the points of a place with these memory sizes, MB, with their uncertainties."""
         (system, parameters, workers), sizes = led
         return tuple(points(self._measure(system), parameters, workers, self.job, sizes))
 
@@ -144,7 +142,6 @@ class _Playing:
 
 
 def _largest(costs: SystemCosts, refused: int, workers: int) -> int:
-    """Return the most parameters, below those that are refused, of a model that the system trains."""
     return bisect_left(range(refused), True, key=lambda parameters: bool(refusal(costs, parameters, workers))) - 1
 
 

@@ -58,8 +58,7 @@ class Job:
 
 
 def lenet(architecture: str, variant: str = "", options: Mapping[str, Value] | None = None) -> Job:
-    """Return a recording of LeNet-5, whose images are the digits: 1,433 of them, of which two minibatches are an
-    epoch."""
+    """Return a recording of LeNet-5, whose images are the 1,433 digits; two minibatches of them are an epoch."""
     steps = STEPS_OF.get(architecture, STEPS)
     return Job(architecture, "lenet", "digits", RECORDED_WORKERS, BATCH_SIZE, 1, steps, 1769, variant, options or {})
 

@@ -89,7 +89,6 @@ class Point:
         }
 
     def _ranges(self) -> dict[str, float | None]:
-        """Return the ends of the 80 % ranges of seconds and USD; None where the uncertainties aren't known."""
         ends: dict[str, float | None] = {}
         for name in ("seconds", "usd"):
             error = self.uncertainties.get(name)

@@ -149,7 +149,6 @@ def _lambdaml() -> Iterator[Published]:
 def _crossing(
     source: str, figure: str, workers: int, first: str, second: str, found: Sequence[tuple[float, bool]]
 ) -> Published:
-    """Return the crossing of rows by size, MB, and whether the second system is better there."""
     low = max((size for size, is_second in found if not is_second), default=None)
     high = min((size for size, is_second in found if is_second), default=None)
     return Published(source, figure, workers, first, second, low, high)
@@ -174,7 +173,6 @@ def beside(grid: Grid) -> Iterator[Beside]:
 
 
 def _ends(figures: Mapping[tuple[str, int, int], float], each: Published, workers: int) -> tuple[str, str]:
-    """Return which of both is better with the smallest and with the largest model."""
     names = (each.first, each.second)
     sizes = [size for name, size, number in figures if name == each.second and number == workers]
     known = [size for size in sizes if (each.first, size, workers) in figures]

@@ -26,8 +26,7 @@ PHASES = {AVERAGE: "synchronise", UPDATE: "update"}
 
 @dataclass(frozen=True)
 class Exchange:
-    """One operation on vectors of so many `parameters`, float32, with `count` gradients, in a function of
-    `memory_mb`."""
+    """One operation on vectors of `parameters` numbers, float32, with `count` gradients, in a `memory_mb` function."""
 
     operation: str
     parameters: int

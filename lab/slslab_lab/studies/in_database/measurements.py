@@ -104,9 +104,7 @@ class Released(Entry):
 
 
 class Measurements(Kept):
-    """What one command measured; `load` are the load averages before and after.
-
-    `released` is None where no redis-server is installed."""
+    """What one command measured, with load averages before and after; `released` is None without redis-server."""
 
     load: Mapping[str, tuple[float, float, float]]
     gradients: Annotated[int, Field(gt=1)]

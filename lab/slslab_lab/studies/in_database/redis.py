@@ -98,7 +98,6 @@ def time_json(server: str, numbers: int, count: int, repeat: int) -> JsonTimes:
 
 
 def _server_cpu_s(client: TensorDatabase) -> float:
-    """Return CPU seconds that a Redis server has spent."""
     lines = bytes(client.command("INFO", "cpu")).decode().splitlines()
     known = dict(line.split(":") for line in lines if ":" in line)
     return float(known["used_cpu_user"]) + float(known["used_cpu_sys"])

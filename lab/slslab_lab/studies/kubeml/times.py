@@ -210,7 +210,6 @@ def _row(setting: Setting, seconds: float) -> ReproducedRow:
 
 
 def _goals(paper: Paper) -> Iterator[ReproducedRow]:
-    """Yield the published seconds to an accuracy."""
     table = paper.table(GOALS)
     for row, cells in zip(table.rows, recompute(paper, GOALS), strict=True):
         ratio = tuple(cell for cell in cells if cell.column == "speedup")
@@ -219,7 +218,6 @@ def _goals(paper: Paper) -> Iterator[ReproducedRow]:
 
 
 def _picture(settings: Sequence[Setting], seconds: Sequence[float], size: int) -> dict[str, Any]:
-    """Return the seconds by merges of one size of minibatches."""
     chosen, modelled = _of_size(settings, seconds, size)
     order = sorted(range(len(chosen)), key=lambda number: chosen[number].merges)
     merges = [chosen[number].merges for number in order]

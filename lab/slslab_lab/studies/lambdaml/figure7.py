@@ -160,7 +160,6 @@ def steadiness(networks: Sequence[Curve]) -> Order:
 
 
 def _network_shown(curve: Curve, kind: str) -> str:
-    """Return a curve's behaviour, and its figures after the last epoch."""
     last, up = curve.last, rise(curve.points)
     rises = f"rises by up to {up:.0%} in an epoch" if up else "never rises"
     return (
@@ -218,7 +217,6 @@ def _network_row(curve: Curve) -> ReproducedRow:
 
 
 def _picture(members: Sequence[Series]) -> dict[str, Any]:
-    """Return the losses of the first seed by rounds, a line for each algorithm."""
     seed = next(iter(members[0].losses))
     lines = [(ALGORITHMS[each.algorithm], range(len(each.losses[seed])), each.losses[seed]) for each in members]
     what = "mean squared distance" if members[0].model not in BLANK else "loss of the test rows"
@@ -226,7 +224,6 @@ def _picture(members: Sequence[Series]) -> dict[str, Any]:
 
 
 def _network_pictures(networks: Sequence[Curve]) -> Iterator[dict[str, Any]]:
-    """Yield losses and accuracy of the network by rounds."""
     figures: tuple[tuple[str, str, Callable[[Point], float | None]], ...] = (
         ("test loss", "", lambda point: point.loss),
         ("test accuracy", "%", lambda point: 100 * point.accuracy),
@@ -296,7 +293,6 @@ def _notes(losses: Losses, networks: Sequence[Curve]) -> Iterator[str]:
 
 
 def _shown(series: Series) -> str:
-    """Return rounds to the loss, with their range over all seeds."""
     standings = [rounds(series, seed) for seed in series.losses]
     known = sorted(standing.value for standing in standings if standing.value is not None)
     if len(known) < len(standings):
@@ -314,7 +310,6 @@ def _algorithm(curve: Curve) -> str:
 
 
 def _rounds(curve: Curve, point: Point) -> int:
-    """Return the rounds of communication until an epoch's end."""
     return point.updates if _algorithm(curve) == "ga" else point.epoch
 
 

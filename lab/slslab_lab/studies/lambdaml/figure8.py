@@ -96,7 +96,6 @@ def _row(series: Series) -> ReproducedRow:
 
 
 def _picture(members: Sequence[Series]) -> dict[str, Any]:
-    """Return the losses of the first seed by epoch, a line for each way to synchronise."""
     seed = next(iter(members[0].losses))
     lines = [
         (SYNCHRONISATIONS[each.synchronisation], range(1, len(each.losses[seed]) + 1), each.losses[seed])

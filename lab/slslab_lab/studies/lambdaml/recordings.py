@@ -127,7 +127,6 @@ def _read_all(directory: Path) -> dict[str, Measured]:
 
 
 def _names() -> dict[str, tuple[Job, str]]:
-    """Return job and channel of each recording that can be."""
     refused = refusals()
     pairs = ((job, channel) for job in JOBS.values() for channel in CHANNELS)
     return {name: (job, channel) for job, channel in pairs if (name := job.recording(channel)) not in refused}

@@ -185,8 +185,7 @@ def _play(run: Measured, job: Job, workers: int, profile: Profile) -> Played:
 
 
 def _rows(compared: Compared) -> Iterator[ReproducedRow]:
-    """Yield the row with each way to count a node's start, with the channels that have no node, and with those that are
-    not modelled."""
+    """Yield the row with each way to count a node's start, with channels without a node, and with unmodelled ones."""
     with_node = [column for column, each in compared.against.items() if each.boot_s]
     for variant in (RUNNING, STARTED, WAITING) if with_node else ():
         cells = {}
@@ -261,7 +260,6 @@ def _cost(compared: Compared, column: str, variant: str) -> Cell:
 
 
 def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
-    """Yield how often a channel is faster and cheaper than S3 as published, with its start-up and without."""
     title, known = TITLES[column], [each for each in rows if column in each.against]
     if not known:
         return
@@ -292,7 +290,6 @@ def _findings(column: str, rows: Sequence[Compared]) -> Iterator[str]:
 
 
 def _bars(rows: Sequence[Compared]) -> Iterator[dict[str, Any]]:
-    """Yield a chart: ratios of seconds, published and modelled."""
     yield {
         "title": "Seconds ÷ those with S3",
         "axis": "slowdown",

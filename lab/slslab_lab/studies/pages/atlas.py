@@ -26,7 +26,6 @@ def build() -> str:
 
 
 def _answers(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a reader came for."""
     for group, title in document["groups"].items():
         yield paragraph(f"Of {title}:")
         yield "\n".join(f"- {answer}" for answer in atlas.answers(document, group))
@@ -40,7 +39,6 @@ def _answers(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _maps(document: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the best systems by number of workers and size of the model."""
     for group in document["groups"]:
         yield f"## {atlas.GROUPS[group]}"
         yield from (render(atlas.strips(document, group, objective)) for objective in atlas.BEST)
@@ -58,7 +56,6 @@ def _papers(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _basis(document: Mapping[str, Any], checks: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what the figures rest on, and the points beside real runs."""
     yield "## What the figures rest on"
     yield "\n".join(f"- {note}" for note in document["notes"])
     yield paragraph(f"{code(RECORD)} makes the atlas's own recordings, those that were not quiet again.")

@@ -108,8 +108,7 @@ def _formulas(published: Table) -> str:
 
 
 def _columns(paper: Paper, name: str, source: Table) -> Iterable[str]:
-    """Yield a table for each column that has formulas: rows, the printed figure, and a value and verdict for each
-    way."""
+    """Yield a table for each column that has formulas: rows, the printed figure, each way's value and verdict."""
     cells = recompute(paper, name)
     for column, ways in source.formulas.items():
         printed = any(column in row.published for row in source.rows)

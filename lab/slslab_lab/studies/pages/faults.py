@@ -89,7 +89,6 @@ def _outcomes(cells: Iterable[Cell], systems: Sequence[str]) -> str:
 
 
 def _outcome(cells: Sequence[Cell]) -> str:
-    """Return what became of a fault in the phases of a system: in one word, or by phase."""
     phases = grouped((_word(cell), cell["phase"]) for cell in cells if _ran(cell))
     if len(phases) < 2:
         return next(iter(phases), "")
@@ -116,7 +115,6 @@ def _costs(document: Mapping[str, Any], systems: Sequence[str]) -> str:
 
 
 def _cost(cells: Sequence[Cell], without: Cell) -> str:
-    """Return what a fault adds, or what a run had cost that ended by it."""
     found = []
     for status, sign in (("survived", "+"), ("failed", "")):
         own = [cell for cell in cells if cell["status"] == status]

@@ -72,7 +72,6 @@ def _axes(cell: Cell) -> tuple[str, ...]:
 
 
 def _equal(done: list[Cell]) -> str:
-    """Return whether the channels, and the patterns, give the same bits where workers wait for each other."""
     waiting = [cell for cell in done if cell["synchronisation"] == "bsp"]
     bits = grouped(((cell["model"], cell["algorithm"]), cell["parameters_sha256"]) for cell in waiting)
     if all(len(set(each)) == 1 for each in bits.values()):

@@ -154,7 +154,6 @@ def _of_table2() -> Iterator[Truth]:
 
 
 def _differences(document: Document, variant: str, column: str = "") -> list[float]:
-    """Return the relative errors of modelled seconds, of one column or all."""
     columns = [each["name"] for each in document["columns"] if each["unit"] in SECONDS and column in ("", each["name"])]
     cells: list[Mapping[str, Any]] = [
         row["cells"][name] for row in document["rows"] if row["variant"] == variant for name in columns
@@ -163,7 +162,6 @@ def _differences(document: Document, variant: str, column: str = "") -> list[flo
 
 
 def _lambdas_rows(document: Document) -> Iterator[str]:
-    """Yield the section of measurements on Lambda that this project's machine predicted."""
     yield "## Lambda's own rows"
     medians = listed([f"{median:.1%} ({model})" for model, median in document["medians"].items()])
     busy = "The machine was busy, so its CPU times may be too long. " if document["busy"] else ""
@@ -221,7 +219,6 @@ def _lambdas_row(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _plans(document: Document) -> Iterator[str]:
-    """Yield the section of plans that a host had not run."""
     yield "## Plans that a host had not run"
     yield paragraph(
         f"`{UNSEEN_COMMAND}`, {document['date']}, two cores with nothing else on them: MobileNet on synthetic images. "

@@ -40,7 +40,6 @@ def replayed(name: str) -> Document:
 
 
 def _section(name: str, document: Document) -> Iterator[str]:
-    """Yield a reproduction, and the command that prints it."""
     title, paper = document["table"]["title"], document["paper"]
     command = f"{name} --fidelity replayed" if "fidelity" in STUDIES[name].options else name
     yield f"## {title}{PARTS.get(name, '')}"

@@ -18,7 +18,6 @@ from slslab_lab.runs.planning import architectures
 from slslab_workers.patterns import Workload
 from slslab_workers.trace.operations import ALL_REDUCE
 
-ARCHITECTURES = ("allreduce", "scatterreduce", "mlless", "spirt", "gpu", "gloo", "gradssharding", "kubeml")
 WORKERS, BATCHES, EPOCHS = 2, 1, 1
 # LeNet-5.
 PARAMETERS = 61_706

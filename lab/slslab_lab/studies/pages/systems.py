@@ -84,6 +84,5 @@ def _row(listed: Listed) -> Sequence[str]:
 
 
 def _figures(row: Row) -> tuple[str, str]:
-    """Return the 80 % ranges of cost and seconds."""
     cost, seconds = (row.uncertainties[name].around(row.number(name)) for name in ("cost", "seconds"))
     return span(*cost), span(*seconds)

@@ -121,7 +121,6 @@ class RedisLists:
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        """Connect if necessary, and raise redis-py's errors as ours."""
         try:
             if self._client is None:
                 self._connect()
@@ -223,7 +222,6 @@ def _exchange(exchange: str) -> str:
 
 
 def _put_back_lost(client: Any, queue: str) -> None:
-    """Make the messages ready again that are held by connections that have ended."""
     holders = {int(holder) for holder in client.smembers(_holders(queue))}
     if len(holders) > 1:
         for holder in sorted(holders - {int(entry["id"]) for entry in client.client_list()}):

@@ -113,7 +113,6 @@ class RabbitMQ:
 
     @contextmanager
     def _channel(self, consuming: bool = False) -> Iterator[Any]:
-        """Open the channel for this purpose if necessary, and raise pika's errors as ours."""
         try:
             yield self._open(consuming)
         except pika.exceptions.ChannelClosedByBroker as error:

@@ -1,4 +1,4 @@
-"""What MLLess's protocol asks for: all parcels and barriers of small runs, with workers removed or not."""
+"""What MLLess's protocol asks for: all messages and barriers of small runs, with workers removed or not."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,8 +8,8 @@ from tests.lab.checks.small import Event, event, of_events
 from tests.lab.replay.recordings import make_plan
 
 from slslab.run.run import Run
-from slslab_lab.checks.exchange import Name, Parcel, Wait
-from slslab_lab.checks.mlless import mlless
+from slslab_workers.mlless.protocol import protocol as mlless
+from slslab_workers.patterns.messages import Message, Name, Wait
 
 # Two workers take two steps with a model of five parameters; the supervisor is worker 2.
 RUN = "20261121-000000-mlless-lenet-abcd"
@@ -36,28 +36,28 @@ def delivered(etag: str, place: tuple[int, int], **more: Any) -> Event:
     return event("queue.deliver", 1, place, etag=etag, **more)
 
 
-def updates(place: tuple[int, int], *ranks: int, takers: dict[int, int] = BOTH, size: int | None = 20) -> list[Parcel]:
+def updates(place: tuple[int, int], *ranks: int, takers: dict[int, int] = BOTH, size: int | None = 20) -> list[Message]:
     """Updates with their announcements; two keys of a worker take turns."""
     made = []
     for rank in ranks:
         key = f"{RUN}/mlless/up_w{rank}_i{(2 * place[0] + place[1]) % 2}"
-        made.append(Parcel("update", Name(key, rank, *place), takers, size, place))
-        made.append(Parcel("announcement of an update", Name(UPDATES, rank, *place), takers))
+        made.append(Message("update", Name(key, rank, *place), takers, size, place))
+        made.append(Message("announcement of an update", Name(UPDATES, rank, *place), takers))
     return made
 
 
-def reports(place: tuple[int, int], ranks: tuple[int, ...] = (0, 1)) -> list[Parcel]:
-    return [Parcel("report", Name(SUPERVISOR, rank, *place), {2: 1}) for rank in ranks]
+def reports(place: tuple[int, int], ranks: tuple[int, ...] = (0, 1)) -> list[Message]:
+    return [Message("report", Name(SUPERVISOR, rank, *place), {2: 1}) for rank in ranks]
 
 
-def supervised(place: tuple[int, int], ranks: tuple[int, ...] = (0, 1)) -> list[Parcel]:
+def supervised(place: tuple[int, int], ranks: tuple[int, ...] = (0, 1)) -> list[Message]:
     """The reports of a step, its decision, and what the driver is told."""
-    decision = Parcel("decision", Name(UPDATES, 2, *place), dict.fromkeys(ranks, 1), at=place)
-    return [*reports(place, ranks), decision, Parcel("statistics", Name(CLIENT, 2, *place), {-1: 1})]
+    decision = Message("decision", Name(UPDATES, 2, *place), dict.fromkeys(ranks, 1), at=place)
+    return [*reports(place, ranks), decision, Message("statistics", Name(CLIENT, 2, *place), {-1: 1})]
 
 
 def wait(place: tuple[int, int], *then: int, ranks: tuple[int, ...] = (0, 1)) -> Wait:
-    return Wait(place, tuple(parcel.name for parcel in reports(place, ranks)), then)
+    return Wait(place, tuple(message.name for message in reports(place, ranks)), then)
 
 
 SENDS_ALL = {"filter": "none"}
@@ -77,7 +77,7 @@ def test_two_steps() -> None:
     ]
     found = mlless(small(*events, options=SENDS_ALL))
     first, second = (updates(place, 0, 1) + supervised(place) for place in (FIRST, SECOND))
-    assert found.parcels == (*first, *second)
+    assert found.messages == (*first, *second)
     # The decision, what each worker does with it, and its next step.
     assert found.waits == (wait(FIRST, 1, 5, 4), wait(SECOND, 6))
     assert found.minibatches == {(rank, *place) for rank in (0, 1) for place in (FIRST, SECOND)}
@@ -124,7 +124,7 @@ SENT = [
 def test_updates_that_a_filter_lets_pass() -> None:
     found = mlless(small(*SENT, options={"filter": "norm-ratio", "threshold": 0.5}))
     first, second = updates(FIRST, 1) + supervised(FIRST), updates(SECOND, 0, 1) + supervised(SECOND)
-    assert found.parcels == (*first, *second)
+    assert found.messages == (*first, *second)
 
 
 @pytest.mark.parametrize(
@@ -137,9 +137,9 @@ def test_updates_that_a_filter_lets_pass() -> None:
     ],
 )
 def test_what_is_known_of_updates(options: dict[str, Any], makers: list[int], size: int | None) -> None:
-    made = [parcel for parcel in mlless(small(*SENT, options=options)).parcels if parcel.kind == "update"]
-    assert [parcel.name.maker for parcel in made if parcel.name[2:] == FIRST] == makers
-    assert {parcel.size for parcel in made} == {size}
+    made = [message for message in mlless(small(*SENT, options=options)).messages if message.kind == "update"]
+    assert [message.name.maker for message in made if message.name[2:] == FIRST] == makers
+    assert {message.size for message in made} == {size}
 
 
 def test_a_worker_that_is_removed() -> None:
@@ -155,17 +155,17 @@ def test_a_worker_that_is_removed() -> None:
     places = [wait.place for wait in found.waits]
     assert places == [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4)]
     assert found.minibatches == {(rank, *p) for p in places for rank in (0, 1, 2) if rank != 1 or p in places[:2]}
-    (left,) = (parcel for parcel in found.parcels if parcel.kind == "model")
+    (left,) = (message for message in found.messages if message.kind == "model")
     key = f"{RUN}/mlless/model_w1"
-    assert left == Parcel("model", Name(key, 1, *SECOND), {0: 1, 2: 1}, 20, SECOND, overhead=True)
-    reporting = [parcel.name[1:] for parcel in found.parcels if parcel.kind == "report"]
+    assert left == Message("model", Name(key, 1, *SECOND), {0: 1, 2: 1}, 20, SECOND, overhead=True)
+    reporting = [message.name[1:] for message in found.messages if message.kind == "report"]
     assert reporting == [(rank, *place) for place in places for rank in (0, 1, 2) if rank != 1 or place in places[:2]]
 
 
 def test_workers_that_are_removed_one_after_the_other() -> None:
     removed = [published(rank, UPDATES, "k", place, overhead=True) for rank, place in ((0, (0, 0)), (2, (1, 0)))]
     found = mlless(small(computed(1, (0, 0)), *removed, options=SENDS_ALL, batches=4, workers=3, epochs=2))
-    made = [parcel.name.maker for parcel in found.parcels if parcel.kind == "update"]
+    made = [message.name.maker for message in found.messages if message.kind == "update"]
     # All three; two for the rest of an epoch of twelve minibatches, and in a step; one alone for all others.
     assert made == [0, 1, 2, *6 * [1, 2], *11 * [1]]
 

@@ -2,40 +2,46 @@
 
 from collections.abc import Iterator, Sequence
 
-from slslab.run.run import Place, Run
-from slslab_lab.checks.exchange import Name, Parcel, Protocol, Wait
-from slslab_lab.checks.lambdaml import NOWHERE, steps_taken
 from slslab_workers.gradssharding.settings import UPLOADED, gradient_key, output_key, shards_of, tree_of
 from slslab_workers.gradssharding.topology import Aggregator, slices
+from slslab_workers.patterns.messages import (
+    DRIVER,
+    NOWHERE,
+    Message,
+    Name,
+    Protocol,
+    Recorded,
+    Wait,
+    Where,
+    steps_taken,
+)
 
-DRIVER = -1
 
-
-def gradssharding(run: Run) -> Protocol:
+def protocol(run: Recorded) -> Protocol:
     """Return the protocol: level after level takes all that the one before made; the driver deletes a round's objects
     in the next."""
     rounds = _Rounds(run)
-    parcels = list(rounds.uploaded_gradients())
+    messages = list(rounds.uploaded_gradients())
     waits: list[Wait] = []
     for position, place in enumerate(rounds.places):
         below = [] if rounds.uploaded else list(rounds.gradients(position))
-        parcels += below
+        messages += below
         for depth in range(len(rounds.tree)):
             made = list(rounds.outputs(position, depth))
-            parcels += made
-            waits.append(_wait(place, below, [number for parcel in made for number in rounds.puts(parcel)]))
+            messages += made
+            waits.append(_wait(place, below, [number for message in made for number in rounds.puts(message)]))
             below = made
         used = [number for rank in rounds.clients for number in run.updated.get((rank, *place, "update"), ())]
         waits.append(_wait(place, below, used))
     training = () if rounds.uploaded else rounds.clients
     minibatches = frozenset((rank, *place) for rank in training for place in rounds.places)
-    return Protocol(tuple(parcels), tuple(waits), minibatches)
+    return Protocol(tuple(messages), tuple(waits), minibatches)
 
 
 class _Rounds:
     """The rounds of a run: who makes what in each of them, and who takes it."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Recorded) -> None:
         self.run = run
         self.plan = run.plan
         self.tree = tree_of(run.plan)
@@ -49,22 +55,22 @@ class _Rounds:
         if parameters is not None:
             self._bytes = [4 * (part.stop - part.start) for part in slices(parameters, shards)]
 
-    def uploaded_gradients(self) -> Iterator[Parcel]:
+    def uploaded_gradients(self) -> Iterator[Message]:
         """Yield what the driver stores once for all rounds, if it does."""
         for client, shard, size in self._slices() if self.uploaded else ():
             often = dict.fromkeys(self._first_level(client, shard), len(self.places))
             name = Name(gradient_key(self.plan, 0, client, shard), DRIVER, *NOWHERE)
-            yield Parcel("gradient", name, often, size, overhead=True)
+            yield Message("gradient", name, often, size, overhead=True)
 
-    def gradients(self, position: int) -> Iterator[Parcel]:
+    def gradients(self, position: int) -> Iterator[Message]:
         """Yield the slices of all clients' gradients of a round."""
         place = self.places[position]
         for client, shard, size in self._slices():
             name = Name(gradient_key(self.plan, position, client, shard), client, *place)
             takers = dict.fromkeys(self._first_level(client, shard), 1)
-            yield Parcel("gradient", name, takers, size, place, self._deleted_by(position))
+            yield Message("gradient", name, takers, size, place, self._deleted_by(position))
 
-    def outputs(self, position: int, depth: int) -> Iterator[Parcel]:
+    def outputs(self, position: int, depth: int) -> Iterator[Message]:
         """Yield what the aggregators of a level make in a round."""
         place = self.places[position]
         last = depth + 1 == len(self.tree)
@@ -75,11 +81,11 @@ class _Rounds:
                 takers = {self._worker(above): 1 for above in self.tree[depth + 1] if one.number in above.inputs}
             name = Name(output_key(self.plan, position, one.level, one.number), self._worker(one), *place)
             size = self._bytes[one.shard or 0]
-            yield Parcel("mean" if last else "sum", name, takers, size, place, self._deleted_by(position))
+            yield Message("mean" if last else "sum", name, takers, size, place, self._deleted_by(position))
 
-    def puts(self, parcel: Parcel) -> Sequence[int]:
+    def puts(self, message: Message) -> Sequence[int]:
         """Return the events of an aggregator that put what it made."""
-        name = parcel.name
+        name = message.name
         return self.run.puts.get((name.maker, name.epoch, name.step), ())
 
     def _slices(self) -> Iterator[tuple[int, int, int | None]]:
@@ -99,5 +105,5 @@ class _Rounds:
         return DRIVER if position + 1 < len(self.places) else None
 
 
-def _wait(place: Place, until: Sequence[Parcel], then: Sequence[int]) -> Wait:
-    return Wait(place, tuple(parcel.name for parcel in until), tuple(then))
+def _wait(place: Where, until: Sequence[Message], then: Sequence[int]) -> Wait:
+    return Wait(place, tuple(message.name for message in until), tuple(then))

@@ -1,4 +1,4 @@
-"""What GradsSharding's protocol asks for: all parcels and barriers of small runs, by topology."""
+"""What GradsSharding's protocol asks for: all messages and barriers of small runs, by topology."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,8 +7,8 @@ from tests.lab.checks.small import Event, event, of_events
 from tests.lab.replay.recordings import make_plan
 
 from slslab.run.run import Place, Run
-from slslab_lab.checks.exchange import Name, Parcel, Protocol, Wait
-from slslab_lab.checks.gradssharding import gradssharding
+from slslab_workers.gradssharding.protocol import protocol as gradssharding
+from slslab_workers.patterns.messages import Message, Name, Protocol, Wait
 
 # Two clients take a step in each of two epochs with a model of five parameters.
 RUN = "20261121-000000-gradssharding-lenet-abcd/gradssharding"
@@ -30,18 +30,18 @@ def updated(client: int, place: Place) -> Event:
     return event("update", client, place, phase="update")
 
 
-def gradient(client: int, shard: int, place: Place, taker: int, size: int | None, deleted_by: int | None) -> Parcel:
+def gradient(client: int, shard: int, place: Place, taker: int, size: int | None, deleted_by: int | None) -> Message:
     name = Name(f"{RUN}/e{place[0]}/s{place[1]}/{client}/{shard}", client, *place)
-    return Parcel("gradient", name, {taker: 1}, size, place, deleted_by)
+    return Message("gradient", name, {taker: 1}, size, place, deleted_by)
 
 
-def made(kind: str, level: int, number: int, maker: int, place: Place, takers: list[int], **more: Any) -> Parcel:
+def made(kind: str, level: int, number: int, maker: int, place: Place, takers: list[int], **more: Any) -> Message:
     name = Name(f"{RUN}/e{place[0]}/s{place[1]}/level{level}/{number}", maker, *place)
-    return Parcel(kind, name, dict.fromkeys(takers, 1), at=place, **more)
+    return Message(kind, name, dict.fromkeys(takers, 1), at=place, **more)
 
 
-def names(*parcels: Parcel) -> tuple[Name, ...]:
-    return tuple(parcel.name for parcel in parcels)
+def names(*messages: Message) -> tuple[Name, ...]:
+    return tuple(message.name for message in messages)
 
 
 def test_shards() -> None:
@@ -52,7 +52,7 @@ def test_shards() -> None:
         updated(1, STEPS[0]),
         put(3, STEPS[1]),
     ]
-    parcels: list[Parcel] = []
+    messages: list[Message] = []
     waits = []
     then: tuple[tuple[tuple[int, ...], ...], ...] = (((0, 2), (3,)), ((4,), (5,)))
     for place, deleted_by, (put_, used) in zip(STEPS, (-1, None), then, strict=True):
@@ -66,11 +66,11 @@ def test_shards() -> None:
             made("mean", 1, shard, 2 + shard, place, [0, 1], size=(12, 8)[shard], deleted_by=deleted_by)
             for shard in (0, 1)
         ]
-        parcels += [*gradients, *means]
+        messages += [*gradients, *means]
         waits += [Wait(place, names(*gradients), put_), Wait(place, names(*means), used)]
     minibatches = frozenset((client, *place) for client in (0, 1) for place in STEPS)
     found = gradssharding(small(*events, updated(0, STEPS[1])))
-    assert found == Protocol(tuple(parcels), tuple(waits), minibatches)
+    assert found == Protocol(tuple(messages), tuple(waits), minibatches)
 
 
 def test_a_tree() -> None:
@@ -83,12 +83,12 @@ def test_a_tree() -> None:
     mean = made("mean", 2, 0, 5, place, [0, 1, 2], size=20)
     waits = Wait(place, names(*gradients), (0, 1)), Wait(place, names(*sums), (2,)), Wait(place, names(mean), (3,))
     found = gradssharding(small(*events, options=options, workers=3, epochs=1))
-    assert (found.parcels, found.waits) == ((*gradients, *sums, mean), waits)
+    assert (found.messages, found.waits) == ((*gradients, *sums, mean), waits)
 
 
 def test_a_tree_of_three_levels() -> None:
-    found = gradssharding(small(options={"topology": "lifl"}, workers=5, epochs=1)).parcels
-    made = [(parcel.kind, parcel.name.maker, parcel.takers) for parcel in found if parcel.kind != "gradient"]
+    found = gradssharding(small(options={"topology": "lifl"}, workers=5, epochs=1)).messages
+    made = [(message.kind, message.name.maker, message.takers) for message in found if message.kind != "gradient"]
     everyone = dict.fromkeys(range(5), 1)
     sums = [("sum", 5, {8: 1}), ("sum", 6, {8: 1}), ("sum", 7, {9: 1}), ("sum", 8, {10: 1}), ("sum", 9, {10: 1})]
     assert made == [*sums, ("mean", 10, everyone)]
@@ -97,7 +97,7 @@ def test_a_tree_of_three_levels() -> None:
 def test_gradients_that_the_driver_uploads() -> None:
     found = gradssharding(small(options={"gradients": "uploaded", "parameters": 7}))
     uploaded = [
-        Parcel("gradient", Name(f"{RUN}/uploaded/{client}/{shard}", -1, -1, -1), {2 + shard: 2}, size, overhead=True)
+        Message("gradient", Name(f"{RUN}/uploaded/{client}/{shard}", -1, -1, -1), {2 + shard: 2}, size, overhead=True)
         for client in (0, 1)
         for shard, size in ((0, 16), (1, 12))
     ]
@@ -117,9 +117,9 @@ def test_gradients_that_the_driver_uploads() -> None:
 
 def test_sizes_that_are_not_known() -> None:
     run = small(model="of-another-package").replace(document=None)
-    assert {parcel.size for parcel in gradssharding(run).parcels} == {None}
+    assert {message.size for message in gradssharding(run).messages} == {None}
     nine = small().replace(document={**FIVE, "parameters": 9})
-    assert [parcel.size for parcel in gradssharding(nine).parcels[:2]] == [20, 16]
+    assert [message.size for message in gradssharding(nine).messages[:2]] == [20, 16]
 
 
 def test_steps_that_end_before() -> None:

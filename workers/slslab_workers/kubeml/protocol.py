@@ -7,9 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from slslab.run.metrics import grouped
-from slslab.run.run import Place, Run
-from slslab_lab.checks.exchange import Name, Parcel, Protocol, Wait, key_of
 from slslab_workers.kubeml.settings import (
     PARALLELISM,
     STATIC,
@@ -21,26 +18,27 @@ from slslab_workers.kubeml.settings import (
     reference_key,
 )
 from slslab_workers.kubeml.shares import Epoch
+from slslab_workers.patterns.messages import Event, Message, Name, Protocol, Recorded, Wait, Where, key_of
 
 # Worker 0 in the trace is also the function that stores the first model.
 INIT, FIRST = 0, (0, 0)
 # A round with the functions that report in it.
-Round = tuple[Place, Sequence[int]]
+Round = tuple[Where, Sequence[int]]
 
 
-def kubeml(run: Run) -> Protocol:
+def protocol(run: Recorded) -> Protocol:
     """Return the protocol: in each round the job takes all models that are reported, and makes the reference model."""
     plan, job, failing = run.plan, job_rank(run.plan), _failing(run)
     epochs = _epochs(run, failing)
     rounds: list[Round] = [((epoch, n), who) for epoch in epochs for n, who in enumerate(epochs[epoch].rounds)]
     places = dict(_places(run, epochs, [place for place, _ in rounds]))
-    first: dict[tuple[int, Place], int] = {}
+    first: dict[tuple[int, Where], int] = {}
     for number, place in places.items():
         event = run.events[number]
         if event["worker"] != job or event["op"] == "tensor.set":
             first.setdefault((event["worker"], place), number)
     layers = _layers(run)
-    parcels: list[Parcel] = []
+    messages: list[Message] = []
     waits: list[Wait] = []
     # The first model is made in the first epoch, too.
     for one, following in pairwise((None, *rounds, None) if failing != 0 else ()):
@@ -48,22 +46,22 @@ def kubeml(run: Run) -> Protocol:
         takers = Counter(follower for follower, _ in followers)
         maker, place = (INIT, FIRST) if one is None else (job, one[0])
         kind = "first model" if one is None else "reference model"
-        parcels += (Parcel(kind, Name(reference_key(plan, layer), maker, *place), takers) for layer in layers)
+        messages += (Message(kind, Name(reference_key(plan, layer), maker, *place), takers) for layer in layers)
         if one is None:
             continue
         reported = [
-            Parcel("model", Name(copy_key(plan, layer, function), function, *place), {job: 1})
+            Message("model", Name(copy_key(plan, layer, function), function, *place), {job: 1})
             for function in one[1]
             for layer in layers
         ]
-        reported += [Parcel("report", Name(job_queue(plan), function, *place), {job: 1}) for function in one[1]]
+        reported += [Message("report", Name(job_queue(plan), function, *place), {job: 1}) for function in one[1]]
         waiting = following[1] if following is not None and following[0][0] == place[0] else ()
-        answers = [Parcel("answer", Name(function_queue(plan, f), job, *place), {f: 1}) for f in waiting]
-        parcels += (*reported, *answers)
+        answers = [Message("answer", Name(function_queue(plan, f), job, *place), {f: 1}) for f in waiting]
+        messages += (*reported, *answers)
         then = (first.get(follower) for follower in ((job, place), *followers))
         waits.append(Wait(place, tuple(p.name for p in reported), tuple(event for event in then if event is not None)))
     return Protocol(
-        tuple(parcels),
+        tuple(messages),
         tuple(waits),
         frozenset(_minibatches(epochs)),
         places=places,
@@ -72,7 +70,7 @@ def kubeml(run: Run) -> Protocol:
     )
 
 
-def _failing(run: Run) -> int | None:
+def _failing(run: Recorded) -> int | None:
     """Return the first epoch in which a function failed, or a message was lost."""
     epochs = {event["invocation"]: event["epoch"] for event in run.events if 0 <= event["worker"] < job_rank(run.plan)}
     failed = (record["request_id"] for record in run.invocations if record["status"] != "success")
@@ -84,16 +82,18 @@ def _failing(run: Run) -> int | None:
     return min(found, default=None)
 
 
-def _epochs(run: Run, failing: int | None) -> Mapping[int, Epoch]:
+def _epochs(run: Recorded, failing: int | None) -> Mapping[int, Epoch]:
     """Return who trains with what in the epochs that were to be, or were begun where training may end before, until one
     in which a function failed."""
     plan = run.plan
-    begun = grouped((epoch, function + 1) for function, epoch, _ in run.computed)
+    begun: dict[int, int] = {}
+    for function, epoch, _ in run.computed:
+        begun[epoch] = max(begun.get(epoch, 0), function + 1)
     whole = run.complete and not plan.gradual
-    count = plan.epochs if whole else max((epoch + 1 for epoch in begun), default=0)
+    count = plan.epochs if whole else max(begun, default=-1) + 1
     static = plan.options[PARALLELISM.name] == STATIC
     return {
-        epoch: epoch_of(plan, plan.workers if static else max(begun.get(epoch, [plan.workers])))
+        epoch: epoch_of(plan, plan.workers if static else begun.get(epoch, plan.workers))
         for epoch in range(count if failing is None else min(count, failing))
     }
 
@@ -105,7 +105,7 @@ def _minibatches(epochs: Mapping[int, Epoch]) -> Iterator[tuple[int, int, int]]:
                 yield function, number, step
 
 
-def _layers(run: Run) -> list[str]:
+def _layers(run: Recorded) -> list[str]:
     """Return the names of the model's entries: those that the first model has."""
     prefix = reference_key(run.plan, "")
     sets = (e for e in run.events if e["op"] == "tensor.set" and (e["worker"], e["phase"]) == (INIT, "other"))
@@ -113,8 +113,8 @@ def _layers(run: Run) -> list[str]:
 
 
 def _followers(
-    run: Run, epochs: Mapping[int, Epoch], one: Round | None, following: Round | None
-) -> Iterator[tuple[int, Place]]:
+    run: Recorded, epochs: Mapping[int, Epoch], one: Round | None, following: Round | None
+) -> Iterator[tuple[int, Where]]:
     """Yield who takes the reference that a round has made, and in which: those that validate it after an epoch's last
     round, and those that train from it in the round that follows."""
     if one is not None and run.plan.evaluation and (following is None or following[0][0] != one[0][0]):
@@ -126,12 +126,16 @@ def _followers(
             yield function, following[0]
 
 
-def _places(run: Run, epochs: Mapping[int, Epoch], rounds: Sequence[Place]) -> Iterator[tuple[int, Place]]:
+def _places(run: Recorded, epochs: Mapping[int, Epoch], rounds: Sequence[Where]) -> Iterator[tuple[int, Where]]:
     """Yield what is exchanged with its round: a function's begins with the reference model, the job's with the first
     report after a merge; what validates comes after an epoch's last round."""
     job = job_rank(run.plan)
     exchanged = [e for e in run.events if e["op"].startswith(("tensor.", "queue.")) and not e["failed"]]
-    for events in grouped((e["invocation"], e) for e in exchanged if 0 <= e["worker"] < job).values():
+    functions: dict[str, list[Event]] = {}
+    for event in exchanged:
+        if 0 <= event["worker"] < job:
+            functions.setdefault(event["invocation"], []).append(event)
+    for events in functions.values():
         number, reported = 0, False
         for event in events:
             epoch = event["epoch"]

@@ -1,4 +1,4 @@
-"""What the protocols of AllReduce, ScatterReduce and instances ask for: all parcels and barriers of small runs."""
+"""What the protocols of AllReduce, ScatterReduce and instances ask for: all messages and barriers of small runs."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,8 +9,8 @@ from tests.lab.checks.small import Event, event, of_events
 from tests.lab.replay.recordings import make_plan
 
 from slslab.run.run import Run
-from slslab_lab.checks.exchange import Name, Parcel, Protocol, Wait
-from slslab_lab.checks.lambdaml import NOWHERE, allreduce, gloo, gpu, scatterreduce, steps_taken
+from slslab_workers.architecture import architectures
+from slslab_workers.patterns.messages import NOWHERE, Message, Name, Protocol, Wait, steps_taken
 
 # Two workers take two steps with a model of five parameters.
 STEPS = ((0, 0), (1, 0))
@@ -35,6 +35,13 @@ def small(architecture: str = "allreduce", *events: Event, options: dict[str, An
     return of_events(*(events or EVENTS), plan=plan, document=FIVE)
 
 
+def of(run: Run) -> Protocol:
+    """What the run's architecture asks of it."""
+    protocol = architectures()[run.plan.architecture].protocol(run)
+    assert protocol is not None
+    return protocol
+
+
 def by(worker: int, key: str, place: tuple[int, int]) -> Name:
     return Name(f"20261121-000000-{key}", worker, *place)
 
@@ -44,111 +51,111 @@ def waits(*names: Sequence[Name], then: Sequence[tuple[int, ...]] = THEN) -> tup
     return tuple(Wait(place, tuple(until), after) for place, until, after in zip(STEPS, names, then, strict=True))
 
 
-def gradients(key: str, place: tuple[int, int], size: int | None = 20) -> list[Parcel]:
+def gradients(key: str, place: tuple[int, int], size: int | None = 20) -> list[Message]:
     epoch, step = place
     names = [by(rank, f"{key}/gradients/e{epoch}/s{step}/{rank}", place) for rank in (0, 1)]
-    return [Parcel("gradient", name, {0: 1}, size, place, 0) for name in names]
+    return [Message("gradient", name, {0: 1}, size, place, 0) for name in names]
 
 
-def mean(key: str, place: tuple[int, int], deleted_by: int | None, size: int | None = 20) -> Parcel:
+def mean(key: str, place: tuple[int, int], deleted_by: int | None, size: int | None = 20) -> Message:
     epoch, step = place
-    return Parcel("mean", by(0, f"{key}/merged/e{epoch}_s{step}", place), {1: 1}, size, place, deleted_by)
+    return Message("mean", by(0, f"{key}/merged/e{epoch}_s{step}", place), {1: 1}, size, place, deleted_by)
 
 
 KEY = "allreduce-lenet-abcd/allreduce"
 
 
-def reduced(size: int | None, *before: Parcel, then: Sequence[tuple[int, ...]] = THEN) -> Protocol:
+def reduced(size: int | None, *before: Message, then: Sequence[tuple[int, ...]] = THEN) -> Protocol:
     """AllReduce's protocol, of messages of so many bytes."""
     first, second = (gradients(KEY, place, size) for place in STEPS)
-    parcels = (*before, *first, mean(KEY, STEPS[0], 0, size), *second, mean(KEY, STEPS[1], None, size))
-    names = ([parcel.name for parcel in each] for each in (first, second))
-    return Protocol(parcels, waits(*names, then=then), MINIBATCHES)
+    messages = (*before, *first, mean(KEY, STEPS[0], 0, size), *second, mean(KEY, STEPS[1], None, size))
+    names = ([message.name for message in each] for each in (first, second))
+    return Protocol(messages, waits(*names, then=then), MINIBATCHES)
 
 
 def test_allreduce() -> None:
-    assert allreduce(small()) == reduced(20)
+    assert of(small()) == reduced(20)
     unknown = small(model="of-another-package").replace(document=None)
-    assert allreduce(unknown) == reduced(None)
+    assert of(unknown) == reduced(None)
     # Models are averaged once an epoch, and used when they have come.
-    assert allreduce(small(options={"algorithm": "ma"})) == reduced(20, then=((2, 3, 4), (4,)))
-    first = Parcel("first model", by(0, f"{KEY}/first", NOWHERE), {1: 1}, at=NOWHERE)
+    assert of(small(options={"algorithm": "ma"})) == reduced(20, then=((2, 3, 4), (4,)))
+    first = Message("first model", by(0, f"{KEY}/first", NOWHERE), {1: 1}, 20, NOWHERE)
     # Ten clusters have a number of rows each.
     em = small(options={"algorithm": "em"})
-    assert allreduce(em) == reduced(4 * (5 + 10), first, then=((2, 3, 4), (4,)))
+    assert of(em) == reduced(4 * (5 + 10), first, then=((2, 3, 4), (4,)))
 
 
 def test_exchanges_after_several_steps() -> None:
     run = small(epochs=4, batches=3, options={"algorithm": "ma", "local-passes": 2})
-    assert [wait.place for wait in allreduce(run).waits] == [(1, 2), (3, 2)]
-    assert len(allreduce(run).minibatches) == 2 * 4 * 3
+    assert [wait.place for wait in of(run).waits] == [(1, 2), (3, 2)]
+    assert len(of(run).minibatches) == 2 * 4 * 3
 
 
 def test_a_server_that_adds_up() -> None:
-    def pushed(place: tuple[int, int]) -> list[Parcel]:
+    def pushed(place: tuple[int, int]) -> list[Message]:
         names = [by(rank, f"{KEY}/merged/e{place[0]}_s{place[1]}/{rank}", place) for rank in (0, 1)]
-        return [Parcel("gradient", name, {0: 1, 1: 1}, 20, place) for name in names]
+        return [Message("gradient", name, {0: 1, 1: 1}, 20, place) for name in names]
 
     first, second = map(pushed, STEPS)
-    names = [parcel.name for parcel in first], [parcel.name for parcel in second]
+    names = [message.name for message in first], [message.name for message in second]
     protocol = Protocol((*first, *second), waits(*names), MINIBATCHES)
-    assert allreduce(small(options={"channel": "parameter-server"})) == protocol
-    em = allreduce(small(options={"channel": "parameter-server", "algorithm": "em"}))
-    assert [parcel.kind for parcel in em.parcels] == ["first model", *4 * ["gradient"]]
+    assert of(small(options={"channel": "parameter-server"})) == protocol
+    em = of(small(options={"channel": "parameter-server", "algorithm": "em"}))
+    assert [message.kind for message in em.messages] == ["first model", *4 * ["gradient"]]
 
 
 def test_without_barriers() -> None:
-    parcels = [Parcel("model", by(rank, f"{KEY}/global", place), None, 20) for place in STEPS for rank in (0, 1)]
-    found = allreduce(small(options={"synchronisation": "s-asp"}))
-    assert found == Protocol(tuple(parcels), minibatches=MINIBATCHES, drawn=MINIBATCHES)
+    messages = [Message("model", by(rank, f"{KEY}/global", place), None, 20) for place in STEPS for rank in (0, 1)]
+    found = of(small(options={"synchronisation": "s-asp"}))
+    assert found == Protocol(tuple(messages), minibatches=MINIBATCHES, drawn=MINIBATCHES)
 
 
 def test_scatterreduce() -> None:
     key = "scatterreduce-lenet-abcd/scatterreduce"
-    parcels, names = [], []
+    messages, names = [], []
     for place, deleted_by in zip(STEPS, (0, None), strict=True):
         epoch, step = place
         part = f"{key}/partial/e{epoch}/s{step}"
         made = [
             # Of five numbers worker 0 has three.
-            Parcel("chunk of a gradient", by(0, f"{part}/1/0", place), {1: 1}, 8, place, 1),
-            Parcel("chunk of a gradient", by(1, f"{part}/0/1", place), {0: 1}, 12, place, 0),
-            Parcel("sum of a chunk", by(0, f"{key}/merged/e{epoch}_s{step}/0", place), {1: 1}, 12, place, deleted_by),
-            Parcel("sum of a chunk", by(1, f"{key}/merged/e{epoch}_s{step}/1", place), {0: 1}, 8, place, deleted_by),
+            Message("chunk of a gradient", by(0, f"{part}/1/0", place), {1: 1}, 8, place, 1),
+            Message("chunk of a gradient", by(1, f"{part}/0/1", place), {0: 1}, 12, place, 0),
+            Message("sum of a chunk", by(0, f"{key}/merged/e{epoch}_s{step}/0", place), {1: 1}, 12, place, deleted_by),
+            Message("sum of a chunk", by(1, f"{key}/merged/e{epoch}_s{step}/1", place), {0: 1}, 8, place, deleted_by),
         ]
-        parcels += made
-        names.append([parcel.name for parcel in made])
-    assert scatterreduce(small("scatterreduce")) == Protocol(tuple(parcels), waits(*names), MINIBATCHES)
+        messages += made
+        names.append([message.name for message in made])
+    assert of(small("scatterreduce")) == Protocol(tuple(messages), waits(*names), MINIBATCHES)
     nine = small("scatterreduce").replace(document={**FIVE, "parameters": 9})
-    assert [parcel.size for parcel in scatterreduce(nine).parcels[:4]] == [16, 20, 20, 16]
+    assert [message.size for message in of(nine).messages[:4]] == [16, 20, 20, 16]
     unknown = small("scatterreduce", model="of-another-package").replace(document=None)
-    assert {parcel.size for parcel in scatterreduce(unknown).parcels} == {None}
-    assert scatterreduce(small("scatterreduce", options={"algorithm": "em"})).parcels[0].kind == "first model"
+    assert {message.size for message in of(unknown).messages} == {None}
+    assert of(small("scatterreduce", options={"algorithm": "em"})).messages[0].kind == "first model"
 
 
 def test_instances_with_gpus() -> None:
     key = "gpu-lenet-abcd/gpu"
     steps = [(epoch, 0) for epoch in range(5)]
-    parcels = []
+    messages = []
     for place, deleted_by in zip(steps, (0, 0, 0, None, None), strict=True):
         names = [by(rank, f"{key}/gradients/e{place[0]}_s{place[1]}/{rank}", place) for rank in (0, 1)]
-        parcels += [Parcel("gradient", name, {1 - name.maker: 1}, 20, place, deleted_by) for name in names]
-    found = gpu(small("gpu", epochs=5))
-    assert found.parcels == tuple(parcels)
-    assert found.waits[0] == Wait((0, 0), (parcels[0].name, parcels[1].name), (1, 3, 4))
+        messages += [Message("gradient", name, {1 - name.maker: 1}, 20, place, deleted_by) for name in names]
+    found = of(small("gpu", epochs=5))
+    assert found.messages == tuple(messages)
+    assert found.waits[0] == Wait((0, 0), (messages[0].name, messages[1].name), (1, 3, 4))
     assert found.minibatches == {(rank, *place) for rank in (0, 1) for place in steps}
 
 
 def test_instances_that_add_up_among_themselves() -> None:
     key = "gloo-lenet-abcd"
-    found = Parcel("address", by(0, f"{key}/rendezvous", NOWHERE), {1: 1}, overhead=True)
+    found = Message("address", by(0, f"{key}/rendezvous", NOWHERE), {1: 1}, None, NOWHERE, overhead=True)
     names = [[by(rank, f"{key}/gloo/e{place[0]}_s{place[1]}", place) for rank in (0, 1)] for place in STEPS]
-    parts = [Parcel("part", name, {}, 20, name[2:]) for each in names for name in each]
-    assert gloo(small("gloo")) == Protocol((found, *parts), waits(*names), MINIBATCHES)
+    parts = [Message("part", name, {}, 20, name[2:]) for each in names for name in each]
+    assert of(small("gloo")) == Protocol((found, *parts), waits(*names), MINIBATCHES)
     unknown = small("gloo", model="of-another-package").replace(document=None)
-    assert {parcel.size for parcel in gloo(unknown).parcels} == {None}
+    assert {message.size for message in of(unknown).messages} == {None}
     alone = frozenset((0, *place) for place in STEPS)
-    assert gloo(small("gloo", workers=1)) == Protocol((), minibatches=alone)
+    assert of(small("gloo", workers=1)) == Protocol((), minibatches=alone)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +164,6 @@ def test_instances_that_add_up_among_themselves() -> None:
         (small(), 2),
         (small(epochs=4), 4),
         (small(epochs=4, early_stopping=True), 2),
-        (small(epochs=4, options={"algorithm": "em"}), 2),
         (small(epochs=4).replace(complete=False), 2),
         (small("allreduce", event("wait"), early_stopping=True), 0),
         (small("allreduce", event("compute", 0, (1, 2), overhead=True), batches=5, early_stopping=True), 8),
@@ -165,3 +171,8 @@ def test_instances_that_add_up_among_themselves() -> None:
 )
 def test_steps_that_were_taken(run: Run, steps: int) -> None:
     assert steps_taken(run) == steps
+
+
+def test_an_open_ended_run_took_the_steps_that_were_begun() -> None:
+    assert steps_taken(small(epochs=4), open_ended=True) == 2
+    assert len(of(small(epochs=4, options={"algorithm": "em"})).waits) == 2

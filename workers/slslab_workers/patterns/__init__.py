@@ -27,10 +27,21 @@ class Counts:
     bytes_out: int
 
 
+@dataclass(frozen=True)
+class Chain:
+    """The puts and gets of a round that follow each other, each of one of so many `parts` of a message; `published`
+    tells whether a paper counts them so."""
+
+    puts: int
+    gets: int
+    parts: int = 1
+    published: bool = False
+
+
 Scope = Literal["step", "epoch", "run"]
 Polling = Literal["", "get", "list"]
-# Whose a signal is: there is one for all, or each worker has its own; any other value is a rank.
-ALL, OWN = -1, -2
+# Whose a signal is: there is one for all, or each worker has its own, or it does not matter; else it is a rank's.
+ALL, OWN, ANYONE = -1, -2, -3
 
 
 @dataclass(frozen=True)
@@ -67,12 +78,25 @@ class Signal:
     There is one in each step, epoch or run, `of` all, or of a rank: OWN is the rank of the worker that makes or needs
     it. A signal that is `ahead` belongs to a step or epoch that many later; -1 is the one before, and before the first
     there is nothing to wait for.
+
+    `key` names the object, tensor or queue by which it travels, with {run}, {architecture}, {epoch} and {step}, and
+    with {maker} and {taker} if each worker makes one, or one for each other; `name` is then what that is. Without a key
+    it only orders what workers do.
     """
 
     name: str
     each: Scope = "step"
     of: int = ALL
     ahead: int = 0
+    key: str = ""
+
+    def position(self, place: "Place", batches: int) -> int:
+        """Return which of the run's steps or epochs it belongs to at a place; below 0 for one before the first."""
+        # A signal that is made before the first step belongs to it.
+        position = 0 if self.each == "run" else max(0, place.epoch)
+        if self.each == "step":
+            position = position * batches + max(0, place.step)
+        return position + self.ahead
 
 
 @dataclass(frozen=True)
@@ -84,7 +108,8 @@ class Activity:
     database is asked, if every worker has its own. `protocol` marks the training protocol, which `counts` predicts.
 
     It `needs` signals before it can end: of several requests only the last one does, the others find what they need.
-    With `polling` it asks repeatedly, by getting or by listing; otherwise it blocks. At its end it `makes` signals.
+    With `polling` it asks repeatedly, by getting or by listing; otherwise it blocks. At its end it `makes` signals. It
+    `takes` those that it finds there without waiting, and `removes` those whose objects it deletes.
 
     It takes place in the steps of the run (or epochs, if it is done once an epoch) in the slice from `since` to
     `until`: since=1 is all but the first, until=-1 all but the last. An `optional` one depends on the model, and is
@@ -98,6 +123,8 @@ class Activity:
     work: int = 0
     needs: tuple[Signal, ...] = ()
     makes: tuple[Signal, ...] = ()
+    takes: tuple[Signal, ...] = ()
+    removes: tuple[Signal, ...] = ()
     polling: Polling = ""
     at: int = OWN
     protocol: bool = False
@@ -142,19 +169,37 @@ class Role:
     epoch: tuple[Part, ...] = ()
     end: tuple[Part, ...] = ()
 
+    def activities(self) -> Iterator[Activity]:
+        """Yield all activities that it has somewhere."""
+        for part in (*self.start, *itertools.chain.from_iterable(self.steps), *self.epoch, *self.end):
+            yield from (part,) if isinstance(part, Activity) else itertools.chain.from_iterable(part.groups)
+
 
 @dataclass(frozen=True)
 class Pattern:
     """The roles of all workers of a workload.
 
     `filtered` names, by op and phase, what is left out if a filter finds nothing worth sending; `driver` counts
-    messages of the training protocol that the driver, which is not a worker, sends or takes.
+    messages of the training protocol that the driver, which is not a worker, sends or takes. An `open_ended` one may
+    end before its last step, since workers find that they are done.
     """
 
     workload: Workload
     roles: tuple[Role, ...]
     filtered: tuple[str, str] | None = None
     driver: Mapping[str, int] = field(default_factory=dict)
+    open_ended: bool = False
+
+    @property
+    def names_messages(self) -> bool:
+        """Return whether it says under which keys workers make something for each other."""
+        return any(made.key for role in self.roles for activity in role.activities() for made in activity.makes)
+
+    def needed(self) -> frozenset[str]:
+        """Return the names of the signals that somebody waits for."""
+        begin = (signal for role in self.roles for signal in role.needs)
+        within = (signal for role in self.roles for activity in role.activities() for signal in activity.needs)
+        return frozenset(signal.name for signal in itertools.chain(begin, within))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What KubeML's protocol asks for: all parcels and barriers of a small run, and of what may be missing in one."""
+"""What KubeML's protocol asks for: all messages and barriers of a small run, and of what may be missing in one."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -9,8 +9,8 @@ from tests.lab.checks.small import Event, event, of_events
 from tests.lab.replay.recordings import make_plan
 
 from slslab.run.run import Place, Run
-from slslab_lab.checks.exchange import Name, Parcel, Wait
-from slslab_lab.checks.kubeml import kubeml
+from slslab_workers.kubeml.protocol import protocol as kubeml
+from slslab_workers.patterns.messages import Message, Name, Wait
 
 # Three documents, of two minibatches each: function 0 has two of them and so two rounds, function 1 has one.
 RUN = "20261121-000000-kubeml-lenet-abcd"
@@ -73,19 +73,19 @@ def small(*events: Event, options: dict[str, Any] | None = None, **more: Any) ->
     return of_events(*(events or EVENTS), plan=replace(PLAN, options={**PLAN.options, **(options or {})}, **more))
 
 
-def references(*takers: dict[int, int]) -> list[Parcel]:
+def references(*takers: dict[int, int]) -> list[Message]:
     """The first model, and the reference models that follow, by who takes them."""
-    first = Parcel("first model", Name(REFERENCE, 0, 0, 0), takers[0])
+    first = Message("first model", Name(REFERENCE, 0, 0, 0), takers[0])
     rounds = zip(ROUNDS, takers[1:], strict=False)
-    return [first, *(Parcel("reference model", Name(REFERENCE, JOB, *place), each) for place, each in rounds)]
+    return [first, *(Message("reference model", Name(REFERENCE, JOB, *place), each) for place, each in rounds)]
 
 
-def reported(place: Place) -> list[Parcel]:
+def reported(place: Place) -> list[Message]:
     """What functions report in a round, and what they are answered."""
     functions = (0,) if place[1] else (0, 1)
-    models = [Parcel("model", Name(f"{REFERENCE}/{function}", function, *place), {JOB: 1}) for function in functions]
-    reports = [Parcel("report", Name(JOB_QUEUE, function, *place), {JOB: 1}) for function in functions]
-    answers = [] if place[1] else [Parcel("answer", Name(ANSWERS, JOB, *place), {0: 1})]
+    models = [Message("model", Name(f"{REFERENCE}/{function}", function, *place), {JOB: 1}) for function in functions]
+    reports = [Message("report", Name(JOB_QUEUE, function, *place), {JOB: 1}) for function in functions]
+    answers = [] if place[1] else [Message("answer", Name(ANSWERS, JOB, *place), {0: 1})]
     return [*models, *reports, *answers]
 
 
@@ -104,12 +104,12 @@ def test_two_epochs() -> None:
     # Both train; function 0 goes on; both validate and train again; as before; both validate.
     once, alone, twice = {0: 1, 1: 1}, {0: 1}, {0: 2, 1: 2}
     model, *others = references(once, alone, twice, alone, once)
-    parcels = [model]
+    messages = [model]
     for place, reference in zip(ROUNDS, others, strict=True):
-        parcels += [reference, *reported(place)]
-    assert found.parcels == tuple(parcels)
+        messages += [reference, *reported(place)]
+    assert found.messages == tuple(messages)
     # A barrier is before the merge, and before what functions do next: they go on, or validate and train again.
-    until = [tuple(parcel.name for parcel in reported(place) if parcel.kind != "answer") for place in ROUNDS]
+    until = [tuple(message.name for message in reported(place) if message.kind != "answer") for place in ROUNDS]
     followers: list[list[tuple[int, Place]]] = [
         [(0, (0, 1))],
         [(0, (0, 2)), (1, (0, 2)), (0, (1, 0)), (1, (1, 0))],
@@ -127,7 +127,7 @@ def test_two_epochs() -> None:
 
 def test_without_evaluation_nobody_validates() -> None:
     found = kubeml(small(evaluation=False))
-    takers = [parcel.takers for parcel in found.parcels if "model" in parcel.kind and parcel.kind != "model"]
+    takers = [message.takers for message in found.messages if "model" in message.kind and message.kind != "model"]
     assert takers == [{0: 1, 1: 1}, {0: 1}, {0: 1, 1: 1}, {0: 1}, {}]
 
 
@@ -140,7 +140,9 @@ def test_a_model_of_two_entries() -> None:
     ]
     found = kubeml(small(EVENTS[0], bias, *others, epochs=1))
     keys = [
-        (parcel.kind, parcel.name.key.removeprefix(RUN)) for parcel in found.parcels if parcel.kind.endswith("model")
+        (message.kind, message.name.key.removeprefix(RUN))
+        for message in found.messages
+        if message.kind.endswith("model")
     ]
     assert keys[:2] == [("first model", ":weight"), ("first model", ":bias")]
     assert keys[4:8] == [("model", f":{layer}/{function}") for function in (0, 1) for layer in ("weight", "bias")]
@@ -172,7 +174,7 @@ def test_functions_that_vary() -> None:
     ]
     assert each == [[0, 1], [0, 1, 2], [0], [0, 1], *4 * [[0, 1]]]
     # The job's number comes after those of all functions that there may be.
-    job = kubeml(small(*begun, epochs=4, options=varying)).parcels[-1].takers
+    job = kubeml(small(*begun, epochs=4, options=varying)).messages[-1].takers
     assert job == {3: 1}
 
 
@@ -201,7 +203,7 @@ def test_epochs_from_a_failure_on_are_not_judged(run: Run) -> None:
 
 def test_of_a_first_epoch_with_a_failure_nothing_is_judged() -> None:
     found = kubeml(small().replace(invocations=({**FAILED, "request_id": "0.0"},)))
-    assert (found.parcels, found.waits, found.judged) == ((), (), 0)
+    assert (found.messages, found.waits, found.judged) == ((), (), 0)
 
 
 def test_failures_that_are_none_of_a_function() -> None:

@@ -1,4 +1,4 @@
-"""What SPIRT's protocol asks for: all parcels and barriers of small runs, by options."""
+"""What SPIRT's protocol asks for: all messages and barriers of small runs, by options."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,8 +9,8 @@ from tests.lab.checks.small import Event, event, of_events
 from tests.lab.replay.recordings import make_plan
 
 from slslab.run.run import Run
-from slslab_lab.checks.exchange import Name, Parcel, Wait
-from slslab_lab.checks.spirt import spirt
+from slslab_workers.patterns.messages import Message, Name, Wait
+from slslab_workers.spirt.protocol import protocol as spirt
 
 # Two peers train two epochs of two minibatches with a model of five parameters.
 RUN = "20261121-000000-spirt-lenet-abcd"
@@ -35,28 +35,28 @@ def by(peer: int, key: str, epoch: int, batch: int = -1) -> Name:
     return Name(f"{RUN}:{key}", peer, epoch, batch)
 
 
-def gradients(peer: int, epoch: int) -> list[Parcel]:
+def gradients(peer: int, epoch: int) -> list[Message]:
     names = [by(peer, f"gradient_{epoch}_{batch}", epoch, batch) for batch in (0, 1)]
-    return [Parcel("gradient", name, {peer: 1}, 20, (epoch, -1)) for name in names]
+    return [Message("gradient", name, {peer: 1}, 20, (epoch, -1)) for name in names]
 
 
-def average(peer: int, epoch: int) -> Parcel:
+def average(peer: int, epoch: int) -> Message:
     """A peer's average, made by a script."""
-    return Parcel("average", by(peer, f"averaged_gradient_{epoch} (script)", epoch), BOTH, at=(epoch, -1))
+    return Message("average", by(peer, f"averaged_gradient_{epoch} (script)", epoch), BOTH, at=(epoch, -1))
 
 
-def model(peer: int, epoch: int, read: int, key: str = "params (script)") -> Parcel:
-    return Parcel("model", by(peer, key, epoch), {peer: read})
+def model(peer: int, epoch: int, read: int, key: str = "params (script)") -> Message:
+    return Message("model", by(peer, key, epoch), {peer: read})
 
 
-def aggregates(epoch: int) -> list[Parcel]:
+def aggregates(epoch: int) -> list[Message]:
     """Both peers' aggregates and their announcements, which are made last."""
     aggregated = [
-        Parcel("aggregate", by(peer, f"aggregated_gradient_{epoch}", epoch), {peer: 1}, 20, (epoch, -1))
+        Message("aggregate", by(peer, f"aggregated_gradient_{epoch}", epoch), {peer: 1}, 20, (epoch, -1))
         for peer in (0, 1)
     ]
     queue = f"slslab.{RUN}.e{epoch}.barrier"
-    return [*aggregated, *(Parcel("announcement", Name(queue, peer, epoch, -1), BOTH) for peer in (0, 1))]
+    return [*aggregated, *(Message("announcement", Name(queue, peer, epoch, -1), BOTH) for peer in (0, 1))]
 
 
 def test_by_default_a_database_averages_and_updates() -> None:
@@ -70,13 +70,13 @@ def test_by_default_a_database_averages_and_updates() -> None:
         stored("aggregated_gradient_1", 1, 1),
     ]
     found = spirt(small(*made))
-    parcels: list[Parcel] = []
+    messages: list[Message] = []
     # The parameters of the first epoch are read for two minibatches and by the update that follows, too.
     for epoch, read in ((0, 4), (1, 1)):
         for peer in (0, 1):
-            parcels += (*gradients(peer, epoch), average(peer, epoch), model(peer, epoch, read))
-        parcels += aggregates(epoch)
-    assert found.parcels == tuple(parcels)
+            messages += (*gradients(peer, epoch), average(peer, epoch), model(peer, epoch, read))
+        messages += aggregates(epoch)
+    assert found.messages == tuple(messages)
     names = [tuple(Name(f"slslab.{RUN}.e{epoch}.barrier", peer, epoch, -1) for peer in (0, 1)) for epoch in (0, 1)]
     assert found.waits == (Wait((0, -1), names[0], (0, 1)), Wait((1, -1), names[1], (6,)))
     assert found.minibatches == {(peer, epoch, batch) for peer in (0, 1) for epoch in (0, 1) for batch in (0, 1)}
@@ -85,18 +85,18 @@ def test_by_default_a_database_averages_and_updates() -> None:
     assert (found.judged, found.unjudged, found.places, found.drawn) == (None, "", {}, frozenset())
 
 
-STORED = Parcel("average", by(0, "averaged_gradient_0", 0), BOTH, 20, (0, -1))
-OWN = Parcel("average", by(0, "averaged_gradient_0 (script)", 0), {0: 1}, at=(0, -1))
-TEXTS = [Parcel("gradient", by(0, "gradients_0", 0, batch), {0: 1}, at=(0, -1)) for batch in (0, 1)]
-TEXT_MEAN = Parcel("average", by(0, "gradients_0 (script)", 0), {})
-COPY = Parcel("copy of an average", by(0, "received_0_1", 0), {0: 1}, 20, (0, -1))
+STORED = Message("average", by(0, "averaged_gradient_0", 0), BOTH, 20, (0, -1))
+OWN = Message("average", by(0, "averaged_gradient_0 (script)", 0), {0: 1}, at=(0, -1))
+TEXTS = [Message("gradient", by(0, "gradients_0", 0, batch), {0: 1}, at=(0, -1)) for batch in (0, 1)]
+TEXT_MEAN = Message("average", by(0, "gradients_0 (script)", 0), {})
+COPY = Message("copy of an average", by(0, "received_0_1", 0), {0: 1}, 20, (0, -1))
 VELOCITY = by(0, "velocity", 0)
 SCRIPT = model(0, 0, 4)
 NAIVE, TRIP = {"update": "naive"}, {"averaging": "round-trip"}
 
 
 @pytest.mark.parametrize(
-    ("options", "parcels"),
+    ("options", "messages"),
     [
         ({}, [*gradients(0, 0), average(0, 0), SCRIPT]),
         (TRIP, [*gradients(0, 0), OWN, STORED, SCRIPT]),
@@ -112,26 +112,26 @@ NAIVE, TRIP = {"update": "naive"}, {"averaging": "round-trip"}
         ({"update-rule": "sgd-momentum"}, [*gradients(0, 0), average(0, 0), SCRIPT]),
         (
             {**NAIVE, "update-rule": "sgd-momentum"},
-            [*gradients(0, 0), average(0, 0), model(0, 0, 4, "params"), Parcel("velocity", VELOCITY, {0: 1})],
+            [*gradients(0, 0), average(0, 0), model(0, 0, 4, "params"), Message("velocity", VELOCITY, {0: 1})],
         ),
     ],
 )
-def test_what_a_peer_makes_by_options(options: dict[str, Any], parcels: Sequence[Parcel]) -> None:
-    found = spirt(small(options=options)).parcels
-    assert found[: len(parcels)] == tuple(parcels)
-    assert found[len(parcels)].name.maker == 1
+def test_what_a_peer_makes_by_options(options: dict[str, Any], messages: Sequence[Message]) -> None:
+    found = spirt(small(options=options)).messages
+    assert found[: len(messages)] == tuple(messages)
+    assert found[len(messages)].name.maker == 1
 
 
 def test_a_velocity_that_nobody_needs_any_more_is_read_by_nobody() -> None:
-    found = spirt(small(options={**NAIVE, "update-rule": "sgd-momentum"}, epochs=1)).parcels
-    assert Parcel("velocity", VELOCITY, {}) in found
+    found = spirt(small(options={**NAIVE, "update-rule": "sgd-momentum"}, epochs=1)).messages
+    assert Message("velocity", VELOCITY, {}) in found
     assert model(0, 0, 1, "params") in found
 
 
 def test_a_robust_aggregate_is_made_by_a_script() -> None:
     found = spirt(small(stored("aggregated_gradient_0", 0, 0, "tensor.script"), options={"combine": "median"}))
-    aggregate = Parcel("aggregate", by(0, "aggregated_gradient_0 (script)", 0), {0: 1}, at=(0, -1))
-    assert aggregate in found.parcels
+    aggregate = Message("aggregate", by(0, "aggregated_gradient_0 (script)", 0), {0: 1}, at=(0, -1))
+    assert aggregate in found.messages
     assert found.waits[0].then == (0,)
 
 
@@ -155,4 +155,4 @@ def test_peers_that_join() -> None:
     found = spirt(run)
     assert found.cleared == {(0, 0), (1, 0), (0, 1), (1, 1), (2, 1), (0, 2), (1, 2)}
     everyone = {0: 1, 1: 1, 2: 1}
-    assert {parcel.name.epoch for parcel in found.parcels if parcel.takers == everyone} == {1}
+    assert {message.name.epoch for message in found.messages if message.takers == everyone} == {1}

@@ -6,22 +6,20 @@ A trace does not hold what a message says: its kind follows from who sent it whe
 import itertools
 from collections.abc import Iterator
 
-from slslab.run.run import Place, Run
-from slslab_lab.checks.exchange import Event, Name, Parcel, Protocol, Wait, key_of
 from slslab_workers.mlless.schedule import Schedule
 from slslab_workers.mlless.settings import client_queue, exchange_name, removed_model_key, supervisor_queue, update_key
+from slslab_workers.patterns.messages import DRIVER, Event, Message, Name, Protocol, Recorded, Wait, Where, key_of
 
-DRIVER = -1
 WHOLE_UPDATES = ("none", "norm-ratio")
 
 
-def mlless(run: Run) -> Protocol:
+def protocol(run: Recorded) -> Protocol:
     """Return the protocol: who sends an update in a step is the filter's choice; that all take it is not."""
     plan, supervisor = run.plan, run.plan.workers
     removals = _removals(run)
     schedule = Schedule(plan.workers, plan.batches, removals)
     places = dict(_supervised(run, schedule))
-    parcels: list[Parcel] = []
+    messages: list[Message] = []
     waits: list[Wait] = []
     minibatches: set[tuple[int, int, int]] = set()
     sent = _sent(run)
@@ -34,24 +32,24 @@ def mlless(run: Run) -> Protocol:
         everyone = dict.fromkeys(present, 1)
         for rank in present if _sends_all(run) else sorted(rank for rank, *at in sent if tuple(at) == place):
             key = update_key(plan, rank, position)
-            parcels.append(Parcel("update", Name(key, rank, *place), everyone, _size(run), place))
-            parcels.append(Parcel("announcement of an update", Name(exchange_name(plan), rank, *place), everyone))
+            messages.append(Message("update", Name(key, rank, *place), everyone, _size(run), place))
+            messages.append(Message("announcement of an update", Name(exchange_name(plan), rank, *place), everyone))
         for rank in (rank for at, rank in removals if at == position):
             # Who is removed leaves its model to those that remain.
             remaining = {other: 1 for other in present if other != rank}
             key = removed_model_key(plan, rank)
-            parcels.append(
-                Parcel("model", Name(key, rank, *place), remaining, run.gradient_bytes, place, overhead=True)
+            messages.append(
+                Message("model", Name(key, rank, *place), remaining, run.gradient_bytes, place, overhead=True)
             )
-        reports = [Parcel("report", Name(supervisor_queue(plan), rank, *place), {supervisor: 1}) for rank in present]
-        decision = Parcel("decision", Name(exchange_name(plan), supervisor, *place), everyone, at=place)
-        told = Parcel("statistics", Name(client_queue(plan), supervisor, *place), {DRIVER: 1})
-        parcels += (*reports, decision, told)
+        reports = [Message("report", Name(supervisor_queue(plan), rank, *place), {supervisor: 1}) for rank in present]
+        decision = Message("decision", Name(exchange_name(plan), supervisor, *place), everyone, at=place)
+        told = Message("statistics", Name(client_queue(plan), supervisor, *place), {DRIVER: 1})
+        messages += (*reports, decision, told)
         waits.append(Wait(place, tuple(r.name for r in reports), tuple(_leaving(run, place, present, decisions))))
-    return Protocol(tuple(parcels), tuple(waits), frozenset(minibatches), places=places)
+    return Protocol(tuple(messages), tuple(waits), frozenset(minibatches), places=places)
 
 
-def _removals(run: Run) -> list[tuple[int, int]]:
+def _removals(run: Recorded) -> list[tuple[int, int]]:
     """Return the steps of the run after which workers were removed, with their ranks: each says so to the others, with
     a message that is not part of the training protocol."""
     plan = run.plan
@@ -64,7 +62,7 @@ def _removals(run: Run) -> list[tuple[int, int]]:
     return removals
 
 
-def _steps(run: Run, schedule: Schedule) -> int:
+def _steps(run: Recorded, schedule: Schedule) -> int:
     """Return how many steps there were: as many as any worker began, since losses and the clock may end training."""
     reached = max(((epoch, step) for _, epoch, step in run.computed), default=None)
     if reached is None:
@@ -74,23 +72,23 @@ def _steps(run: Run, schedule: Schedule) -> int:
     return steps if ends_by_itself or not run.complete else max(steps, schedule.start(run.plan.epochs))
 
 
-def _position(schedule: Schedule, place: Place) -> int:
+def _position(schedule: Schedule, place: Where) -> int:
     """Return the step of the run that is at a place."""
     return next(position for position in itertools.count() if schedule.place(position) >= place)
 
 
-def _sends_all(run: Run) -> bool:
+def _sends_all(run: Recorded) -> bool:
     """Return whether the filter lets every gradient pass."""
     options = run.plan.options
     return options["filter"] == "none" or (options["filter"] == "norm-ratio" and float(options["threshold"]) == 0)
 
 
-def _size(run: Run) -> int | None:
+def _size(run: Recorded) -> int | None:
     """Return the bytes of an update: of single coordinates only the filter knows."""
     return run.gradient_bytes if run.plan.options["filter"] in WHOLE_UPDATES else None
 
 
-def _sent(run: Run) -> set[tuple[int, int, int]]:
+def _sent(run: Recorded) -> set[tuple[int, int, int]]:
     """Return the updates that were stored or announced, by worker, epoch and step."""
     exchange, prefix = exchange_name(run.plan), f"{run.plan.run}/mlless/"
     return {
@@ -105,14 +103,14 @@ def _sent(run: Run) -> set[tuple[int, int, int]]:
     }
 
 
-def _is_decision(run: Run, event: Event) -> bool:
+def _is_decision(run: Recorded, event: Event) -> bool:
     return str(event["resource"]) == exchange_name(run.plan)
 
 
-def _supervised(run: Run, schedule: Schedule) -> Iterator[tuple[int, Place]]:
+def _supervised(run: Recorded, schedule: Schedule) -> Iterator[tuple[int, Where]]:
     """Yield the supervisor's messages with the steps that they are of: that in which workers took a decision; of what
     the driver is told, that of the decision before it."""
-    taken: dict[str, Place] = {}
+    taken: dict[str, Where] = {}
     for event in run.events:
         if event["op"] == "queue.deliver" and event["step"] >= 0 and not event["overhead"]:
             taken.setdefault(event["etag"], (event["epoch"], event["step"]))
@@ -130,7 +128,7 @@ def _supervised(run: Run, schedule: Schedule) -> Iterator[tuple[int, Place]]:
             yield event["event"], schedule.place(max(0, position))
 
 
-def _leaving(run: Run, place: Place, present: list[int], decisions: dict[Place, int]) -> Iterator[int]:
+def _leaving(run: Recorded, place: Where, present: list[int], decisions: dict[Where, int]) -> Iterator[int]:
     """Yield the events that all reports of a step precede: its decision, updates, and the next steps' beginnings."""
     if place in decisions:
         yield decisions[place]
