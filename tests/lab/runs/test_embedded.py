@@ -118,7 +118,9 @@ def test_a_run_holds_nothing_of_the_one_before(started: Started, plan: Plan, tmp
     with running(started, replace(plan, faults=None), first) as one, created(one, "apart", size=100_000) as client:
         assert call(client, "apart")[1] is False, "it has no faults"
         client.invoke(FunctionName="apart", InvocationType="Event", Payload=b'{"sleep": 600}')
+        deadline = time.monotonic() + 60
         while sum(log.read_text().count("called") for log in (first / "logs").iterdir()) < 2:
+            assert time.monotonic() < deadline
             time.sleep(0.01)
         assert average(one, "first") == {"first", "first-mean", scripts.KEY}
         begun = time.process_time()
