@@ -131,10 +131,10 @@ class InvocationService:
         needed = [code for function in (*self._functions.all_versions(), *running) for code in function.codes]
         self._packages.remove_unused([*self._functions.layers.codes(), *needed])
 
-    async def end(self, names: Container[str]) -> None:
-        """End what still runs of these functions, which have been deleted, and wait until it is metered."""
+    async def end(self, names: Container[str] | None = None) -> None:
+        """End what still runs of these functions, which have been deleted, or of all; wait until it is metered."""
         await self.pool.end(names)
-        await _wait_metered({task for task, function in self._accepted.items() if function.name in names})
+        await _wait_metered({task for task, f in self._accepted.items() if names is None or f.name in names})
 
     async def close(self) -> None:
         """End everything: queued events, running and idle environments."""
