@@ -112,6 +112,11 @@ class SharedTemplate(Spawner):
         """Start an environment's processes."""
         self._shared.spawn(request, log, trace, status)
 
+    @property
+    def pid(self) -> int:
+        """The template's process."""
+        return self._shared.pid
+
     def close(self) -> None:
         """Leave the template as it is; the emulator has ended its environments before."""
 

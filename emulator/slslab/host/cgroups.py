@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from slslab.host.cgroup_accounts import GroupAccounts, cgroup_mounts, cgroups_of
-from slslab.host.priority import cpu_weight, niceness
+from slslab.host.priority import cpu_weight
 
 CONTROLLERS = ("memory", "cpu", "cpuacct", "pids", "freezer")
 CONTROLLERS_V2 = ("memory", "cpu", "pids")
@@ -45,13 +45,15 @@ class Hierarchy:
             (parent / name).mkdir()
             if self.version == 2:
                 (parent / name / "cgroup.subtree_control").write_text(" ".join(f"+{c}" for c in self.parents))
-        nested = {controller: parent / name for controller, parent in self.parents.items()}
-        if "cpu" in nested and niceness():
-            if self.version == 1:
-                (nested["cpu"] / "cpu.shares").write_text(str(cpu_weight(1024, 1 << 18)))
-            else:
-                (nested["cpu"] / "cpu.weight").write_text(str(cpu_weight(100, 10_000)))
-        return replace(self, parents=nested)
+        nested = replace(self, parents={controller: parent / name for controller, parent in self.parents.items()})
+        nested.weigh()
+        return nested
+
+    def weigh(self) -> None:
+        """Give these groups, which `nested` made, the weight of this thread's niceness."""
+        if "cpu" in self.parents:
+            name, usual, most = ("cpu.shares", 1024, 1 << 18) if self.version == 1 else ("cpu.weight", 100, 10_000)
+            (self.parents["cpu"] / name).write_text(str(cpu_weight(usual, most)))
 
 
 def detect() -> Hierarchy:

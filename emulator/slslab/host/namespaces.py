@@ -103,6 +103,11 @@ class Spawner:
             self._start()
             socket.send_fds(self._channel, [message], [log, trace, status])
 
+    @property
+    def pid(self) -> int:
+        """The spawner's process."""
+        return self._process.pid
+
     def close(self) -> None:
         """End the spawner, and with it every init that it started."""
         self._channel.close()

@@ -5,21 +5,26 @@ own, which follow the niceness of whoever makes them (`cpu_weight`, `weigh_sessi
 """
 
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
+from pathlib import Path
 
-from slslab.host.procfs import write_file
+from slslab.host.procfs import process_tree
 
 HIGHEST = -20
+ATTEMPTS = 10
 # The kernel's weights: a niceness of one less is a quarter more (sched(7), kernel/sched/core.c).
 STEP = 1.25
 
 
 @contextmanager
-def high_priority() -> Iterator[bool]:
-    """Run this thread, and what it starts meanwhile, at the highest priority; yield whether the host allows that.
+def high_priority(pids: Sequence[int] = ()) -> Iterator[bool]:
+    """Run this process, these others with their descendants, and all that they start meanwhile at the highest priority;
+    yield whether the host allows that.
 
-    Threads that are left over afterwards get the earlier priority back.
+    Afterwards all of them get this thread's earlier priority.
     """
     before = niceness()
     try:
@@ -28,12 +33,27 @@ def high_priority() -> Iterator[bool]:
         yield False
         return
     try:
+        _set_all(pids, HIGHEST)
         yield True
     finally:
-        for thread in map(int, os.listdir("/proc/self/task")):
-            with suppress(OSError):  # it has ended meanwhile
-                if os.getpriority(os.PRIO_PROCESS, thread) == HIGHEST:
-                    os.setpriority(os.PRIO_PROCESS, thread, before)
+        _set_all(pids, before)
+
+
+def _set_all(pids: Sequence[int], nice: int) -> None:
+    """Set the niceness of all threads of this process and of these with their descendants, and of sessions that these
+    lead."""
+    _set_threads(os.getpid(), nice)
+    for pid in chain.from_iterable(map(process_tree, pids)):
+        with suppress(OSError):  # it has ended meanwhile
+            _set_threads(pid, nice)
+            if os.getsid(pid) == pid:
+                _weigh_session(pid, nice)
+
+
+def _set_threads(pid: int, nice: int) -> None:
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.setpriority(os.PRIO_PROCESS, int(thread), nice)
 
 
 def niceness() -> int:
@@ -49,4 +69,16 @@ def cpu_weight(usual: int, most: int) -> int:
 def weigh_session(pid: int) -> None:
     """Let the session that a process leads compete with other sessions as this thread does (autogroup, sched(7))."""
     if nice := niceness():
-        write_file(f"/proc/{pid}/autogroup", str(nice).encode())
+        _weigh_session(pid, nice)
+
+
+def _weigh_session(pid: int, nice: int) -> None:
+    for _ in range(ATTEMPTS):
+        try:
+            Path(f"/proc/{pid}/autogroup").write_bytes(str(nice).encode())
+        except BlockingIOError:  # without CAP_SYS_ADMIN the kernel takes one every 100 ms
+            time.sleep(0.1)
+        except OSError:  # the process has ended, or this kernel groups no sessions
+            return
+        else:
+            return

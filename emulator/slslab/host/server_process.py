@@ -52,7 +52,7 @@ class ServerProcess:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
-        self._reader: threading.Thread | None = None
+        self._trace: _Trace | None = None
 
     @property
     def pid(self) -> int:
@@ -76,6 +76,11 @@ class ServerProcess:
         if status.si_code == os.CLD_EXITED:
             return f"exit status {status.si_status}"
         return f"killed by {signal.Signals(status.si_status).name}"
+
+    def settle(self) -> None:
+        """Hand on all trace records that the server has written until now."""
+        if self._trace is not None:
+            self._trace.settle()
 
     def obituary(self, how: str) -> str:
         """Return a sentence about its end, as `end` tells it, with the last words of its output."""
@@ -133,7 +138,10 @@ class ServerProcess:
         `inherited` are further descriptors for it; `on_event` gets the records that it writes to the descriptor that
         SLSLAB_TRACE_FD names, on a thread of its own.
         """
-        trace = None if on_event is None else self._collect(module, on_event)
+        trace = None
+        if on_event is not None:
+            self._trace = _Trace(module, on_event)
+            trace = self._trace.writing
         # This process may have a descriptor of its own for a trace.
         variables = {name: value for name, value in variables.items() if name != "SLSLAB_TRACE_FD"}
         if trace is not None:
@@ -161,20 +169,6 @@ class ServerProcess:
         self._process = subprocess.Popen(command, start_new_session=True, **settings)
         weigh_session(self._process.pid)
         resource.prlimit(self._process.pid, resource.RLIMIT_DATA, (self.memory_mb * MB,) * 2)
-
-    def _collect(self, name: str, on_event: Callable[[dict[str, Any]], None]) -> int:
-        """Hand on trace records until their writer ends; returns the writing end, which the caller closes."""
-        reading, writing = os.pipe()
-        frames = TraceFrames(name, on_event)
-
-        def read() -> None:
-            with os.fdopen(reading, "rb", buffering=0) as pipe:
-                while chunk := pipe.read(CHUNK_BYTES):
-                    frames.feed(chunk)
-
-        self._reader = threading.Thread(target=read, name=f"trace of {name}", daemon=True)
-        self._reader.start()
-        return writing
 
     def _wait(
         self, ready: Callable[[], object], limit_s: float, source: int | None = None, again_s: float = 0.02
@@ -226,9 +220,44 @@ class ServerProcess:
                     process.wait(END_LIMIT_S)
                 except subprocess.TimeoutExpired:
                     process.kill()
-        if self._reader is not None:
-            self._reader.join()
-            self._reader = None
+        if self._trace is not None:
+            self._trace.join()
+            self._trace = None
+
+
+class _Trace:
+    """Hands on the trace records that a server writes to `writing`, on a thread of its own until no writer is left.
+
+    The caller closes `writing` when the server has it.
+    """
+
+    def __init__(self, name: str, on_event: Callable[[dict[str, Any]], None]) -> None:
+        self._reading, self.writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self._frames = TraceFrames(name, on_event)
+        self._lock, self._ended = threading.Lock(), False
+        self._thread = threading.Thread(target=self._read, name=f"trace of {name}", daemon=True)
+        self._thread.start()
+
+    def settle(self) -> None:
+        """Hand on what has been written until now."""
+        with self._lock, suppress(BlockingIOError):
+            while not self._ended:
+                chunk = os.read(self._reading, CHUNK_BYTES)
+                self._frames.feed(chunk)
+                self._ended = not chunk
+
+    def join(self) -> None:
+        """Wait until all has been handed on and no writer is left."""
+        self._thread.join()
+
+    def _read(self) -> None:
+        poll = select.poll()
+        poll.register(self._reading, select.POLLIN)
+        while not self._ended:
+            poll.poll()
+            self.settle()
+        os.close(self._reading)
 
 
 def listening_socket(host: str, port: int, option: str = "--port") -> socket.socket:

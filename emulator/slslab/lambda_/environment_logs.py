@@ -15,10 +15,10 @@ LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 
 
 class EnvironmentLogs:
-    """Opens logs in one directory; Invoke returns at most `tail_bytes` of one, and `events` has the index of all."""
+    """Opens logs in `directory`; Invoke returns at most `tail_bytes` of one, and `events` has the index of all."""
 
     def __init__(self, directory: Path, tail_bytes: int, events: LogEvents) -> None:
-        self._directory = directory
+        self.directory = directory
         self._tail_bytes = tail_bytes
         self._events = events
 
@@ -29,7 +29,7 @@ class EnvironmentLogs:
         prefix = function.name if "LogGroup" in function.logging else ""
         day = time.strftime("%Y/%m/%d", time.gmtime())
         stream = f"{day}/{prefix}[{function.version}]{uuid.uuid4().hex}"
-        path = self._directory / f"{environment}.log"
+        path = self.directory / f"{environment}.log"
         wrote = self._events.writer(function.log_group, stream, path)
         return stream, FunctionLog(path, self._tail_bytes, wrote, line_filter(function.logging))
 

@@ -1,23 +1,21 @@
 """Measure CPU seconds alone: before the run one worker does a few of its steps while nothing else of ours runs,
 in several environments one after another.
 
-It is a run of its own, of what the architecture makes of the plan for a single worker (`Architecture.alone`), on a
-stack of its own, with functions or an instance as the run has them. Its trace stays in the folder `alone` of the run's
-directory. How gradients are combined, of which one worker has only its own, is measured in a function beside it.
+It is a run of its own, of what the architecture makes of the plan for a single worker (`Architecture.alone`), on the
+run's stack, with functions or an instance as the run has them. Its trace stays in the folder `alone` of the run's
+directory, and the stack is cleared before the run begins. How gradients are combined, of which one worker has only its
+own, is measured in a function beside it.
 """
 
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from slslab.errors import HostError
 from slslab.host.pressure import Pressure, read_times
-from slslab.host.priority import high_priority
 from slslab.host.probe import Probe, probe, slowdown
 from slslab.processor.kept import make_key
 from slslab.run.directory import RunDirectory
@@ -29,7 +27,7 @@ from slslab_lab.replay.programs.alone import ANY, Sample, samples, suffix, summa
 from slslab_lab.runs.processor import ProcessorWatch
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.sweeps.results import Results
-from slslab_lab.runs.system import System
+from slslab_lab.runs.system import Started
 from slslab_workers.architecture import Architecture, Progress, RunFailed
 from slslab_workers.driver.sums import combine_alone, sums_function
 from slslab_workers.plan import Plan
@@ -49,7 +47,7 @@ SoloProfile = tuple[Alone | NotAlone, dict[str, Any] | None]
 def find(
     plan: Plan,
     architecture: Architecture,
-    find_system: Callable[[Plan, Architecture], System],
+    started: Started,
     directory: Path,
     progress: Progress,
     *,
@@ -58,15 +56,16 @@ def find(
     """Return what steps of each kind take alone, and the processor that they took it on.
 
     With `reuse`, that is what an earlier run of the same work measured on this processor. Only quiet measurements are
-    kept. HostError or RequestError if the stack does not start.
+    kept.
     """
     packages = {"slslab_workers", type(architecture).__module__.partition(".")[0]}
     results = Results(find, (_work(plan), make_key()), sorted(packages - {"slslab_workers"}))
     kept: SoloProfile | None = results.read([FOLDER]).get(0) if reuse else None
     if kept is not None:
         return kept
+    started.ready()
     watch = ProcessorWatch(plan, progress)
-    measured = measure(plan, architecture, find_system, directory, progress), watch.end()
+    measured = measure(plan, architecture, started, directory, progress), watch.end()
     if measured[0]["status"] == "measured" and measured[0]["quiet"]:
         with suppress(HostError):  # the next run measures it again
             results.keep(FOLDER, ({**measured[0], "kept": True}, measured[1]), measured[0]["seconds"])
@@ -82,34 +81,31 @@ def _work(plan: Plan) -> str:
 def measure(
     plan: Plan,
     architecture: Architecture,
-    find_system: Callable[[Plan, Architecture], System],
+    started: Started,
     directory: Path,
     progress: Progress,
 ) -> Alone | NotAlone:
-    """Return what steps of each kind take alone, or why they could not be measured: the worker failed.
-
-    HostError or RequestError if its stack does not start.
-    """
+    """Return what steps of each kind take alone, or why they could not be measured: the worker failed."""
     began = time.monotonic_ns()
     alone, place = replace(architecture.alone(plan), faults=None), directory / FOLDER
     (place / "logs").mkdir(parents=True)
-    imports = threading.Thread(target=_import_torch, name="slslab-imports")
     with closing(Pressure()) as pressure:
         before, disks, times = probe(), pressure.stalls().disk_ns, read_times()
         try:
-            with TraceWriter(place / LOG, plan.run) as writer, high_priority() as raised:
-                imports.start()  # while servers start, which wait more than they compute
+            with TraceWriter(place / LOG, plan.run) as writer, started.high_priority() as raised:
                 recorder = Recorder(writer, alone, _Steps(progress))
-                with find_system(alone, architecture).running(recorder, place / "logs") as running:
-                    imports.join()
-                    with running.watched():
-                        for number in range(ENVIRONMENTS):
-                            # No name is used twice.
-                            again = replace(alone, run=f"{plan.run}-{number}")
-                            parameters = architecture.drive(again, running.cloud, _Steps(progress)).parameters
-                        architecture.run_scripts_alone(plan, running.cloud, parameters)
-                        combine_alone(plan, running.cloud, parameters)
-                    running.finish()
+                with started.running(recorder, place / "logs") as running:
+                    try:
+                        with running.watched():
+                            for number in range(ENVIRONMENTS):
+                                # No name is used twice.
+                                again = replace(alone, run=f"{plan.run}-{number}")
+                                parameters = architecture.drive(again, running.cloud, _Steps(progress)).parameters
+                            architecture.run_scripts_alone(plan, running.cloud, parameters)
+                            combine_alone(plan, running.cloud, parameters)
+                        running.finish()
+                    finally:
+                        started.clear()
         except RunFailed as error:
             return {"status": "not measured", "reason": f"{error.type}: {error.message}"}
         stolen_share = read_times().stolen_share(times)
@@ -122,8 +118,7 @@ def measure(
     return {
         "status": "measured",
         "seconds": round((time.monotonic_ns() - began) / 1e9, 3),
-        # The engine starts containers, which don't inherit it.
-        "priority": "high" if raised and plan.environment == "process" else "normal",
+        "priority": "high" if raised else "normal",
         "quiet": ratio <= SLOWDOWN and (stalled_share or 0.0) <= STALLED and delayed_share <= DELAYED,
         "probe_ratio": round(ratio, 3),
         "stalled_share": stalled_share,
@@ -131,12 +126,6 @@ def measure(
         "stolen_share": round(stolen_share, 3),
         "kinds": summarise(found),
     }
-
-
-def _import_torch() -> None:
-    """Import what the driver needs, which takes seconds."""
-    if find_spec("torch") is not None:
-        import torch  # noqa: F401
 
 
 def _of_many(found: Iterable[Sample], combining: str) -> Iterator[Sample]:

@@ -3,11 +3,11 @@
 import json
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote
 
 import botocore.exceptions
@@ -66,6 +66,20 @@ class ComposeSystem:
         if requirements.channel_host:
             self.automatic = {**self.automatic, "channel-host": requirements.channel_host}
         self._check()
+
+    def start(self) -> AbstractContextManager[Self]:
+        """Return a context that does nothing: the stack is up."""
+        return nullcontext(self)
+
+    def ready(self) -> None:
+        """Do nothing, likewise."""
+
+    def high_priority(self) -> AbstractContextManager[bool]:
+        """Return a context that yields False: the stack's containers keep their priority."""
+        return nullcontext(False)
+
+    def clear(self) -> None:
+        """Do nothing: the end of a recording has removed what it named, and the next one empties the databases."""
 
     @contextmanager
     def running(self, recorder: Recorder, logs: Path) -> Iterator[Running]:

@@ -1,11 +1,13 @@
 """Run a plan on an embedded stack and an emulator of its own; `slslab_lab.runs.compose` has the other system."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from functools import partial
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +16,14 @@ import psutil
 from slslab.aws.accounts import account_limits
 from slslab.aws.arns import REGION
 from slslab.aws.keys import Keyring
+from slslab.aws.limits import Limits
 from slslab.errors import RequestError
+from slslab.host.managed import Managed
+from slslab.host.on_demand import OnDemandServer
 from slslab.host.session import Session
 from slslab.installation import ENDPOINTS, HOSTS, plugin, require
 from slslab.lambda_.service.emulator import Emulator, memory_budget_mb
+from slslab.run.records import InvocationRecord
 from slslab.stack.assembly import start_stack
 from slslab.stack.instances.devices import choose_devices
 from slslab.stack.instances.processes import ProcessLauncher
@@ -36,8 +42,7 @@ class EmbeddedSystem:
     """The embedded stack and an emulator of the run's own."""
 
     def __init__(self, plan: Plan, requirements: Requirements) -> None:
-        self._environment, self._placement = plan.environment, plan.placement
-        self._run, self._faults = plan.run, plan.faults
+        self._plan = plan
         self._limits = account_limits(plan.account)
         if plan.memory_mb > self._limits.memory_mb.maximum:
             raise RequestError(
@@ -60,100 +65,179 @@ class EmbeddedSystem:
             automatic["device"] = choose_devices(requirements.instances.device)[0].partition(":")[0]
         self.automatic: Mapping[str, str] = automatic
         # Taken once: what is admitted must also fit when the stack itself has taken its memory.
-        self.budgets_mb = [memory_budget_mb()] if self._environment != "ray" else _cluster().budgets_mb()
+        self.budgets_mb = [memory_budget_mb()] if plan.environment != "ray" else _cluster().budgets_mb()
 
-    def _hosts(self, session: Session) -> dict[str, Any]:
+    def start(self) -> "StartedStack":
+        """Return a context in which the parts that the plan requires run, and the emulator."""
+        return StartedStack(self._plan, self._requirements, self._limits, self.budgets_mb)
+
+
+class StartedStack(Managed):
+    """The parts of a stack and an emulator; they are stopped at its end."""
+
+    def __init__(self, plan: Plan, requirements: Requirements, limits: Limits, budgets_mb: list[int]) -> None:
+        self._plan, self._requirements, self._limits = plan, requirements, limits
+        self.budgets_mb = budgets_mb
+        self._recorder: Recorder | None = None
+        self._states: EmbeddedStateMachines | None = None
+
+    def _enter(self, stack: ExitStack) -> None:
+        self._began = time.process_time()
+        requirements = self._requirements
+        self._session, self._keys = stack.enter_context(Session()), Keyring()
+        self._watch = stack.enter_context(Watch(self._session.home))
+        # Servers wait more than they compute while they start.
+        imports = threading.Thread(target=_import_torch, name="slslab-imports")
+        imports.start()
+        stack.callback(imports.join)
+        self._stack, self._servers = start_stack(
+            stack, self._session, requirements, self._keys, on_event=self._on_event
+        )
+        self._variables = self._stack.client_environment()
+        self._emulator = stack.enter_context(
+            Emulator(
+                session=self._session,
+                **self._hosts(),
+                keys=self._keys,
+                variables=self._variables,
+                limits=self._limits,
+                budget_mb=sum(self.budgets_mb),
+                on_event=self._on_event,
+                on_record=self._on_record,
+            )
+        )
+        self.budgets_mb = self._emulator.service.pool.admission.budgets_mb()  # without the nodes that were refused
+        emulated = f"slslab {version('slslab')} with awslambdaric {version('awslambdaric')}"
+        self._versions = {"lambda": emulated, **self._stack.versions}
+        if requirements.state_machines:
+            self._start_state_machines(stack)
+        if requirements.channel == "dynamodb":
+            self._start_dynamodb(stack)
+        imports.join()
+        self._start_cpu = self._own_cpu_seconds()
+
+    def _hosts(self) -> dict[str, Any]:
         """Return the emulator's arguments that say where environments are."""
-        if self._environment == "ray":
-            return {"places": _cluster().Cluster(session, self._limits, pack=self._placement == "pack")}
-        return {"environment": self._environment}
+        if self._plan.environment == "ray":
+            pack = self._plan.placement == "pack"
+            return {"places": _cluster().Cluster(self._session, self._limits, pack=pack)}
+        return {"environment": self._plan.environment}
+
+    def _start_state_machines(self, stack: ExitStack) -> None:
+        self._states = EmbeddedStateMachines(
+            self._emulator.endpoint, self._keys, self._session.mark, limits=self._limits, on_event=self._on_event
+        )
+        stack.enter_context(self._states)
+        self._emulator.add_variables(self._states.client_environment())
+        self._versions["states"], self._servers["state_machines"] = self._states.name, self._states
+
+    def _start_dynamodb(self, stack: ExitStack) -> None:
+        session, emulator = self._session, self._emulator
+        edge = plugin(ENDPOINTS, "aws").Edge(0, session.home, emulator.endpoints, self._keys, session.mark)
+        # Both start at once, so that their ends can be watched.
+        edge.on_demand = edge.services.on_demand = False
+        stack.enter_context(edge)
+        emulator.add_variables({"AWS_ENDPOINT_URL_DYNAMODB": edge.endpoint})
+        self._versions["channel"], self._servers["dynamodb_server"] = f"moto {version('moto')}", edge.services
+
+    def ready(self) -> None:
+        """Wait until nothing starts any more in the background."""
+        for server in self._servers.values():
+            if isinstance(server, OnDemandServer):
+                server.ready()
+        self._start_cpu = self._own_cpu_seconds()
+
+    def high_priority(self) -> AbstractContextManager[bool]:
+        """Return a context in which the driver and all parts run at the highest priority, if the host allows that."""
+        return self._emulator.high_priority()
 
     @contextmanager
     def running(self, recorder: Recorder, logs: Path) -> Iterator[Running]:
-        """Start the parts that the plan requires and the emulator; they are stopped after the block."""
-        requirements = self._requirements
-        began = time.process_time()
-        with ExitStack() as parts:
-            watch = parts.enter_context(Watch(logs))
-            recorder.broken = watch.fail
-            session, keys = parts.enter_context(Session()), Keyring()
-            stack, servers = start_stack(parts, session, requirements, keys, on_event=recorder.event)
-            variables = stack.client_environment()
-            if self._faults is not None:
-                variables[VARIABLE] = json.dumps(self._faults)
-            emulator = Emulator(
-                session=session,
-                **self._hosts(session),
-                keys=keys,
-                variables=variables,
+        """Record a run; its last records come when the stack ends, or is cleared."""
+        watch, emulator, requirements, faults = self._watch, self._emulator, self._requirements, recorder.plan.faults
+        watch.logs = emulator.logs = logs
+        self._recorder, recorder.broken = recorder, watch.fail
+        injected = {} if faults is None else {VARIABLE: json.dumps(faults)}
+        emulator.add_variables(injected)
+        emulator.service.pool.fault = None if faults is None else self._throttling(recorder, faults).check
+        versions, launcher = dict(self._versions), None
+        if requirements.instances is not None:
+            own = {**injected, **self._keys.function("instance").variables(), "AWS_REGION": REGION}
+            launcher = ProcessLauncher(
+                requirements.instances,
+                session=self._session,
+                variables={**self._variables, **own},
                 logs=logs,
-                limits=self._limits,
-                budget_mb=sum(self.budgets_mb),
                 on_event=recorder.event,
-                on_record=recorder.invocation,
+                on_record=recorder.instance,
             )
-            parts.enter_context(emulator)
-            self.budgets_mb = emulator.service.pool.admission.budgets_mb()  # without the nodes that were refused
-            if self._faults is not None:
-                plan, retry_after_s = FaultPlan.from_document(self._faults), self._limits.retry_after_s
-                emulator.service.pool.fault = Throttling(plan, self._run, retry_after_s, recorder.event).check
-            states: EmbeddedStateMachines | None = None
-            emulated = f"slslab {version('slslab')} with awslambdaric {version('awslambdaric')}"
-            versions = {"lambda": emulated, **stack.versions}
-            if requirements.state_machines:
-                states = EmbeddedStateMachines(
-                    emulator.endpoint, keys, session.mark, limits=emulator.limits, on_event=recorder.event
-                )
-                parts.enter_context(states)
-                emulator.add_variables(states.client_environment())
-                versions["states"], servers["state_machines"] = states.name, states
+            versions["instances"] = launcher.name
 
-            if requirements.channel == "dynamodb":
-                edge = plugin(ENDPOINTS, "aws").Edge(0, session.home, emulator.endpoints, keys, session.mark)
-                # Both start at once, so that their ends can be watched.
-                edge.on_demand = edge.services.on_demand = False
-                parts.enter_context(edge)
-                emulator.add_variables({"AWS_ENDPOINT_URL_DYNAMODB": edge.endpoint})
-                versions["channel"], servers["dynamodb_server"] = f"moto {version('moto')}", edge.services
+        record_hosts, before = host_meter(requirements, recorder.event), self._own_cpu_seconds()
 
-            launcher: ProcessLauncher | None = None
-            if requirements.instances is not None:
-                launcher = ProcessLauncher(
-                    requirements.instances,
-                    session=session,
-                    variables={**variables, **keys.function("instance").variables(), "AWS_REGION": REGION},
-                    logs=logs,
-                    on_event=recorder.event,
-                    on_record=recorder.instance,
-                )
-                versions["instances"] = launcher.name
+        def finish() -> dict[str, Any]:
+            record_hosts()
+            # What came between the start and this run is another's.
+            used = {
+                name: round(self._start_cpu[name] + seconds - before[name], 3)
+                for name, seconds in self._own_cpu_seconds().items()
+            }
+            return {**emulator.host(), "package": emulator.packages.sizes(), "own_cpu_seconds": used}
 
-            def client(service: str) -> Any:
-                if service == "stepfunctions" and states is not None:
-                    states.ready()  # it has started in the background
-                made = emulator.client(service)
-                # What the driver would still remove goes with the stack: nothing waits for a part that has ended.
-                made.meta.events.register("before-send", watch.check)
-                return made
+        cloud = Cloud(self._client, recorder.driver_event, self._stack.worker_environment(), launcher)
+        yield Running(cloud, {"stack": versions}, finish, partial(watch.watched, self._servers))
 
-            record_hosts = host_meter(requirements, recorder.event)
+    def _throttling(self, recorder: Recorder, faults: Mapping[str, Any]) -> Throttling:
+        plan, retry_after_s = FaultPlan.from_document(faults), self._limits.retry_after_s
+        return Throttling(plan, recorder.plan.run, retry_after_s, recorder.event)
 
-            def finish() -> dict[str, Any]:
-                record_hosts()
-                seconds = {name: _cpu_seconds(server.pid) for name, server in servers.items()}
-                emulating = emulator.cpu_seconds()
-                driving = time.process_time() - began - emulating
-                seconds |= {"emulator": round(emulating, 3), "driver": round(driving, 3)}
-                return {**emulator.host(), "package": emulator.packages.sizes(), "own_cpu_seconds": seconds}
+    def clear(self) -> None:
+        """End and remove all that a run has left, and hand on its last records."""
+        self._emulator.end_environments()
+        self._emulator.packages.largest_bytes = 0
+        for server in self._servers.values():
+            server.settle()
+        for address in (*self._stack.tensor_urls, self._stack.queue_url or "", self._stack.channel_url or ""):
+            # In Memcached and in a parameter server keys are named by their run, and no script stays.
+            if address.startswith("redis:"):
+                from slslab.compose.services import UNANSWERED, empty  # their clients take long to import
 
-            cloud = Cloud(client, recorder.driver_event, stack.worker_environment(), launcher)
-            yield Running(cloud, {"stack": versions}, finish, partial(watch.watched, servers))
+                with suppress(*UNANSWERED):  # it has ended, which ends the next run, too
+                    empty(address)
+
+    def _client(self, service: str) -> Any:
+        if service == "stepfunctions" and self._states is not None:
+            self._states.ready()  # it has started in the background
+        client = self._emulator.client(service)
+        # What the driver would still remove goes with the stack: nothing waits for a part that has ended.
+        client.meta.events.register("before-send", self._watch.check)
+        return client
+
+    def _own_cpu_seconds(self) -> dict[str, float]:
+        """Return the CPU time of each server, of the emulator and of the driver since the start, s."""
+        seconds = {name: _cpu_seconds(server.pid) for name, server in self._servers.items()}
+        emulating = self._emulator.cpu_seconds()
+        return {**seconds, "emulator": emulating, "driver": time.process_time() - self._began - emulating}
+
+    def _on_event(self, record: dict[str, Any]) -> None:
+        if self._recorder is not None:
+            self._recorder.event(record)
+
+    def _on_record(self, record: InvocationRecord) -> None:
+        if self._recorder is not None:
+            self._recorder.invocation(record)
 
 
 def _cluster() -> Any:
     """Return the module of clusters, whose engine is needed nowhere else; HostError without it."""
     require("ray")
     return plugin(HOSTS, "ray")
+
+
+def _import_torch() -> None:
+    """Import what most drivers need, which takes seconds."""
+    if find_spec("torch") is not None:
+        import torch  # noqa: F401
 
 
 def _cpu_seconds(pid: int) -> float:

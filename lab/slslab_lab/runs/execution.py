@@ -6,6 +6,7 @@ Data flows one way: plan → invocations and events → trace → bill and metri
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -15,7 +16,7 @@ from slslab.errors import HostError
 from slslab.host.pressure import read_times
 from slslab.run.bill import Book, load_book
 from slslab.run.directory import BILL, RunDirectory, root
-from slslab.run.document import EndedDocument
+from slslab.run.document import Alone, EndedDocument, NotAlone
 from slslab.run.log import TraceWriter
 from slslab.run.run import Run, bill_document
 from slslab.stack.instances.fleet import check_fleet
@@ -127,18 +128,20 @@ def execute(
     began = False
     try:
         directory.write_plan(plan.to_document())
-        before, watch = None, None
-        if plan.record == "alone":
-            before, processor = alone.find(plan, architecture, find_system, directory.path, progress, reuse=reuse)
-        else:
-            watch = ProcessorWatch(plan, progress)
-        started, times = time.monotonic(), read_times()
+        before: Alone | NotAlone | None = None
+        watch = ProcessorWatch(plan, progress) if plan.record != "alone" else None
         outcome: Outcome | None = None
         failure: RunFailed | None = None
-        with TraceWriter(directory.trace_log, plan.run) as writer:
-            recorder = Recorder(writer, plan, progress)
-            with system.running(recorder, directory.logs) as running:
-                admit(plan, architecture, system.budgets_mb)
+        starting = time.monotonic()
+        # The last records come when the system ends.
+        with ExitStack() as later, system.start() as started:
+            start_s = time.monotonic() - starting
+            admit(plan, architecture, started.budgets_mb)
+            if watch is None:
+                before, processor = alone.find(plan, architecture, started, directory.path, progress, reuse=reuse)
+            beginning, times = time.monotonic(), read_times()
+            recorder = Recorder(later.enter_context(TraceWriter(directory.trace_log, plan.run)), plan, progress)
+            with started.running(recorder, directory.logs) as running:
                 began, host = True, {**running.host, **named}
                 try:
                     with running.watched():
@@ -150,7 +153,8 @@ def execute(
                 host |= running.finish()
                 if plan.environment != "ray":  # its nodes are other hosts
                     host["stolen_share"] = round(read_times().stolen_share(times), 3)
-        seconds = time.monotonic() - started
+        # Without the solo profile.
+        seconds = start_s + time.monotonic() - beginning
         if watch is not None:
             processor = watch.end()
         records = [record.as_document() for record in recorder.records]

@@ -28,18 +28,39 @@ class Running:
     watched: Callable[[], AbstractContextManager[None]]
 
 
+class Started(Protocol):
+    """A system that has started. Runs are made on it one after the other.
+
+    `budgets_mb` is the memory that environments may take together on each of its hosts.
+    """
+
+    budgets_mb: list[int]
+
+    def ready(self) -> None:
+        """Wait until nothing starts any more in the background."""
+
+    def high_priority(self) -> AbstractContextManager[bool]:
+        """Return a context in which everything here runs at the highest priority; it yields whether that is allowed."""
+
+    def running(self, recorder: Recorder, logs: Path) -> AbstractContextManager[Running]:
+        """Return a context in which a run can be driven and is recorded."""
+
+    def clear(self) -> None:
+        """End and remove all that the last run has left, so that the next finds nothing, and record the last of it."""
+
+
 class System(Protocol):
     """What a plan can run on.
 
-    `budgets_mb` is the memory that environments may take together on each of its hosts, and exact once it runs;
-    `automatic` has what an option that is `auto` becomes here.
+    `budgets_mb` is what `Started` has, before it is known exactly; `automatic` has what an option that is `auto`
+    becomes here.
     """
 
     budgets_mb: list[int]
     automatic: Mapping[str, str]
 
-    def running(self, recorder: Recorder, logs: Path) -> AbstractContextManager[Running]:
-        """Return a context in which the system is ready for the plan; afterwards nothing of the run is left in it."""
+    def start(self) -> AbstractContextManager[Started]:
+        """Return a context in which the system runs; afterwards nothing of it is left."""
 
 
 def host_meter(requirements: Requirements, on_event: Callable[[dict[str, Any]], None]) -> Callable[[], None]:

@@ -26,7 +26,7 @@ class Watch(Managed):
     """
 
     def __init__(self, logs: Path) -> None:
-        self._logs = logs
+        self.logs = logs
         self._within = False
         self._interrupts = Interrupts()
         self._failure: RunFailed | None = None
@@ -77,7 +77,7 @@ class Watch(Managed):
         if ended:
             name = exits[ended[0]]
             with suppress(OSError):  # on a full disk, of which it may have ended
-                (self._logs / f"{name}.log").write_text(servers[name].output())
+                (self.logs / f"{name}.log").write_text(servers[name].output())
             self._failure = RunFailed("StackFailed", f"the {name.replace('_', ' ')} ended ({servers[name].end()})")
         if self._failure is not None:
             # A signal that arrives just before the main thread begins to wait does not wake it, and one that arrives

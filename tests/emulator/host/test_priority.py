@@ -1,6 +1,7 @@
 """The priority of what is measured: raised while it is, inherited, and given back."""
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -44,6 +45,56 @@ def test_threads_and_processes_inherit_it_and_nothing_keeps_it() -> None:
     assert niceness() == before
 
 
+def competing(pid: int) -> tuple[int, str]:
+    """Return the niceness of a process, and that of its session, which is empty where the kernel groups none."""
+    autogroup = Path(f"/proc/{pid}/autogroup")
+    return os.getpriority(os.PRIO_PROCESS, pid), autogroup.read_text().split()[-1] if autogroup.exists() else ""
+
+
+@ROOT
+def test_what_runs_already_is_raised_if_it_is_named_and_lowered_again() -> None:
+    """A process in a session of its own, which is weighed, and its child in the same one; but not another child."""
+    program = "import subprocess, sys; child = subprocess.Popen(['sleep', '60']); print(child.pid, flush=True)"
+    command = [sys.executable, "-c", f"{program}; child.wait()"]
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    with (
+        subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True) as process,
+        subprocess.Popen(["sleep", "60"], start_new_session=True) as other,
+    ):
+        assert process.stdout is not None
+        named = process.pid, int(process.stdout.readline())
+        rest = other.pid, thread.native_id or 0, os.getpid()
+        before = [competing(pid) for pid in (*named, *rest)]
+        try:
+            with high_priority(named[:1]):
+                raised = [competing(pid) for pid in (*named, *rest)]
+            after = [competing(pid) for pid in (*named, *rest)]
+        finally:
+            stop.set()
+            for pid in (*named, other.pid):
+                os.kill(pid, signal.SIGKILL)
+    assert raised[:2] == [(HIGHEST, session and str(HIGHEST)) for _, session in before[:2]]
+    assert raised[2] == before[2], "it is another's"
+    assert raised[3:] == [(HIGHEST, session) for _, session in before[3:]]
+    assert after == before
+
+
+def test_a_session_is_weighed_again_until_the_kernel_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+
+    def write(_path: Path, data: bytes) -> None:
+        written.append(data)
+        if len(written) < 3:
+            raise BlockingIOError
+
+    monkeypatch.setattr(Path, "write_bytes", write)
+    monkeypatch.setattr(priority, "niceness", lambda: 5)
+    weigh_session(1)
+    assert written == [b"5"] * 3
+
+
 def test_a_host_that_does_not_allow_it_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError
@@ -69,7 +120,7 @@ def test_groups_made_at_a_high_priority_outweigh_others_and_later_ones_do_not() 
     hierarchy = detect()
     if "cpu" not in hierarchy.parents:
         pytest.skip("no control group for CPU time can be made")
-    weights = []
+    weights, changed = [], []
     for number in range(2):
         if number == 0:
             with high_priority():
@@ -77,9 +128,15 @@ def test_groups_made_at_a_high_priority_outweigh_others_and_later_ones_do_not() 
         else:
             nested = hierarchy.nested(f"slslab-priority-{os.getpid()}-{number}")
         weights.append(own_weight(nested))
+        with high_priority():
+            nested.weigh()
+        changed.append(own_weight(nested))
+        nested.weigh()
+        changed.append(own_weight(nested))
         for path in set(nested.parents.values()):
             path.rmdir()
     assert weights[0] > 50 * weights[1]
+    assert changed == weights * 2, "also of a group that is there already"
 
 
 @ROOT

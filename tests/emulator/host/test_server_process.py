@@ -1,10 +1,12 @@
 """Server processes: how they are waited for, tried again and stopped."""
 
+import json
 import os
 import re
 import signal
 import socket
 import sys
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +15,9 @@ import psutil
 import pytest
 
 from slslab.errors import HostError
+from slslab.host import server_process
 from slslab.host.server_process import ATTEMPTS, ServerProcess, free_ports, listening_socket
+from slslab_workers.trace.event import Event
 
 
 class Server(ServerProcess):
@@ -55,6 +59,29 @@ def test_a_server_runs_until_its_context_ends(tmp_path: Path) -> None:
     assert not process.is_running()
     with pytest.raises(AssertionError):
         _ = server.pid
+
+
+def test_settling_hands_on_what_was_written_before_and_nothing_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also while the thread that reads it is late."""
+    late, read = threading.Event(), server_process._Trace._read
+    monkeypatch.setattr(server_process._Trace, "_read", lambda trace: late.wait() and read(trace))
+    seen: list[int] = []
+    trace = server_process._Trace("server", lambda event: seen.append(event["start_ns"]))
+
+    def write(number: int) -> None:
+        frame = json.dumps(Event(op="wait", phase="wait", start_ns=number, end_ns=number).record()).encode()
+        os.write(trace.writing, len(frame).to_bytes(4, "big") + frame)
+
+    write(1)
+    write(2)
+    trace.settle()
+    assert seen == [1, 2]
+    late.set()
+    write(3)
+    os.close(trace.writing)
+    trace.join()
+    trace.settle()
+    assert seen == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("words", "starts"), [("disk full", 1), ("port taken", ATTEMPTS)])

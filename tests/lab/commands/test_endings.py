@@ -216,6 +216,22 @@ def test_a_server_that_dies_ends_the_run_at_once(tmp_path: Path, named: str, par
     assert commands.slslab("show", out, "--json").document["invocations"] > 0
 
 
+def test_a_server_that_dies_in_the_solo_profile_ends_the_run_too(tmp_path: Path) -> None:
+    """The run has no other stack; it says so, as does the profile."""
+    out = tmp_path / "run"
+    plan = ("run", "allreduce", "--workers", "2", "--epochs", "60", "--record", "alone", "--out", str(out), "--json")
+    with begun(tmp_path, out / "alone", *plan, until="environment.start") as command:
+        (server,) = (c for c in psutil.Process(command.pid).children() if "slslab.object_store" in c.cmdline())
+        server.kill()
+        done = command.ended(max(15, command.seconds))
+    assert done.code == 1, done.err
+    why = "the object store ended (killed by SIGKILL)"
+    assert done.printed["alone"] == {"status": "not measured", "reason": f"StackFailed: {why}"}
+    assert done.printed["error"]["message"] == why
+    assert done.printed["invocations"] == 0
+    assert leftovers(command.pid) == []
+
+
 def gloo_instances(pid: int) -> list[psutil.Process]:
     """Return the instances that a command runs, by rank, which is the order of their launch."""
     found = [

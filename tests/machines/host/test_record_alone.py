@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from tests import commands
 from tests.choices import chosen
 
+from slslab.run.log import load
 from slslab.run.metrics import grouped
 from slslab.run.run import Run
 from slslab_lab.replay.programs.recorded import make_program
@@ -57,8 +59,12 @@ def test_replay_takes_what_one_worker_took_alone(tmp_path: Path, architecture: s
 
 
 def test_the_run_is_as_without(tmp_path: Path) -> None:
-    together, alone = (run(tmp_path / name, "allreduce", *SMALL, "--record", name) for name in ("together", "alone"))
+    together = run(tmp_path / "together", "allreduce", *SMALL, "--record", "together")
+    began = time.monotonic()
+    alone = run(tmp_path / "alone", "allreduce", *SMALL, "--record", "alone")
+    seconds = time.monotonic() - began
     assert together["alone"] is None
+    assert alone["seconds"]["measured"] + alone["alone"]["seconds"] < seconds, "the profile's are not the run's"
     for same in ("counts", "bytes", "parameters_sha256", "invocations", "loss"):
         assert alone[same] == together[same]
     recording = read_recording(tmp_path / "together")
@@ -66,6 +72,22 @@ def test_the_run_is_as_without(tmp_path: Path) -> None:
     assert sorted(cpu_seconds(recording, "compute")) == pytest.approx(sorted(own))
     traced = {event["invocation"] for event in read_recording(tmp_path / "alone").events if event["worker"] >= 0}
     assert len(traced) == 2, "what was measured before is not in the run's trace"
+    for same in ("package", "confinement", "stack"):
+        assert alone[same] == together[same]
+    folders = tmp_path / "alone" / "logs", tmp_path / "alone" / "alone" / "logs"
+    logs = [{log.name for log in folder.iterdir()} for folder in folders]
+    assert [len(names) for names in logs] == [2, 3], "two workers; one worker twice, and the function that combines"
+    assert not logs[0] & logs[1]
+
+
+def test_faults_are_the_runs_alone(tmp_path: Path) -> None:
+    faults = tmp_path / "faults.toml"
+    faults.write_text('[[fault]]\nkind = "throttle"\n\n[[fault]]\nkind = "slow-down"\n')
+    arguments = ("--record", "alone", "--faults", faults)
+    assert run(tmp_path / "run", "allreduce", *SMALL, *arguments)["alone"]["status"] == "measured"
+    for folder, met in ((tmp_path / "run", {"throttle", "slow-down"}), (tmp_path / "run" / "alone", set())):
+        faulty = [event["resource"] for event in load(folder).events if event["op"] == "fault"]
+        assert {resource.split()[1] for resource in faulty} == met
 
 
 def test_a_plan_keeps_it_and_a_host_with_busy_loops_is_marked(tmp_path: Path) -> None:

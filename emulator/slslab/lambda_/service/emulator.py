@@ -24,7 +24,9 @@ from slslab.errors import RequestError
 from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
 from slslab.host.namespaces import Isolation
+from slslab.host.priority import high_priority
 from slslab.host.processes import raise_descriptor_limit
+from slslab.host.reaper import marked_processes
 from slslab.host.server_process import listening_socket
 from slslab.host.session import Session
 from slslab.installation import require
@@ -149,6 +151,7 @@ class Emulator(Managed):
         stack.callback(self._server.close)
         self.endpoint = self._server.endpoint
         self._stack = StackClient(self.endpoint, self._advertise or self.endpoint, self._variables, self.keys.owner)
+        self._environment_logs = EnvironmentLogs(self.logs, self.limits.log_tail_bytes, log_events)
         self._places.share(
             Shared(
                 emulator_id=self.id,
@@ -156,7 +159,7 @@ class Emulator(Managed):
                 limits=self.limits,
                 variables=self._stack.variables,
                 credentials=lambda name: self.keys.function(name).variables(),
-                open_log=EnvironmentLogs(self.logs, self.limits.log_tail_bytes, log_events).open,
+                open_log=self._environment_logs.open,
                 record=self._pass_on_event,
             )
         )
@@ -212,6 +215,22 @@ class Emulator(Managed):
         sandboxes = self._places.sandboxes if isinstance(self._places, ThisHost) else None
         return None if isinstance(sandboxes, ProcessSandboxes) else sandboxes  # type: ignore[return-value]
 
+    @contextmanager
+    def high_priority(self) -> Iterator[bool]:
+        """Run the block, the session's processes, and environments that start meanwhile at the highest priority; yield
+        whether the host allows that. Containers and other hosts never do: they don't inherit it."""
+        sandboxes = self._places.sandboxes if isinstance(self._places, ThisHost) else None
+        if not isinstance(sandboxes, ProcessSandboxes):
+            yield False
+            return
+        with (
+            ExitStack() as lowered,
+            high_priority([*marked_processes(self.id), sandboxes.spawner.pid]) as raised,
+        ):
+            sandboxes.hierarchy.weigh()
+            lowered.callback(sandboxes.hierarchy.weigh)
+            yield raised
+
     @property
     def endpoints(self) -> dict[str, str]:
         """Where AWS's clients find each service: `lambda`, and what `variables` name (`s3`, `states` …)."""
@@ -228,8 +247,12 @@ class Emulator(Managed):
 
     @property
     def logs(self) -> Path:
-        """The directory of the functions' logs, one file for each environment."""
+        """The directory of the functions' logs, one file for each environment; if set, of those that start later."""
         return self._logs or self.home / "logs"
+
+    @logs.setter
+    def logs(self, directory: Path) -> None:
+        self._logs = self._environment_logs.directory = directory
 
     def cpu_seconds(self) -> float:
         """Return the CPU time that the emulator itself has used: its API, its clocks and its records."""
@@ -283,6 +306,10 @@ class Emulator(Managed):
     def evict(self, function: str | None = None) -> int:
         """End idle environments, of one function or all, and return how many: the next invocations are cold."""
         return self.wait_for(self.service.pool.evict(function))
+
+    def end_environments(self) -> None:
+        """End all environments, also those that run an invocation, and wait until everything is metered."""
+        self.wait_for(self.service.end())
 
     def wait_for(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine on the emulator's own thread, such as one of an environment's, and return its result."""
