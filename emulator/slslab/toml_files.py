@@ -6,7 +6,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from slslab.errors import RequestError, SlslabError
 
@@ -17,6 +17,12 @@ INTEGERS = range(-(1 << 63), 1 << 63)
 MOST_DIGITS = 50
 DEEPEST = 64
 LONGEST = 300
+
+
+class TomlTable(BaseModel):
+    """A table of a data file: it has these entries and no others."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def read_toml(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from slslab.aws.limits import Limits
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import State
-from slslab.lambda_.outcome import Outcome
+from slslab.lambda_.outcome import PhaseEnd
 
 # What a record says that is for the emulator alone: the runtime of the environment has exited.
 EXITED = "exited"
@@ -49,7 +49,7 @@ class Done:
     """
 
     state: State
-    outcome: Outcome | None = None
+    outcome: PhaseEnd | None = None
     failure: str = ""
     ready: bool = False
     resting_mb: int = 0

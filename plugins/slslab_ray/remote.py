@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from slslab.errors import StartFailed
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import State, environment_id
-from slslab.lambda_.outcome import Ending, Outcome
+from slslab.lambda_.outcome import Ending, PhaseEnd
 from slslab.lambda_.places import ExecutionEnvironment, Shared
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.system_log import SystemLog
@@ -94,7 +94,7 @@ class RemoteEnvironment:
         what |= {name: what[name] + self._offset_ns for name in MOMENTS if name in what}
         self._node.shared.record(what)
 
-    async def start(self, limit_s: float) -> Outcome:
+    async def start(self, limit_s: float) -> PhaseEnd:
         """Start the runtime on its node, where its packages are stored before; see `Environment.start`."""
         self._become(State.STARTING)
         try:
@@ -132,7 +132,7 @@ class RemoteEnvironment:
             lost = f"the node {self._node.name} was lost"
             raise StartFailed(lost if self._node.lost else "the emulator is ending")
 
-    async def invoke(self, invocation: NextInvocation, limit_s: float) -> Outcome:
+    async def invoke(self, invocation: NextInvocation, limit_s: float) -> PhaseEnd:
         """Pass one invocation to the waiting runtime, and return what its node has metered."""
         self._become(State.BUSY)
         self._offset_ns = self._node.clock.offset_ns
@@ -210,12 +210,12 @@ class RemoteEnvironment:
             del self._node.environments[self.id]
             self.log.close()
 
-    def _lost(self, began_ns: int, delay_ns: int, limit_s: float) -> Outcome:
+    def _lost(self, began_ns: int, delay_ns: int, limit_s: float) -> PhaseEnd:
         """Return the end of an invocation whose node was lost: its time is what passed here, at most its time-out, its
         CPU time unknown."""
         now = time.monotonic_ns()
         delayed_ns = self._delay_ns - delay_ns
-        return Outcome(
+        return PhaseEnd(
             ending=Ending.EXIT,
             report=None,
             exit_status=None,
@@ -230,7 +230,7 @@ class RemoteEnvironment:
         )
 
 
-def shifted(outcome: Outcome, offset_ns: int) -> Outcome:
+def shifted(outcome: PhaseEnd, offset_ns: int) -> PhaseEnd:
     """Return an outcome whose moments are by a clock that is ahead by the offset."""
     report = outcome.report
     if report is not None:

@@ -10,7 +10,8 @@ from tests.lab.replay.recordings import make_plan
 
 from slslab.run.run import Run
 from slslab_workers.architecture import architectures
-from slslab_workers.patterns.messages import NOWHERE, Message, Name, Protocol, Wait, steps_taken
+from slslab_workers.patterns import OWN, Activity, Pattern, Signal, Workload, trainer
+from slslab_workers.patterns.messages import NOWHERE, Message, Name, Protocol, Wait, derive, steps_taken
 
 # Two workers take two steps with a model of five parameters.
 STEPS = ((0, 0), (1, 0))
@@ -156,6 +157,74 @@ def test_instances_that_add_up_among_themselves() -> None:
     assert {message.size for message in of(unknown).messages} == {None}
     alone = frozenset((0, *place) for place in STEPS)
     assert of(small("gloo", workers=1)) == Protocol((), minibatches=alone)
+
+
+def test_what_each_of_three_owns_goes_to_it_alone() -> None:
+    found = of(small("scatterreduce", workers=3, epochs=1).replace(document={**FIVE, "parameters": 7}))
+    chunks = [(m.name.maker, *(m.takers or ()), m.size, m.deleted_by) for m in found.messages[:6]]
+    # Of seven numbers worker 0 has three.
+    assert sorted(chunks) == [
+        *((0, 1, 8, 1), (0, 2, 8, 2)),
+        *((1, 0, 12, 0), (1, 2, 8, 2)),
+        *((2, 0, 12, 0), (2, 1, 8, 1)),
+    ]
+    assert all(type(message.size) is int for message in found.messages)
+
+
+PUT = Activity("object.put", "synchronise", bytes=20, protocol=True)
+GET = Activity("object.get", "synchronise", bytes=20, protocol=True)
+DELETE = Activity("object.delete", "synchronise", protocol=True)
+SHARED = Signal("model", key="{run}/{epoch}/{step}/{maker}")
+ONE_EACH = Signal("part", key="{run}/{maker}/{taker}")
+
+
+def by_hand(*parts: Activity, **more: Any) -> Protocol:
+    """What is asked of a run of two workers who do these in each step."""
+    run = small(**more)
+    plan = run.plan
+    workload = Workload(2, plan.batches, plan.epochs, 5, plan.options)
+    return derive(Pattern(workload, (trainer(range(2), 5, parts),)), run)
+
+
+def test_who_takes_one_of_each_maker_takes_its_own_too() -> None:
+    found = by_hand(replace(PUT, makes=(SHARED,)), replace(GET, times=2, bytes=40, needs=(SHARED,)))
+    assert all(message.takers == {0: 1, 1: 1} for message in found.messages)
+    others = by_hand(replace(PUT, makes=(SHARED,)), replace(GET, needs=(SHARED,)))
+    assert [message.takers for message in others.messages[:2]] == [{1: 1}, {0: 1}]
+
+
+def test_what_is_one_s_own_is_taken_and_deleted_by_it_alone() -> None:
+    own = (replace(SHARED, of=OWN),)
+    found = by_hand(replace(PUT, makes=own), replace(GET, takes=own), replace(DELETE, removes=own))
+    assert [(message.takers, message.deleted_by) for message in found.messages] == [({0: 1}, 0), ({1: 1}, 1)] * 2
+
+
+def test_what_is_taken_in_the_step_that_follows() -> None:
+    found = by_hand(replace(GET, needs=(replace(SHARED, ahead=-1),), since=1), replace(PUT, makes=(SHARED,)))
+    assert [(message.name[2:], message.at, message.takers) for message in found.messages] == [
+        *[(STEPS[0], STEPS[1], {1: 1}), (STEPS[0], STEPS[1], {0: 1})],
+        *[(STEPS[1], STEPS[1], {})] * 2,
+    ]
+
+
+def test_a_part_for_each_of_unknown_size_that_stays() -> None:
+    found = by_hand(replace(PUT, makes=(ONE_EACH,)), replace(GET, bytes=None, needs=(ONE_EACH,)))
+    assert {(message.size, message.deleted_by) for message in found.messages} == {(None, None)}
+
+
+def test_an_update_before_what_is_exchanged_waits_for_nobody() -> None:
+    update = Activity("update", "update")
+    before = by_hand(update, replace(PUT, makes=(SHARED,)), replace(GET, needs=(SHARED,)))
+    # The next steps of both workers alone.
+    assert [wait.then for wait in before.waits] == [(3, 4), ()]
+    after = by_hand(replace(PUT, makes=(SHARED,)), replace(GET, needs=(SHARED,)), update)
+    assert [wait.then for wait in after.waits] == [(1, 3, 4), (5,)]
+
+
+def test_a_run_that_ended_within_an_epoch_made_nothing_afterwards() -> None:
+    computed = event("compute", 0, (1, 0), overhead=True)
+    found = of(small("allreduce", computed, batches=3, early_stopping=True))
+    assert {message.name[2:] for message in found.messages} == {(0, 0), (0, 1), (0, 2), (1, 0)}
 
 
 @pytest.mark.parametrize(

@@ -317,6 +317,12 @@ def with_chains() -> tuple[str, ...]:
     return tuple(name for name, registered in architectures().items() if registered.longest_chain)
 
 
+def on_gpus() -> str:
+    """Return the name of the architecture whose instances have GPUs by default."""
+    chosen = {name: each.complete({}).get("instance-type", "") for name, each in architectures().items()}
+    return next(name for name, instance_type in chosen.items() if Fleet(str(instance_type)).has_gpu)
+
+
 def title(name: str) -> str:
     """Return what papers call an architecture, or its name."""
     registered = architectures().get(name)

@@ -54,7 +54,7 @@ def main() -> None:
                 on_record=lambda record: print(f"{record.function} {record.report.strip()}", file=sys.stderr),
             )
             emulator.add_routes(Control(emulator, network).routes())
-            serve(answering(emulator), tied=False, signals=ENDINGS)
+            serve(answering(emulator), ends_with_parent=False, signals=ENDINGS)
     except SlslabError as error:
         print(f"Error: {error.message}\nHint: {error.hint}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -24,7 +24,7 @@ def main() -> None:
         # Functions are where it is, and find the runtime's client as it does.
         variables = {**pair.variables(), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         emulator = Emulator(variables=variables, listen=host, port=port, advertise=f"http://127.0.0.1:{port}")
-        serve(answering(emulator), tied=False, signals=ENDINGS)
+        serve(answering(emulator), ends_with_parent=False, signals=ENDINGS)
     except SlslabError as error:
         print(f"Error: {error.message}\nHint: {error.hint}", file=sys.stderr)
         sys.exit(error.exit_code)

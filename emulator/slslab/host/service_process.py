@@ -11,12 +11,12 @@ from typing import Any
 def serve(
     service: Iterator[Mapping[str, Any]],
     *,
-    tied: bool = True,
+    ends_with_parent: bool = True,
     signals: Sequence[int] = (signal.SIGINT, signal.SIGTERM),
 ) -> None:
     """Start the service, print what it yields, wait for a signal, and resume the service, which then ends.
 
-    With `tied` it also ends when standard input closes: that happens when the parent ends in any way.
+    With `ends_with_parent` it also ends when standard input closes: that happens when the parent ends in any way.
     """
     # Python writes a signal's number into the pipe at once, so none is lost before the wait. A blocked signal would
     # end the process all the same, in one of the threads that NumPy starts at its import.
@@ -26,7 +26,7 @@ def serve(
     for number in signals:
         signal.signal(number, lambda *_: None)
     print(json.dumps(next(service)), flush=True)
-    sources = [ending, 0] if tied else [ending]
+    sources = [ending, 0] if ends_with_parent else [ending]
     while ending not in select.select(sources, [], [])[0] and os.read(0, 65_536):
         pass
     next(service, None)

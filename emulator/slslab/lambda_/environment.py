@@ -26,7 +26,7 @@ from slslab.host.tasks import Tasks
 from slslab.lambda_.clock import LambdaClock
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
-from slslab.lambda_.outcome import Ending, Outcome
+from slslab.lambda_.outcome import Ending, PhaseEnd
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
 from slslab.lambda_.sandbox import Sandbox, Sandboxes, Setting
 from slslab.lambda_.system_log import SystemLog
@@ -123,7 +123,7 @@ class Environment:
         """Whether the runtime waits for an invocation; an idle one may have exited, or hung up."""
         return self.running and self._runtime.ready_ns is not None
 
-    async def start(self, limit_s: float) -> Outcome:
+    async def start(self, limit_s: float) -> PhaseEnd:
         """Start the runtime and wait until it asks for its first invocation (the init phase).
 
         A first init has at least one vCPU, one that is repeated after a reset the function's share. Raises StartFailed
@@ -138,7 +138,7 @@ class Environment:
             outcome = await self._start(limit_s, share)
         return outcome
 
-    async def _start(self, limit_s: float, share: float) -> Outcome:
+    async def _start(self, limit_s: float, share: float) -> PhaseEnd:
         if self._has_stopped():
             raise StartFailed("the emulator is ending")
         former, inherited, used = self.sandbox, None, Sample(0, 0, 0, {})
@@ -193,7 +193,7 @@ class Environment:
                 self._clock = mmap.mmap(file.fileno(), CLOCK_STATE.size)
         return address
 
-    async def invoke(self, invocation: NextInvocation, limit_s: float) -> Outcome:
+    async def invoke(self, invocation: NextInvocation, limit_s: float) -> PhaseEnd:
         """Pass one invocation to the waiting runtime and meter it to its end."""
         assert self.sandbox is not None
         assert self._tasks is not None
@@ -362,7 +362,7 @@ class Environment:
             return ()
         return tuple(available[(self._number * visible + offset) % len(available)] for offset in range(visible))
 
-    async def _run(self, limit_s: float, began: Sample, initialising: bool = False) -> Outcome:
+    async def _run(self, limit_s: float, began: Sample, initialising: bool = False) -> PhaseEnd:
         """Meter a phase until the runtime reports, its process exits, or time or memory is exceeded.
 
         It begins with the accounts `began`; an initialisation also ends when the runtime asks for an invocation.
@@ -373,7 +373,7 @@ class Environment:
         finally:
             self._metered.set()
 
-    async def _watch(self, limit_s: float, began: Sample, initialising: bool) -> Outcome:
+    async def _watch(self, limit_s: float, began: Sample, initialising: bool) -> PhaseEnd:
         sandbox, runtime, tasks = self.sandbox, self._runtime, self._tasks
         assert sandbox is not None
         assert tasks is not None
@@ -418,7 +418,7 @@ class Environment:
             ending = Ending.RESPONSE if runtime.report.kind == "response" else Ending.ERROR
         else:
             ending = Ending.RESPONSE if initialising and runtime.ready_ns is not None else Ending.EXIT
-        return Outcome(
+        return PhaseEnd(
             ending=ending,
             report=runtime.report,
             exit_status=sandbox.exited.result() if sandbox.exited.done() else None,

@@ -24,7 +24,7 @@ from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import State
 from slslab.lambda_.events import Answer, Asynchronous, Request
 from slslab.lambda_.functions import Functions, Target
-from slslab.lambda_.outcome import Ending, Outcome, exit_reason, peak_mb
+from slslab.lambda_.outcome import Ending, PhaseEnd, exit_reason, peak_mb
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.places import ExecutionEnvironment, Places
 from slslab.lambda_.pool import Pool
@@ -59,8 +59,8 @@ class Metered:
 
     started: datetime
     start_ns: int
-    init: Outcome | None
-    phases: list[Outcome]
+    init: PhaseEnd | None
+    phases: list[PhaseEnd]
     duration_ns: int = 0
 
     @property
@@ -167,7 +167,7 @@ class InvocationService:
             if not self._functions.is_current(function):
                 self.remove_unused_packages()
 
-    async def _execute(self, environment: ExecutionEnvironment, init: Outcome | None, request: Request) -> Response:
+    async def _execute(self, environment: ExecutionEnvironment, init: PhaseEnd | None, request: Request) -> Response:
         timeout_s = request.target.function.timeout_s
         metered = Metered(datetime.now(UTC), time.monotonic_ns(), init, [init] if init is not None else [])
         if init is not None and init.ending is not Ending.RESPONSE:
@@ -235,7 +235,7 @@ class InvocationService:
         )
 
     def _conclude(
-        self, environment: ExecutionEnvironment, request: Request, metered: Metered, outcome: Outcome
+        self, environment: ExecutionEnvironment, request: Request, metered: Metered, outcome: PhaseEnd
     ) -> Response:
         function, request_id = request.target.function, request.request_id
         failure = self._failure(outcome, request)
@@ -296,7 +296,7 @@ class InvocationService:
             log_tail=environment.log.tail,
         )
 
-    def _failure(self, outcome: Outcome, request: Request) -> Failure:
+    def _failure(self, outcome: PhaseEnd, request: Request) -> Failure:
         request_id, timeout_s = request.request_id, request.target.function.timeout_s
         if outcome.ending is Ending.TIMEOUT:
             return _error(
@@ -334,7 +334,7 @@ def _handed_out(request: Request, deadline_ms: int) -> NextInvocation:
     )
 
 
-def _uncertain_ms(phases: Sequence[Outcome]) -> float | None:
+def _uncertain_ms(phases: Sequence[PhaseEnd]) -> float | None:
     known = [phase.uncertain_ns for phase in phases if phase.uncertain_ns is not None]
     return round(sum(known) / 1e6, 3) if known else None
 

@@ -27,7 +27,7 @@ class Ending(Enum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PhaseEnd:
     """The end of an initialisation or invocation, with its measurements.
 
     `began_ns` and `ended_ns` are its wall time on CLOCK_MONOTONIC, `lambda_ns` is time on the Lambda clock,
@@ -58,7 +58,7 @@ def exit_reason(status: int | None) -> str:
     return f"Runtime exited with error: exit status {status}"
 
 
-def peak_mb(outcome: Outcome, memory_mb: int) -> int:
+def peak_mb(outcome: PhaseEnd, memory_mb: int) -> int:
     """Return Max Memory Used, MB: the peak rounded up, or the whole memory size when it was exhausted."""
     if outcome.ending is Ending.OUT_OF_MEMORY:
         return memory_mb

@@ -17,7 +17,7 @@ from slslab.host.output import FunctionLog
 from slslab.host.pressure import Pressure
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import Environment, EnvironmentHost, State
-from slslab.lambda_.outcome import Outcome
+from slslab.lambda_.outcome import PhaseEnd
 from slslab.lambda_.packages import Image
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.sandbox import Sandboxes
@@ -33,9 +33,9 @@ class ExecutionEnvironment(Protocol):
     log: FunctionLog
     system_log: SystemLog
 
-    async def start(self, limit_s: float) -> Outcome: ...
+    async def start(self, limit_s: float) -> PhaseEnd: ...
 
-    async def invoke(self, invocation: NextInvocation, limit_s: float) -> Outcome: ...
+    async def invoke(self, invocation: NextInvocation, limit_s: float) -> PhaseEnd: ...
 
     async def ready(self) -> bool: ...
 

@@ -15,7 +15,7 @@ from slslab.lambda_.environment import State
 from slslab.lambda_.events import Request
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.memory_waits import MemoryWaits
-from slslab.lambda_.outcome import Outcome
+from slslab.lambda_.outcome import PhaseEnd
 from slslab.lambda_.places import ExecutionEnvironment, Place, Places
 from slslab.run.events import own_event
 
@@ -63,7 +63,7 @@ class Pool:
         return self._places[environment]
 
     @asynccontextmanager
-    async def lease(self, request: Request) -> AsyncIterator[tuple[ExecutionEnvironment, Outcome | None]]:
+    async def lease(self, request: Request) -> AsyncIterator[tuple[ExecutionEnvironment, PhaseEnd | None]]:
         """Lease a warm environment of exactly this version, or a new one with the outcome of its initialisation.
 
         If the block ends without an exception, an environment in which the initialisation or the invocation failed is
@@ -217,7 +217,7 @@ class Pool:
             needed = {"bytes": request.target.function.memory_mb * MB, "failed": failed}
             self._record("host.wait", begin_ns, request.request_id, name, name, **needed)
 
-    async def _start(self, function: Function, place: Place, request_id: str) -> tuple[ExecutionEnvironment, Outcome]:
+    async def _start(self, function: Function, place: Place, request_id: str) -> tuple[ExecutionEnvironment, PhaseEnd]:
         self._number += 1
         try:
             environment = place.make(function, self._number)

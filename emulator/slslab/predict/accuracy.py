@@ -11,42 +11,38 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from slslab.errors import RequestError
 from slslab.predict.anchors import Z80
-from slslab.toml_files import check_schema, read_toml, validate
+from slslab.toml_files import TomlTable, check_schema, read_toml, validate
 
 FILE = Path(__file__).with_name("accuracy.toml")
 SCHEMA = 1
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Deviation(_Entry):
+class Deviation(TomlTable):
     """Mean and greatest absolute error, as shares of what was measured."""
 
     mean: Annotated[float, Field(gt=0)]
     worst: Annotated[float, Field(gt=0)]
 
 
-class ProfileErrors(_Entry):
+class ProfileErrors(TomlTable):
     """A profile's errors on rounds that it predicted: of seconds, and of cost if it predicted any."""
 
     seconds: Deviation
     cost: Deviation | None = None
 
 
-class Speed(_Entry):
+class Speed(TomlTable):
     """What the 80 % range of an assumed speed reaches to, as a factor, and why."""
 
     factor: Annotated[float, Field(gt=1)]
     reason: Annotated[str, Field(min_length=1)]
 
 
-class Accuracy(_Entry):
+class Accuracy(TomlTable):
     """The errors of seconds and of billed seconds; when, how and on what they were measured; those of profiles; and
     those of the speeds of GPUs and of other processors of instances."""
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from statistics import NormalDist
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from slslab.errors import RequestError
-from slslab.toml_files import check_schema, read_toml, validate
+from slslab.toml_files import TomlTable, check_schema, read_toml, validate
 from slslab_workers.trace.kinds import KINDS, Kind
 
 Architecture = Literal["x86_64", "arm64"]
@@ -30,11 +30,7 @@ class AnchorError(RequestError):
     """`anchors.toml` can't be read."""
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Reference(_Entry):
+class Reference(TomlTable):
     """The machine that `workloads` were measured on, and the state it was in; `provisional` until measured idle."""
 
     processor: Text
@@ -48,7 +44,7 @@ class Reference(_Entry):
     provisional: bool
 
 
-class Workload(_Entry):
+class Workload(TomlTable):
     """CPU seconds of one reference workload on the reference machine: the least of several repetitions.
 
     `spread` is the standard deviation of the repetitions' logarithms. `python` holds the seconds in other versions of
@@ -72,7 +68,7 @@ class Workload(_Entry):
         return seconds * self.python.get(python, 1.0)
 
 
-class KindOfWork(_Entry):
+class KindOfWork(TomlTable):
     """One kind of work, and how uncertain one anchor of it is (standard deviations of logarithms).
 
     `deviation` holds for any work of this kind, `year_deviation` for the time that has passed since the anchor was
@@ -87,7 +83,7 @@ class KindOfWork(_Entry):
     year_reason: str = ""
 
 
-class Anchor(_Entry):
+class Anchor(TomlTable):
     """Work with a known time on Lambda: seconds on one full vCPU, by architecture.
 
     `reference` is the workload that is this work itself, `hosts` those that other hosts are compared by. An anchor of
@@ -106,7 +102,7 @@ class Anchor(_Entry):
     check: str = ""
 
 
-class HostDeviations(_Entry):
+class HostDeviations(TomlTable):
     """What is added to a host's own deviation: always at least `least`, and more for each difference to the reference.
 
     `short` is for short forms, `python` for another version of Python that `workloads` know, `unknown_python` for one
@@ -121,7 +117,7 @@ class HostDeviations(_Entry):
     reason: Text
 
 
-class Unanchored(_Entry):
+class Unanchored(TomlTable):
     """The least and the largest factor seen between a host of this project and Lambda, of any kind of work."""
 
     lowest: Positive
@@ -129,7 +125,7 @@ class Unanchored(_Entry):
     source: Text
 
 
-class Anchors(_Entry):
+class Anchors(TomlTable):
     """The whole file."""
 
     schema_: int = Field(alias="schema")

@@ -101,4 +101,4 @@ def _recorder() -> Callable[[dict[str, Any]], None]:
 
 if __name__ == "__main__":
     given = _options()
-    serve(service(given), tied=given.tied)
+    serve(service(given), ends_with_parent=given.tied)

@@ -133,7 +133,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         print(f"python -m slslab.tensordb: cannot listen on {chosen.host}: {error.strerror}", file=sys.stderr)
         return 3
-    serve(_running(peers, chosen.host), tied=chosen.parent_pipe)
+    serve(_running(peers, chosen.host), ends_with_parent=chosen.parent_pipe)
     if not all(peer.left(PATIENCE_S) for peer in peers):
         os._exit(0)  # Python cannot exit while a script runs, and there is nothing to save
     return 0

@@ -12,10 +12,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, InstanceOf, model_validator
 
 from slslab.errors import RequestError
-from slslab.toml_files import check_schema, read_toml, validate
+from slslab.toml_files import TomlTable, check_schema, read_toml, validate
 from slslab_lab.papers.expressions import Expression
 
 # In a wheel beside this module, in a checkout at the repository's root.
@@ -47,11 +47,7 @@ Prose = Annotated[Text, AfterValidator(lambda text: " ".join(text.split()))]
 Formula = Annotated[InstanceOf[Expression], BeforeValidator(Expression.parse)]
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Reference(_Entry):
+class Reference(TomlTable):
     """A number in a row of another table: one of its published columns, or one of its inputs."""
 
     table: Text
@@ -60,7 +56,7 @@ class Reference(_Entry):
     value: Text
 
 
-class Row(_Entry):
+class Row(TomlTable):
     """One row, or one point of a figure: what it was measured on, and the published values by column.
 
     A row without values is one that a figure draws and no text gives in numbers. `group` is the part of the table that
@@ -77,7 +73,7 @@ class Row(_Entry):
     note: str = ""
 
 
-class Ranking(_Entry):
+class Ranking(TomlTable):
     """An order of a table's rows, within each group: by a column as published, and by the first of `ways` that a row
     can be recomputed in. The least comes first."""
 
@@ -86,7 +82,7 @@ class Ranking(_Entry):
     ways: Annotated[tuple[Text, ...], Field(min_length=1)]
 
 
-class Table(_Entry):
+class Table(TomlTable):
     """A table or figure: its columns with their units, published or recomputed, and inputs that all rows share.
 
     `formulas` says by column, and by the name of a way, how a value follows from a row's inputs and printed columns; a
@@ -156,7 +152,7 @@ class Table(_Entry):
         return {*_numbers(self, row), *self.references_of(row)}
 
 
-class Working(_Entry):
+class Working(TomlTable):
     """One line of arithmetic: a table's formula, by column and way, or an expression of its own.
 
     An expression may use `inputs`, and what a row of a table has if `table` and `row` are given. The value is shown
@@ -184,7 +180,7 @@ class Working(_Entry):
         return self
 
 
-class Discrepancy(_Entry):
+class Discrepancy(TomlTable):
     """A statement of a paper that is wrong, contradictory or incomplete: where it is, what is true instead, with the
     arithmetic, and what follows for a reproduction."""
 
@@ -197,7 +193,7 @@ class Discrepancy(_Entry):
     consequence: Prose
 
 
-class Paper(_Entry):
+class Paper(TomlTable):
     """A publication, those of its tables that are known, and what does not add up.
 
     `ways` has the names of formulas in words.

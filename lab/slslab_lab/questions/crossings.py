@@ -31,9 +31,8 @@ from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.programs.transfers import transfer
 from slslab_lab.replay.ranges import play_with_ranges
 from slslab_lab.replay.whatif import LARGEST_FLEET, vary_profile
-from slslab_workers.architecture import architectures, with_chains
+from slslab_workers.architecture import architectures, on_gpus, with_chains
 
-GPU = "gpu"
 WAYS = ("functions", "instances")
 # Figures, and what the way is that has less of it.
 LESS = {"seconds": "faster", "cost": "cheaper"}
@@ -88,9 +87,10 @@ def _patterns(setups: Setups, workers: int) -> dict[str, Any]:
 
 def gpu(asked: Asked, workers: str | None, epochs: str) -> dict[str, Any]:
     """Answer `slslab ask gpu`."""
-    _check_pair(asked.setups, (GPU,))
+    instances = on_gpus()
+    _check_pair(asked.setups, (instances,))
     plan = asked.setup.run.plan
-    if plan.architecture == GPU:
+    if plan.architecture == instances:
         raise RequestError(f"{plan.run} is a run of instances.", "name the run of functions first.")
     fleets = read_numbers("--workers", workers, 1, LARGEST_FLEET) or (plan.workers,)
     lengths = read_numbers("--epochs", epochs, 1, MOST_EPOCHS)
@@ -103,7 +103,7 @@ def _gpu(setups: Setups, point: tuple[int, Sequence[int]]) -> tuple[list[dict[st
     """Return functions and instances after these numbers of epochs, and where they cross, for a number of workers."""
     workers, lengths = point
     book = setups[0].prices
-    played = [_way(setups, name, workers, lengths) for name in (setups[0].run.plan.architecture, GPU)]
+    played = [_way(setups, name, workers, lengths) for name in (setups[0].run.plan.architecture, on_gpus())]
     ways, errors = (played[0][0], played[1][0]), (played[0][1], played[1][1])
     rows = []
     for length in lengths:
@@ -150,7 +150,7 @@ def _way(setups: Setups, name: str, workers: int, lengths: Sequence[int]) -> tup
         source.platform.profile,
         source.run,
         like={key: less for key, (less, _) in asked.items()},
-        instances=name == GPU,
+        instances=not is_of_run,
     )
 
 

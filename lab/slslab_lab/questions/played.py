@@ -15,7 +15,7 @@ from slslab.run.bill import ARCHITECTURES, HOST, METERS, Bill, compute_bill, des
 from slslab_lab.pages.pictures import draw_timeline
 from slslab_lab.questions.setup import Asked, ReplaySetup, figure, read_memory
 from slslab_lab.replay.kernel.timeline import Timeline
-from slslab_lab.replay.outcome import Outcome, waits
+from slslab_lab.replay.outcome import Totals, waits
 from slslab_lab.replay.path import CriticalPath, critical_path
 from slslab_lab.replay.perfetto import write_perfetto
 from slslab_lab.replay.ranges import figures_of, play_with_ranges
@@ -26,12 +26,12 @@ def waiting(asked: Asked, memory: int | None, workers: int | None) -> dict[str, 
     """Answer `slslab ask waiting`."""
     setup = _variant(asked, memory, workers)
 
-    def play(profile: Profile) -> tuple[Outcome, Bill, tuple[Waiting, ...]]:
+    def play(profile: Profile) -> tuple[Totals, Bill, tuple[Waiting, ...]]:
         timeline, result = setup.simulate(profile)
         bill = compute_bill(modelled_usage(setup.run, timeline, result), setup.prices)
         return result, bill, find_waiting(timeline, result, bill)
 
-    def figures(played: tuple[Outcome, Bill, tuple[Waiting, ...]]) -> dict[str, float]:
+    def figures(played: tuple[Totals, Bill, tuple[Waiting, ...]]) -> dict[str, float]:
         result, bill, rows = played
         waited = {"waiting_seconds": result.waiting_seconds, "waiting_cost": sum(row.cost for row in rows)}
         return figures_of(result, bill) | waited
@@ -126,7 +126,7 @@ class Waiting:
     cost: float
 
 
-def find_waiting(timeline: Timeline, result: Outcome, bill: Bill) -> tuple[Waiting, ...]:
+def find_waiting(timeline: Timeline, result: Totals, bill: Bill) -> tuple[Waiting, ...]:
     """Return how much of a timeline's bill is waiting, by worker and phase.
 
     A waited second costs its function's memory by the bill's price of a GB-second, or its instance by the second; a

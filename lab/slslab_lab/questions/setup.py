@@ -14,7 +14,7 @@ from slslab.run.directory import resolve
 from slslab_lab.replay.fitting import NAME as THIS_HOST
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured, read_measured
-from slslab_lab.replay.outcome import Outcome
+from slslab_lab.replay.outcome import Totals
 from slslab_lab.replay.ranges import with_processor
 from slslab_lab.replay.whatif import Platform, Row, Variant, check_memory, evaluate, modelled, simulate
 from slslab_workers.architecture import architectures
@@ -41,7 +41,7 @@ class ReplaySetup:
         """Return the same with changes of the variant."""
         return replace(self, variant=replace(self.variant, **changes))
 
-    def simulate(self, profile: Profile) -> tuple[Timeline, Outcome]:
+    def simulate(self, profile: Profile) -> tuple[Timeline, Totals]:
         """Return the variant's timeline and outcome on a profile."""
         return simulate(self.run, self.variant, profile)
 

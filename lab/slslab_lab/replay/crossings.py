@@ -20,7 +20,7 @@ from slslab.run.metrics import grouped
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program
 from slslab_lab.replay.kernel.timeline import Timeline
-from slslab_lab.replay.outcome import Outcome
+from slslab_lab.replay.outcome import Totals
 
 TIE = 0.15
 # Latencies of the object store, as multiples of the profile's.
@@ -158,7 +158,7 @@ def _longer(hosts: Hosts, factor: float) -> Hosts:
     return tuple((kind, Decimal(math.ceil(float(s) * factor * 1000)) / 1000) for kind, s in hosts)
 
 
-def course(timeline: Timeline, played: Outcome, usage: Usage) -> Course:
+def course(timeline: Timeline, played: Totals, usage: Usage) -> Course:
     """Return how a timeline would go on for more epochs: each takes the mean of those after the first.
 
     RequestError for a timeline of one epoch, which does not separate the start from the epochs.

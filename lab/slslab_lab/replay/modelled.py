@@ -14,7 +14,7 @@ from slslab.run.run import Run
 from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.limits import crossings, longest
-from slslab_lab.replay.outcome import Outcome, WorkerFigures, outcome
+from slslab_lab.replay.outcome import Totals, WorkerFigures, outcome
 from slslab_lab.replay.path import critical_path
 from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.replay.programs.recording import check, processor_of
@@ -87,7 +87,7 @@ def _range(ends: tuple[float, float]) -> dict[str, float]:
     return {"low": float(f"{low:.6g}"), "high": float(f"{high:.6g}")}
 
 
-def _bill(recording: Run, played: Outcome, book: Book) -> Bill:
+def _bill(recording: Run, played: Totals, book: Book) -> Bill:
     hosts = [kind for kind, _ in metrics.hosts(recording.events)]
     return compute_bill(played.usage(hosts, metrics.driver_requests(recording.events)), book)
 

@@ -72,7 +72,7 @@ class WorkerFigures:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Totals:
     """What a timeline adds up to.
 
     `makespan_ns` is from the first acceptance to the last end. `gb_seconds` (1 GB = 1,024 MB) are those of functions.
@@ -136,14 +136,14 @@ class Outcome:
         )
 
 
-def outcome(timeline: Timeline, architecture: str = "x86_64") -> Outcome:
+def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
     """Add up a timeline whose functions run on one processor architecture."""
     invocations, instances = tuple(_invocations(timeline)), _instances(timeline)
     accepted = min((call.accepted for call in timeline.calls), default=0)
     spent = _spend(timeline)
     asked = tuple(_requests(timeline))
     billed = ((op, billed_requests(op, number, size)) for op, number, size in asked if op in BILLED)
-    return Outcome(
+    return Totals(
         makespan_ns=timeline.end_ns - accepted,
         billed_seconds=sum(call.billed_ms for call in invocations) / 1000
         + sum(billed_seconds(instance.lasted_ns) for instance in instances),

@@ -15,7 +15,7 @@ from slslab.predict.profiles.profile import Figure, Profile
 from slslab.predict.uncertainty import GPU, HOST, INSTANCE, ON_LAMBDA, PER_MEAN_ERROR, PROFILE, REPLAY, Uncertainty
 from slslab.run.bill import Bill
 from slslab_lab.replay.measured import Measured
-from slslab_lab.replay.outcome import Outcome
+from slslab_lab.replay.outcome import Totals
 from slslab_workers.trace.kinds import KINDS, Kind
 
 # Figures of a profile that make a run longer as they grow, and those that make it shorter.
@@ -24,7 +24,7 @@ Figures = Mapping[str, float]
 Played = TypeVar("Played")
 
 
-def figures_of(played: Outcome, bill: Bill) -> dict[str, float]:
+def figures_of(played: Totals, bill: Bill) -> dict[str, float]:
     """Return the figures of a played run that have ranges: seconds, billed seconds and cost."""
     return {"seconds": played.seconds, "billed_seconds": played.billed_seconds, "cost": float(bill.total)}
 

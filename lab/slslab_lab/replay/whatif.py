@@ -18,7 +18,7 @@ from slslab_lab.replay.kernel.kernel import ReplayError, play
 from slslab_lab.replay.kernel.program import Program, Track
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured
-from slslab_lab.replay.outcome import Outcome, outcome
+from slslab_lab.replay.outcome import Totals, outcome
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.ranges import figures_of, play_with_ranges
 from slslab_workers.plan import thread_count
@@ -199,7 +199,7 @@ def vary_profile(run: Measured, variant: Variant, profile: Profile) -> Profile:
     return with_arch(profile, run.arch, variant.arch or run.arch)
 
 
-def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timeline, Outcome]:
+def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timeline, Totals]:
     """Return a variant's timeline and outcome.
 
     ConcurrencyError if it never ends since environments may not start, ReplayError if it never ends in any case.
@@ -219,7 +219,7 @@ def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timelin
     return timeline, outcome(timeline, variant.arch or run.arch)
 
 
-def modelled_usage(run: Measured, timeline: Timeline, played: Outcome) -> Usage:
+def modelled_usage(run: Measured, timeline: Timeline, played: Totals) -> Usage:
     """Return what a book prices of a played run: its workers, its hosts for as long as it lasts, its driver."""
     program = timeline.program
     return played.usage(run.hosts(program.workers), run.driver_requests(program.workers, program.epochs))
@@ -233,7 +233,7 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
         peak = f"Refused: the run's functions used {peak_mb} MB at their peak."
         return Row(label, {}, trouble=peak, variant=variant)
 
-    def play_priced(profile: Profile) -> tuple[Timeline, Outcome, Bill]:
+    def play_priced(profile: Profile) -> tuple[Timeline, Totals, Bill]:
         timeline, played = simulate(run, variant, profile)
         return timeline, played, compute_bill(modelled_usage(run, timeline, played), platform.book)
 

@@ -16,7 +16,7 @@ from slslab.run.metrics import grouped
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured
-from slslab_lab.replay.outcome import Outcome, outcome
+from slslab_lab.replay.outcome import Totals, outcome
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.whatif import modelled_usage, with_memory
 
@@ -81,7 +81,7 @@ def _minibatch_seconds(timeline: Timeline) -> Decimal:
     return Decimal(total) / NS
 
 
-def _functions(measured: Measured, result: Outcome, memory_mb: int, counted: Decimal, price: Decimal) -> list[BillLine]:
+def _functions(measured: Measured, result: Totals, memory_mb: int, counted: Decimal, price: Decimal) -> list[BillLine]:
     workers, gb = measured.plan.workers, Decimal(memory_mb) / 1024
     init_ms = total_ms = others = Decimal(0)
     for invocation in result.invocations:

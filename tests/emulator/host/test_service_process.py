@@ -18,7 +18,7 @@ def service():
     yield {"endpoint": "here"}
     print("left", flush=True)
 
-serve(service(), tied="alone" not in sys.argv)
+serve(service(), ends_with_parent="alone" not in sys.argv)
 """
 REPORT = ["starting", json.dumps({"endpoint": "here"})]
 

@@ -20,7 +20,7 @@ from slslab.host.procfs import Sample
 from slslab.lambda_.environment import Environment, EnvironmentHost
 from slslab.lambda_.environment_logs import EnvironmentLogs
 from slslab.lambda_.log_events import LogEvents
-from slslab.lambda_.outcome import Outcome
+from slslab.lambda_.outcome import PhaseEnd
 from slslab.lambda_.runtime_api import RuntimeApi
 from slslab.lambda_.runtimes import OWN
 from slslab.lambda_.sandbox import Setting
@@ -332,7 +332,7 @@ class ExitingSandboxes:
         return self.made[-1]
 
 
-async def start_twice(home: Path, sandboxes: Any, before: Callable[[], object] = lambda: None) -> Outcome:
+async def start_twice(home: Path, sandboxes: Any, before: Callable[[], object] = lambda: None) -> PhaseEnd:
     """Start an environment, and once more after a reset; `before` is called in between."""
     pressure, events = Pressure(), LogEvents(home)
     logs = EnvironmentLogs(home, 4096, events)

@@ -361,6 +361,24 @@ def test_exchanges_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        (PlanError("Its clock decides.", ""), "Its clock decides."),
+        (None, "allreduce does not say under which keys its workers exchange what"),
+    ],
+)
+def test_why_an_exchange_is_not_known(monkeypatch: pytest.MonkeyPatch, answer: Any, reason: str) -> None:
+    class Other:
+        def protocol(self, _run: Run) -> None:
+            if answer is not None:
+                raise answer
+
+    monkeypatch.setattr(messages, "architectures", lambda: {"allreduce": Other()})
+    with pytest.raises(NotChecked, match=f"^{reason}$"):
+        exchange_of(of_events())
+
+
+@pytest.mark.parametrize(
     ("architecture", "worker", "name"),
     [
         ("allreduce", -1, "The driver"),
@@ -373,6 +391,7 @@ def test_exchanges_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
         ("gradssharding", 1, "Worker 1"),
         ("gradssharding", 2, "Aggregator 0"),
         ("gradssharding", 4, "Aggregator 2"),
+        ("of-another-package", 1, "Worker 1"),
     ],
 )
 def test_whose_number_it_is(architecture: str, worker: int, name: str) -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from slslab_workers.allreduce.pattern import longest_chain, pattern
 from slslab_workers.architecture import Requirements
-from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, SERIALISATION, sums
+from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, SERIALISATION, adds_up
 from slslab_workers.channels.polling import POLLING
 from slslab_workers.driver.channels import ChannelDeployment, channel_requirements
 from slslab_workers.driver.deployment import FunctionArchitecture
@@ -52,7 +52,7 @@ class AllReduce(FunctionArchitecture):
         attacks.refuse_omniscient(
             plan.options, "rank 0 deletes each as soon as it has read it", "choose gpu, whose workers all read them."
         )
-        if sums(plan.options):
+        if adds_up(plan.options):
             robust.refuse(plan, "a parameter server has their sum alone", "choose another --channel.")
         if (attack := attacks.Attack.of(plan)) is not None and 0 in attack.ranks:
             robust.refuse_untrusted(plan, "rank 0")

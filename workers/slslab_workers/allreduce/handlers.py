@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 import torch
 
-from slslab_workers.channels.choice import sums
+from slslab_workers.channels.choice import adds_up
 from slslab_workers.training.exchange import ObjectWorker
 from slslab_workers.training.released_log import LogLines, computed
 from slslab_workers.training.state import WorkerState
@@ -32,7 +32,7 @@ class AllReduceWorker(ObjectWorker):
 
     def exchange(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:
         """Return the aggregate of all workers' vectors, once rank 0, or a parameter server, has merged them."""
-        if sums(self.plan.options):
+        if adds_up(self.plan.options):
             return self.sum_at_server(self._merged(self.place(state)), vector)
         self.put_gradient(state, vector)
         if self.rank != 0:

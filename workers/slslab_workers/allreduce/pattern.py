@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from slslab_workers.channels.choice import deleted_bytes, lists, moved_bytes, sums, traced
+from slslab_workers.channels.choice import adds_up, deleted_bytes, lists, moved_bytes, traced
 from slslab_workers.patterns import (
     ANYONE,
     OWN,
@@ -44,7 +44,7 @@ def pattern(workload: Workload) -> Pattern:
     """Return the pattern with a barrier, or without, or with a server that adds up."""
     if is_asynchronous(workload.options):
         return _asynchronous(workload)
-    return _at_server(workload) if sums(workload.options) else _synchronous(workload)
+    return _at_server(workload) if adds_up(workload.options) else _synchronous(workload)
 
 
 def _at_server(workload: Workload) -> Pattern:

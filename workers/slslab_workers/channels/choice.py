@@ -93,7 +93,7 @@ def deleted_bytes(options: Mapping[str, Value], size: int | None) -> int | None:
     return size if CHANNEL.of(options) == "dynamodb" else 0
 
 
-def sums(options: Mapping[str, Value]) -> bool:
+def adds_up(options: Mapping[str, Value]) -> bool:
     """Return whether the options' channel adds up vectors itself."""
     return CHANNEL.of(options) == PARAMETER_SERVER
 

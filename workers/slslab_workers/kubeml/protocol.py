@@ -87,10 +87,10 @@ def _epochs(run: Recorded, failing: int | None) -> Mapping[int, Epoch]:
     in which a function failed."""
     plan = run.plan
     begun: dict[int, int] = {}
-    for function, epoch, _ in run.computed:
-        begun[epoch] = max(begun.get(epoch, 0), function + 1)
+    for function, epoch, _ in sorted(run.computed):
+        begun[epoch] = function + 1
     whole = run.complete and not plan.gradual
-    count = plan.epochs if whole else max(begun, default=-1) + 1
+    count = plan.epochs if whole else max((epoch + 1 for epoch in begun), default=0)
     static = plan.options[PARALLELISM.name] == STATIC
     return {
         epoch: epoch_of(plan, plan.workers if static else begun.get(epoch, plan.workers))

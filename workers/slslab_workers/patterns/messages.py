@@ -5,7 +5,7 @@ have. An architecture whose workers decide in the run what they send says it its
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from typing import Protocol as Interface
@@ -162,7 +162,7 @@ class _Derived:
         self.shared: set[str] = set()
         self.minibatches: set[tuple[int, int, int]] = set()
         # The phase of the update with which workers use what they have exchanged in a step.
-        self.used: dict[Where, str] = {}
+        self.used: dict[Where, str] = defaultdict(str)
         for role in pattern.roles:
             for place, parts in places(role, pattern.workload):
                 if place.epoch * self.batches + max(0, place.step) < self.steps:
@@ -209,37 +209,40 @@ class _Derived:
 
     def _messages(self, instance: Instance, makers: list[_Moved]) -> Iterator[Message]:
         takers = [taker for taker in self.taken.get(instance, ()) if taker.activity.times]
+        removers = self.removed[instance]
         for one in makers:
             mine = [taker for taker in takers if taker.rank != one.rank or _takes_own(taker, len(makers))]
-            removers = self.removed.get(instance, ())
             if "{taker}" not in one.signal.key:
-                yield self._message(one, mine, one.activity.bytes, removers[0] if removers else None)
+                yield self._message(one, mine, one.activity.bytes, removers)
                 continue
             for taker in mine:
                 times, whole = taker.activity.times, taker.activity.bytes
                 size = None if whole is None else whole // times
-                yield self._message(one, [taker], size, taker.rank if taker.rank in removers else None)
+                yield self._message(one, [taker], size, set(removers) & {taker.rank}, taker=taker.rank)
 
-    def _message(self, one: _Moved, takers: Sequence[_Moved], size: int | None, deleted_by: int | None) -> Message:
+    def _message(
+        self, one: _Moved, takers: Sequence[_Moved], size: int | None, removers: Iterable[int], **fields: int
+    ) -> Message:
         epoch, step = one.place
-        fields = {"run": self.plan.run, "architecture": self.plan.architecture, "epoch": epoch, "step": step}
-        key = one.signal.key.format(**fields, maker=one.rank, taker=takers[0].rank if takers else -1)
-        name, at = Name(key, one.rank, epoch, step), takers[0].place if takers else one.place
+        run, architecture = self.plan.run, self.plan.architecture
+        key = one.signal.key.format(
+            run=run, architecture=architecture, epoch=epoch, step=step, maker=one.rank, **fields
+        )
+        name = Name(key, one.rank, epoch, step)
         if self.run.parameters is None:
             size = None
         if one.signal.name in self.shared:
             return Message(one.signal.name, name, None, size)
-        counted = dict(Counter(taker.rank for taker in takers))
-        return Message(one.signal.name, name, counted, size, at, deleted_by, not one.activity.protocol)
+        at = takers[0].place if takers else one.place
+        counted, overhead = dict(Counter(taker.rank for taker in takers)), not one.activity.protocol
+        return Message(one.signal.name, name, counted, size, at, next(iter(removers), None), overhead)
 
     def _wait(self, place: Where, kinds: Mapping[str, Sequence[Message]]) -> Wait:
         """Return the barrier of a step: nobody goes on before all have made what every worker makes."""
         ranks = {rank for rank, *_ in self.minibatches}
         until = [m.name for all_ in kinds.values() if {m.name.maker for m in all_} >= ranks for m in all_]
         used = (
-            number
-            for rank in sorted(ranks)
-            for number in self.run.updated.get((rank, *place, self.used.get(place, "")), ())
+            number for rank in sorted(ranks) for number in self.run.updated.get((rank, *place, self.used[place]), ())
         )
         gone = (self.run.entered(rank, place) for rank in sorted(ranks))
         return Wait(place, tuple(until), (*used, *(number for number in gone if number is not None)))

@@ -1,7 +1,7 @@
 """ScatterReduce's trigger script: n workers of one function, by rank."""
 
 from slslab_workers.architecture import Requirements
-from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, sums
+from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, adds_up
 from slslab_workers.channels.polling import POLLING
 from slslab_workers.driver.channels import ChannelDeployment, channel_requirements
 from slslab_workers.driver.deployment import FunctionArchitecture
@@ -47,7 +47,7 @@ class ScatterReduce(FunctionArchitecture):
                 "S-ASP has one global model, and ScatterReduce has a part of it for each worker.",
                 "choose allreduce, or --synchronisation bsp.",
             )
-        if sums(plan.options):
+        if adds_up(plan.options):
             raise PlanError(
                 "A parameter server adds up whole vectors, and ScatterReduce has a worker for each part of one.",
                 "choose allreduce, or another --channel.",

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, Field
 
 from slslab.errors import RequestError, writable
-from slslab.toml_files import check_schema, read_toml, shown, validate
+from slslab.toml_files import TomlTable, check_schema, read_toml, shown, validate
 from slslab_workers.trace.kinds import KINDS, Kind
 
 PROFILES = Path(__file__).parent
@@ -29,11 +29,7 @@ class ProfileError(RequestError):
     """A profile that cannot be found or read, or that lacks a figure."""
 
 
-class _Entry(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Figure(_Entry):
+class Figure(TomlTable):
     """One number and its source."""
 
     value: Annotated[float, Field(ge=0, le=LARGEST, allow_inf_nan=False)]
@@ -69,7 +65,7 @@ Count = Annotated[Figure, AfterValidator(_countable)]
 Share = Annotated[Figure, AfterValidator(_share)]
 
 
-class Operation(_Entry):
+class Operation(TomlTable):
     """What one request takes beyond the client's own CPU time.
 
     `latency_ms` is that of an empty request, and `first_ms` what an environment's first one takes in addition (a
@@ -87,7 +83,7 @@ class Operation(_Entry):
     cpu_ms_per_mb: Figure | None = None
 
 
-class Server(_Entry):
+class Server(TomlTable):
     """What many clients share: `servers` requests are served at once, the others wait in order of arrival.
 
     A request occupies a server for `service_ms` plus its bytes ÷ `bandwidth_mb_s`; that is part of the operation's
@@ -99,7 +95,7 @@ class Server(_Entry):
     bandwidth_mb_s: Positive | None = None
 
 
-class Channel(_Entry):
+class Channel(TomlTable):
     """A store, database or queue: its operations (the part of the trace's `op` after the dot), and its server.
 
     `per_worker`: each worker has a server of its own (SPIRT's databases), or all share one. `boot_s` is what a node
@@ -113,7 +109,7 @@ class Channel(_Entry):
     boot_s: Figure | None = None
 
 
-class Compute(_Entry):
+class Compute(TomlTable):
     """The platform's processors.
 
     `speed` is their speed as a multiple of the recording host's: CPU seconds are divided by it. `kinds` are the speeds
@@ -127,7 +123,7 @@ class Compute(_Entry):
     """
 
     speed: Positive
-    kinds: dict[Kind, Positive] = {}
+    kinds: Mapping[Kind, Positive] = {}
     parallel: Share
     period_ms: Positive
     vcpu_mb: Positive
@@ -144,7 +140,7 @@ class Compute(_Entry):
         return threads if self.further_thread is None else 1 + (threads - 1) * self.further_thread.value
 
 
-class Network(_Entry):
+class Network(TomlTable):
     """What all connections of one function move together, in each direction: a token bucket.
 
     It holds up to `burst_mb` (10⁶ bytes), which are moved as fast as the connections can, and refills at `rate_mb_s`.
@@ -154,7 +150,7 @@ class Network(_Entry):
     burst_mb: Figure
 
 
-class Functions(_Entry):
+class Functions(TomlTable):
     """Lambda: what lies around a handler.
 
     A cold start takes `cold_zip_ms` or `cold_image_ms` before init, which is not billed, and then init's own CPU
@@ -183,7 +179,7 @@ class Functions(_Entry):
         return to_ns((package == "image" and self.init_wait_image_ms) or self.init_wait_ms)
 
 
-class Instances(_Entry):
+class Instances(TomlTable):
     """Long-running machines: `boot_s` from launch to the program's start; compute steps are `compute_speed` times as
     fast as on the recording host, everything else `host_speed` times. `peers` is what one message to another machine of
     the type takes, if it is known."""
@@ -194,7 +190,7 @@ class Instances(_Entry):
     peers: Operation | None = None
 
 
-class Profile(_Entry):
+class Profile(TomlTable):
     """A platform.
 
     Each state of a state machine takes `transition_ms`. A Task that invokes a function takes `task_ms` in addition, and
@@ -211,7 +207,7 @@ class Profile(_Entry):
     task_ms: Figure | None = None
     task_ms_per_kb: Figure | None = None
     channels: dict[str, Channel]
-    instances: dict[str, Instances] = {}
+    instances: Mapping[str, Instances] = {}
 
     def operation(self, op: str) -> Operation:
         """Return what an `op` of the trace such as `object.put` takes; ProfileError if the profile does not say."""
