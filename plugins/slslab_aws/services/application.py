@@ -15,6 +15,7 @@ from moto.sqs.models import SQSBackend
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.gate import refusal_document
+from slslab.host.litter import Litter
 from slslab_aws.services import SERVICES, refusals, seams
 from slslab_aws.services.function_logs import FunctionLogs
 from slslab_aws.services.rule_clock import RuleClock
@@ -50,6 +51,7 @@ class Services:
         self._changed = threading.Condition(lock)
         self._turns = Turns(self._changed)
         self._rules = RuleClock(lock, self._changed, targets)
+        self._litter = Litter()
         seams.mend()
         receive = SQSBackend.receive_message
         SQSBackend.receive_message = lambda backend, queue, count, wait_s, *more, **named: self._receive(
@@ -75,6 +77,8 @@ class Services:
         except Overdue:
             sentence = f"slslab ends a request that computes for more than {LIMIT_S:g} s: ask for less at once."
             return _refuse(ServiceError(400, "LimitExceededException", sentence), environ, start_response)
+        finally:
+            self._litter.collect()
 
     def _answer(self, operation: str, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
         """Return moto's answer; ServiceError for an operation that moto has not, or that it fails at."""

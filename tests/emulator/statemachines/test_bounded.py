@@ -1,6 +1,5 @@
 """Expressions in processes of their own: their bounds, and that they end with the execution."""
 
-import gc
 import re
 import threading
 import time
@@ -12,7 +11,7 @@ from moto.stepfunctions.parser.asl.component.program.program import Program
 from tests.emulator.statemachines.here import begin, failure, finish, machines, output
 from tests.emulator.statemachines.written import ARN, Definition, chain
 
-from slslab.statemachines import bounded, interpreter, seams
+from slslab.statemachines import bounded, seams
 from slslab.statemachines.executions import Execution
 from slslab.statemachines.expressions import QueryError
 
@@ -267,19 +266,3 @@ def test_a_map_leaves_threads_to_others(monkeypatch: pytest.MonkeyPatch) -> None
     assert output(chain({"Type": "Map", "ItemProcessor": inner}), [1]) == [1]
     many = failure(chain({"Type": "Map", "ItemProcessor": inner}), [1] * 40)
     assert many == ("States.Runtime", "can't start new thread")
-
-
-def test_memory_of_programs_and_executions_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    litter = interpreter.Litter()
-    collected: list[int] = []
-    monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
-    litter.collect()
-    assert not collected
-    ballast = b"x" * (2 * interpreter.LITTER_BYTES)
-    litter.collect()
-    litter.collect()  # in the pause
-    assert collected == [1]
-    litter._next_s = 0.0
-    litter.collect()
-    assert collected == [1, 1]
-    del ballast
