@@ -17,7 +17,7 @@ from slslab_lab.runs.execution import Order
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.runs.sweeps.sweep import LOCAL, RAY
 from slslab_lab.studies import MODELS, find_committed
-from slslab_lab.studies.recording import check_done, is_done, make_run
+from slslab_lab.studies.recording import check_done, is_done, make_run, small_run
 from slslab_lab.studies.study import Setup
 from slslab_workers.architecture import ALONE_BATCHES, Progress, read_plan
 
@@ -65,21 +65,10 @@ class Experiment:
 
     def values(self, sample: "Sample") -> dict[str, Any]:
         """Return what `slslab run` would be given."""
-        return {
-            "model": self.model,
-            "dataset": sample.dataset,
-            "workers": WORKERS,
-            "batch_size": BATCH_SIZE,
-            "batches": self.batches(sample),
-            "epochs": EPOCHS.get(self.architecture, 1),
-            "memory": str(RECORDED_MB[self.model]),
-            "as_released": self.released,
-            "memory_format": sample.memory_format,
-            # Four workers on a host with fewer processors slow each other down.
-            "record": "alone",
-            # Table 2's time, memory and cost contain no evaluation.
-            "evaluation": False,
-        }
+        batches, epochs, memory_mb = self.batches(sample), EPOCHS.get(self.architecture, 1), RECORDED_MB[self.model]
+        # Four workers on a host with fewer processors slow each other down.
+        more = {"as_released": self.released, "memory_format": sample.memory_format, "record": "alone"}
+        return small_run(self.model, sample.dataset, WORKERS, BATCH_SIZE, batches, epochs, memory_mb, **more)
 
 
 @dataclass(frozen=True)

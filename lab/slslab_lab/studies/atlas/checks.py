@@ -23,7 +23,7 @@ from slslab_lab.studies.atlas.points import Job
 from slslab_lab.studies.atlas.recordings import Recordings
 from slslab_lab.studies.atlas.systems import System
 from slslab_lab.studies.experiments import BATCH_SIZE
-from slslab_lab.studies.recording import check_done, is_done, make_run
+from slslab_lab.studies.recording import Recording, make_missing, small_run
 from slslab_workers.architecture import Progress
 
 # What a figure of a run is: of this host, or of the run's trace as it is replayed.
@@ -43,23 +43,17 @@ class Check:
     epochs: int
 
     @property
-    def name(self) -> str:
-        """Return the name of its folder."""
-        return "-".join(
-            filter(None, (self.model, self.system.architecture, self.system.channel, self.system.algorithm))
-        )
-
-    @property
     def label(self) -> str:
         """Return the point in words."""
         return f"{self.model}, {self.system.name}, {self.workers} workers of {self.memory_mb:,} MB"
 
-    def values(self) -> dict[str, Any]:
-        """Return what `slslab run` would be given."""
-        names = ("model", "dataset", "workers", "batches", "epochs")
-        values = {name: getattr(self, name) for name in names}
-        more = {"batch_size": BATCH_SIZE, "memory": str(self.memory_mb), "evaluation": False, "record": "alone"}
-        return {**values, **more}
+    @property
+    def recording(self) -> Recording:
+        """Return the run to make."""
+        shape = (self.workers, BATCH_SIZE, self.batches, self.epochs, self.memory_mb)
+        values = small_run(self.model, self.dataset, *shape, record="alone")
+        name = f"{self.model}-{self.system.name.replace('/', '-')}"
+        return Recording(name, self.system.architecture, values, self.system.chosen)
 
 
 # No system of them was recorded with that model.
@@ -72,15 +66,10 @@ CHECKS = (
 
 def run_all(directory: Path, progress: Progress, tell: Callable[[str], None]) -> list[Measured]:
     """Make the runs that the directory does not have, and return all; RunError if one fails."""
-    runs = []
-    for check in CHECKS:
-        place = directory / check.name
-        if not is_done(place):
-            document = make_run(place, check.system.architecture, check.values(), check.system.chosen, progress)
-            check_done(document, place)
-            tell(f"{check.label}: {document['seconds']['measured']:.0f} s.")
-        runs.append(read_measured(place, architectures()))
-    return runs
+    recordings = {check.recording.name: check for check in CHECKS}
+    for made, document in make_missing(directory, [check.recording for check in CHECKS], progress):
+        tell(f"{recordings[made.name].label}: {document['seconds']['measured']:.0f} s.")
+    return [read_measured(directory / name, architectures()) for name in recordings]
 
 
 def compare(recordings: Recordings, runs: Sequence[Measured], job: Job) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from slslab_lab.runs.planning import architectures
 from slslab_lab.studies import find_committed
 from slslab_lab.studies.atlas.jobs import CHANNELS_OF, JOBS
 from slslab_lab.studies.atlas.systems import MODELS, SYSTEMS
-from slslab_lab.studies.recording import check_done, is_done, make_run
+from slslab_lab.studies.recording import is_done, make_missing
 from slslab_workers.architecture import Progress
 
 FOLDER, TABLE1, TABLE2 = "atlas", "lambdaml-table1", "table2"
@@ -88,10 +88,7 @@ def record_all(directory: Path, progress: Progress, tell: Callable[[str], None])
     """
     todo = [job for job in JOBS if not _is_kept(directory / job.name)]
     tell(f"{counted(len(todo), 'run')} to make, {len(JOBS) - len(todo)} of {len(JOBS)} are kept.")
-    for number, job in enumerate(todo, 1):
-        place = directory / job.name
-        document = make_run(place, job.architecture, job.values(), job.options, progress)
-        check_done(document, place)
+    for number, (job, document) in enumerate(make_missing(directory, todo, progress, _is_kept), 1):
         quiet = "quiet" if _is_quiet(document) else "NOT QUIET: others loaded the host, and it is made again next time"
         tell(f"{job.name}: {document['seconds']['measured']:.0f} s, {quiet}; {number} of {len(todo)}.")
 

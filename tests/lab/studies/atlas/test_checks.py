@@ -48,7 +48,7 @@ def test_no_check_was_recorded() -> None:
         assert (check.system.architecture, check.system.channel, check.system.algorithm) in {
             (system.architecture, system.channel, system.algorithm) for system in SYSTEMS
         }
-        assert not (committed() / check.name).exists()
+        assert not (committed() / check.recording.name).exists()
 
 
 def test_a_check_that_fails_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -56,5 +56,5 @@ def test_a_check_that_fails_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path
         return {"status": "failed", "error": {"message": "It broke.", "hint": "mend it."}}
 
     monkeypatch.setattr("slslab_lab.studies.recording.run_plan", run_plan)
-    with pytest.raises(RunError, match=rf"The run {tmp_path / CHECKS[0].name} failed: It broke\."):
+    with pytest.raises(RunError, match=rf"The run {tmp_path / CHECKS[0].recording.name} failed: It broke\."):
         run_all(tmp_path, None, print)  # type: ignore[arg-type]
