@@ -63,7 +63,7 @@ def atlas(
     job = Job(epochs, load_profile(profile), load_book(prices))
     with Bar() as bar, replayable("the atlas"):
         if record and recordings is not None:
-            record_all(recordings, bar, bar.say)
+            record_all(recordings, bar)
         recorded = read_all(recordings or committed())
         if check and out is not None:
             _check(recorded, out, job, bar, json_)
@@ -91,7 +91,7 @@ def _check(recordings: "Recordings", out: Path, job: "Job", bar: Bar, json_: boo
     from slslab_lab.studies.atlas.checks import compare, run_all
     from slslab_lab.studies.atlas.saving import save_checks
 
-    document = compare(recordings, run_all(out, bar, bar.say), job)
+    document = compare(recordings, run_all(out, bar), job)
     saved = save_checks(document, out)
     print_document(document, lambda: checked(document), json_)
     click.echo(f"Saved: {saved}", err=True)

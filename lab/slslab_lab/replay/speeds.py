@@ -1,10 +1,25 @@
-"""Find the speed of processors at which a replay takes as long as was measured."""
+"""Profiles with other speeds, and the speed of processors at which a replay takes as long as was measured."""
 
 import math
 from collections.abc import Callable
 
+from slslab.predict.profiles.profile import Figure, Profile
+
 # The range of speeds that is searched, and the ratio at which the search stops.
 SLOWEST, FASTEST, PRECISION = 1 / 64, 64.0, 1e-4
+
+
+def with_bandwidth(profile: Profile, channel: str, change: Callable[[Figure], Figure]) -> Profile:
+    """Return the profile with the bandwidths of a channel's operations changed."""
+    known = profile.channels[channel]
+    operations = {
+        name: operation.model_copy(
+            update={"bandwidth_mb_s": operation.bandwidth_mb_s and change(operation.bandwidth_mb_s)}
+        )
+        for name, operation in known.operations.items()
+    }
+    changed = known.model_copy(update={"operations": operations})
+    return profile.model_copy(update={"channels": {**profile.channels, channel: changed}})
 
 
 def find_speed(excess: Callable[[float], float]) -> float:

@@ -30,22 +30,12 @@ COLUMNS = (
 class FasterCell(Cell):
     """A ratio that is not printed; it agrees if both name the `same` winner."""
 
-    printed: Decimal | None = None
     same: bool = False
-
-    @property
-    def difference(self) -> float | None:
-        """Return the modelled ratio over that of the printed seconds, less 1."""
-        if self.printed is None or self.modelled is None:
-            return None
-        return self.modelled.value / float(self.printed) - 1
 
     @property
     def verdict(self) -> str:
         """Return whether the same pattern is faster modelled as published, or both are a tie."""
-        if self.printed is None:
-            return ""
-        return "agrees" if self.same else "differs"
+        return "" if self.follows is None else "agrees" if self.same else "differs"
 
 
 def build(setup: Setup, compared: Compared) -> dict[str, Any]:
@@ -91,7 +81,7 @@ def _row(comparison: Comparison, again: Sequence[Recomputed], profile: Profile) 
         measured=ratio_of([comparison.measured[name].seconds for name in PATTERNS if name in comparison.measured]),
         modelled=whole(modelled),
         reason=comparison.reason,
-        printed=printed[0].value if printed else None,
+        follows=printed[0].value if printed else None,
         same=winners.get("published") == winners["modelled"],
     )
     more = {

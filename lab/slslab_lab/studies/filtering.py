@@ -69,7 +69,7 @@ class Arm:
 def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
     """Return the document; the option `target` (0..1) is the accuracy of both, by default the common one."""
     paper, recordings, target = setup.paper, learnt.recordings, setup.options.get("target")
-    pairs = _pairs(learnt.curves, MODEL)
+    pairs = _pairs(learnt.curves)
     accuracy = target if target is not None else common_target(curve for pair in pairs for curve in pair[1:] if curve)
     rows: list[ReproducedRow] = []
     notes: list[str] = []
@@ -99,11 +99,11 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
     )
 
 
-def _pairs(curves: Sequence[Curve], model: str) -> list[tuple[Experiment, Curve | None, Curve | None]]:
+def _pairs(curves: Sequence[Curve]) -> list[tuple[Experiment, Curve | None, Curve | None]]:
     """Return curves without and with the filter: canonical; and as released, if that has a curve, where the only
     difference is the filter that the released code has and does not use."""
     pairs = []
-    for experiment in (Experiment(ARCHITECTURE, model, False), Experiment(ARCHITECTURE, model, True)):
+    for experiment in (Experiment(ARCHITECTURE, MODEL, False), Experiment(ARCHITECTURE, MODEL, True)):
         without, with_ = (
             curve_of(curves, rule_of(experiment, {"filter": filter_}), ARCHITECTURE)
             for filter_ in ("none", "norm-ratio")

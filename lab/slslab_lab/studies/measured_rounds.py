@@ -28,14 +28,6 @@ PATTERNS = ("allreduce", "scatterreduce")
 
 
 @dataclass(frozen=True)
-class Timed:
-    """One round: its seconds, and how many seconds earlier the first worker had begun."""
-
-    seconds: float
-    apart: float
-
-
-@dataclass(frozen=True)
 class Exchange:
     """The rounds of a recorded run: of so many workers, gradients of `size` bytes, with this polling and, if `logged`,
     log traffic; `apart` is the mean of how many seconds lay between the first worker's begin and the last one's."""
@@ -70,8 +62,9 @@ def read_exchanges(directory: Path | None = None) -> tuple[Exchange, ...]:
     return tuple(map(_exchange, read_all(directory, rows).done.values()))
 
 
-def measured_rounds(recording: Run) -> tuple[Timed, ...]:
-    """Return the rounds of all steps but the first, in which environments are cold. RunError if there is none."""
+def measured_rounds(recording: Run) -> tuple[tuple[float, float], ...]:
+    """Return the rounds of all steps but the first, in which environments are cold: the seconds of each, and how many
+    seconds earlier the first worker had begun. RunError if there is none."""
     workers = range(recording.plan.workers)
     events = [e for e in recording.events if e["worker"] in workers and e["step"] >= 0 and not e["failed"]]
     # By step: when each worker began something, and when something ended.
@@ -85,13 +78,13 @@ def measured_rounds(recording: Run) -> tuple[Timed, ...]:
     return rounds
 
 
-def _timed(begins: Iterable[int], end: int) -> Timed:
+def _timed(begins: Iterable[int], end: int) -> tuple[float, float]:
     first, *_, last = sorted(begins)
-    return Timed((end - last) / NS, (last - first) / NS)
+    return (end - last) / NS, (last - first) / NS
 
 
 def _exchange(run: Measured) -> Exchange:
-    plan, rounds = run.plan, measured_rounds(run)
+    plan, (seconds, apart) = run.plan, zip(*measured_rounds(run), strict=True)
     return Exchange(
         plan.run,
         plan.architecture,
@@ -99,8 +92,8 @@ def _exchange(run: Measured) -> Exchange:
         int(run.document["gradient_bytes"]),
         str(POLLING.of(plan.options)),
         bool(LOG_TRAFFIC.of(plan.options)),
-        mean_of([each.seconds for each in rounds], BATCHES),
-        fmean(each.apart for each in rounds),
+        mean_of(seconds, BATCHES),
+        fmean(apart),
         bool(run.document["host"]["oversubscribed"]),
         run.document["host"],
     )

@@ -124,8 +124,7 @@ def _columns(common: float | None) -> list[tuple[str, str, str]]:
 def _row(progression: Progression, again: Sequence[Recomputed], common: float | None) -> ReproducedRow:
     curve, point, missing = progression.curve, *progression.reach(TARGET)
     epochs = point.epoch if point else None
-    minutes = progression.minutes(point.epoch) if point else None
-
+    minutes = progression.minutes(point)
     cell = partial(cell_of, progression.row, again)
     cells = {
         "accuracy": cell(
@@ -148,23 +147,16 @@ def _row(progression: Progression, again: Sequence[Recomputed], common: float | 
         "epoch_seconds": cell(
             "epoch_seconds", modelled=whole(progression.epoch.seconds), missing=progression.epoch.reason
         ),
-        "whole_minutes": cell(
-            "whole_minutes", modelled=whole(progression.minutes(curve.last.epoch) if curve else None)
-        ),
+        "whole_minutes": cell("whole_minutes", modelled=whole(progression.minutes(curve.last if curve else None))),
     }
     if common is not None:
         reached, why = progression.reach(common)
+        unknown = why or progression.epoch.reason
         cells |= {
-            "common_minutes": Cell(
-                modelled=whole(progression.minutes(reached.epoch) if reached else None),
-                missing=why or progression.epoch.reason,
-            ),
+            "common_minutes": Cell(modelled=whole(progression.minutes(reached)), missing=unknown),
             "common_epochs": Cell(measured=whole(reached.epoch if reached else None), missing=why),
             "common_updates": Cell(measured=whole(reached.updates if reached else None), missing=why),
-            "common_cost": Cell(
-                modelled=whole(progression.cost(reached.epoch) if reached else None),
-                missing=why or progression.epoch.reason,
-            ),
+            "common_cost": Cell(modelled=whole(progression.cost(reached)), missing=unknown),
         }
     return ReproducedRow(
         progression.row.name,

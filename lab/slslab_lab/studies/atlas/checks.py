@@ -5,7 +5,7 @@ the same plan on the profile of this host, whose latencies are fitted to the run
 trace on AWS beside the atlas's.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -17,6 +17,7 @@ from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.whatif import with_memory
+from slslab_lab.runs.accuracy.curve import Watcher
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.atlas.costs import measure
 from slslab_lab.studies.atlas.points import Job
@@ -24,7 +25,6 @@ from slslab_lab.studies.atlas.recordings import Recordings
 from slslab_lab.studies.atlas.systems import System
 from slslab_lab.studies.experiments import BATCH_SIZE
 from slslab_lab.studies.recording import Recording, make_missing, small_run
-from slslab_workers.architecture import Progress
 
 # What a figure of a run is: of this host, or of the run's trace as it is replayed.
 MEASURED, REPLAYED = "measured here", "replayed on AWS"
@@ -64,11 +64,11 @@ CHECKS = (
 )
 
 
-def run_all(directory: Path, progress: Progress, tell: Callable[[str], None]) -> list[Measured]:
+def run_all(directory: Path, watcher: Watcher) -> list[Measured]:
     """Make the runs that the directory does not have, and return all; RunError if one fails."""
     recordings = {check.recording.name: check for check in CHECKS}
-    for made, document in make_missing(directory, [check.recording for check in CHECKS], progress):
-        tell(f"{recordings[made.name].label}: {document['seconds']['measured']:.0f} s.")
+    for made, document in make_missing(directory, [check.recording for check in CHECKS], watcher):
+        watcher.say(f"{recordings[made.name].label}: {document['seconds']['measured']:.0f} s.")
     return [read_measured(directory / name, architectures()) for name in recordings]
 
 

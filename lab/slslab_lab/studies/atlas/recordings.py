@@ -3,7 +3,7 @@
 Those that Table 2 of Barrak et al. and Table 1 of LambdaML have are theirs; `JOBS` are the atlas's own.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,12 @@ from typing import Any
 from slslab.errors import RunError, counted
 from slslab.run.directory import RunDirectory
 from slslab_lab.replay.measured import Measured, read_measured
+from slslab_lab.runs.accuracy.curve import Watcher
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies import find_committed
 from slslab_lab.studies.atlas.jobs import CHANNELS_OF, JOBS
 from slslab_lab.studies.atlas.systems import MODELS, SYSTEMS
 from slslab_lab.studies.recording import is_done, make_missing
-from slslab_workers.architecture import Progress
 
 FOLDER, TABLE1, TABLE2 = "atlas", "lambdaml-table1", "table2"
 
@@ -80,17 +80,17 @@ def read_all(directory: Path) -> Recordings:
     return Recordings(of_architectures, of_channels)
 
 
-def record_all(directory: Path, progress: Progress, tell: Callable[[str], None]) -> None:
+def record_all(directory: Path, watcher: Watcher) -> None:
     """Make the atlas's own recordings that the directory does not have, or has from a host that was not quiet.
 
     The others are kept, so that the command goes on where it was interrupted. RunError if a run fails, RequestError if
     another command makes it.
     """
     todo = [job for job in JOBS if not _is_kept(directory / job.name)]
-    tell(f"{counted(len(todo), 'run')} to make, {len(JOBS) - len(todo)} of {len(JOBS)} are kept.")
-    for number, (job, document) in enumerate(make_missing(directory, todo, progress, _is_kept), 1):
+    watcher.say(f"{counted(len(todo), 'run')} to make, {len(JOBS) - len(todo)} of {len(JOBS)} are kept.")
+    for number, (job, document) in enumerate(make_missing(directory, todo, watcher, _is_kept), 1):
         quiet = "quiet" if _is_quiet(document) else "NOT QUIET: others loaded the host, and it is made again next time"
-        tell(f"{job.name}: {document['seconds']['measured']:.0f} s, {quiet}; {number} of {len(todo)}.")
+        watcher.say(f"{job.name}: {document['seconds']['measured']:.0f} s, {quiet}; {number} of {len(todo)}.")
 
 
 def _is_kept(place: Path) -> bool:

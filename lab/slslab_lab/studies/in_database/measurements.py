@@ -3,7 +3,6 @@
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 from typing import Annotated, Any, Self
@@ -132,7 +131,7 @@ def measure_models(names: Sequence[str], count: int, repeat: int, report: Report
         if is_installed():
             with plain_redis(session) as server:
                 times = time_json(server, JSON_NUMBERS, count, repeat)
-            released = Released(redis=installed_version(), numbers=JSON_NUMBERS, **asdict(times))
+            released = Released(redis=installed_version(), numbers=JSON_NUMBERS, **times)
     return Measurements(
         **{**made_now(), "versions": versions()},
         load={"before": before, "after": os.getloadavg()},

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.lab.studies.setups import Watching
 
 from slslab.errors import RunError
 from slslab.predict.profiles.profile import load_profile
@@ -57,4 +58,4 @@ def test_a_check_that_fails_says_which(monkeypatch: pytest.MonkeyPatch, tmp_path
 
     monkeypatch.setattr("slslab_lab.studies.recording.run_plan", run_plan)
     with pytest.raises(RunError, match=rf"The run {tmp_path / CHECKS[0].recording.name} failed: It broke\."):
-        run_all(tmp_path, None, print)  # type: ignore[arg-type]
+        run_all(tmp_path, Watching())

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 from tests.commands import slslab
+from tests.lab.studies.setups import Watching
 
 from slslab.report.terminal import render
 from slslab_lab.pages import atlas
@@ -175,9 +176,10 @@ def test_what_was_recorded_on_a_quiet_host_is_kept(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr("slslab_lab.studies.atlas.recordings.JOBS", (job,))
     monkeypatch.setattr("slslab_lab.studies.recording.run_plan", run_plan)
-    lines: list[str] = []
+    watching = Watching()
     for _ in range(2):
-        record_all(tmp_path, None, lines.append)  # type: ignore[arg-type]
+        record_all(tmp_path, watching)
+    lines = watching.said
     assert made == [job.architecture]
     assert lines[0] == "1 run to make, 0 of 1 are kept."
     assert "quiet; 1 of 1" in lines[1]
