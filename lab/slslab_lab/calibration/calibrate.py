@@ -13,7 +13,6 @@ from slslab.run.directory import resolve
 from slslab_lab.calibration.cloudwatch import (
     STDIN,
     Metered,
-    RecordedFunction,
     Replayed,
     choose_function,
     fit_reports,
@@ -76,7 +75,7 @@ def calibrate_cloudwatch(file: Path, run: str, function: str | None, base: str, 
     about = directory.service()
     metered = None if about is None else _metered(read_service(directory, about), function)
     path = _vacant(out or (CALIBRATED if metered is None else directory.profile(metered.function)))
-    recorded: RecordedFunction
+    recorded: Replayed | Metered
     if metered is not None:
         recorded, own = metered, [record["max_memory_mb"] for record, _ in metered.records]
     else:

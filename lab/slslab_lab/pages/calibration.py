@@ -15,7 +15,10 @@ def calibration(document: Document) -> Iterator[Part]:
         yield _comparison(document)
         yield _lines(document)
     elif "step" in document:
-        yield from (_steps(document["step"]), _transfers(document["transfers"]))
+        steps = document["step"].items()
+        rows = [(threads, *(f"{times[name]:.3f}" for name in ("cpu_seconds", "seconds"))) for threads, times in steps]
+        yield Table(("threads of a training step", "CPU s", "s"), rows)
+        yield _transfers(document["transfers"])
     if document.get("busy"):
         yield Note(BUSY)
     sources = (figure["source"].partition(": ") for figure in document["figures"])
@@ -87,8 +90,3 @@ def _transfers(transfers: Mapping[str, Any]) -> Table:
     times = {f"{name} of an object, through TLS": value for name, value in transfers["ms_per_mb"].items()}
     times["adding an array to another"] = transfers["add_ms_per_mb"]
     return Table(("CPU time of 10⁶ bytes", "ms"), [(name, f"{value:.2f}") for name, value in times.items()])
-
-
-def _steps(step: Mapping[str, Mapping[str, float]]) -> Table:
-    rows = [(threads, f"{times['cpu_seconds']:.3f}", f"{times['seconds']:.3f}") for threads, times in step.items()]
-    return Table(("threads of a training step", "CPU s", "s"), rows)

@@ -103,7 +103,6 @@ def lines(
     *,
     percent: bool = False,
     whole: bool = True,
-    caption: str = "",
 ) -> Chart:
     """Draw lines through points: rows of (series, x, y); `percent` for shares, `whole` if x are whole numbers."""
     known = [(name, x, y) for name, x, y in rows if y is not None]
@@ -128,7 +127,7 @@ def lines(
             ),
         )
     )
-    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys) if len(keys) > 1 else (), caption)
+    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys) if len(keys) > 1 else ())
 
 
 def _widths(rows: Rows, keys: Sequence[Key]) -> "alt.Scale":
@@ -289,7 +288,7 @@ def gantt(
     return Chart(identifier, label, specification(chart), {DATA: Data(columns, rows)}, PHASE_KEYS, caption, name)
 
 
-def heat_map(identifier: str, label: str, communication: Communication, texts: Mapping[tuple[str, str], str]) -> Chart:
+def heat_map(label: str, communication: Communication, texts: Mapping[tuple[str, str], str]) -> Chart:
     """Draw bytes from participants (rows) to participants (columns); `texts` has those of each cell by store."""
     moved = grouped(((transfer.source, transfer.target), transfer.bytes) for transfer in communication.transfers)
     rows = [(*ends, sum(sizes), formats.size(sum(sizes)), texts[ends]) for ends, sizes in moved.items()]
@@ -309,7 +308,7 @@ def heat_map(identifier: str, label: str, communication: Communication, texts: M
     numbers = base.mark_text(color="var(--text)", fontSize=11, opacity=opacity).encode(text="size:N")
     chart = alt.layer(cells, numbers, width="container", height=len(order) * step(len(order), 34, 18))
     data = Data(("source", "target", "bytes", "size", "stores"), rows)
-    return Chart(identifier, label, specification(chart), {DATA: data})
+    return Chart("communication", label, specification(chart), {DATA: data})
 
 
 def dots(

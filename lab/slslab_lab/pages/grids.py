@@ -230,16 +230,15 @@ def _by_place(curve: Document) -> Table:
         places = [place for place in places if place in last or f"{place:.0f}".rstrip("0") in ("", *LEADING)]
     unit = curve["y"]["unit"]
     digits = DIGITS.get(unit, 4)
-    rows = [(f"{place:.0f}", *(_value(line.get(place), digits) for line in lines)) for place in places]
+    rows = [
+        (f"{place:.0f}", *(f"{line[place]:.{digits}f}" if line.get(place) is not None else MISSING for line in lines))
+        for place in places
+    ]
     return Table(
         (curve["x"]["title"], *(line["name"] for line in curve["lines"])),
         rows,
         caption=f"{curve['title']}: {curve['y']['title']} ({unit})" if unit else curve["title"],
     )
-
-
-def _value(value: float | None, digits: int) -> str:
-    return MISSING if value is None else f"{value:.{digits}f}"
 
 
 def bill_tables(bills: Sequence[Document]) -> Iterator[Table]:

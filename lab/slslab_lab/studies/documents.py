@@ -67,12 +67,11 @@ class Cell:
             "published": None if self.published is None else str(self.published),
             "recomputed": [
                 {
-                    "way": way.way,
-                    "expression": way.expression,
-                    "filled": way.filled,
+                    **{
+                        name: getattr(way, name)
+                        for name in ("way", "expression", "filled", "value", "verdict", "reason")
+                    },
                     "value": None if way.value is None else format(way.value, "f"),
-                    "verdict": way.verdict,
-                    "reason": way.reason,
                 }
                 for way in self.recomputed
             ],

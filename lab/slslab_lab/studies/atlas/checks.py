@@ -75,13 +75,7 @@ def run_all(directory: Path, watcher: Watcher) -> list[Measured]:
 def compare(recordings: Recordings, runs: Sequence[Measured], job: Job) -> dict[str, Any]:
     """Return the document of all checks."""
     rows = [
-        {
-            "point": check.label,
-            "figure": figure,
-            "run": real,
-            "atlas": modelled,
-            "error": modelled / real - 1,
-        }
+        {"point": check.label, "figure": figure, "run": real, "atlas": modelled, "error": modelled / real - 1}
         for check, run in zip(CHECKS, runs, strict=True)
         for figure, real, modelled in _figures(check, run, recordings, job)
     ]
@@ -95,18 +89,15 @@ def _figures(check: Check, run: Measured, recordings: Recordings, job: Job) -> I
     program = with_memory(program, costs.nearest(parameters).run.plan.memory_mb, check.memory_mb)
     here = outcome(play(program, run.host_profile()), run.arch)
     here_s = fmean(worker.duration for worker in here.workers if 0 <= worker.worker < check.workers)
-    yield f"{MEASURED}: seconds of a worker", _worker_seconds(run), here_s
+    # On the Lambda clock.
+    worker_s = fmean(float(record["duration_ms"]) for record in run.invocations) / 1000
+    yield f"{MEASURED}: seconds of a worker", worker_s, here_s
     yield f"{MEASURED}: billed seconds", float(run.document["billed_seconds"]), here.billed_seconds
     real, modelled = (outcome(play(each, job.profile)) for each in (run.program, program))
     yield f"{REPLAYED}: seconds", real.seconds, modelled.seconds
     hosts = run.hosts(check.workers)
     bills = (float(compute_bill(each.usage(hosts), job.book).total) for each in (real, modelled))
     yield f"{REPLAYED}: USD", next(bills), next(bills)
-
-
-def _worker_seconds(run: Measured) -> float:
-    """Return the mean duration of the workers' invocations on the Lambda clock."""
-    return fmean(float(record["duration_ms"]) for record in run.invocations) / 1000
 
 
 def _notes(rows: Sequence[Mapping[str, Any]], runs: Sequence[Measured]) -> Iterator[str]:

@@ -15,12 +15,14 @@ def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
     from slslab.report.html.page import make_page
     from slslab_lab.pages.atlas import describe_atlas
 
+    points = document["points"]
+    records = ({**point, "reasons": "; ".join(point["reasons"])} for point in points)
     return write_texts(
         directory,
         {
             "atlas.html": make_page(describe_atlas(document)),
             ATLAS: _text({name: value for name, value in document.items() if name != "points"}),
-            "points.csv": _table(document),
+            "points.csv": csv_text(tuple(points[0]), records),
         },
     )
 
@@ -33,8 +35,3 @@ def save_checks(document: Mapping[str, Any], directory: Path) -> Path:
 
 def _text(document: Mapping[str, Any]) -> str:
     return json.dumps({"schema": 1, **document}, indent=1) + "\n"
-
-
-def _table(document: Mapping[str, Any]) -> str:
-    points = document["points"]
-    return csv_text(tuple(points[0]), ({**point, "reasons": "; ".join(point["reasons"])} for point in points))
