@@ -10,14 +10,7 @@ from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Figure, Profile, figures, load_profile, save_profile
 from slslab.report.services import Service, read_service
 from slslab.run.directory import resolve
-from slslab_lab.calibration.cloudwatch import (
-    STDIN,
-    Metered,
-    Replayed,
-    choose_function,
-    fit_reports,
-    read_reports,
-)
+from slslab_lab.calibration.cloudwatch import STDIN, Metered, Replayed, choose_function, fit_reports, read_reports
 from slslab_lab.calibration.host import BATCH, MODEL, Progress, measure_channels, measure_step
 from slslab_lab.calibration.profile import BASE, fit_host
 from slslab_lab.calibration.transfers import measure_transfers

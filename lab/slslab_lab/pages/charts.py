@@ -312,14 +312,7 @@ def heat_map(label: str, communication: Communication, texts: Mapping[tuple[str,
 
 
 def dots(
-    identifier: str,
-    label: str,
-    rows: Rows,
-    keys: Sequence[Key],
-    title: str,
-    name: str = "",
-    *,
-    log: bool = False,
+    identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, name: str = "", *, log: bool = False
 ) -> Chart:
     """Draw points with ranges: rows of (bar, series, value, low or None, high or None); `name` is the heading."""
     data = Data(("bar", "part", "value", "low", "high"), rows)

@@ -24,14 +24,7 @@ from slslab_lab.studies.accuracy_by_time import (
     whole,
 )
 from slslab_lab.studies.curves import common_target, target_note
-from slslab_lab.studies.documents import (
-    Cell,
-    ReproducedRow,
-    cell_of,
-    describe_prices,
-    describe_profile,
-    make_document,
-)
+from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, describe_prices, describe_profile, make_document
 from slslab_lab.studies.epochs import FIRST, LAST, Recordings
 from slslab_lab.studies.experiments import BATCHES, WORKERS
 from slslab_lab.studies.rankings import Standing, rank_rows
@@ -55,11 +48,7 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
         paper.table(TABLE),
         _columns(common),
         [_row(each, again[each.row.name], common) for each in progressions],
-        [
-            *describe(progressions),
-            *target_note(common, target is not None),
-            *time_notes(progressions, recordings),
-        ],
+        [*describe(progressions), *target_note(common, target is not None), *time_notes(progressions, recordings)],
         rankings=_rankings(progressions, common),
         curves=[*by_epoch(progressions), *by_time(progressions)],
         **platform(recordings),

@@ -67,7 +67,7 @@ class Curves:
 
     def make_one(self, varied: Varied, out: Path | None, watcher: Watcher) -> dict[str, Any]:
         """Make one curve, in this process, and return its document; see `make_curve`."""
-        made_of = {"device": self.device, "resume": self.resume, "command": self.command}
+        made_of: dict[str, Any] = {"device": self.device, "resume": self.resume, "command": self.command}
         return make_curve(self.name, *self.chosen(varied), out=out, watcher=watcher, **made_of)
 
     def directory(self, varied: Varied) -> Path:

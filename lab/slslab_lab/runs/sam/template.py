@@ -112,10 +112,7 @@ def _function(spec: FunctionSpec, logical: str, image: bool, machine: Template) 
             # Lambda ends a chain after some 16 invocations; the emulator knows no such limit.
             # documented: lambda/latest/dg/invocation-recursion.html
             properties["RecursiveLoop"] = "Allow"
-        properties["EventInvokeConfig"] = {
-            "MaximumRetryAttempts": 0,
-            "DestinationConfig": {"OnFailure": destination},
-        }
+        properties["EventInvokeConfig"] = {"MaximumRetryAttempts": 0, "DestinationConfig": {"OnFailure": destination}}
         actions += [action for action in RECORDS if action not in actions]
     log = f"log-group:/aws/lambda/{spec.name}"
     statements = [_allow(LOGS, _arn("logs", log), _arn("logs", f"{log}:*"))]
@@ -141,11 +138,7 @@ def _machine(name: str, definition: Template, arns: Mapping[str, Any]) -> Templa
     return {
         "Machine": {
             "Type": "AWS::Serverless::StateMachine",
-            "Properties": {
-                "Name": name,
-                "Definition": definition,
-                "Role": {"Fn::GetAtt": ["MachineRole", "Arn"]},
-            },
+            "Properties": {"Name": name, "Definition": definition, "Role": {"Fn::GetAtt": ["MachineRole", "Arn"]}},
         },
         "MachineRole": _role("states", [_allow(["lambda:InvokeFunction"], *called)]),
     }

@@ -113,10 +113,7 @@ def _barrak_patterns() -> Iterator[Published]:
     rows = [row for row in table.rows if "allreduce" in row.published]
     for workers in dict.fromkeys(int(table.inputs_of(row)["workers"]) for row in rows):
         found = [
-            (
-                int(table.inputs_of(row)["bytes"]) / 1e6,
-                row.published["scatterreduce"] < row.published["allreduce"],
-            )
+            (int(table.inputs_of(row)["bytes"]) / 1e6, row.published["scatterreduce"] < row.published["allreduce"])
             for row in rows
             if table.inputs_of(row)["workers"] == workers
         ]

@@ -195,10 +195,7 @@ def _row(series: Series) -> ReproducedRow:
     cells = {"loss": Cell(measured=middle([min(losses) for losses in series.losses.values()]))}
     if threshold(series) is not None:
         passes = whole.mapped(lambda value: value * series.passes_a_round) if whole else None
-        cells |= {
-            "rounds": Cell(measured=whole, missing=missing),
-            "passes": Cell(measured=passes, missing=missing),
-        }
+        cells |= {"rounds": Cell(measured=whole, missing=missing), "passes": Cell(measured=passes, missing=missing)}
     more = {"threshold": threshold(series), "plan": dict(series.plan)}
     return ReproducedRow(ALGORITHMS[series.algorithm], _of(series), "one process", cells, more=more)
 
