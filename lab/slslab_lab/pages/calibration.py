@@ -6,6 +6,8 @@ from typing import Any
 from slslab.errors import counted
 from slslab.report.page import Document, Note, Part, Table
 
+# Of the REPORT lines, and as modelled before the fit and after it.
+MEDIANS = ("real", "before", "after")
 BUSY = "This host was busy: parallel work of threads was not measured, and requests took longer than on an idle host."
 
 
@@ -65,15 +67,11 @@ def _range(factor: Mapping[str, Any]) -> str:
 
 def _comparison(document: Document) -> Table:
     rows = [
-        (name, *(_milliseconds(document[key][column]) for column in ("real", "before", "after")))
+        (name, *("" if value is None else f"{value:,.2f}" for value in map(document[key].get, MEDIANS)))
         for name, key in (("duration", "duration_ms"), ("init", "init_ms"))
     ]
     columns = ("ms", "REPORT lines", f"modelled by {document['base']}", "modelled after the fit")
     return Table(columns, rows, caption=f"{document['function']} at {document['memory_mb']} MB, medians")
-
-
-def _milliseconds(value: float | None) -> str:
-    return "" if value is None else f"{value:,.2f}"
 
 
 def _lines(document: Document) -> str:

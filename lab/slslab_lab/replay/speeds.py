@@ -9,14 +9,13 @@ from slslab.predict.profiles.profile import Figure, Profile
 SLOWEST, FASTEST, PRECISION = 1 / 64, 64.0, 1e-4
 
 
-def with_bandwidth(profile: Profile, channel: str, change: Callable[[Figure], Figure]) -> Profile:
-    """Return the profile with the bandwidths of a channel's operations changed."""
+def with_figures(profile: Profile, channel: str, name: str, change: Callable[[Figure], Figure]) -> Profile:
+    """Return the profile with a figure of all operations of a channel changed: latency_ms, or the bandwidth_mb_s of
+    those that have one."""
     known = profile.channels[channel]
     operations = {
-        name: operation.model_copy(
-            update={"bandwidth_mb_s": operation.bandwidth_mb_s and change(operation.bandwidth_mb_s)}
-        )
-        for name, operation in known.operations.items()
+        of: operation.model_copy(update={name: (figure := getattr(operation, name)) and change(figure)})
+        for of, operation in known.operations.items()
     }
     changed = known.model_copy(update={"operations": operations})
     return profile.model_copy(update={"channels": {**profile.channels, channel: changed}})

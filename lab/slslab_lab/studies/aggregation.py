@@ -19,7 +19,7 @@ from slslab.run.metrics import grouped
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.outcome import outcome
-from slslab_lab.replay.speeds import with_bandwidth
+from slslab_lab.replay.speeds import with_figures
 from slslab_workers.gradssharding.topology import Aggregator, levels, slices
 
 # What the papers' rounds have in common: clients, and the concurrency of the account.
@@ -181,7 +181,7 @@ class Fitted:
         network = Network(rate_mb_s=figure(self.refill_mb_s), burst_mb=figure(self.burst_mb))
         functions = base.functions.model_copy(update={"network": network})
         changed = base.model_copy(update={"functions": functions})
-        return with_bandwidth(changed, "object", lambda _: figure(self.connection_mb_s))
+        return with_figures(changed, "object", "bandwidth_mb_s", lambda _: figure(self.connection_mb_s))
 
 
 def fit_network(observed: Sequence[Observed], base: Profile) -> Fitted:

@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.predict.profiles.profile import Profile
+from slslab.run.metrics import grouped
 from slslab_lab.papers.recomputation import Recomputed, recompute
 from slslab_lab.replay.crossings import TIE
 from slslab_lab.studies.accuracy_by_time import whole
@@ -146,8 +147,7 @@ def _intervals(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _bars(compared: Sequence[Sequence[Comparison]]) -> Iterator[dict[str, Any]]:
-    for model in dict.fromkeys(variants[0].row.name for variants in compared):
-        members = [variants for variants in compared if variants[0].row.name == model]
+    for model, members in grouped((variants[0].row.name, variants) for variants in compared).items():
         yield {
             "title": f"A round, {model}",
             "axis": "time of a round",

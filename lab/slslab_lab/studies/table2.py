@@ -91,7 +91,7 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
         table,
         COLUMNS,
         rows,
-        [*_notes(played, calibration, profile), *_notes_of_further(runs, speeds), *_notes_of_hosts(runs)],
+        [*_notes(played, calibration, profile), *_notes_of_sets(runs, speeds)],
         rankings=rank_costs(paper, rows, [lines for lines, _ in bills]),
         bills=[
             {
@@ -350,7 +350,7 @@ def _bill(run: Played, platform: Profile, book: Book) -> tuple[tuple[BillLine, .
         return (), error.message
 
 
-def _notes_of_further(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str]:
+def _notes_of_sets(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str]:
     if runs.again:
         numbers = Counter(experiment for one in runs.again for experiment in one)
         several = " or ".join(map(str, sorted({1 + number for number in numbers.values()})))
@@ -362,9 +362,6 @@ def _notes_of_further(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str
         )
     for name, rows in runs.lacking.items():
         yield f"The recordings in {name} are not used until they are whole; {', '.join(rows)} are lacking."
-
-
-def _notes_of_hosts(runs: Runs) -> Iterator[str]:
     sets = [[run.document["host"] for run in one.values()] for one in (runs.done, *runs.again)]
     if mixed := list(dict.fromkeys(sentence for one in sets for sentence in mixed_hosts(one))):
         yield from mixed

@@ -150,7 +150,7 @@ def compare_released(exchange: Exchange, released: Released, profile: Profile) -
 
     Bytes and CPU seconds are those of smaller gradients, by the number."""
     size = exchange.parameters
-    text_bytes, mean_bytes = round(released.text_bytes * size), round(released.mean_text_bytes * size)
+    text_bytes, mean_bytes = round(released.text_bytes * size), round(released.mean_bytes / released.numbers * size)
     decode_s, lua_s = (spent * exchange.numbers for spent in (released.decode_s, released.lua_s))
     mean_s = released.decode_s * size
     without_s, moving_s = (

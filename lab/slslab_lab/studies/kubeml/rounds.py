@@ -12,7 +12,7 @@ from slslab.predict.profiles.profile import Profile
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.rounds import without_compute
-from slslab_lab.replay.speeds import with_bandwidth
+from slslab_lab.replay.speeds import with_figures
 from slslab_workers.kubeml.driver import KubeML
 from slslab_workers.kubeml.pattern import pattern_of
 from slslab_workers.kubeml.shares import Epoch
@@ -56,4 +56,5 @@ def merging_seconds(epoch: Epoch, profile: Profile) -> float:
 
 def with_rate(profile: Profile, rate_mb_s: float) -> Profile:
     """Return the profile with tensors that move at this rate, 10⁶ bytes a second, and all else as it is."""
-    return with_bandwidth(profile, "tensor", lambda figure: figure.model_copy(update={"value": rate_mb_s}))
+    change = {"value": rate_mb_s}
+    return with_figures(profile, "tensor", "bandwidth_mb_s", lambda figure: figure.model_copy(update=change))
