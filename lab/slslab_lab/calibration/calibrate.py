@@ -31,9 +31,7 @@ def calibrate_host(out: Path | None, progress: Progress) -> Document:
     seconds = {
         str(threads): {"cpu_seconds": step.cpu_s[threads], "seconds": wall} for threads, wall in step.wall_s.items()
     }
-    transfers = measure_transfers(progress)
-    moved = {"ms_per_mb": dict(transfers.ms_per_mb), "add_ms_per_mb": transfers.add_ms_per_mb}
-    return _document(profile, path) | {"step": seconds, "busy": step.busy, "transfers": moved}
+    return _document(profile, path) | {"step": seconds, "busy": step.busy, "transfers": measure_transfers(progress)}
 
 
 def calibrate_runs(runs: Sequence[str], epochs: int | None, out: Path | None, progress: Progress) -> Document:

@@ -57,7 +57,7 @@ def atlas(
     from slslab_lab.studies.atlas.grid import compute
     from slslab_lab.studies.atlas.points import Job
     from slslab_lab.studies.atlas.recordings import committed, read_all, record_all
-    from slslab_lab.studies.atlas.saving import save
+    from slslab_lab.studies.saving import save_atlas
 
     _refuse(recordings, out, on, record=record, check=check)
     job = Job(epochs, load_profile(profile), load_book(prices))
@@ -69,7 +69,7 @@ def atlas(
             _check(recorded, out, job, bar, json_)
             return
         document = build(recorded, compute(recorded, job, bar.report, on), job)
-    saved = save(document, out) if out is not None else ()
+    saved = save_atlas(document, out) if out is not None else ()
     print_document(document, lambda: shown(document), json_)
     if saved:
         click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)
@@ -89,7 +89,7 @@ def _refuse(recordings: Path | None, out: Path | None, on: str | None, *, record
 def _check(recordings: "Recordings", out: Path, job: "Job", bar: Bar, json_: bool) -> None:
     from slslab_lab.pages.atlas import checked
     from slslab_lab.studies.atlas.checks import compare, run_all
-    from slslab_lab.studies.atlas.saving import save_checks
+    from slslab_lab.studies.saving import save_checks
 
     document = compare(recordings, run_all(out, bar), job)
     saved = save_checks(document, out)

@@ -153,21 +153,6 @@ class Point:
     text: str
     ranges: Mapping[str, Mapping[str, float]] | None = None
 
-    def row(self) -> tuple[str | float | None, ...]:
-        """Return the point as a row of data, with the ends of its ranges."""
-        none = {"low": None, "high": None}
-        seconds, cost = ((self.ranges or {}).get(name, none) for name in ("seconds", "cost"))
-        return (
-            self.name,
-            self.seconds,
-            self.cost,
-            self.text,
-            seconds["low"],
-            seconds["high"],
-            cost["low"],
-            cost["high"],
-        )
-
 
 def scatter(
     identifier: str, label: str, points: Sequence[Point], keys: Sequence[Key], titles: tuple[str, str], caption: str
@@ -177,7 +162,12 @@ def scatter(
     Each point has its text above or below; it has none where that would cover another text or point.
     """
     columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "side")
-    data = Data(columns, [(*point.row(), side) for point, side in zip(points, _sides(points), strict=True)])
+    rows = []
+    for point, side in zip(points, _sides(points), strict=True):
+        known = [(point.ranges or {}).get(name, {}) for name in ("seconds", "cost")]
+        ends = [of_figure.get(end) for of_figure in known for end in ("low", "high")]
+        rows.append((point.name, point.seconds, point.cost, point.text, *ends, side))
+    data = Data(columns, rows)
 
     def x(field: str) -> "alt.X":
         return alt.X(f"{field}:Q", title=title_lines(titles[0]), axis=number_axis())

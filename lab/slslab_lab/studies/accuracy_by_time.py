@@ -30,14 +30,9 @@ class Progression:
     epoch: EpochTime
 
     @property
-    def variant(self) -> str:
-        """Return canonical or as released."""
-        return self.experiment.variant
-
-    @property
     def label(self) -> str:
         """Return row and variant in words."""
-        return f"{self.row.name} ({self.variant})"
+        return f"{self.row.name} ({self.experiment.variant})"
 
     def minutes(self, until: Point | None) -> float | None:
         """Return modelled minutes until this point of the curve."""
@@ -57,7 +52,7 @@ class Progression:
     @property
     def unknown(self) -> str:
         """Return why nothing is known of what is learnt."""
-        return f"there is no curve of {self.experiment.architecture}, {self.variant}"
+        return f"there is no curve of {self.experiment.architecture}, {self.experiment.variant}"
 
     def standing(self, accuracy: float) -> Standing:
         """Return when it reaches this accuracy, in minutes, or after how many it has not."""
@@ -116,7 +111,7 @@ def variants(progressions: Sequence[Progression]) -> dict[str, dict[str, Progres
         variant: {
             progression.row.name: progression
             for progression in progressions
-            if progression.variant == variant or names.count(progression.row.name) == 1
+            if progression.experiment.variant == variant or names.count(progression.row.name) == 1
         }
         for variant in (CANONICAL, *([RELEASED] if released else []))
     }
@@ -167,7 +162,7 @@ def shared_curves(progressions: Iterable[Progression]) -> list[dict[str, Any]]:
     return [
         {
             "curve": curve.name,
-            "rows": [[progression.row.name, progression.variant] for progression in sharing],
+            "rows": [[progression.row.name, progression.experiment.variant] for progression in sharing],
             "proofs": list(PROOFS),
         }
         for curve, sharing in equal_ones(progressions)

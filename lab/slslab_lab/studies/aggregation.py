@@ -192,7 +192,8 @@ def fit_network(observed: Sequence[Observed], base: Profile) -> Fitted:
     """
 
     def errors(guess: Sequence[float]) -> float:
-        profile = _fitted(guess, 0.0).applied(base, "a step of the fit")
+        connection, refill, burst = map(math.exp, guess)
+        profile = Fitted(connection, refill, burst, 0.0).applied(base, "a step of the fit")
         return sum(
             math.log(modelled / measured) ** 2
             for one in observed
@@ -209,11 +210,7 @@ def fit_network(observed: Sequence[Observed], base: Profile) -> Fitted:
     numbers = [slowest_of(one.setting.shards) for one in observed]
     slower = [math.log(one.slowest_s / one.function_s) for one in observed]
     spread = sum(number * log for number, log in zip(numbers, slower, strict=True)) / sum(n**2 for n in numbers)
-    return _fitted(found.x, spread)
-
-
-def _fitted(logarithms: Sequence[float], spread: float) -> Fitted:
-    connection, refill, burst = map(math.exp, logarithms)
+    connection, refill, burst = map(math.exp, found.x)
     return Fitted(connection, refill, burst, spread)
 
 

@@ -20,7 +20,7 @@ from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
 from slslab_lab.studies.kept import Entry, Kept, made_now
 from slslab_lab.studies.minibatches import Estimate
-from slslab_lab.studies.orders import middle
+from slslab_lab.studies.rankings import middle
 from slslab_lab.studies.study import Setup
 from slslab_lab.studies.trainings import by_seed, learn, train
 from slslab_workers.models import spec

@@ -93,7 +93,10 @@ def _row(comparison: Comparison, again: Sequence[Recomputed], profile: Profile) 
         "winner": {basis: name or None for basis, name in winners.items()},
         "latency_bandwidth_size": comparison.share,
         "intervals": _intervals(comparison),
-        "recorded": {name: each.as_document() for name, each in comparison.measured.items()},
+        "recorded": {
+            name: {"run": each.run, "apart_seconds": each.apart, "oversubscribed": each.oversubscribed}
+            for name, each in comparison.measured.items()
+        },
     }
     return ReproducedRow(
         f"{comparison.workers} workers", comparison.row.name, comparison.variant.name, cells, comparison.row.note, more

@@ -102,14 +102,8 @@ class ReproducedRow:
 
     def as_document(self) -> dict[str, Any]:
         """Return the row for JSON."""
-        return {
-            "name": self.name,
-            "group": self.group,
-            "variant": self.variant,
-            "note": self.note,
-            "cells": {name: cell.as_document() for name, cell in self.cells.items()},
-            **self.more,
-        }
+        texts = {name: getattr(self, name) for name in ("name", "group", "variant", "note")}
+        return {**texts, "cells": {name: cell.as_document() for name, cell in self.cells.items()}, **self.more}
 
 
 def mixed_hosts(hosts: Iterable[Mapping[str, Any]]) -> Iterator[str]:

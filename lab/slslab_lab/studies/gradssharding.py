@@ -64,11 +64,6 @@ class Predictions(Entry):
     profile: str
     rows: tuple[Prediction, ...]
 
-    def of(self, setting: Setting) -> Prediction:
-        """Return the prediction of a round."""
-        place = (setting.model, setting.topology, setting.shards)
-        return next(row for row in self.rows if (row.model, row.topology, row.shards) == place)
-
 
 @dataclass(frozen=True)
 class Compared:
@@ -226,7 +221,8 @@ def _measured(values: Mapping[str, Any]) -> dict[str, Decimal]:
 
 def _of_rq3(values: Mapping[str, Any], profile: Profile, fit: Fitted, add_s_per_gb: float) -> Compared:
     setting = _setting(values)
-    prediction = predictions().of(setting)
+    place = (setting.model, setting.topology, setting.shards)
+    prediction = next(row for row in predictions().rows if (row.model, row.topology, row.shards) == place)
     warm, cold = (play_round(setting, add_s_per_gb, profile, fit.spread, cold=cold).wall_s for cold in (False, True))
     return Compared(
         "RQ3",

@@ -43,10 +43,6 @@ class Exchange:
     oversubscribed: bool
     host: Mapping[str, Any] = field(default_factory=dict)
 
-    def as_document(self) -> dict[str, Any]:
-        """Return what a row's document has of it."""
-        return {"run": self.run, "apart_seconds": self.apart, "oversubscribed": self.oversubscribed}
-
 
 def read_exchanges(directory: Path | None = None) -> tuple[Exchange, ...]:
     """Return the rounds of Table 2's recordings in this directory, by default the project's own; nothing if it has

@@ -150,7 +150,7 @@ def _row(progression: Progression, again: Sequence[Recomputed], common: float | 
     return ReproducedRow(
         progression.row.name,
         NAMES[progression.experiment.model],
-        progression.variant,
+        progression.experiment.variant,
         cells,
         progression.row.note,
         progression.as_document(),

@@ -38,7 +38,7 @@ from slslab_lab.studies.in_database.comparisons import Exchange, compare_release
 from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements, measure_models
 from slslab_lab.studies.in_database.redis import is_installed
 from slslab_lab.studies.in_database.table import build
-from slslab_lab.studies.orders import middle
+from slslab_lab.studies.rankings import middle
 from slslab_lab.studies.study import Setup
 
 # Vectors of 1 MB: 10 ms on the way.

@@ -16,7 +16,7 @@ from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.studies.in_database.arms import AVERAGE, NAIVE, UPDATE
 from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements, Released, Samples
 from slslab_lab.studies.minibatches import Estimate
-from slslab_lab.studies.orders import middle
+from slslab_lab.studies.rankings import middle
 
 WITHOUT, WITH, RATIO = "without", "with", "ratio"
 RELEASED = "as released"

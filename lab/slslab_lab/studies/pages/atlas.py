@@ -6,8 +6,8 @@ from typing import Any
 
 from slslab_lab.pages import atlas
 from slslab_lab.studies.atlas.recordings import committed
-from slslab_lab.studies.atlas.saving import ATLAS, CHECKS
 from slslab_lab.studies.pages.markdown import code, paragraph, render
+from slslab_lab.studies.saving import ATLAS, CHECKS
 
 TITLE = "# The atlas: fastest and cheapest"
 COMMAND = "slslab atlas --recordings results/atlas --out results/atlas"

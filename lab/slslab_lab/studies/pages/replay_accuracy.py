@@ -36,11 +36,6 @@ class Truth:
     errors: Sequence[float]
     command: str
 
-    def cells(self) -> tuple[str, ...]:
-        """Return a row of the table."""
-        sizes = [abs(error) for error in self.errors]
-        return self.what, self.kind, str(len(sizes)), f"{fmean(sizes):.1%}", f"{max(sizes):.1%}", self.command
-
 
 def build() -> str:
     """Return the whole page."""
@@ -74,7 +69,12 @@ def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[str]:
         f"{by_kind[PREDICTED]:.0%}."
     )
     headings = ("measured elsewhere", "the model's figures are", "rows", "mean error", "greatest", "command")
-    yield table(headings, [truth.cells() for truth in truths], (2, 3, 4))
+    sized = [(truth, [abs(error) for error in truth.errors]) for truth in truths]
+    rows = [
+        (one.what, one.kind, str(len(sizes)), f"{fmean(sizes):.1%}", f"{max(sizes):.1%}", one.command)
+        for one, sizes in sized
+    ]
+    yield table(headings, rows, (2, 3, 4))
     yield paragraph(
         "An error is modelled ÷ measured − 1, its size counted. *Fitted*: the figures stand in what the model was made "
         "of. *Left out of the fit*: each row by a fit to the others. *Predicted*: no row of its table went into the "
@@ -214,13 +214,9 @@ def _plans(document: Document) -> Iterator[str]:
         ("architecture", "plan", "figure", "measured s", "spread", "modelled s", "error"),
         [
             (
-                row["architecture"],
-                row["case"],
-                row["figure"],
-                f"{row['measured']:.1f}{'*' * row['oversubscribed']}",
-                f"{row['spread']:.0%}",
-                f"{row['foretold']:.1f}",
-                f"{row['error']:+.0%}{'' if row['holds'] else ' !'}",
+                *(row["architecture"], row["case"], row["figure"]),
+                *(f"{row['measured']:.1f}{'*' * row['oversubscribed']}", f"{row['spread']:.0%}"),
+                *(f"{row['foretold']:.1f}", f"{row['error']:+.0%}{'' if row['holds'] else ' !'}"),
             )
             for row in rows
         ],

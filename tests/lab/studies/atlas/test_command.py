@@ -17,7 +17,7 @@ from slslab_lab.pages import atlas
 from slslab_lab.studies.atlas.grid import GROUPS, OBJECTIVES, WORKERS
 from slslab_lab.studies.atlas.jobs import JOBS
 from slslab_lab.studies.atlas.recordings import committed, record_all
-from slslab_lab.studies.atlas.saving import ATLAS
+from slslab_lab.studies.saving import ATLAS
 
 
 @pytest.fixture(scope="module")
