@@ -37,8 +37,10 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
     return {
         "atlas": NAME,
         "job": {
-            **{"epochs": job.epochs, "minibatches": MINIBATCHES},
-            **{"batch_size": BATCH_SIZE, "images": MINIBATCHES * BATCH_SIZE},
+            "epochs": job.epochs,
+            "minibatches": MINIBATCHES,
+            "batch_size": BATCH_SIZE,
+            "images": MINIBATCHES * BATCH_SIZE,
         },
         "profile": {"name": job.profile.name, "date": job.profile.date.isoformat()},
         "prices": {"name": job.book.name, "date": job.book.date.isoformat()},
