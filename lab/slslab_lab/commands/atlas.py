@@ -53,10 +53,11 @@ def atlas(
     from slslab.predict.profiles.profile import load_profile
     from slslab.run.bill import load_book
     from slslab_lab.pages.atlas import shown
+    from slslab_lab.studies import committed
     from slslab_lab.studies.atlas.document import build
     from slslab_lab.studies.atlas.grid import compute
     from slslab_lab.studies.atlas.points import Job
-    from slslab_lab.studies.atlas.recordings import committed, read_all, record_all
+    from slslab_lab.studies.atlas.recordings import read_all, record_all
     from slslab_lab.studies.saving import save_atlas
 
     _refuse(recordings, out, on, record=record, check=check)
@@ -64,7 +65,7 @@ def atlas(
     with Bar() as bar, replayable("the atlas"):
         if record and recordings is not None:
             record_all(recordings, bar)
-        recorded = read_all(recordings or committed())
+        recorded = read_all(recordings or committed("atlas"))
         if check and out is not None:
             _check(recorded, out, job, bar, json_)
             return

@@ -37,7 +37,8 @@ def processor_table(document: Document) -> Iterator[Part]:
     processor = document["processor"]
     kinds = document["kinds"]
     first, *others = (
-        f"{_range(factor)}{{}} for {kinds[kind]}" for kind, factor in reversed(processor["factors"].items())
+        f"{factor['value']:.2g} s ({factor['low']:.2g} to {factor['high']:.2g}){{}} for {kinds[kind]}"
+        for kind, factor in reversed(processor["factors"].items())
     )
     answer = ", ".join([first.format(" of a Lambda vCPU"), *(other.format("") for other in others)])
     yield f"One CPU second of this machine is {answer}."
@@ -59,10 +60,6 @@ def processor_table(document: Document) -> Iterator[Part]:
     if short := document["short_forms"]:
         yield f"Short forms next to whole ones: {', '.join(f'{name} {value:+.0%}' for name, value in short.items())}."
     yield f"{processor['name']}; kept in {document['path']}."
-
-
-def _range(factor: Mapping[str, Any]) -> str:
-    return f"{factor['value']:.2g} s ({factor['low']:.2g} to {factor['high']:.2g})"
 
 
 def _comparison(document: Document) -> Table:

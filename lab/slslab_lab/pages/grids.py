@@ -207,10 +207,8 @@ def orders(document: Document) -> Table:
 
 def matrices(document: Document) -> Iterator[Table]:
     """Yield the tables that a reproduction has made whole."""
-    yield from (
-        Table(tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])), caption=matrix["title"])
-        for matrix in document["matrices"]
-    )
+    for matrix in document["matrices"]:
+        yield Table(tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])), caption=matrix["title"])
 
 
 def _curves(document: Document) -> Iterator[Table]:

@@ -5,12 +5,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from slslab_lab.papers.paper import Paper, Row
-from slslab_lab.studies import MODELS
+from slslab_lab.studies import MODELS, committed
 from slslab_lab.studies.curves import PROOFS, Curve, Point, curve_of, read_curves, rule_of, select, sent_shares
-from slslab_lab.studies.curves import committed as curves_committed
 from slslab_lab.studies.documents import make_curve
 from slslab_lab.studies.epochs import EpochTime, Recordings, epoch_times, prepare
-from slslab_lab.studies.experiments import Experiment, committed, experiments, read_all
+from slslab_lab.studies.experiments import Experiment, experiments, read_all
 from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.rankings import Standing
 from slslab_lab.studies.study import Setup
@@ -96,8 +95,8 @@ def pair_up(
 def read(setup: Setup) -> Learnt:
     """Return the curves, and the recordings and rows that they are of, with the epochs played from them."""
     options, rows = setup.options, experiments([MODEL])
-    curves = select(read_curves(options.get("accuracy") or curves_committed()), MODEL, options["dataset"])
-    runs = read_all(options.get("recordings") or committed(), experiments(MODELS))
+    curves = select(read_curves(options.get("accuracy") or committed("accuracy")), MODEL, options["dataset"])
+    runs = read_all(options.get("recordings") or committed("table2"), experiments(MODELS))
     recordings = prepare(setup.paper, runs.done, setup.profile, setup.book)
     times = epoch_times(recordings, rows, setup.watcher.report, sent_shares(curves, rows))
     return Learnt(curves, recordings, pair_up(setup.paper, MODEL, curves, times))

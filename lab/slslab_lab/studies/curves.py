@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from slslab.errors import RequestError, RunError, counted
 from slslab_lab.runs.accuracy.directory import DOCUMENT, SCHEMA
 from slslab_lab.runs.planning import architectures
-from slslab_lab.studies import find_committed
+from slslab_lab.studies import COMMITTED
 from slslab_lab.studies.experiments import BATCH_SIZE, BATCHES, WORKERS, Experiment
 from slslab_lab.studies.kept import read_entries
 from slslab_workers.architecture import read_plan
@@ -49,7 +49,6 @@ _MEANS: Mapping[str, Mapping[str, Value]] = {
         "remove-interval": "off",
     },
 }
-MAKE_CURVES = "make them with slslab accuracy ARCH, such as allreduce."
 # Values that a curve should have in common with the paper's profile.
 USUAL = ("lr", "momentum", "weight_decay", "seed", "memory_format")
 # The smallest accuracy to compare at, %: twice that of guessing among ten classes. Models that diverge end anywhere
@@ -193,16 +192,11 @@ def rule_of(experiment: Experiment, options: Mapping[str, Value] = MappingProxyT
     return rule(experiment.architecture, {**released, **options})
 
 
-def committed() -> Path:
-    """Return where the project's own curves are; RunError if there are none."""
-    return find_committed("accuracy", "accuracy curves", MAKE_CURVES)
-
-
 def read_curves(directory: Path) -> tuple[Curve, ...]:
     """Return all curves in the subdirectories, by name; RunError if there are none, CurveError for a wrong one."""
     curves = tuple(read_curve(path) for path in sorted(directory.glob(f"*/{DOCUMENT}")))
     if not curves:
-        raise RunError(f"{directory} has no accuracy curves.", MAKE_CURVES)
+        raise RunError(f"{directory} has no accuracy curves.", COMMITTED["accuracy"][1])
     return curves
 
 

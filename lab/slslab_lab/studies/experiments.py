@@ -16,7 +16,7 @@ from slslab_lab.runs.alone import ENVIRONMENTS
 from slslab_lab.runs.execution import Order
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.runs.sweeps.sweep import LOCAL, RAY
-from slslab_lab.studies import MODELS, find_committed
+from slslab_lab.studies import MODELS, committed
 from slslab_lab.studies.recording import check_done, is_done, make_run, small_run
 from slslab_lab.studies.study import Setup
 from slslab_workers.architecture import ALONE_BATCHES, read_plan
@@ -109,7 +109,7 @@ def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
 def read(setup: Setup) -> Runs:
     """Return the recorded runs of the models that are asked for."""
     recordings = setup.options.get("recordings")
-    return read_all(recordings or committed(), experiments(setup.options["models"] or MODELS))
+    return read_all(recordings or committed("table2"), experiments(setup.options["models"] or MODELS))
 
 
 def measure(setup: Setup) -> Runs:
@@ -120,11 +120,6 @@ def measure(setup: Setup) -> Runs:
     place = None if options.get("on") == LOCAL else options.get("on")
     rows = experiments(options["models"] or MODELS)
     return record_all(setup.out, rows, sample, setup.watcher, place)
-
-
-def committed() -> Path:
-    """Return where the project's own recordings of Table 2 are; RunError if there are none."""
-    return find_committed("table2", "recordings of Table 2", "record them with --fidelity sampled.")
 
 
 def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:

@@ -173,10 +173,12 @@ def _rows(
     why = "; ".join(dict.fromkeys(arm.why for arm in arms.values() if arm.why))
     ratio = change = None
     least, most = _bounds(arms)
+    sides = (("above", least), ("below", most))
+    bounds = "".join(f", so the ratio is {side} {bound:.2f}" for side, bound in sides if math.isfinite(bound))
     if without and with_:
         ratio, change = without / with_, 100 * (with_ / without - 1)
     cells = {
-        "ratio": replace(compare("ratio", ratio, reason, why + _in_words(least, most)), least=least, most=most),
+        "ratio": replace(compare("ratio", ratio, reason, why + bounds), least=least, most=most),
         "change": compare("change", change, reason, ""),
     }
     yield ReproducedRow("without ÷ with", group, experiment.variant, cells, row.note)
@@ -189,11 +191,6 @@ def _bounds(arms: Mapping[str, Arm]) -> tuple[float, float]:
         return -math.inf, math.inf
     bound = without.least_seconds / with_.least_seconds
     return (-math.inf, bound) if without.point else (bound, math.inf)
-
-
-def _in_words(least: float, most: float) -> str:
-    sides = (("above", least), ("below", most))
-    return "".join(f", so the ratio is {side} {bound:.2f}" for side, bound in sides if math.isfinite(bound))
 
 
 def _traffic(arm: Arm, model: str) -> dict[str, float | None]:

@@ -16,9 +16,9 @@ from slslab.run.metrics import grouped
 from slslab.run.run import Run
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.rounds import PHASE, is_exchange
-from slslab_lab.studies import MODELS
+from slslab_lab.studies import MODELS, committed
 from slslab_lab.studies.documents import mixed_hosts
-from slslab_lab.studies.experiments import BATCHES, committed, experiments, read_all
+from slslab_lab.studies.experiments import BATCHES, experiments, read_all
 from slslab_lab.studies.minibatches import Estimate, mean_of
 from slslab_workers.channels.polling import POLLING
 from slslab_workers.training.released_log import LOG_TRAFFIC
@@ -51,7 +51,7 @@ def read_exchanges(directory: Path | None = None) -> tuple[Exchange, ...]:
     RunError if a directory is given and has none."""
     if directory is None:
         try:
-            directory = committed()
+            directory = committed("table2")
         except RunError:
             return ()
     rows = (experiment for experiment in experiments(MODELS) if experiment.architecture in PATTERNS)

@@ -22,11 +22,13 @@ def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
     from slslab_lab.pages.reproduction import describe_reproduction
 
     name = document["reproduces"]
+    figure = not document["columns"] and document["curves"]
+    fields = ("variant", "curve", *(document["curves"][0][axis]["name"] for axis in "xy")) if figure else FIELDS
     return write_texts(
         directory,
         {
             f"{name}.json": json.dumps(document, indent=2) + "\n",
-            f"{name}.csv": _table(document),
+            f"{name}.csv": csv_text(fields, points(document) if figure else cells(document)),
             f"{name}.html": make_page(describe_reproduction(document)),
         },
     )
@@ -57,12 +59,6 @@ def save_checks(document: Mapping[str, Any], directory: Path) -> Path:
 
 def _text(document: Mapping[str, Any]) -> str:
     return json.dumps({"schema": 1, **document}, indent=1) + "\n"
-
-
-def _table(document: Mapping[str, Any]) -> str:
-    figure = not document["columns"] and document["curves"]
-    fields = ("variant", "curve", *(document["curves"][0][axis]["name"] for axis in "xy")) if figure else FIELDS
-    return csv_text(fields, points(document) if figure else cells(document))
 
 
 def points(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

@@ -13,12 +13,10 @@ from slslab.run.directory import RunDirectory
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.runs.accuracy.curve import Watcher
 from slslab_lab.runs.planning import architectures
-from slslab_lab.studies import find_committed
+from slslab_lab.studies import committed
 from slslab_lab.studies.atlas.jobs import CHANNELS_OF, JOBS
 from slslab_lab.studies.atlas.systems import MODELS, SYSTEMS
 from slslab_lab.studies.recording import is_done, make_missing
-
-FOLDER, TABLE1, TABLE2 = "atlas", "lambdaml-table1", "table2"
 
 
 @dataclass(frozen=True)
@@ -43,16 +41,9 @@ class Recordings:
             yield from (run.directory.digest() for run in runs)
 
 
-def committed() -> Path:
-    """Return where the atlas's own recordings are; RunError if there are none."""
-    return find_committed(FOLDER, "recordings of the atlas", "record them: slslab atlas --record --recordings DIR.")
-
-
 def read_all(directory: Path) -> Recordings:
     """Return all recordings, the atlas's own from `directory`; RunError for one that is not there or not done."""
-    hint = "record them with --fidelity sampled."
-    table1 = find_committed(TABLE1, "recordings of LambdaML's Table 1", hint)
-    table2 = find_committed(TABLE2, "recordings of Table 2", hint)
+    table1, table2 = committed("lambdaml-table1"), committed("table2")
     known = architectures()
     own = {job.name: job for job in JOBS}
 

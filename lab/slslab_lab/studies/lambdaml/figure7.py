@@ -14,7 +14,8 @@ from typing import Any
 from slslab.errors import counted
 from slslab.run.metrics import grouped
 from slslab_lab.pages.grids import ROUNDS
-from slslab_lab.studies.curves import LOWEST_TARGET, Curve, Point, committed, read_curves
+from slslab_lab.studies import committed
+from slslab_lab.studies.curves import LOWEST_TARGET, Curve, Point, read_curves
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
 from slslab_lab.studies.lambdaml.losses import Losses, Series, Training, by_round, collect
 from slslab_lab.studies.rankings import FAILS, HOLDS, UNDECIDED, Order, Standing, compare_pair, judge, middle
@@ -60,7 +61,7 @@ def measure(setup: Setup) -> Losses:
 
 
 def _networks(setup: Setup) -> tuple[Curve, ...]:
-    return pair(read_curves(setup.options.get("accuracy") or committed()))
+    return pair(read_curves(setup.options.get("accuracy") or committed("accuracy")))
 
 
 def build(setup: Setup, losses: Losses) -> dict[str, Any]:

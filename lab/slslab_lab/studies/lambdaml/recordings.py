@@ -11,7 +11,7 @@ from slslab.run.metrics import grouped
 from slslab.run.run import Run
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.runs.planning import architectures, make_plan
-from slslab_lab.studies import find_committed
+from slslab_lab.studies import committed
 from slslab_lab.studies.communication import ratio_of
 from slslab_lab.studies.minibatches import Estimate, mean_of
 from slslab_lab.studies.recording import Recording, make_missing, small_run
@@ -20,7 +20,7 @@ from slslab_workers.channels.choice import CHANNEL, PARAMETER_SERVER, SERIALISAT
 from slslab_workers.plan import PlanError, Value
 from slslab_workers.training.algorithms import ALGORITHM
 
-FOLDER, PATTERN, BASE = "lambdaml-table1", "allreduce", "s3"
+PATTERN, BASE = "allreduce", "s3"
 # The table's columns begin with these names: the value of --channel.
 COLUMNS = {"memcached": "memcached", "dynamodb": "dynamodb", "vm_ps": PARAMETER_SERVER}
 CHANNELS = (BASE, *COLUMNS.values())
@@ -90,14 +90,9 @@ def refusals() -> dict[str, str]:
     return found
 
 
-def committed() -> Path:
-    """Return where the project's own recordings are; RunError if there are none."""
-    return find_committed(FOLDER, "recordings of LambdaML's Table 1", "record them with --fidelity sampled.")
-
-
 def read(setup: Setup) -> dict[str, Measured]:
     """Return all recordings; RunError for one that is not there or not done."""
-    return _read_all(setup.options.get("recordings") or committed())
+    return _read_all(setup.options.get("recordings") or committed("lambdaml-table1"))
 
 
 def measure(setup: Setup) -> dict[str, Measured]:

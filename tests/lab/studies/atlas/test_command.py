@@ -14,9 +14,10 @@ from tests.lab.studies.setups import Watching
 
 from slslab.report.terminal import render
 from slslab_lab.pages import atlas
+from slslab_lab.studies import committed
 from slslab_lab.studies.atlas.grid import GROUPS, OBJECTIVES, WORKERS
 from slslab_lab.studies.atlas.jobs import JOBS
-from slslab_lab.studies.atlas.recordings import committed, record_all
+from slslab_lab.studies.atlas.recordings import record_all
 from slslab_lab.studies.saving import ATLAS
 
 
@@ -95,7 +96,7 @@ def test_its_files(whole: tuple[dict[str, Any], Path]) -> None:
 @pytest.mark.exhaustive
 def test_the_saved_atlas_is_that_of_the_recordings(whole: tuple[dict[str, Any], Path]) -> None:
     document, _ = whole
-    kept = json.loads((committed() / ATLAS).read_text())
+    kept = json.loads((committed("atlas") / ATLAS).read_text())
     assert kept["answers"] == document["answers"]
     assert kept["crossings"] == document["crossings"]
 
@@ -168,7 +169,7 @@ def test_what_was_recorded_on_a_quiet_host_is_kept(tmp_path: Path, monkeypatch: 
 
     def run_plan(name: str, *_: Any, out: Path, **__: Any) -> dict[str, Any]:
         made.append(name)
-        shutil.copytree(committed() / job.name, out)
+        shutil.copytree(committed("atlas") / job.name, out)
         document = json.loads((out / "run.json").read_text())
         document["alone"]["quiet"] = True
         (out / "run.json").write_text(json.dumps(document))
