@@ -135,7 +135,7 @@ def measure(
 
         rows = []
         for operation in OPERATIONS:
-            turns = take_turns(operation, arms, vectors.expected[operation], repeat, report)
+            turns = take_turns(operation, arms, vectors.expected[operation], repeat, partial(report, operation))
             about = {"model": model, "operation": operation}
             rows += [about | row for row in summary([arm.name for arm in arms], turns, threads)]
         return rows

@@ -14,7 +14,6 @@ from slslab.statemachines import api as states
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.pages import (
     atlas,
-    byzantine,
     discrepancies,
     faults,
     lambdaml_space,
@@ -89,7 +88,7 @@ PAGES: dict[str, Callable[[], str]] = {
         LAMBDA_REFUSALS,
     ),
     # The README lies above the folder of pages.
-    "byzantine.md": partial(byzantine.insert_findings, DOCS / "byzantine.md"),
+    "byzantine.md": partial(results.insert_byzantine, DOCS / "byzantine.md"),
     "../README.md": partial(systems.insert_systems, DOCS.parent / "README.md"),
     **{f"sequences/{name}.svg": partial(sequences.draw_sequence, name) for name in architectures()},
 }

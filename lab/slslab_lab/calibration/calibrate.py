@@ -10,15 +10,7 @@ from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Figure, Profile, figures, load_profile, save_profile
 from slslab.report.services import Service, read_service
 from slslab.run.directory import resolve
-from slslab_lab.calibration.cloudwatch import (
-    STDIN,
-    Metered,
-    RecordedFunction,
-    Replayed,
-    choose_function,
-    fit_reports,
-    read_reports,
-)
+from slslab_lab.calibration.cloudwatch import STDIN, Metered, Replayed, choose_function, fit_reports, read_reports
 from slslab_lab.calibration.host import BATCH, MODEL, Progress, measure_channels, measure_step
 from slslab_lab.calibration.profile import BASE, fit_host
 from slslab_lab.calibration.transfers import measure_transfers
@@ -39,9 +31,7 @@ def calibrate_host(out: Path | None, progress: Progress) -> Document:
     seconds = {
         str(threads): {"cpu_seconds": step.cpu_s[threads], "seconds": wall} for threads, wall in step.wall_s.items()
     }
-    transfers = measure_transfers(progress)
-    moved = {"ms_per_mb": dict(transfers.ms_per_mb), "add_ms_per_mb": transfers.add_ms_per_mb}
-    return _document(profile, path) | {"step": seconds, "busy": step.busy, "transfers": moved}
+    return _document(profile, path) | {"step": seconds, "busy": step.busy, "transfers": measure_transfers(progress)}
 
 
 def calibrate_runs(runs: Sequence[str], epochs: int | None, out: Path | None, progress: Progress) -> Document:
@@ -76,7 +66,7 @@ def calibrate_cloudwatch(file: Path, run: str, function: str | None, base: str, 
     about = directory.service()
     metered = None if about is None else _metered(read_service(directory, about), function)
     path = _vacant(out or (CALIBRATED if metered is None else directory.profile(metered.function)))
-    recorded: RecordedFunction
+    recorded: Replayed | Metered
     if metered is not None:
         recorded, own = metered, [record["max_memory_mb"] for record, _ in metered.records]
     else:

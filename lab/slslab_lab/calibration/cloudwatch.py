@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from slslab.errors import RequestError, counted
 from slslab.predict.invocation import Predictor, Request
@@ -149,17 +149,6 @@ def _read_record(record: Any) -> Report | None:
         return None
 
 
-class RecordedFunction(Protocol):
-    """The invocations of one function as they were recorded here."""
-
-    @property
-    def function(self) -> str:
-        """The function's name."""
-
-    def medians(self, memory_mb: int, profile: Profile) -> tuple[float, float | None]:
-        """Return the median duration on a profile, and that of cold starts' init, ms; None without a cold start."""
-
-
 @dataclass(frozen=True)
 class Replayed:
     """A function of a recorded run."""
@@ -168,7 +157,8 @@ class Replayed:
     function: str
 
     def medians(self, memory_mb: int, profile: Profile) -> tuple[float, float | None]:
-        """Return the medians of the run's replay with this memory size of its functions."""
+        """Return the median duration on a profile, and that of cold starts' init, ms (None without a cold start), of
+        the run's replay with this memory size of its functions."""
         tracks = (replace(t, memory_mb=memory_mb) if t.kind == "invocation" else t for t in self.program.tracks)
         program = replace(self.program, tracks=tuple(tracks))
         calls: list[Call] = [
@@ -190,7 +180,7 @@ class Metered:
     predictor: Predictor
 
     def medians(self, memory_mb: int, profile: Profile) -> tuple[float, float | None]:
-        """Return the medians of what the invocations take with this memory size."""
+        """Return the same medians of what the invocations take."""
         predictor = replace(self.predictor, profile=profile)
         found = [predictor.predict({**record, "memory_mb": memory_mb}, made) for record, made in self.records]
         predictions = [prediction for prediction in found if prediction is not None]
@@ -200,7 +190,7 @@ class Metered:
 
 
 def fit_reports(
-    reports: Reports, recorded: RecordedFunction, base: Profile, source: str, on: date
+    reports: Reports, recorded: Replayed | Metered, base: Profile, source: str, on: date
 ) -> tuple[Profile, dict[str, Any]]:
     """Fit the processors' speed and what init waits for, so that the function takes as long as the lines say.
 

@@ -11,7 +11,6 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,18 +25,6 @@ from slslab_lab.calibration.host import Progress
 # 33.6 MB, the smallest objects of the measurements on AWS to which this is scaled; and how often.
 ELEMENTS, ROUNDS = 8_388_608, 7
 START_LIMIT_S = 30.0
-
-
-@dataclass(frozen=True)
-class Transfers:
-    """CPU milliseconds of one of this host's processors for 10⁶ bytes: medians of `rounds` objects.
-
-    `ms_per_mb` is by operation, through TLS; `add_ms_per_mb` of adding an array to another in place.
-    """
-
-    ms_per_mb: Mapping[str, float]
-    add_ms_per_mb: float
-    rounds: int
 
 
 class _Endpoint(ServerProcess):
@@ -55,8 +42,11 @@ class _Endpoint(ServerProcess):
         return report is not None
 
 
-def measure_transfers(progress: Progress, elements: int = ELEMENTS, rounds: int = ROUNDS) -> Transfers:
-    """Measure gets and puts of an object through TLS, and additions."""
+def measure_transfers(progress: Progress, elements: int = ELEMENTS, rounds: int = ROUNDS) -> dict[str, Any]:
+    """Return CPU milliseconds of one of this host's processors for 10⁶ bytes, medians of `rounds` objects.
+
+    `ms_per_mb` is by operation, through TLS; `add_ms_per_mb` of adding an array to another in place.
+    """
     times: dict[str, list[float]] = {"get": [], "put": [], "add": []}
     with ExitStack() as parts:
         certificate = Path(parts.enter_context(tempfile.TemporaryDirectory(prefix="slslab-"))) / "endpoint.pem"
@@ -84,7 +74,7 @@ def measure_transfers(progress: Progress, elements: int = ELEMENTS, rounds: int 
             progress("measuring transfers through TLS", number + 1, rounds + 1)
     # The first round makes the connection and the memory.
     medians = {name: statistics.median(measured[1:]) for name, measured in times.items()}
-    return Transfers({name: medians[name] for name in ("get", "put")}, medians["add"], rounds)
+    return {"ms_per_mb": {name: medians[name] for name in ("get", "put")}, "add_ms_per_mb": medians["add"]}
 
 
 def _encode(array: "np.ndarray[Any, Any]") -> bytes:

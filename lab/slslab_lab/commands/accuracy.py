@@ -21,20 +21,8 @@ if TYPE_CHECKING:
 
 # Options of `slslab run` that decide what is learnt, unlike those of functions, stores and prices.
 LEARNING = (
-    "model",
-    "dataset",
-    "workers",
-    "batch_size",
-    "batches",
-    "epochs",
-    "seed",
-    "lr",
-    "momentum",
-    "weight_decay",
-    "until_accuracy",
-    "early_stopping",
-    "as_released",
-    "memory_format",
+    *("model", "dataset", "workers", "batch_size", "batches", "epochs", "seed", "lr", "momentum", "weight_decay"),
+    *("until_accuracy", "early_stopping", "as_released", "memory_format"),
 )
 DEFAULTS = {"epochs": 30}
 # Options that may have several values, of which each combination is a curve.
@@ -79,10 +67,13 @@ class AccuracyGroup(RunGroup):
         def accuracy(
             out: Path | None, resume: bool, on: str | None, plot: Path | None, json_: bool, **values: Any
         ) -> None:
+            from slslab_lab.runs.accuracy.several import Curves
+
             options = {name.replace("_", "-"): values[name] for name in specific if values[name] is not None}
-            device = str(values["device"] or "auto")
-            chosen = {name: values[name] for name in common}
-            _accuracy(cmd_name, chosen, options, device, out, resume, on, plot, json_)
+            chosen, device = {name: values[name] for name in common}, str(values["device"] or "auto")
+            folder = (out or Path("results", "accuracy")).absolute()
+            curves = Curves(cmd_name, chosen, options, device, folder, resume, command_line())
+            _accuracy(curves, out, on, plot, json_)
 
         command = click.Command(
             cmd_name,
@@ -103,36 +94,19 @@ _resume_option = click.option(
 )
 
 
-def _accuracy(
-    name: str,
-    values: dict[str, Any],
-    options: dict[str, Any],
-    device: str,
-    out: Path | None,
-    resume: bool,
-    on: str | None,
-    plot: Path | None,
-    json_: bool,
-) -> None:
-    from slslab_lab.pages.pictures import check_format, draw_curve
-    from slslab_lab.runs.accuracy.curve import make_curve
-    from slslab_lab.runs.accuracy.several import Curves
+def _accuracy(curves: "Curves", out: Path | None, on: str | None, plot: Path | None, json_: bool) -> None:
+    from slslab_lab.pages.pictures import draw_curve
 
-    check_format(plot)
-    lists = {option: given[option] for given in (values, options) for option in LISTS if option in given}
+    given = {**curves.values, **curves.options}
+    lists = {option: given[option] for option in LISTS if option in given}
     varied = [tuple(zip(lists, each, strict=True)) for each in product(*lists.values())]
-    folder = (out or Path("results", "accuracy")).absolute()
-    curves = Curves(name, values, options, device, folder, resume, command_line())
     if len(varied) > 1:
         _several(curves, varied, on, plot, json_)
         return
     if on is not None:
         raise RequestError("One curve is trained in one process, not with --on.", "give several seeds: --seed 0,1,2.")
-    values, options = curves.chosen(varied[0])
     with Bar() as bar:
-        document = make_curve(
-            name, values, options, device=device, out=out, resume=resume, command=curves.command, watcher=bar
-        )
+        document = curves.make_one(varied[0], out, bar)
     print_document(document, lambda: curve(document), json_)
     if plot is not None and document["epochs"]:
         draw_curve(document, plot)

@@ -62,10 +62,7 @@ QUESTIONS = (
     Question(
         "patterns",
         "crossings:patterns",
-        (
-            other_argument("[RUN]"),
-            list_option("--workers", "Numbers of workers.", "2,4,8,16,32"),
-        ),
+        (other_argument("[RUN]"), list_option("--workers", "Numbers of workers.", "2,4,8,16,32")),
         tables.patterns,
         """Where do AllReduce and ScatterReduce cross?
 

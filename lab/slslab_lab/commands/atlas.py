@@ -53,23 +53,24 @@ def atlas(
     from slslab.predict.profiles.profile import load_profile
     from slslab.run.bill import load_book
     from slslab_lab.pages.atlas import shown
+    from slslab_lab.studies import committed
     from slslab_lab.studies.atlas.document import build
     from slslab_lab.studies.atlas.grid import compute
     from slslab_lab.studies.atlas.points import Job
-    from slslab_lab.studies.atlas.recordings import committed, read_all, record_all
-    from slslab_lab.studies.atlas.saving import save
+    from slslab_lab.studies.atlas.recordings import read_all, record_all
+    from slslab_lab.studies.saving import save_atlas
 
     _refuse(recordings, out, on, record=record, check=check)
     job = Job(epochs, load_profile(profile), load_book(prices))
     with Bar() as bar, replayable("the atlas"):
         if record and recordings is not None:
-            record_all(recordings, bar, bar.say)
-        recorded = read_all(recordings or committed())
+            record_all(recordings, bar)
+        recorded = read_all(recordings or committed("atlas"))
         if check and out is not None:
             _check(recorded, out, job, bar, json_)
             return
         document = build(recorded, compute(recorded, job, bar.report, on), job)
-    saved = save(document, out) if out is not None else ()
+    saved = save_atlas(document, out) if out is not None else ()
     print_document(document, lambda: shown(document), json_)
     if saved:
         click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)
@@ -89,9 +90,9 @@ def _refuse(recordings: Path | None, out: Path | None, on: str | None, *, record
 def _check(recordings: "Recordings", out: Path, job: "Job", bar: Bar, json_: bool) -> None:
     from slslab_lab.pages.atlas import checked
     from slslab_lab.studies.atlas.checks import compare, run_all
-    from slslab_lab.studies.atlas.saving import save_checks
+    from slslab_lab.studies.saving import save_checks
 
-    document = compare(recordings, run_all(out, bar, bar.say), job)
+    document = compare(recordings, run_all(out, bar), job)
     saved = save_checks(document, out)
     print_document(document, lambda: checked(document), json_)
     click.echo(f"Saved: {saved}", err=True)

@@ -9,6 +9,7 @@ import click
 from slslab.cli.terminal import complete_run, find_up, json_option, print_document
 from slslab.errors import RequestError
 from slslab.installation import require
+from slslab_lab.commands.options import directory_option
 from slslab_lab.pages import export as terminal
 
 SCHEMA = 1
@@ -28,12 +29,7 @@ class ExportCommand(click.Command):
 @click.command(cls=ExportCommand)
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", callback=find_up, shell_complete=complete_run)
 @click.option("--to", "kind", type=click.Choice(FORMATS), required=True, help="The format.")
-@click.option(
-    "--out",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="Where the files go (by default ./exports/FORMAT).",
-)
+@directory_option("--out", "Where the files go (by default ./exports/FORMAT).")
 @click.option("--tracking-uri", "uri", metavar="URI", help="MLflow: a tracking server or store instead of --out.")
 @click.option("--experiment", metavar="NAME", help="MLflow: the experiment (by default slslab).")
 @json_option

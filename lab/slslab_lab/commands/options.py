@@ -74,9 +74,9 @@ measure_on_option = click.option(
 )
 
 
-def directory_option(name: str, text: str) -> Callable[[Any], Any]:
-    """Return an option that names a directory."""
-    return click.option(name, type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help=text)
+def directory_option(name: str, text: str, *also: str) -> Callable[[Any], Any]:
+    """Return an option that names a directory; `also` are other names, and that of its argument."""
+    return click.option(name, *also, type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help=text)
 
 
 def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -91,11 +91,10 @@ def _options(study: Study) -> Iterator[Decorator]:
 def _command(study: Study) -> click.Command:
     def reproduce_study(json_: bool, plot: Path | None = None, **options: Any) -> None:
         from slslab_lab.pages.accuracy import curves_by_time
-        from slslab_lab.pages.pictures import check_format, draw_reproduction
+        from slslab_lab.pages.pictures import draw_reproduction
         from slslab_lab.pages.reproduction import reproduction
         from slslab_lab.studies.saving import save
 
-        check_format(plot)
         with Bar() as bar, replayable(options.get("run") or study.name):
             setup = study.setup(bar, **options)
             document = study.make(setup)

@@ -7,17 +7,12 @@ import click
 
 from slslab.cli.terminal import json_option, print_document
 from slslab.errors import RequestError
+from slslab_lab.commands.options import directory_option
 
 
 @click.command()
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 for any free one.")
-@click.option(
-    "--runs",
-    "folder",
-    type=click.Path(path_type=Path, file_okay=False),
-    metavar="DIR",
-    help="The folder of runs (by default $SLSLAB_RUNS or ./runs).",
-)
+@directory_option("--runs", "The folder of runs (by default $SLSLAB_RUNS or ./runs).", "folder")
 @click.option("--open", "open_", is_flag=True, help="Open it in the browser.")
 @json_option
 def serve(port: int, folder: Path | None, open_: bool, json_: bool) -> None:

@@ -158,9 +158,10 @@ def checks(document: Document) -> Table:
 def describe_atlas(document: Document) -> Page:
     """Return the page of the atlas's document."""
     keys = _keys(document)
+    others = tuple(f"{each['crossing']}: not on these axes, but {each['why']}." for each in document["elsewhere"])
     cards = [
         *(_map(document, group, keys) for group in document["groups"]),
-        _published(document),
+        Card("card-published", "The papers' own crossings", (), (crossings(document),), notes=others, wide=True),
         *(_best(document, group) for group in document["groups"]),
         Card("card-notes", "What the figures rest on", notes=tuple(document["notes"]), wide=True),
     ]
@@ -255,11 +256,6 @@ def _bands(document: Document, group: str, objective: str, workers: int) -> Iter
         for begin, end, best in ((low, middle, left), (middle, high, right)):
             if end > begin:
                 yield workers, begin, end, best["system"], point(best), "; ".join(best["reasons"])
-
-
-def _published(document: Document) -> Card:
-    others = tuple(f"{each['crossing']}: not on these axes, but {each['why']}." for each in document["elsewhere"])
-    return Card("card-published", "The papers' own crossings", (), (crossings(document),), notes=others, wide=True)
 
 
 def _best(document: Document, group: str) -> Card:

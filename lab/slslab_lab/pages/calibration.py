@@ -6,6 +6,8 @@ from typing import Any
 from slslab.errors import counted
 from slslab.report.page import Document, Note, Part, Table
 
+# Of the REPORT lines, and as modelled before the fit and after it.
+MEDIANS = ("real", "before", "after")
 BUSY = "This host was busy: parallel work of threads was not measured, and requests took longer than on an idle host."
 
 
@@ -15,7 +17,10 @@ def calibration(document: Document) -> Iterator[Part]:
         yield _comparison(document)
         yield _lines(document)
     elif "step" in document:
-        yield from (_steps(document["step"]), _transfers(document["transfers"]))
+        steps = document["step"].items()
+        rows = [(threads, *(f"{times[name]:.3f}" for name in ("cpu_seconds", "seconds"))) for threads, times in steps]
+        yield Table(("threads of a training step", "CPU s", "s"), rows)
+        yield _transfers(document["transfers"])
     if document.get("busy"):
         yield Note(BUSY)
     sources = (figure["source"].partition(": ") for figure in document["figures"])
@@ -32,7 +37,8 @@ def processor_table(document: Document) -> Iterator[Part]:
     processor = document["processor"]
     kinds = document["kinds"]
     first, *others = (
-        f"{_range(factor)}{{}} for {kinds[kind]}" for kind, factor in reversed(processor["factors"].items())
+        f"{factor['value']:.2g} s ({factor['low']:.2g} to {factor['high']:.2g}){{}} for {kinds[kind]}"
+        for kind, factor in reversed(processor["factors"].items())
     )
     answer = ", ".join([first.format(" of a Lambda vCPU"), *(other.format("") for other in others)])
     yield f"One CPU second of this machine is {answer}."
@@ -56,21 +62,13 @@ def processor_table(document: Document) -> Iterator[Part]:
     yield f"{processor['name']}; kept in {document['path']}."
 
 
-def _range(factor: Mapping[str, Any]) -> str:
-    return f"{factor['value']:.2g} s ({factor['low']:.2g} to {factor['high']:.2g})"
-
-
 def _comparison(document: Document) -> Table:
     rows = [
-        (name, *(_milliseconds(document[key][column]) for column in ("real", "before", "after")))
+        (name, *("" if value is None else f"{value:,.2f}" for value in map(document[key].get, MEDIANS)))
         for name, key in (("duration", "duration_ms"), ("init", "init_ms"))
     ]
     columns = ("ms", "REPORT lines", f"modelled by {document['base']}", "modelled after the fit")
     return Table(columns, rows, caption=f"{document['function']} at {document['memory_mb']} MB, medians")
-
-
-def _milliseconds(value: float | None) -> str:
-    return "" if value is None else f"{value:,.2f}"
 
 
 def _lines(document: Document) -> str:
@@ -87,8 +85,3 @@ def _transfers(transfers: Mapping[str, Any]) -> Table:
     times = {f"{name} of an object, through TLS": value for name, value in transfers["ms_per_mb"].items()}
     times["adding an array to another"] = transfers["add_ms_per_mb"]
     return Table(("CPU time of 10⁶ bytes", "ms"), [(name, f"{value:.2f}") for name, value in times.items()])
-
-
-def _steps(step: Mapping[str, Mapping[str, float]]) -> Table:
-    rows = [(threads, f"{times['cpu_seconds']:.3f}", f"{times['seconds']:.3f}") for threads, times in step.items()]
-    return Table(("threads of a training step", "CPU s", "s"), rows)

@@ -103,7 +103,6 @@ def lines(
     *,
     percent: bool = False,
     whole: bool = True,
-    caption: str = "",
 ) -> Chart:
     """Draw lines through points: rows of (series, x, y); `percent` for shares, `whole` if x are whole numbers."""
     known = [(name, x, y) for name, x, y in rows if y is not None]
@@ -128,7 +127,7 @@ def lines(
             ),
         )
     )
-    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys) if len(keys) > 1 else (), caption)
+    return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys) if len(keys) > 1 else ())
 
 
 def _widths(rows: Rows, keys: Sequence[Key]) -> "alt.Scale":
@@ -154,21 +153,6 @@ class Point:
     text: str
     ranges: Mapping[str, Mapping[str, float]] | None = None
 
-    def row(self) -> tuple[str | float | None, ...]:
-        """Return the point as a row of data, with the ends of its ranges."""
-        none = {"low": None, "high": None}
-        seconds, cost = ((self.ranges or {}).get(name, none) for name in ("seconds", "cost"))
-        return (
-            self.name,
-            self.seconds,
-            self.cost,
-            self.text,
-            seconds["low"],
-            seconds["high"],
-            cost["low"],
-            cost["high"],
-        )
-
 
 def scatter(
     identifier: str, label: str, points: Sequence[Point], keys: Sequence[Key], titles: tuple[str, str], caption: str
@@ -178,7 +162,12 @@ def scatter(
     Each point has its text above or below; it has none where that would cover another text or point.
     """
     columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "side")
-    data = Data(columns, [(*point.row(), side) for point, side in zip(points, _sides(points), strict=True)])
+    rows = []
+    for point, side in zip(points, _sides(points), strict=True):
+        known = [(point.ranges or {}).get(name, {}) for name in ("seconds", "cost")]
+        ends = [of_figure.get(end) for of_figure in known for end in ("low", "high")]
+        rows.append((point.name, point.seconds, point.cost, point.text, *ends, side))
+    data = Data(columns, rows)
 
     def x(field: str) -> "alt.X":
         return alt.X(f"{field}:Q", title=title_lines(titles[0]), axis=number_axis())
@@ -289,7 +278,7 @@ def gantt(
     return Chart(identifier, label, specification(chart), {DATA: Data(columns, rows)}, PHASE_KEYS, caption, name)
 
 
-def heat_map(identifier: str, label: str, communication: Communication, texts: Mapping[tuple[str, str], str]) -> Chart:
+def heat_map(label: str, communication: Communication, texts: Mapping[tuple[str, str], str]) -> Chart:
     """Draw bytes from participants (rows) to participants (columns); `texts` has those of each cell by store."""
     moved = grouped(((transfer.source, transfer.target), transfer.bytes) for transfer in communication.transfers)
     rows = [(*ends, sum(sizes), formats.size(sum(sizes)), texts[ends]) for ends, sizes in moved.items()]
@@ -309,18 +298,11 @@ def heat_map(identifier: str, label: str, communication: Communication, texts: M
     numbers = base.mark_text(color="var(--text)", fontSize=11, opacity=opacity).encode(text="size:N")
     chart = alt.layer(cells, numbers, width="container", height=len(order) * step(len(order), 34, 18))
     data = Data(("source", "target", "bytes", "size", "stores"), rows)
-    return Chart(identifier, label, specification(chart), {DATA: data})
+    return Chart("communication", label, specification(chart), {DATA: data})
 
 
 def dots(
-    identifier: str,
-    label: str,
-    rows: Rows,
-    keys: Sequence[Key],
-    title: str,
-    name: str = "",
-    *,
-    log: bool = False,
+    identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, name: str = "", *, log: bool = False
 ) -> Chart:
     """Draw points with ranges: rows of (bar, series, value, low or None, high or None); `name` is the heading."""
     data = Data(("bar", "part", "value", "low", "high"), rows)

@@ -32,11 +32,7 @@ Value = Callable[[Document], float | None]
 
 
 def _on_lambda(value: Callable[[Document], float]) -> Value:
-    def found_in(document: Document) -> float | None:
-        found = replayed(document)
-        return None if found is None else value(found)
-
-    return found_in
+    return lambda document: None if (found := replayed(document)) is None else value(found)
 
 
 ACCURACY = "test accuracy"

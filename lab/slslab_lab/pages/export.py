@@ -18,7 +18,8 @@ def export(document: Mapping[str, Any]) -> Table:
     """Return one line per file or run."""
     headings, names = COLUMNS.get(document["to"], COLUMNS["files"])
     title = f"Experiment {document['experiment']} at {document['tracking_uri']}" if "experiment" in document else ""
-    rows = [[_text(entry[name]) for name in names] for entry in document["written"]]
+    written = ((entry[name] for name in names) for entry in document["written"])
+    rows = [[f"{value:,}" if isinstance(value, int) else value for value in values] for values in written]
     return Table(headings, rows, caption=title, words=WORDS)
 
 
@@ -29,7 +30,3 @@ def sam(document: Mapping[str, Any]) -> Iterator[Part]:
     if cost["bill"] is not None:
         yield bill_table(cost["bill"], "Bill")
     yield f"{document['out']}: {', '.join(document['files'])}\nNext: what its README.md says"
-
-
-def _text(value: str | int) -> str:
-    return f"{value:,}" if isinstance(value, int) else value

@@ -207,10 +207,8 @@ def orders(document: Document) -> Table:
 
 def matrices(document: Document) -> Iterator[Table]:
     """Yield the tables that a reproduction has made whole."""
-    yield from (
-        Table(tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])), caption=matrix["title"])
-        for matrix in document["matrices"]
-    )
+    for matrix in document["matrices"]:
+        yield Table(tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])), caption=matrix["title"])
 
 
 def _curves(document: Document) -> Iterator[Table]:
@@ -230,16 +228,15 @@ def _by_place(curve: Document) -> Table:
         places = [place for place in places if place in last or f"{place:.0f}".rstrip("0") in ("", *LEADING)]
     unit = curve["y"]["unit"]
     digits = DIGITS.get(unit, 4)
-    rows = [(f"{place:.0f}", *(_value(line.get(place), digits) for line in lines)) for place in places]
+    rows = [
+        (f"{place:.0f}", *(f"{line[place]:.{digits}f}" if line.get(place) is not None else MISSING for line in lines))
+        for place in places
+    ]
     return Table(
         (curve["x"]["title"], *(line["name"] for line in curve["lines"])),
         rows,
         caption=f"{curve['title']}: {curve['y']['title']} ({unit})" if unit else curve["title"],
     )
-
-
-def _value(value: float | None, digits: int) -> str:
-    return MISSING if value is None else f"{value:.{digits}f}"
 
 
 def bill_tables(bills: Sequence[Document]) -> Iterator[Table]:

@@ -136,7 +136,10 @@ def modelled_card(document: Document) -> Card | None:
     widths = dict(half_widths(found, "cost"))
     sources = Table(
         ("the range comes from", "of the seconds", "of the cost"),
-        [(name, *(_width(each) for each in (width, widths.get(name)))) for name, width in half_widths(found)],
+        [
+            (name, *(formats.MISSING if each is None else f"{100 * each:.0f} %" for each in (width, widths.get(name))))
+            for name, width in half_widths(found)
+        ],
         caption="Half-widths of the 80 % ranges, each with its source of error alone",
     )
     return replace(
@@ -145,10 +148,6 @@ def modelled_card(document: Document) -> Card | None:
         tables=(*((sources,) if sources.rows else ()), *card.tables),
         notes=(*card.notes, *filter(None, [processor_note(document)])),
     )
-
-
-def _width(width: float | None) -> str:
-    return formats.MISSING if width is None else f"{100 * width:.0f} %"
 
 
 def bill_card(document: Document) -> Card | None:
@@ -217,7 +216,10 @@ def memory_card(document: Document, events: Rows | None, invocations: Records) -
         # Of equal peaks the last one counts.
         ascending = sorted(peaks.items(), key=lambda peak: peak[1][0])
         peaks, of = {(name, -1): peak for (name, _), peak in ascending}, "alone: the maximum of all its workers"
-    rows = [(_place(name, worker), peak, limit) for (name, worker), (peak, limit) in sorted(peaks.items())]
+    rows = [
+        (name if worker < 0 else f"{name} {worker}", peak, limit)
+        for (name, worker), (peak, limit) in sorted(peaks.items())
+    ]
     caption = f"Max Memory Used by function {of}."
     if launched:
         caption = "Resident memory of each instance; an instance type's memory is not enforced here."
@@ -228,7 +230,3 @@ def memory_card(document: Document, events: Rows | None, invocations: Records) -
 def short_name(function: str, run: str) -> str:
     """Return a function's name without its run's id."""
     return function.removeprefix(f"slslab-{run}").strip("-") or "worker"
-
-
-def _place(name: str, worker: int) -> str:
-    return name if worker < 0 else f"{name} {worker}"

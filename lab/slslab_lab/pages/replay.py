@@ -123,7 +123,8 @@ def path(document: Document) -> Iterator[Part]:
     rows = []
     for part in document["rows"]:
         seconds, workers = part["seconds"]["value"], part["workers"]
-        shares = [f"{_worker(each['worker'])} ({each['seconds'] / seconds:.0%})" for each in workers[:NAMED]]
+        named = {each["worker"]: "no worker" if each["worker"] < 0 else f"worker {each['worker']}" for each in workers}
+        shares = [f"{named[each['worker']]} ({each['seconds'] / seconds:.0%})" for each in workers[:NAMED]]
         if len(workers) > NAMED:
             shares.append(f"{len(workers) - NAMED:,} more")
         figures = f"{seconds:,.3f}", f"{part['share']:.1%}", f"{part['stretches']:,}"
@@ -134,10 +135,6 @@ def path(document: Document) -> Iterator[Part]:
     yield Table(columns, rows, caption=f"{title}: {document['seconds']['value']:,.3f} s")
     yield f"{document['summary']} Its 80 % range is ≈{_range(document['seconds'])} s."
     yield _footnote(document)
-
-
-def _worker(worker: int) -> str:
-    return "no worker" if worker < 0 else f"worker {worker}"
 
 
 def timeline(document: Document) -> str:
@@ -227,22 +224,17 @@ def _model_answer(document: Document) -> str:
     where = f"The run's seconds are off by more than {limit:.0%} from {counted(first or 0, 'worker')} on."
     if first is None:
         where = f"The run's seconds are within {limit:.0%} with the most workers."
-    requests, rest = _steps_to_replay(row)
+    model_s, closed_s, replay_s = (float(row[name]["seconds"]["value"]) for name in FOUR[:3])
     return (
         f"With {counted(row['workers'], 'worker')} the analytic model is {run} the replay, and {exchanges} it in "
-        f"exchanging messages alone. {where} Of the difference, ≈{requests:,.2f} s are requests that the model leaves "
-        f"out, and ≈{rest:,.2f} s what only the replay has."
+        f"exchanging messages alone. {where} Of the difference, ≈{closed_s - model_s:,.2f} s are requests that the "
+        f"model leaves out, and ≈{replay_s - closed_s:,.2f} s what only the replay has."
     )
 
 
 def _model_example(document: Document) -> Document | None:
     known: list[Document] = [row for row in document["rows"] if row["replay"] is not None]
     return next((row for row in known if row["workers"] == document["workers"]), known[-1] if known else None)
-
-
-def _steps_to_replay(row: Document) -> tuple[float, float]:
-    model_s, closed_s, replay_s = (float(row[name]["seconds"]["value"]) for name in FOUR[:3])
-    return closed_s - model_s, replay_s - closed_s
 
 
 def _model_notes(document: Document) -> str:
@@ -305,9 +297,11 @@ def waiting(document: Document) -> Iterator[Part]:
 def _footnote(document: Document) -> Note:
     profile, prices = document["profile"], document["prices"]
     network = f", the network of {document['network']}" if document["network"] else ""
+    own = (row["bill"]["book"] for row in document["rows"] if "bill" in row)
+    books = ", ".join(dict.fromkeys(f"{book['name']} of {book['date']}" for book in (*own,) or (prices,)))
     lines = [
         f"≈ modelled on {profile['name']} of {profile['date']}{network}; = exact; without a sign measured on the run's "
-        f"host. Prices: {_books(document['rows']) or prices['name'] + ' of ' + prices['date']}."
+        f"host. Prices: {books}."
     ]
     if len(document.get("recordings", ())) > 1:
         lines.append("Of several recordings: means, and ranges that hold another recording by 80 % (Student's).")
@@ -335,11 +329,6 @@ def _range_notes(document: Document) -> list[str]:
     notes = [ranges_made_of([next(iter(each.values())) for each in uncertain])]
     processor = document["processor"]
     return notes if processor is None or processor["anchors"] else [*notes, not_anchored()]
-
-
-def _books(rows: Sequence[Document]) -> str:
-    books = (row["bill"]["book"] for row in rows if "bill" in row)
-    return ", ".join(dict.fromkeys(f"{book['name']} of {book['date']}" for book in books))
 
 
 def _late(rows: Sequence[Document], timeout_s: float) -> Table:

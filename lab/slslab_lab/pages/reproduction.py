@@ -189,10 +189,8 @@ def _bars(document: Document) -> Iterator[Card]:
 
 def _bills(document: Document) -> Iterator[Card]:
     bills = document.get("bills", ())
-    for number, group in enumerate(dict.fromkeys(bill.get("group", "") for bill in bills)):
-        members = [
-            (_joined(bill["name"], bill.get("variant")), bill) for bill in bills if bill.get("group", "") == group
-        ]
+    named = ((bill.get("group", ""), (_joined(bill["name"], bill.get("variant")), bill)) for bill in bills)
+    for number, (group, members) in enumerate(grouped(named).items()):
         totals: dict[str, float] = defaultdict(float)
         inside = {line["item"]: bool(line["in_paper"]) for _, bill in members for line in bill["lines"]}
         for line in (line for _, bill in members for line in bill["lines"]):

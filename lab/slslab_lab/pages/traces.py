@@ -46,7 +46,7 @@ def communication_card(document: Document, events: Rows | None) -> Card | None:
     return Card(
         "card-communication",
         "Communication",
-        (charts.heat_map("communication", label, communication, _by_store(communication)),),
+        (charts.heat_map(label, communication, _by_store(communication)),),
         (_transfers(communication),),
         notes=(_about(communication),),
     )

@@ -138,14 +138,14 @@ def _least(entries: Sequence[_Entry], superlative: str, better: str, worse: str)
     alike = [entry for entry in others if not best.value or entry.like(best)]
     behind = [entry for entry in others if entry not in alike]
     nearest_and_furthest = behind if len(behind) < 3 else (behind[0], behind[-1])
-    compared = [(entry.name, _times(*entry.times(best))) for entry in nearest_and_furthest]
+    ranges = [(entry.name, *entry.times(best)) for entry in nearest_and_furthest]
+    compared = [
+        (name, span(low, high) if low < high else significant(low, 2 if low >= 1.1 else 3))
+        for name, low, high in ranges
+    ]
     if alike:
         texts = listed([f"{entry.name} ({entry.text})" for entry in alike])
         answer = f"{best.name} ({best.text}) can't be told apart from {texts} as the {superlative}"
         return "; ".join((answer, *(f"{name} {worse.format(times)} as {best.name}" for name, times in compared)))
     answer = f"{best.name} is {superlative}: {best.text}"
     return ", ".join(filter(None, (answer, " and ".join(better.format(times, name) for name, times in compared))))
-
-
-def _times(low: float, high: float) -> str:
-    return span(low, high) if low < high else significant(low, 2 if low >= 1.1 else 3)

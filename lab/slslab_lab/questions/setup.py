@@ -127,9 +127,7 @@ def read_setup(
     return ReplaySetup(
         measured,
         Platform(
-            with_processor(platform, measured.processor),
-            book,
-            measured.plan.timeout if timeout is None else timeout,
+            with_processor(platform, measured.processor), book, measured.plan.timeout if timeout is None else timeout
         ),
         Variant(arch=arch, network=channels, concurrency=concurrency),
         book if prices is None else load_book(prices),

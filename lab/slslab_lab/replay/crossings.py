@@ -21,6 +21,7 @@ from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.outcome import Totals
+from slslab_lab.replay.speeds import with_figures
 
 TIE = 0.15
 # Latencies of the object store, as multiples of the profile's.
@@ -43,19 +44,11 @@ def step_seconds(timeline: Timeline) -> float:
 
 def with_latency(profile: Profile, factor: float) -> Profile:
     """Return the profile with the latency of the object store's requests multiplied by `factor`."""
-    store = profile.channels["object"]
-    operations = {
-        name: operation.model_copy(
-            update={
-                "latency_ms": Figure(
-                    value=operation.latency_ms.value * factor, status="assumed", source="a multiple of the profile's"
-                )
-            }
-        )
-        for name, operation in store.operations.items()
-    }
-    slower = store.model_copy(update={"operations": operations})
-    return profile.model_copy(update={"channels": {**profile.channels, "object": slower}})
+
+    def slower(figure: Figure) -> Figure:
+        return Figure(value=figure.value * factor, status="assumed", source="a multiple of the profile's")
+
+    return with_figures(profile, "object", "latency_ms", slower)
 
 
 def pipe_share(profile: Profile, size: int) -> float:

@@ -197,10 +197,7 @@ def _spend(timeline: Timeline) -> NDArray[np.float64]:
 
 
 def _workers(
-    spent: NDArray[np.float64],
-    invocations: Sequence[Invocation],
-    instances: Sequence[Instance],
-    timeline: Timeline,
+    spent: NDArray[np.float64], invocations: Sequence[Invocation], instances: Sequence[Instance], timeline: Timeline
 ) -> Iterator[WorkerFigures]:
     number = Counter(invocation.worker for invocation in invocations)
     parts = [

@@ -79,7 +79,8 @@ class CriticalPath:
         shares = []
         for part in self.parts()[:NAMED]:
             worker, most = part.workers[0]
-            owner = worker_name(worker) if 2 * most > part.ns else f"{len(part.workers)} workers"
+            owner = "no worker" if worker < 0 else f"worker {worker}"
+            owner = owner if 2 * most > part.ns else f"{len(part.workers)} workers"
             shares.append(f"{part.ns / self.ns:.0%} {part.op} of {owner}")
         return f"The run's {self.ns / NS:,.3f} s are {', '.join(shares)}."
 
@@ -88,11 +89,6 @@ def critical_path(timeline: Timeline) -> CriticalPath:
     """Follow back, from the track that ends last to the first acceptance, what each entry waited for longest."""
     backwards = [stretch for stretch in _follow(timeline) if stretch.ns > 0]
     return CriticalPath(tuple(reversed(backwards)))
-
-
-def worker_name(worker: int) -> str:
-    """Return a worker's name in words."""
-    return "no worker" if worker < 0 else f"worker {worker}"
 
 
 def _before(timeline: Timeline, index: int, end: int) -> Iterator[Stretch]:

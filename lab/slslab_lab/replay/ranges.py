@@ -99,8 +99,7 @@ def find_uncertainties(
             shared[name][source] = _shift(moved[name], value)
     return {
         name: Uncertainty(
-            shared[name],
-            {HOST: math.hypot(*host[name]), REPLAY: errors.replay[like[name]] * PER_MEAN_ERROR},
+            shared[name], {HOST: math.hypot(*host[name]), REPLAY: errors.replay[like[name]] * PER_MEAN_ERROR}
         )
         for name in plain
     }

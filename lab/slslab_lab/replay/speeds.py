@@ -1,10 +1,24 @@
-"""Find the speed of processors at which a replay takes as long as was measured."""
+"""Profiles with other speeds, and the speed of processors at which a replay takes as long as was measured."""
 
 import math
 from collections.abc import Callable
 
+from slslab.predict.profiles.profile import Figure, Profile
+
 # The range of speeds that is searched, and the ratio at which the search stops.
 SLOWEST, FASTEST, PRECISION = 1 / 64, 64.0, 1e-4
+
+
+def with_figures(profile: Profile, channel: str, name: str, change: Callable[[Figure], Figure]) -> Profile:
+    """Return the profile with a figure of all operations of a channel changed: latency_ms, or the bandwidth_mb_s of
+    those that have one."""
+    known = profile.channels[channel]
+    operations = {
+        of: operation.model_copy(update={name: (figure := getattr(operation, name)) and change(figure)})
+        for of, operation in known.operations.items()
+    }
+    changed = known.model_copy(update={"operations": operations})
+    return profile.model_copy(update={"channels": {**profile.channels, channel: changed}})
 
 
 def find_speed(excess: Callable[[float], float]) -> float:

@@ -45,13 +45,7 @@ SoloProfile = tuple[Alone | NotAlone, dict[str, Any] | None]
 
 
 def find(
-    plan: Plan,
-    architecture: Architecture,
-    started: Started,
-    directory: Path,
-    progress: Progress,
-    *,
-    reuse: bool,
+    plan: Plan, architecture: Architecture, started: Started, directory: Path, progress: Progress, *, reuse: bool
 ) -> SoloProfile:
     """Return what steps of each kind take alone, and the processor that they took it on.
 
@@ -79,11 +73,7 @@ def _work(plan: Plan) -> str:
 
 
 def measure(
-    plan: Plan,
-    architecture: Architecture,
-    started: Started,
-    directory: Path,
-    progress: Progress,
+    plan: Plan, architecture: Architecture, started: Started, directory: Path, progress: Progress
 ) -> Alone | NotAlone:
     """Return what steps of each kind take alone, or why they could not be measured: the worker failed."""
     began = time.monotonic_ns()

@@ -159,7 +159,10 @@ class StartedStack(Managed):
         self._recorder, recorder.broken = recorder, watch.fail
         injected = {} if faults is None else {VARIABLE: json.dumps(faults)}
         emulator.add_variables(injected)
-        emulator.service.pool.fault = None if faults is None else self._throttling(recorder, faults).check
+        emulator.service.pool.fault = None
+        if faults is not None:
+            plan, retry_after_s = FaultPlan.from_document(faults), self._limits.retry_after_s
+            emulator.service.pool.fault = Throttling(plan, recorder.plan.run, retry_after_s, recorder.event).check
         versions, launcher = dict(self._versions), None
         if requirements.instances is not None:
             own = {**injected, **self._keys.function("instance").variables(), "AWS_REGION": REGION}
@@ -186,10 +189,6 @@ class StartedStack(Managed):
 
         cloud = Cloud(self._client, recorder.driver_event, self._stack.worker_environment(), launcher)
         yield Running(cloud, {"stack": versions}, finish, partial(watch.watched, self._servers))
-
-    def _throttling(self, recorder: Recorder, faults: Mapping[str, Any]) -> Throttling:
-        plan, retry_after_s = FaultPlan.from_document(faults), self._limits.retry_after_s
-        return Throttling(plan, recorder.plan.run, retry_after_s, recorder.event)
 
     def clear(self) -> None:
         """End and remove all that a run has left, and hand on its last records."""

@@ -167,10 +167,7 @@ def check_faults(architecture: Architecture, plan: Plan) -> None:
         raise PlanError("Faults are injected into the embedded stack alone.", "leave out --stack.")
     needed = architecture.requirements(plan)
     FaultPlan.from_document(plan.faults).check(
-        plan,
-        instances=needed.instances is not None,
-        databases=needed.tensor_databases,
-        queue=bool(needed.queue),
+        plan, instances=needed.instances is not None, databases=needed.tensor_databases, queue=bool(needed.queue)
     )
 
 

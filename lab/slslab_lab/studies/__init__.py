@@ -9,6 +9,20 @@ MODELS = ("mobilenet", "resnet18")
 # The project's own recordings and curves: in a wheel beside the package, in a checkout at the repository's root.
 FOLDERS = (Path(__file__).parents[1] / "recorded", Path(__file__).resolve().parents[3] / "results")
 
+RECORD = "record them with --fidelity sampled."
+# The project's own recordings and curves: what a folder has, and how it is made.
+COMMITTED = {
+    "table2": ("recordings of Table 2", RECORD),
+    "lambdaml-table1": ("recordings of LambdaML's Table 1", RECORD),
+    "atlas": ("recordings of the atlas", "record them: slslab atlas --record --recordings DIR."),
+    "accuracy": ("accuracy curves", "make them with slslab accuracy ARCH, such as allreduce."),
+}
+
+
+def committed(name: str) -> Path:
+    """Return one of the folders of COMMITTED; RunError if the project has none."""
+    return find_committed(name, *COMMITTED[name])
+
 
 def find_committed(name: str, what: str, hint: str) -> Path:
     """Return where the project's own data of this name are; RunError if there are none."""

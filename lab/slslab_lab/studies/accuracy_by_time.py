@@ -1,19 +1,15 @@
 """Accuracy by time and by cost for each row of Table 3: what was learnt by epoch × what an epoch takes."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from slslab.predict.profiles.profile import Profile
-from slslab.run.bill import Book
 from slslab_lab.papers.paper import Paper, Row
-from slslab_lab.replay.measured import Measured
-from slslab_lab.studies import MODELS
+from slslab_lab.studies import MODELS, committed
 from slslab_lab.studies.curves import PROOFS, Curve, Point, curve_of, read_curves, rule_of, select, sent_shares
-from slslab_lab.studies.curves import committed as curves_committed
 from slslab_lab.studies.documents import make_curve
 from slslab_lab.studies.epochs import EpochTime, Recordings, epoch_times, prepare
-from slslab_lab.studies.experiments import Experiment, committed, experiments, read_all
+from slslab_lab.studies.experiments import Experiment, experiments, read_all
 from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.rankings import Standing
 from slslab_lab.studies.study import Setup
@@ -33,22 +29,17 @@ class Progression:
     epoch: EpochTime
 
     @property
-    def variant(self) -> str:
-        """Return canonical or as released."""
-        return self.experiment.variant
-
-    @property
     def label(self) -> str:
         """Return row and variant in words."""
-        return f"{self.row.name} ({self.variant})"
+        return f"{self.row.name} ({self.experiment.variant})"
 
-    def minutes(self, epochs: int) -> float | None:
-        """Return modelled minutes of so many epochs."""
-        return None if self.epoch.seconds is None else epochs * self.epoch.seconds / 60
+    def minutes(self, until: Point | None) -> float | None:
+        """Return modelled minutes until this point of the curve."""
+        return None if until is None or self.epoch.seconds is None else until.epoch * self.epoch.seconds / 60
 
-    def cost(self, epochs: int) -> float | None:
-        """Return modelled USD of so many epochs."""
-        return None if self.epoch.cost is None else epochs * self.epoch.cost
+    def cost(self, until: Point | None) -> float | None:
+        """Return modelled USD until this point of the curve."""
+        return None if until is None or self.epoch.cost is None else until.epoch * self.epoch.cost
 
     def reach(self, accuracy: float) -> tuple[Point | None, str]:
         """Return the first epoch with this accuracy; or None, and why there is none."""
@@ -60,7 +51,7 @@ class Progression:
     @property
     def unknown(self) -> str:
         """Return why nothing is known of what is learnt."""
-        return f"there is no curve of {self.experiment.architecture}, {self.variant}"
+        return f"there is no curve of {self.experiment.architecture}, {self.experiment.variant}"
 
     def standing(self, accuracy: float) -> Standing:
         """Return when it reaches this accuracy, in minutes, or after how many it has not."""
@@ -68,20 +59,13 @@ class Progression:
         if self.epoch.seconds is None:
             return Standing(None, missing=self.epoch.reason)
         if point is not None:
-            return Standing(self.minutes(point.epoch))
-        return Standing(None, self.minutes(self.curve.last.epoch) if self.curve else None, missing)
+            return Standing(self.minutes(point))
+        return Standing(None, self.minutes(self.curve.last) if self.curve else None, missing)
 
     def as_document(self) -> dict[str, Any]:
         """Return what a row's document has of it."""
-        return {
-            "curve": self.curve.as_document(self.experiment.architecture) if self.curve else None,
-            "epoch": {
-                "seconds": self.epoch.seconds,
-                "cost": self.epoch.cost,
-                "share": self.epoch.share,
-                "reason": self.epoch.reason,
-            },
-        }
+        curve = self.curve.as_document(self.experiment.architecture) if self.curve else None
+        return {"curve": curve, "epoch": asdict(self.epoch)}
 
 
 @dataclass(frozen=True)
@@ -108,30 +92,14 @@ def pair_up(
     return tuple(rows)
 
 
-def play_epochs(
-    paper: Paper,
-    model: str,
-    curves: Sequence[Curve],
-    recorded: Mapping[Experiment, Measured],
-    profile: Profile,
-    book: Book,
-    report: Callable[[str, int, int], None],
-) -> tuple[Recordings, tuple[Progression, ...]]:
-    """Return Table 2's recordings on the profile, and the rows of a model's curves with the epochs played from them."""
-    recordings, rows = prepare(paper, recorded, profile, book), experiments([model])
-    times = epoch_times(recordings, rows, report, sent_shares(curves, rows))
-    return recordings, pair_up(paper, model, curves, times)
-
-
 def read(setup: Setup) -> Learnt:
-    """Return the curves, and the recordings and rows that they are of."""
-    options, rows = setup.options, experiments(MODELS)
-    curves = select(read_curves(options.get("accuracy") or curves_committed()), MODEL, options["dataset"])
-    runs = read_all(options.get("recordings") or committed(), rows)
-    return Learnt(
-        curves,
-        *play_epochs(setup.paper, MODEL, curves, runs.done, setup.profile, setup.book, setup.watcher.report),
-    )
+    """Return the curves, and the recordings and rows that they are of, with the epochs played from them."""
+    options, rows = setup.options, experiments([MODEL])
+    curves = select(read_curves(options.get("accuracy") or committed("accuracy")), MODEL, options["dataset"])
+    runs = read_all(options.get("recordings") or committed("table2"), experiments(MODELS))
+    recordings = prepare(setup.paper, runs.done, setup.profile, setup.book)
+    times = epoch_times(recordings, rows, setup.watcher.report, sent_shares(curves, rows))
+    return Learnt(curves, recordings, pair_up(setup.paper, MODEL, curves, times))
 
 
 def variants(progressions: Sequence[Progression]) -> dict[str, dict[str, Progression]]:
@@ -142,7 +110,7 @@ def variants(progressions: Sequence[Progression]) -> dict[str, dict[str, Progres
         variant: {
             progression.row.name: progression
             for progression in progressions
-            if progression.variant == variant or names.count(progression.row.name) == 1
+            if progression.experiment.variant == variant or names.count(progression.row.name) == 1
         }
         for variant in (CANONICAL, *([RELEASED] if released else []))
     }
@@ -193,7 +161,7 @@ def shared_curves(progressions: Iterable[Progression]) -> list[dict[str, Any]]:
     return [
         {
             "curve": curve.name,
-            "rows": [[progression.row.name, progression.variant] for progression in sharing],
+            "rows": [[progression.row.name, progression.experiment.variant] for progression in sharing],
             "proofs": list(PROOFS),
         }
         for curve, sharing in equal_ones(progressions)

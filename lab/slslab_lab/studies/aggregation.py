@@ -19,10 +19,14 @@ from slslab.run.metrics import grouped
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.outcome import outcome
+from slslab_lab.replay.speeds import with_figures
 from slslab_workers.gradssharding.topology import Aggregator, levels, slices
 
 # What the papers' rounds have in common: clients, and the concurrency of the account.
 CLIENTS, CONCURRENCY = 20, 10
+# CPU seconds of a function's init on one processor of the platform: numpy and boto3 are imported in 0.31 on this
+# project's host; scaled as adding is.
+INIT_S = 1.1
 # The first guess of the fit: 10⁶ bytes a second of a connection and of the refill, and 10⁶ bytes.
 GUESS = (100.0, 60.0, 100.0)
 POINTS = 2_000
@@ -41,20 +45,11 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Cost:
-    """CPU seconds of a function on one processor of the platform: its init, and adding a gigabyte (10⁹ bytes)."""
-
-    init_s: float
-    add_s_per_gb: float
-
-
-@dataclass(frozen=True)
 class Round:
-    """One round: seconds from its first acceptance to its last end, of its slowest function, and of all together."""
+    """One round: seconds from its first acceptance to its last end, and of its slowest function; its requests."""
 
     wall_s: float
     slowest_s: float
-    total_s: float
     gets: int
     puts: int
 
@@ -63,8 +58,9 @@ class Round:
         return memory_mb / 1024 * seconds * 1.66667e-5 + self.gets * 4e-7 + self.puts * 5e-6
 
 
-def make_program(setting: Setting, cost: Cost, cold: bool) -> Program:
-    """Return one round as a program; unless it is cold, its environments were made by an invocation before."""
+def make_program(setting: Setting, add_s_per_gb: float, cold: bool) -> Program:
+    """Return one round as a program, whose functions add a gigabyte (10⁹ bytes) in so many CPU seconds of the platform;
+    unless it is cold, its environments were made by an invocation before."""
     gates: list[int] = []
     tracks: list[Track] = []
 
@@ -76,28 +72,30 @@ def make_program(setting: Setting, cost: Cost, cold: bool) -> Program:
     begins: tuple[int, ...] = ()
     if not cold:
         begins = (gate(sum(map(len, tree))),)
-        tracks += [replace(_track(one, setting, cost), steps=(), opens=begins, epoch=-1) for one in chain(*tree)]
+        tracks += [
+            replace(_track(one, setting, add_s_per_gb), steps=(), opens=begins, epoch=-1) for one in chain(*tree)
+        ]
     for level in tree:
         ends = (gate(len(level)),)
-        tracks += [replace(_track(one, setting, cost), awaits=begins, opens=ends) for one in level]
+        tracks += [replace(_track(one, setting, add_s_per_gb), awaits=begins, opens=ends) for one in level]
         begins = ends
     return Program("gradssharding", setting.clients, tuple(tracks), tuple(gates), recorded=False)
 
 
-def _track(one: Aggregator, setting: Setting, cost: Cost) -> Track:
+def _track(one: Aggregator, setting: Setting, add_s_per_gb: float) -> Track:
     """Return an invocation of one function; each has a name of its own, which begins with its level."""
     return Track(
         f"{one.level}-{one.number}",
         "invocation",
         one.number,
-        tuple(_steps(one, setting, cost)),
+        tuple(_steps(one, setting, add_s_per_gb)),
         setting.memory_mb,
-        init_cpu_ns=round(cost.init_s * NS),
+        init_cpu_ns=round(INIT_S * NS),
         epoch=0,
     )
 
 
-def _steps(one: Aggregator, setting: Setting, cost: Cost) -> Iterator[Step]:
+def _steps(one: Aggregator, setting: Setting, add_s_per_gb: float) -> Iterator[Step]:
     size = 4 * setting.parameters
     if one.shard is not None:
         part = slices(setting.parameters, setting.shards)[one.shard]
@@ -105,11 +103,13 @@ def _steps(one: Aggregator, setting: Setting, cost: Cost) -> Iterator[Step]:
     # Read, added, and so on, one after another.
     for _ in one.inputs:
         yield Step("object.get", "synchronise", requests=1, bytes=size)
-        yield Step("reduce", "synchronise", round(cost.add_s_per_gb * size))
+        yield Step("reduce", "synchronise", round(add_s_per_gb * size))
     yield Step("object.put", "synchronise", requests=1, bytes=size)
 
 
-def play_round(setting: Setting, cost: Cost, profile: Profile, spread: float = 0.0, *, cold: bool = False) -> Round:
+def play_round(
+    setting: Setting, add_s_per_gb: float, profile: Profile, spread: float = 0.0, *, cold: bool = False
+) -> Round:
     """Return one round on a profile, with the account's concurrency.
 
     `spread` is the standard deviation of the logarithm of what functions that do the same take; a level of the tree
@@ -117,18 +117,17 @@ def play_round(setting: Setting, cost: Cost, profile: Profile, spread: float = 0
     """
     limit = profile.functions.concurrency.model_copy(update={"value": CONCURRENCY})
     functions = profile.functions.model_copy(update={"concurrency": limit})
-    timeline = play(make_program(setting, cost, cold), profile.model_copy(update={"functions": functions}))
+    timeline = play(make_program(setting, add_s_per_gb, cold), profile.model_copy(update={"functions": functions}))
     tracks = zip(timeline.program.tracks, timeline.calls, strict=True)
     of_levels = grouped((track.name.partition("-")[0], call) for track, call in tracks if track.epoch == 0)
-    wall = slowest = total = 0.0
+    wall = slowest = 0.0
     for calls in of_levels.values():
         lasted = [(call.ended - call.began) / NS for call in calls]
         slower = math.exp(spread * slowest_of(len(calls)))
         wall += slower * (max(call.ended for call in calls) - min(call.accepted for call in calls)) / NS
         slowest = max(slowest, slower * max(lasted))
-        total += math.exp(spread**2 / 2) * sum(lasted)
     requests = outcome(timeline).requests
-    return Round(wall, slowest, total, requests["object.get"], requests["object.put"])
+    return Round(wall, slowest, requests["object.get"], requests["object.put"])
 
 
 def slowest_of(number: int) -> float:
@@ -140,7 +139,7 @@ def slowest_of(number: int) -> float:
 @dataclass(frozen=True)
 class Observed:
     """A round measured on AWS: rates of one function's gets and puts (10⁶ bytes a second; medians over functions), and
-    seconds: of the round and their standard deviation over runs, of its slowest function, of the first, cold round."""
+    seconds: of the round and their standard deviation over runs, and of its slowest function."""
 
     setting: Setting
     get_mb_s: float
@@ -149,8 +148,6 @@ class Observed:
     wall_s: float
     deviation_s: float
     slowest_s: float
-    first_s: float
-    usd: float
 
     @property
     def function_s(self) -> float:
@@ -182,19 +179,9 @@ class Fitted:
             return Figure(value=float(f"{value:.4g}"), status="fitted", source=source)
 
         network = Network(rate_mb_s=figure(self.refill_mb_s), burst_mb=figure(self.burst_mb))
-        objects = base.channels["object"]
-        operations = {
-            name: operation.model_copy(update={"bandwidth_mb_s": figure(self.connection_mb_s)})
-            if operation.bandwidth_mb_s
-            else operation
-            for name, operation in objects.operations.items()
-        }
-        return base.model_copy(
-            update={
-                "functions": base.functions.model_copy(update={"network": network}),
-                "channels": {**base.channels, "object": objects.model_copy(update={"operations": operations})},
-            }
-        )
+        functions = base.functions.model_copy(update={"network": network})
+        changed = base.model_copy(update={"functions": functions})
+        return with_figures(changed, "object", "bandwidth_mb_s", lambda _: figure(self.connection_mb_s))
 
 
 def fit_network(observed: Sequence[Observed], base: Profile) -> Fitted:
@@ -205,7 +192,8 @@ def fit_network(observed: Sequence[Observed], base: Profile) -> Fitted:
     """
 
     def errors(guess: Sequence[float]) -> float:
-        profile = _fitted(guess, 0.0).applied(base, "a step of the fit")
+        connection, refill, burst = map(math.exp, guess)
+        profile = Fitted(connection, refill, burst, 0.0).applied(base, "a step of the fit")
         return sum(
             math.log(modelled / measured) ** 2
             for one in observed
@@ -222,18 +210,14 @@ def fit_network(observed: Sequence[Observed], base: Profile) -> Fitted:
     numbers = [slowest_of(one.setting.shards) for one in observed]
     slower = [math.log(one.slowest_s / one.function_s) for one in observed]
     spread = sum(number * log for number, log in zip(numbers, slower, strict=True)) / sum(n**2 for n in numbers)
-    return _fitted(found.x, spread)
-
-
-def _fitted(logarithms: Sequence[float], spread: float) -> Fitted:
-    connection, refill, burst = map(math.exp, logarithms)
+    connection, refill, burst = map(math.exp, found.x)
     return Fitted(connection, refill, burst, spread)
 
 
 def transfers(setting: Setting, profile: Profile, add_s_per_gb: float) -> tuple[float, float]:
     """Return what the gets of one function of a round take, and its put, seconds."""
     one = replace(setting, shards=1, topology="shards", parameters=setting.parameters // setting.shards)
-    timeline = play(make_program(one, Cost(0.0, add_s_per_gb), cold=True), profile)
+    timeline = play(make_program(one, add_s_per_gb, cold=True), profile)
     took = [(end - begin) / NS for begin, end in zip(timeline.begin, timeline.end, strict=True)]
     operations = [step.op for step in timeline.steps]
     reading, writing = (

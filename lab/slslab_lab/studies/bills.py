@@ -35,13 +35,7 @@ class BillLine:
 
     def as_document(self) -> dict[str, Any]:
         """Return the line for JSON, decimals as strings."""
-        return {
-            "item": self.item,
-            "quantity": format(self.quantity, "f"),
-            "unit": self.unit,
-            "amount": format(self.amount, "f"),
-            "in_paper": self.in_paper,
-        }
+        return {**vars(self), "quantity": format(self.quantity, "f"), "amount": format(self.amount, "f")}
 
 
 def bill(measured: Measured, profile: Profile, memory_mb: int | None, batches: int, book: Book) -> tuple[BillLine, ...]:

@@ -5,7 +5,7 @@ accuracy under Byzantine attacks; its figures are not reproduced here.
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 from typing import Annotated, Any
@@ -20,7 +20,7 @@ from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_document
 from slslab_lab.studies.kept import Entry, Kept, made_now
 from slslab_lab.studies.minibatches import Estimate
-from slslab_lab.studies.orders import middle
+from slslab_lab.studies.rankings import middle
 from slslab_lab.studies.study import Setup
 from slslab_lab.studies.trainings import by_seed, learn, train
 from slslab_workers.models import spec
@@ -124,6 +124,7 @@ def time_rule(rule: str, model: str) -> Cost:
     import torch
 
     from slslab_workers.plan import thread_count
+    from slslab_workers.training import aggregation
     from slslab_workers.training.models import build
 
     known = spec(model)
@@ -140,19 +141,13 @@ def time_rule(rule: str, model: str) -> Cost:
     for _ in range(1 + TIMES):
         began = time.perf_counter()
         if rule == MEAN:
-            aggregation_mean(vectors)
+            # As workers make it: the sum in rank order, divided.
+            aggregation.mean(aggregation.sum_in_rank_order(vectors), WORKERS, WORKERS)
         else:
             robust.applied(plan, vectors, built, trusted)
         seconds.append(time.perf_counter() - began)
     # The first one finds cold caches.
     return Cost(rule=rule, model=model, parameters=parameters, memory_mb=known.memory_mb, seconds=tuple(seconds[1:]))
-
-
-def aggregation_mean(vectors: Sequence[Any]) -> Any:
-    """Return the mean as the workers make it: the sum in rank order, divided."""
-    from slslab_workers.training import aggregation
-
-    return aggregation.mean(aggregation.sum_in_rank_order(vectors), len(vectors), len(vectors))
 
 
 def measure(setup: Setup) -> Accuracies:
@@ -164,14 +159,9 @@ def measure(setup: Setup) -> Accuracies:
     for number, each in enumerate(timed, 1):
         costs.append(time_rule(*each))
         setup.watcher.report("timing rules", number, len(timed))
-    return Accuracies(
-        **made_now(),
-        series=tuple(
-            Series(rule=each.rule, attack=each.attack, attackers=each.attackers, accuracies=accuracies)
-            for each, accuracies in learnt.items()
-        ),
-        costs=tuple(costs),
-    )
+    names = ("rule", "attack", "attackers")
+    series = [Series(**{name: getattr(each, name) for name in names}, accuracies=learnt[each]) for each in learnt]
+    return Accuracies(**made_now(), series=tuple(series), costs=tuple(costs))
 
 
 def build(setup: Setup, accuracies: Accuracies) -> dict[str, Any]:
@@ -206,18 +196,22 @@ def _usd(cost: Cost, book: Book) -> float:
     return UPDATES * median(cost.seconds) * cost.memory_mb / book.gb_mb * price
 
 
+def _means(accuracies: Accuracies) -> dict[tuple[str, str, int], float]:
+    return {(each.rule, each.attack, each.attackers): fmean(each.last) for each in accuracies.series}
+
+
 def _accuracy_matrices(accuracies: Accuracies) -> Iterator[dict[str, Any]]:
-    means = {(each.rule, each.attack, each.attackers): fmean(each.last) for each in accuracies.series}
+    means = _means(accuracies)
     for attackers in ATTACKERS:
-        rows = []
-        for rule in RULES:
-            cells = [means.get((rule, NO_ATTACK, 0)), *(means.get((rule, attack, attackers)) for attack in NAMES)]
-            words = ["refused" if cell is None else f"{cell:.1f}" for cell in cells]
-            rows.append([rule, *words])
+        columns = [(NO_ATTACK, 0), *((attack, attackers) for attack in NAMES)]
+        found = {rule: [means.get((rule, *column)) for column in columns] for rule in RULES}
         yield {
             "title": f"Accuracy under {attackers} of {WORKERS} workers attacking (%)",
             "headings": ["rule", "no attack", *NAMES],
-            "rows": rows,
+            "rows": [
+                [rule, *("refused" if cell is None else f"{cell:.1f}" for cell in cells)]
+                for rule, cells in found.items()
+            ],
         }
 
 
@@ -244,7 +238,7 @@ def _cost_matrix(accuracies: Accuracies, book: Book) -> dict[str, Any]:
 
 
 def _findings(accuracies: Accuracies) -> Iterator[str]:
-    means = {(each.rule, each.attack, each.attackers): fmean(each.last) for each in accuracies.series}
+    means = _means(accuracies)
     usual = means[(MEAN, NO_ATTACK, 0)]
     flipped = means[(MEAN, SIGN_FLIP, 1)]
     beside = [rule for rule in robust.RULES if means[(rule, SIGN_FLIP, 1)] >= usual - BESIDE]

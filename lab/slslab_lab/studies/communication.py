@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 
 from slslab.predict.profiles.profile import Profile
+from slslab.run.metrics import grouped
 from slslab_lab.papers.recomputation import Recomputed, recompute
 from slslab_lab.replay.crossings import TIE
 from slslab_lab.studies.accuracy_by_time import whole
@@ -30,22 +31,12 @@ COLUMNS = (
 class FasterCell(Cell):
     """A ratio that is not printed; it agrees if both name the `same` winner."""
 
-    printed: Decimal | None = None
     same: bool = False
-
-    @property
-    def difference(self) -> float | None:
-        """Return the modelled ratio over that of the printed seconds, less 1."""
-        if self.printed is None or self.modelled is None:
-            return None
-        return self.modelled.value / float(self.printed) - 1
 
     @property
     def verdict(self) -> str:
         """Return whether the same pattern is faster modelled as published, or both are a tie."""
-        if self.printed is None:
-            return ""
-        return "agrees" if self.same else "differs"
+        return "" if self.follows is None else "agrees" if self.same else "differs"
 
 
 def build(setup: Setup, compared: Compared) -> dict[str, Any]:
@@ -91,7 +82,7 @@ def _row(comparison: Comparison, again: Sequence[Recomputed], profile: Profile) 
         measured=ratio_of([comparison.measured[name].seconds for name in PATTERNS if name in comparison.measured]),
         modelled=whole(modelled),
         reason=comparison.reason,
-        printed=printed[0].value if printed else None,
+        follows=printed[0].value if printed else None,
         same=winners.get("published") == winners["modelled"],
     )
     more = {
@@ -102,7 +93,10 @@ def _row(comparison: Comparison, again: Sequence[Recomputed], profile: Profile) 
         "winner": {basis: name or None for basis, name in winners.items()},
         "latency_bandwidth_size": comparison.share,
         "intervals": _intervals(comparison),
-        "recorded": {name: each.as_document() for name, each in comparison.measured.items()},
+        "recorded": {
+            name: {"run": each.run, "apart_seconds": each.apart, "oversubscribed": each.oversubscribed}
+            for name, each in comparison.measured.items()
+        },
     }
     return ReproducedRow(
         f"{comparison.workers} workers", comparison.row.name, comparison.variant.name, cells, comparison.row.note, more
@@ -156,8 +150,7 @@ def _intervals(comparison: Comparison) -> list[dict[str, Any]]:
 
 
 def _bars(compared: Sequence[Sequence[Comparison]]) -> Iterator[dict[str, Any]]:
-    for model in dict.fromkeys(variants[0].row.name for variants in compared):
-        members = [variants for variants in compared if variants[0].row.name == model]
+    for model, members in grouped((variants[0].row.name, variants) for variants in compared).items():
         yield {
             "title": f"A round, {model}",
             "axis": "time of a round",

@@ -8,12 +8,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from slslab.errors import RequestError, RunError, counted
 from slslab_lab.runs.accuracy.directory import DOCUMENT, SCHEMA
 from slslab_lab.runs.planning import architectures
-from slslab_lab.studies import find_committed
+from slslab_lab.studies import COMMITTED
 from slslab_lab.studies.experiments import BATCH_SIZE, BATCHES, WORKERS, Experiment
 from slslab_lab.studies.kept import read_entries
 from slslab_workers.architecture import read_plan
@@ -49,7 +49,6 @@ _MEANS: Mapping[str, Mapping[str, Value]] = {
         "remove-interval": "off",
     },
 }
-MAKE_CURVES = "make them with slslab accuracy ARCH, such as allreduce."
 # Values that a curve should have in common with the paper's profile.
 USUAL = ("lr", "momentum", "weight_decay", "seed", "memory_format")
 # The smallest accuracy to compare at, %: twice that of guessing among ten classes. Models that diverge end anywhere
@@ -69,16 +68,17 @@ class Rule:
     options: tuple[tuple[str, Value], ...]
 
 
-@dataclass(frozen=True)
-class Point:
+class Point(BaseModel):
     """The end of an epoch, from 1: test accuracy 0..1, updates of the model so far, significant updates in it; the mean
     losses of the test and of the epoch's minibatches, None if they are not finite."""
 
-    epoch: int
-    accuracy: float
-    updates: int
-    sent: int | None
-    loss: float | None = None
+    model_config = ConfigDict(frozen=True, populate_by_name=True)
+
+    epoch: Annotated[int, Field(ge=1)]
+    updates: Annotated[int, Field(ge=0)]
+    accuracy: Annotated[float, Field(ge=0, le=1, alias="test_accuracy")]
+    sent: Annotated[int | None, Field(ge=0, alias="significant_updates")] = None
+    loss: Annotated[float | None, Field(alias="test_loss")] = None
     training_loss: float | None = None
 
 
@@ -156,21 +156,12 @@ class Curve:
         }
 
 
-class _Epoch(BaseModel):
-    epoch: Annotated[int, Field(ge=1)]
-    updates: Annotated[int, Field(ge=0)]
-    test_accuracy: Annotated[float, Field(ge=0, le=1)]
-    significant_updates: Annotated[int, Field(ge=0)] | None = None
-    test_loss: float | None = None
-    training_loss: float | None = None
-
-
 class _File(BaseModel):
     ended: str | None
     plan: dict[str, Any]
     device: dict[str, str]
     started: str
-    epochs: Annotated[list[_Epoch], Field(min_length=1)]
+    epochs: Annotated[tuple[Point, ...], Field(min_length=1)]
 
 
 def rule(architecture: str, options: Mapping[str, Value]) -> Rule:
@@ -201,16 +192,11 @@ def rule_of(experiment: Experiment, options: Mapping[str, Value] = MappingProxyT
     return rule(experiment.architecture, {**released, **options})
 
 
-def committed() -> Path:
-    """Return where the project's own curves are; RunError if there are none."""
-    return find_committed("accuracy", "accuracy curves", MAKE_CURVES)
-
-
 def read_curves(directory: Path) -> tuple[Curve, ...]:
     """Return all curves in the subdirectories, by name; RunError if there are none, CurveError for a wrong one."""
     curves = tuple(read_curve(path) for path in sorted(directory.glob(f"*/{DOCUMENT}")))
     if not curves:
-        raise RunError(f"{directory} has no accuracy curves.", MAKE_CURVES)
+        raise RunError(f"{directory} has no accuracy curves.", COMMITTED["accuracy"][1])
     return curves
 
 
@@ -225,19 +211,8 @@ def read_curve(path: Path) -> Curve:
         plan = read_plan(file.plan)
     except PlanError as trouble:
         raise CurveError(f"The curve {path} is wrong at plan: {trouble.message}", trouble.hint) from trouble
-    points = tuple(
-        Point(
-            epoch.epoch,
-            epoch.test_accuracy,
-            epoch.updates,
-            epoch.significant_updates,
-            epoch.test_loss,
-            epoch.training_loss,
-        )
-        for epoch in file.epochs
-    )
     made = {"started": file.started, "device": file.device.get("name", "")}
-    return Curve(path.parent.name, plan, points, file.ended, made)
+    return Curve(path.parent.name, plan, file.epochs, file.ended, made)
 
 
 def select(curves: Sequence[Curve], model: str, dataset: str) -> tuple[Curve, ...]:

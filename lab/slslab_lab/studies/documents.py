@@ -28,7 +28,8 @@ AGREES, AGREES_MEMORY = 0.25, 0.15
 class Cell:
     """One figure of a row: `published` with the digits that were printed; `tolerance` is the share of it up to which
     others agree with it, `reason` why they do not, `missing` why there is no figure of ours. `least` and `most` bound
-    ours even if it has no figure. A `fitted` figure has no verdict: the model was fitted to the published one."""
+    ours even if it has no figure. A `fitted` figure has no verdict: the model was fitted to the published one. What is
+    not printed is compared with what `follows` from printed figures."""
 
     published: Decimal | None = None
     recomputed: tuple[Recomputed, ...] = ()
@@ -40,30 +41,24 @@ class Cell:
     least: float = -math.inf
     most: float = math.inf
     fitted: bool = False
+    follows: Decimal | None = None
 
     @property
     def difference(self) -> float | None:
         """Return what is modelled, or else measured, over what was published, less 1."""
-        ours = self.modelled or self.measured
-        if ours is None or not self.published:
-            return None
-        return ours.value / float(self.published) - 1
+        ours, published = self.modelled or self.measured, self.published or self.follows
+        return ours.value / float(published) - 1 if ours and published else None
 
     @property
     def verdict(self) -> str:
         """Return whether the figures agree; empty where there is nothing to compare."""
         if self.fitted:
             return ""
-        if self.difference is None:
-            return "differs" if self._is_elsewhere else ""
-        return "agrees" if abs(self.difference) <= self.tolerance else "differs"
-
-    @property
-    def _is_elsewhere(self) -> bool:
-        if not self.published:
-            return False
-        published = float(self.published)
-        return self.most < published * (1 - self.tolerance) or self.least > published * (1 + self.tolerance)
+        if self.difference is not None:
+            return "agrees" if abs(self.difference) <= self.tolerance else "differs"
+        published = float(self.published or math.nan)
+        elsewhere = self.most < published * (1 - self.tolerance) or self.least > published * (1 + self.tolerance)
+        return "differs" if elsewhere else ""
 
     def as_document(self) -> dict[str, Any]:
         """Return the cell for JSON: published and recomputed as decimal strings."""
@@ -72,12 +67,11 @@ class Cell:
             "published": None if self.published is None else str(self.published),
             "recomputed": [
                 {
-                    "way": way.way,
-                    "expression": way.expression,
-                    "filled": way.filled,
+                    **{
+                        name: getattr(way, name)
+                        for name in ("way", "expression", "filled", "value", "verdict", "reason")
+                    },
                     "value": None if way.value is None else format(way.value, "f"),
-                    "verdict": way.verdict,
-                    "reason": way.reason,
                 }
                 for way in self.recomputed
             ],
@@ -108,14 +102,8 @@ class ReproducedRow:
 
     def as_document(self) -> dict[str, Any]:
         """Return the row for JSON."""
-        return {
-            "name": self.name,
-            "group": self.group,
-            "variant": self.variant,
-            "note": self.note,
-            "cells": {name: cell.as_document() for name, cell in self.cells.items()},
-            **self.more,
-        }
+        texts = {name: getattr(self, name) for name in ("name", "group", "variant", "note")}
+        return {**texts, "cells": {name: cell.as_document() for name, cell in self.cells.items()}, **self.more}
 
 
 def mixed_hosts(hosts: Iterable[Mapping[str, Any]]) -> Iterator[str]:

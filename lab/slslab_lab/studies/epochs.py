@@ -5,7 +5,6 @@ all architectures alike: SPIRT's functions of an epoch run at the same time, and
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from slslab.errors import RequestError, RunError
 from slslab.predict.profiles.profile import Profile
@@ -91,7 +90,7 @@ def epoch_times(
     recordings: Recordings,
     rows: tuple[Experiment, ...],
     report: Callable[[str, int, int], None],
-    shares: Mapping[Experiment, float] = MappingProxyType({}),
+    shares: Mapping[Experiment, float],
 ) -> dict[Experiment, EpochTime]:
     """Return an epoch of each row, with this share of its gradients sent, or else with that of the recording; `report`
     receives how many are done."""

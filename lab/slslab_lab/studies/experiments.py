@@ -2,11 +2,11 @@
 
 import itertools
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slslab.errors import RequestError, RunError, counted
 from slslab.installation import RECORDINGS, plugin
@@ -16,10 +16,13 @@ from slslab_lab.runs.alone import ENVIRONMENTS
 from slslab_lab.runs.execution import Order
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.runs.sweeps.sweep import LOCAL, RAY
-from slslab_lab.studies import MODELS, find_committed
-from slslab_lab.studies.recording import check_done, is_done, make_run
+from slslab_lab.studies import MODELS, committed
+from slslab_lab.studies.recording import check_done, is_done, make_run, small_run
 from slslab_lab.studies.study import Setup
-from slslab_workers.architecture import ALONE_BATCHES, Progress, read_plan
+from slslab_workers.architecture import ALONE_BATCHES, read_plan
+
+if TYPE_CHECKING:
+    from slslab_lab.runs.accuracy.curve import Watcher
 
 WORKERS, BATCH_SIZE, BATCHES = 4, 512, 24
 GPU = "gpu"
@@ -65,21 +68,10 @@ class Experiment:
 
     def values(self, sample: "Sample") -> dict[str, Any]:
         """Return what `slslab run` would be given."""
-        return {
-            "model": self.model,
-            "dataset": sample.dataset,
-            "workers": WORKERS,
-            "batch_size": BATCH_SIZE,
-            "batches": self.batches(sample),
-            "epochs": EPOCHS.get(self.architecture, 1),
-            "memory": str(RECORDED_MB[self.model]),
-            "as_released": self.released,
-            "memory_format": sample.memory_format,
-            # Four workers on a host with fewer processors slow each other down.
-            "record": "alone",
-            # Table 2's time, memory and cost contain no evaluation.
-            "evaluation": False,
-        }
+        batches, epochs, memory_mb = self.batches(sample), EPOCHS.get(self.architecture, 1), RECORDED_MB[self.model]
+        # Four workers on a host with fewer processors slow each other down.
+        more = {"as_released": self.released, "memory_format": sample.memory_format, "record": "alone"}
+        return small_run(self.model, sample.dataset, WORKERS, BATCH_SIZE, batches, epochs, memory_mb, **more)
 
 
 @dataclass(frozen=True)
@@ -117,7 +109,7 @@ def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
 def read(setup: Setup) -> Runs:
     """Return the recorded runs of the models that are asked for."""
     recordings = setup.options.get("recordings")
-    return read_all(recordings or committed(), experiments(setup.options["models"] or MODELS))
+    return read_all(recordings or committed("table2"), experiments(setup.options["models"] or MODELS))
 
 
 def measure(setup: Setup) -> Runs:
@@ -127,12 +119,7 @@ def measure(setup: Setup) -> Runs:
     # Here is one after another, too.
     place = None if options.get("on") == LOCAL else options.get("on")
     rows = experiments(options["models"] or MODELS)
-    return record_all(setup.out, rows, sample, setup.watcher, setup.watcher.say, place)
-
-
-def committed() -> Path:
-    """Return where the project's own recordings of Table 2 are; RunError if there are none."""
-    return find_committed("table2", "recordings of Table 2", "record them with --fidelity sampled.")
+    return record_all(setup.out, rows, sample, setup.watcher, place)
 
 
 def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
@@ -163,12 +150,7 @@ def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
 
 
 def record_all(
-    directory: Path,
-    rows: Iterable[Experiment],
-    sample: Sample,
-    progress: Progress,
-    tell: Callable[[str], None],
-    on: str | None = None,
+    directory: Path, rows: Iterable[Experiment], sample: Sample, watcher: "Watcher", on: str | None = None
 ) -> Runs:
     """Make the runs that the directory does not have, here one after another, or `on` a Ray cluster (`make_runs`); runs
     of the same plan are kept.
@@ -182,43 +164,40 @@ def record_all(
     if missing:
         kept = f", {len(rows) - len(missing)} of {len(rows)} exist" if len(missing) < len(rows) else ""
         where = "on this host" if on is None else "if one host like this made them all"
-        tell(f"{counted(len(missing), 'run')} to make{kept}; about {max(1, round(estimate_s / 60))} min {where}.")
+        watcher.say(
+            f"{counted(len(missing), 'run')} to make{kept}; about {max(1, round(estimate_s / 60))} min {where}."
+        )
     began = time.monotonic()
     made: list[Experiment] = []
     try:
-        with closing(_make(directory, missing, sample, progress, tell, on)) as making:
+        with closing(_make(directory, missing, sample, watcher, on)) as making:
             for experiment, document in making:
                 made.append(experiment)
                 outcome = _outcome(directory / experiment.name, document)
                 spent = time.monotonic() - began
                 done = _work(made, sample) / _work(missing, sample)
-                tell(
+                watcher.say(
                     f"{experiment.name}: {outcome}; {len(made)} of {len(missing)} runs, "
                     f"about {max(0.0, spent / done - spent) / 60:.0f} min to go."
                 )
     except KeyboardInterrupt:
         there = len(rows) - len(missing) + len(made)
-        tell(f"Interrupted: {there} of {len(rows)} runs exist; the same command makes the others.")
+        watcher.say(f"Interrupted: {there} of {len(rows)} runs exist; the same command makes the others.")
         raise
     return read_all(directory, rows)
 
 
 def _make(
-    directory: Path,
-    missing: Iterable[Experiment],
-    sample: Sample,
-    progress: Progress,
-    tell: Callable[[str], None],
-    on: str | None,
+    directory: Path, missing: Iterable[Experiment], sample: Sample, watcher: "Watcher", on: str | None
 ) -> Generator[tuple[Experiment, Mapping[str, Any]], None, None]:
     places = {directory / experiment.name: experiment for experiment in missing}
     if on is not None:
         orders = [Order(place, each.architecture, each.values(sample)) for place, each in places.items()]
-        with closing(plugin(RECORDINGS, RAY)(on, orders, tell)) as made:
+        with closing(plugin(RECORDINGS, RAY)(on, orders, watcher.say)) as made:
             yield from ((places[place], document) for place, document in made)
         return
     for place, experiment in places.items():
-        yield experiment, make_run(place, experiment.architecture, experiment.values(sample), {}, progress)
+        yield experiment, make_run(place, experiment.architecture, experiment.values(sample), {}, watcher)
 
 
 def _outcome(place: Path, document: Mapping[str, Any]) -> str:

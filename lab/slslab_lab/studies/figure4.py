@@ -14,7 +14,7 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
     """Return the document of the figure."""
     progressions, recordings = learnt.progressions, learnt.recordings
     rows = (
-        ReproducedRow(each.row.name, NAMES[each.experiment.model], each.variant, {}, "", each.as_document())
+        ReproducedRow(each.row.name, NAMES[each.experiment.model], each.experiment.variant, {}, "", each.as_document())
         for each in progressions
     )
     return make_document(

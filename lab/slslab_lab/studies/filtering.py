@@ -13,16 +13,7 @@ from typing import Any
 from slslab_lab.papers.paper import Paper
 from slslab_lab.papers.recomputation import recompute
 from slslab_lab.studies.accuracy_by_time import ACCURACY, MODEL, Learnt, percent, whole
-from slslab_lab.studies.curves import (
-    LOWEST_TARGET,
-    PROOFS,
-    Curve,
-    Point,
-    common_target,
-    curve_of,
-    rule_of,
-    target_note,
-)
+from slslab_lab.studies.curves import LOWEST_TARGET, PROOFS, Curve, Point, common_target, curve_of, rule_of, target_note
 from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, make_curve, make_document
 from slslab_lab.studies.epochs import EpochTime, Recordings
 from slslab_lab.studies.experiments import BATCHES, WORKERS, Experiment
@@ -69,7 +60,7 @@ class Arm:
 def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
     """Return the document; the option `target` (0..1) is the accuracy of both, by default the common one."""
     paper, recordings, target = setup.paper, learnt.recordings, setup.options.get("target")
-    pairs = _pairs(learnt.curves, MODEL)
+    pairs = _pairs(learnt.curves)
     accuracy = target if target is not None else common_target(curve for pair in pairs for curve in pair[1:] if curve)
     rows: list[ReproducedRow] = []
     notes: list[str] = []
@@ -99,11 +90,11 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
     )
 
 
-def _pairs(curves: Sequence[Curve], model: str) -> list[tuple[Experiment, Curve | None, Curve | None]]:
+def _pairs(curves: Sequence[Curve]) -> list[tuple[Experiment, Curve | None, Curve | None]]:
     """Return curves without and with the filter: canonical; and as released, if that has a curve, where the only
     difference is the filter that the released code has and does not use."""
     pairs = []
-    for experiment in (Experiment(ARCHITECTURE, model, False), Experiment(ARCHITECTURE, model, True)):
+    for experiment in (Experiment(ARCHITECTURE, MODEL, False), Experiment(ARCHITECTURE, MODEL, True)):
         without, with_ = (
             curve_of(curves, rule_of(experiment, {"filter": filter_}), ARCHITECTURE)
             for filter_ in ("none", "norm-ratio")
@@ -182,10 +173,12 @@ def _rows(
     why = "; ".join(dict.fromkeys(arm.why for arm in arms.values() if arm.why))
     ratio = change = None
     least, most = _bounds(arms)
+    sides = (("above", least), ("below", most))
+    bounds = "".join(f", so the ratio is {side} {bound:.2f}" for side, bound in sides if math.isfinite(bound))
     if without and with_:
         ratio, change = without / with_, 100 * (with_ / without - 1)
     cells = {
-        "ratio": replace(compare("ratio", ratio, reason, why + _in_words(least, most)), least=least, most=most),
+        "ratio": replace(compare("ratio", ratio, reason, why + bounds), least=least, most=most),
         "change": compare("change", change, reason, ""),
     }
     yield ReproducedRow("without ÷ with", group, experiment.variant, cells, row.note)
@@ -198,11 +191,6 @@ def _bounds(arms: Mapping[str, Arm]) -> tuple[float, float]:
         return -math.inf, math.inf
     bound = without.least_seconds / with_.least_seconds
     return (-math.inf, bound) if without.point else (bound, math.inf)
-
-
-def _in_words(least: float, most: float) -> str:
-    sides = (("above", least), ("below", most))
-    return "".join(f", so the ratio is {side} {bound:.2f}" for side, bound in sides if math.isfinite(bound))
 
 
 def _traffic(arm: Arm, model: str) -> dict[str, float | None]:

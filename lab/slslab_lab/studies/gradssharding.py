@@ -20,7 +20,7 @@ from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.toml_files import read_toml, validate
 from slslab_lab.papers.paper import Paper
-from slslab_lab.studies.aggregation import Cost, Fitted, Observed, Round, Setting, fit_network, play_round
+from slslab_lab.studies.aggregation import Fitted, Observed, Setting, fit_network, play_round
 from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
 from slslab_lab.studies.kept import Entry
 from slslab_lab.studies.minibatches import Estimate
@@ -29,8 +29,6 @@ from slslab_lab.studies.study import Setup
 FITTED_TO, BLIND = "rq2", "rq3"
 PROFILE, BASE = "aws-us-east-1-2026", "aws-us-east-1"
 PREDICTIONS = Path(__file__).with_suffix(".toml")
-# Init of a function: numpy and boto3 are imported in 0.31 CPU seconds on this project's host; scaled as adding is.
-COST_OF_INIT_S = 1.1
 # RQ3's means are of nine rounds, the first of them cold; RQ2's of 14 warm ones.
 ROUNDS, RUNS = 9, 14
 CONFIDENCE = 0.8
@@ -66,11 +64,6 @@ class Predictions(Entry):
     profile: str
     rows: tuple[Prediction, ...]
 
-    def of(self, setting: Setting) -> Prediction:
-        """Return the prediction of a round; KeyError if there is none."""
-        by_round = {(row.model, row.topology, row.shards): row for row in self.rows}
-        return by_round[setting.model, setting.topology, setting.shards]
-
 
 @dataclass(frozen=True)
 class Compared:
@@ -102,11 +95,6 @@ class Compared:
         return float(self.measured["wall_seconds"])
 
     @property
-    def measured_usd(self) -> float:
-        """Return the measured cost of the round, USD."""
-        return float(self.measured["usd"])
-
-    @property
     def inside(self) -> bool:
         """Return whether the interval holds the measured seconds."""
         return self.low <= self.measured_s <= self.high
@@ -116,7 +104,7 @@ class Compared:
         today = {} if self.today is None else {TODAY: self.today}
         seconds = {SECONDS: self.seconds, **self.baselines, **today}
         errors = {name: value / self.measured_s - 1 for name, value in seconds.items()}
-        return {**errors, USD: self.usd / self.measured_usd - 1}
+        return {**errors, USD: self.usd / float(self.measured["usd"]) - 1}
 
 
 @cache
@@ -128,12 +116,9 @@ def predictions() -> Predictions:
 
 def observations(paper: Paper) -> list[Observed]:
     """Return RQ2's rounds."""
-    return [_observed(values) for values in _values(paper, FITTED_TO)]
-
-
-def _observed(values: Mapping[str, Any]) -> Observed:
-    names = ("get_rate", "put_rate", "sum_rate", "wall", "wall_deviation", "slowest", "cold", "cost")
-    return Observed(_setting(values), *(float(values[name]) for name in names))
+    names = ("get_rate", "put_rate", "sum_rate", "wall", "wall_deviation", "slowest")
+    rounds = _values(paper, FITTED_TO)
+    return [Observed(_setting(values), *(float(values[name]) for name in names)) for values in rounds]
 
 
 def _values(paper: Paper, table: str) -> Iterator[dict[str, Any]]:
@@ -189,7 +174,8 @@ def _leave_one_out(observed: Sequence[Observed], base: Profile, profile: Profile
     left_out = []
     for one in observed:
         fit = fit_network([other for other in observed if other is not one], base)
-        modelled = _play(one.setting, fit.applied(profile, "all rounds but one"), fit.spread, one.add_s_per_gb)
+        others = fit.applied(profile, "all rounds but one")
+        modelled = play_round(one.setting, one.add_s_per_gb, others, fit.spread)
         left_out.append(
             {
                 "shards": one.setting.shards,
@@ -199,10 +185,6 @@ def _leave_one_out(observed: Sequence[Observed], base: Profile, profile: Profile
             }
         )
     return left_out
-
-
-def _play(setting: Setting, profile: Profile, spread: float, add_s_per_gb: float, *, cold: bool = False) -> Round:
-    return play_round(setting, Cost(COST_OF_INIT_S, add_s_per_gb), profile, spread, cold=cold)
 
 
 def _factor(left_out: Sequence[Mapping[str, float]], observed: Sequence[Observed]) -> float:
@@ -217,7 +199,7 @@ def _factor(left_out: Sequence[Mapping[str, float]], observed: Sequence[Observed
 
 
 def _of_rq2(one: Observed, values: Mapping[str, Any], profile: Profile, fit: Fitted, factor: float) -> Compared:
-    modelled = _play(one.setting, profile, fit.spread, one.add_s_per_gb)
+    modelled = play_round(one.setting, one.add_s_per_gb, profile, fit.spread)
     return Compared(
         "RQ2",
         one.setting,
@@ -239,8 +221,9 @@ def _measured(values: Mapping[str, Any]) -> dict[str, Decimal]:
 
 def _of_rq3(values: Mapping[str, Any], profile: Profile, fit: Fitted, add_s_per_gb: float) -> Compared:
     setting = _setting(values)
-    prediction = predictions().of(setting)
-    warm, cold = (_play(setting, profile, fit.spread, add_s_per_gb, cold=cold).wall_s for cold in (False, True))
+    place = (setting.model, setting.topology, setting.shards)
+    prediction = next(row for row in predictions().rows if (row.model, row.topology, row.shards) == place)
+    warm, cold = (play_round(setting, add_s_per_gb, profile, fit.spread, cold=cold).wall_s for cold in (False, True))
     return Compared(
         "RQ3",
         setting,
@@ -263,13 +246,7 @@ def _compare(rows: Sequence[Compared]) -> dict[str, Any]:
         "date": made.date.isoformat(),
         "profile": made.profile,
         "rows": [
-            {
-                "model": row.setting.model,
-                "topology": row.setting.topology,
-                "shards": row.setting.shards,
-                "inside": row.inside,
-                "errors": of_row,
-            }
+            {**_named(row.setting, "model", "topology", "shards"), "inside": row.inside, "errors": of_row}
             for row, of_row in zip(rows, errors, strict=True)
         ],
         "errors": {name: _summary([of_row[name] for of_row in errors]) for name in errors[0]},
@@ -279,32 +256,25 @@ def _compare(rows: Sequence[Compared]) -> dict[str, Any]:
     }
 
 
+def _named(setting: Setting, *names: str) -> dict[str, Any]:
+    return {name: getattr(setting, name) for name in names}
+
+
 def _summary(errors: Sequence[float]) -> dict[str, float]:
-    sizes = [abs(error) for error in errors]
-    return {
-        "mean": fmean(sizes),
-        "worst": max(sizes),
-        "bias": fmean(errors),
-        "too_low": sum(error < 0 for error in errors),
-    }
+    sizes, low = [abs(error) for error in errors], sum(error < 0 for error in errors)
+    return {"mean": fmean(sizes), "worst": max(sizes), "bias": fmean(errors), "too_low": low}
 
 
 def _row(one: Compared) -> ReproducedRow:
     setting, fitted = one.setting, one.experiment == "RQ2"
-    estimates = {
-        "wall_seconds": Estimate(one.seconds, one.low, one.high, 0),
-        "slowest_seconds": Estimate(one.slowest_s, None, None, 0),
-        "usd": Estimate(one.usd, None, None, 0),
-    }
+    figures = ((one.seconds, one.low, one.high), (one.slowest_s, None, None), (one.usd, None, None))
     cells = {
-        name: Cell(one.measured.get(name), modelled=estimate, fitted=fitted) for name, estimate in estimates.items()
+        name: Cell(one.measured.get(name), modelled=Estimate(*figure, 0), fitted=fitted)
+        for (name, *_), figure in zip(COLUMNS, figures, strict=True)
     }
     more = {
         "experiment": one.experiment,
-        "model": setting.model,
-        "topology": setting.topology,
-        "shards": setting.shards,
-        "memory_mb": setting.memory_mb,
+        **_named(setting, "model", "topology", "shards", "memory_mb"),
         "wall_seconds": {"modelled": one.seconds, "low": one.low, "high": one.high, "measured": one.measured_s},
         "slowest_seconds": one.slowest_s,
         "usd": one.usd,

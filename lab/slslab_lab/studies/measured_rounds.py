@@ -16,23 +16,15 @@ from slslab.run.metrics import grouped
 from slslab.run.run import Run
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.rounds import PHASE, is_exchange
-from slslab_lab.studies import MODELS
+from slslab_lab.studies import MODELS, committed
 from slslab_lab.studies.documents import mixed_hosts
-from slslab_lab.studies.experiments import BATCHES, committed, experiments, read_all
+from slslab_lab.studies.experiments import BATCHES, experiments, read_all
 from slslab_lab.studies.minibatches import Estimate, mean_of
 from slslab_workers.channels.polling import POLLING
 from slslab_workers.training.released_log import LOG_TRAFFIC
 from slslab_workers.training.released_log import PHASE as LOG
 
 PATTERNS = ("allreduce", "scatterreduce")
-
-
-@dataclass(frozen=True)
-class Timed:
-    """One round: its seconds, and how many seconds earlier the first worker had begun."""
-
-    seconds: float
-    apart: float
 
 
 @dataclass(frozen=True)
@@ -51,10 +43,6 @@ class Exchange:
     oversubscribed: bool
     host: Mapping[str, Any] = field(default_factory=dict)
 
-    def as_document(self) -> dict[str, Any]:
-        """Return what a row's document has of it."""
-        return {"run": self.run, "apart_seconds": self.apart, "oversubscribed": self.oversubscribed}
-
 
 def read_exchanges(directory: Path | None = None) -> tuple[Exchange, ...]:
     """Return the rounds of Table 2's recordings in this directory, by default the project's own; nothing if it has
@@ -63,15 +51,16 @@ def read_exchanges(directory: Path | None = None) -> tuple[Exchange, ...]:
     RunError if a directory is given and has none."""
     if directory is None:
         try:
-            directory = committed()
+            directory = committed("table2")
         except RunError:
             return ()
     rows = (experiment for experiment in experiments(MODELS) if experiment.architecture in PATTERNS)
     return tuple(map(_exchange, read_all(directory, rows).done.values()))
 
 
-def measured_rounds(recording: Run) -> tuple[Timed, ...]:
-    """Return the rounds of all steps but the first, in which environments are cold. RunError if there is none."""
+def measured_rounds(recording: Run) -> tuple[tuple[float, float], ...]:
+    """Return the rounds of all steps but the first, in which environments are cold: the seconds of each, and how many
+    seconds earlier the first worker had begun. RunError if there is none."""
     workers = range(recording.plan.workers)
     events = [e for e in recording.events if e["worker"] in workers and e["step"] >= 0 and not e["failed"]]
     # By step: when each worker began something, and when something ended.
@@ -85,13 +74,13 @@ def measured_rounds(recording: Run) -> tuple[Timed, ...]:
     return rounds
 
 
-def _timed(begins: Iterable[int], end: int) -> Timed:
+def _timed(begins: Iterable[int], end: int) -> tuple[float, float]:
     first, *_, last = sorted(begins)
-    return Timed((end - last) / NS, (last - first) / NS)
+    return (end - last) / NS, (last - first) / NS
 
 
 def _exchange(run: Measured) -> Exchange:
-    plan, rounds = run.plan, measured_rounds(run)
+    plan, (seconds, apart) = run.plan, zip(*measured_rounds(run), strict=True)
     return Exchange(
         plan.run,
         plan.architecture,
@@ -99,8 +88,8 @@ def _exchange(run: Measured) -> Exchange:
         int(run.document["gradient_bytes"]),
         str(POLLING.of(plan.options)),
         bool(LOG_TRAFFIC.of(plan.options)),
-        mean_of([each.seconds for each in rounds], BATCHES),
-        fmean(each.apart for each in rounds),
+        mean_of(seconds, BATCHES),
+        fmean(apart),
         bool(run.document["host"]["oversubscribed"]),
         run.document["host"],
     )

@@ -62,21 +62,13 @@ def variants(table: Table, row: Row, polling: str | None = None) -> tuple[Varian
 
 
 @dataclass(frozen=True)
-class LongLog:
-    """The length of logs at which the model has the published winner, and its `seconds` by pattern."""
-
-    bytes: int
-    seconds: Mapping[str, float]
-
-
-@dataclass(frozen=True)
 class Comparison:
     """One row in one variant: seconds of a round by pattern, `measured` (empty if nothing was) and `modelled`; and the
     longest `chains` of its puts and gets.
 
     `share` is latency × bandwidth ÷ size of the row's gradients; `intervals` say who would win at others. `unlogged`
     are the modelled seconds without log traffic, empty if there is none; `long_log` says with which logs a row that
-    differs would agree, None if with none."""
+    differs would agree, and with which seconds by pattern; None if with none."""
 
     row: Row
     variant: Variant
@@ -88,7 +80,7 @@ class Comparison:
     intervals: tuple[Interval, ...]
     measured: Mapping[str, Exchange] = field(default_factory=dict)
     unlogged: Mapping[str, float] = field(default_factory=dict)
-    long_log: LongLog | None = None
+    long_log: tuple[int, Mapping[str, float]] | None = None
 
     @property
     def winners(self) -> dict[str, str]:
@@ -131,9 +123,10 @@ class Comparison:
         changed = f" Log traffic changes AllReduce ÷ ScatterReduce from {without:.2f} to {having:.2f}"
         if self.long_log is None:
             return f"{changed}; no length of the logs makes it {NAMES[published]}."
-        seconds = " and ".join(f"{self.long_log.seconds[name]:.1f} s" for name in PATTERNS)
+        length, at = self.long_log
+        seconds = " and ".join(f"{at[name]:.1f} s" for name in PATTERNS)
         return (
-            f"{changed}; only logs of {self.long_log.bytes / 1e6:,.0f} MB make it {NAMES[published]}, at {seconds} "
+            f"{changed}; only logs of {length / 1e6:,.0f} MB make it {NAMES[published]}, at {seconds} "
             f"instead of the published {' and '.join(f'{self.row.published[name]} s' for name in PATTERNS)}."
         )
 
@@ -255,9 +248,9 @@ def compare_rounds(
     return lambda row: tuple(compare(row, variant) for variant in variants(table, row, polling))
 
 
-def find_log(seconds: Callable[[int], Mapping[str, float]], pattern: str) -> LongLog | None:
-    """Return the shortest logs, in bytes, with which this pattern wins, or both tie; None if no logs up to LONGEST_LOG
-    do."""
+def find_log(seconds: Callable[[int], Mapping[str, float]], pattern: str) -> tuple[int, Mapping[str, float]] | None:
+    """Return the shortest logs, in bytes, with which this pattern wins, or both tie, and the seconds with them; None if
+    no logs up to LONGEST_LOG do."""
     low, high = 1, 2
     while winner(seconds(high)) != pattern:
         if high >= LONGEST_LOG:
@@ -269,7 +262,7 @@ def find_log(seconds: Callable[[int], Mapping[str, float]], pattern: str) -> Lon
             high = middle
         else:
             low = middle
-    return LongLog(high, seconds(high))
+    return high, seconds(high)
 
 
 def is_same_size(size: int, other: int) -> bool:

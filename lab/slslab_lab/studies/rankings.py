@@ -1,17 +1,20 @@
-"""Rankings of rows by a figure, as published and by what was found here.
+"""Rankings of rows by a figure, as published and by what was found here; and orders that figures show without numbers.
 
 Rows may be equal, and of a row that did not come as far only a lower bound may be known."""
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from slslab.run.metrics import grouped
+from slslab_lab.studies.minibatches import Estimate
 
 # Figures this close (relative) are equal: sums of the same numbers in another order.
 EQUAL = 1e-9
 UNDECIDED = "cannot be told"
+HOLDS, FAILS = "holds", "does not hold"
 
 
 @dataclass(frozen=True)
@@ -100,3 +103,27 @@ def _groups(pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
         else:
             group += [name for name in pair if name not in group]
     return groups
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is expected, `of` what, its verdict and the figures that it follows from."""
+
+    order: str
+    of: str
+    verdict: str
+    figures: str
+
+
+def judge(each: Iterable[bool | None]) -> str:
+    """Return the verdict of an order that must hold each time; None is where it cannot be told."""
+    found = list(each)
+    if False in found:
+        return FAILS
+    return HOLDS if found and None not in found else UNDECIDED
+
+
+def middle(values: Sequence[float]) -> Estimate:
+    """Return the median, with the least and the greatest of several."""
+    several = len(values) > 1
+    return Estimate(median(values), min(values) if several else None, max(values) if several else None, len(values))

@@ -1,7 +1,8 @@
 """The runs that a study is made of: made one at a time, and kept once they are done."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,25 @@ from slslab.run.directory import RunDirectory
 from slslab.run.document import EndedDocument
 from slslab_lab.runs.execution import run_plan
 from slslab_workers.architecture import Progress
+from slslab_workers.plan import Value
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A run to make: the name of its folder, its architecture, and what `slslab run` would be given."""
+
+    name: str
+    architecture: str
+    values: Mapping[str, Any]
+    options: Mapping[str, Value] = field(default_factory=dict)
+
+
+def small_run(
+    model: str, dataset: str, workers: int, batch_size: int, batches: int, epochs: int, memory_mb: int, **more: Any
+) -> dict[str, Any]:
+    """Return what `slslab run` is given for a run whose times count: it evaluates nothing."""
+    values = {"model": model, "dataset": dataset, "workers": workers, "batch_size": batch_size, "batches": batches}
+    return {**values, "epochs": epochs, "memory": str(memory_mb), "evaluation": False, **more}
 
 
 def is_done(place: Path) -> bool:
@@ -35,6 +55,18 @@ def make_run(
     if document["status"] == "interrupted":
         raise KeyboardInterrupt
     return document
+
+
+def make_missing(
+    directory: Path, recordings: Iterable[Recording], progress: Progress, is_kept: Callable[[Path], bool] = is_done
+) -> Iterator[tuple[Recording, EndedDocument]]:
+    """Make the runs that the directory does not have, and yield each with its document; RunError if one fails."""
+    for each in recordings:
+        place = directory / each.name
+        if not is_kept(place):
+            document = make_run(place, each.architecture, each.values, each.options, progress)
+            check_done(document, place)
+            yield each, document
 
 
 def check_done(document: Mapping[str, Any], name: Path | str) -> None:

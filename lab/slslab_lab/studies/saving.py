@@ -1,5 +1,5 @@
 """The files of a reproduction: its document, its cells (of a figure without cells: its points) as a table, and its
-page."""
+page; and the same of the atlas, whose document there has no points."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -9,6 +9,7 @@ from typing import Any
 from slslab_lab.pages.grids import distinct_lines
 from slslab_lab.studies.kept import csv_text, write_texts
 
+ATLAS, CHECKS = "atlas.json", "checks.json"
 FIELDS = (
     "row", "group", "variant", "column", "unit", "published", "way", "recomputed", "measured", "measured_low",
     "measured_high", "modelled", "modelled_low", "modelled_high", "difference", "verdict", "reason",
@@ -21,20 +22,43 @@ def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
     from slslab_lab.pages.reproduction import describe_reproduction
 
     name = document["reproduces"]
+    figure = not document["columns"] and document["curves"]
+    fields = ("variant", "curve", *(document["curves"][0][axis]["name"] for axis in "xy")) if figure else FIELDS
     return write_texts(
         directory,
         {
             f"{name}.json": json.dumps(document, indent=2) + "\n",
-            f"{name}.csv": _table(document),
+            f"{name}.csv": csv_text(fields, points(document) if figure else cells(document)),
             f"{name}.html": make_page(describe_reproduction(document)),
         },
     )
 
 
-def _table(document: Mapping[str, Any]) -> str:
-    figure = not document["columns"] and document["curves"]
-    fields = ("variant", "curve", *(document["curves"][0][axis]["name"] for axis in "xy")) if figure else FIELDS
-    return csv_text(fields, points(document) if figure else cells(document))
+def save_atlas(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
+    """Write atlas.html, atlas.json and points.csv, replacing earlier ones; RequestError if they cannot be written."""
+    from slslab.report.html.page import make_page
+    from slslab_lab.pages.atlas import describe_atlas
+
+    points = document["points"]
+    records = ({**point, "reasons": "; ".join(point["reasons"])} for point in points)
+    return write_texts(
+        directory,
+        {
+            "atlas.html": make_page(describe_atlas(document)),
+            ATLAS: _text({name: value for name, value in document.items() if name != "points"}),
+            "points.csv": csv_text(tuple(points[0]), records),
+        },
+    )
+
+
+def save_checks(document: Mapping[str, Any], directory: Path) -> Path:
+    """Write checks.json, replacing an earlier one; RequestError if it cannot be written."""
+    (path,) = write_texts(directory, {CHECKS: _text(document)})
+    return path
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    return json.dumps({"schema": 1, **document}, indent=1) + "\n"
 
 
 def points(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

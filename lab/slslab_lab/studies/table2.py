@@ -91,13 +91,11 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
         table,
         COLUMNS,
         rows,
-        [*_notes(played, calibration, profile), *_notes_of_further(runs, speeds), *_notes_of_hosts(runs)],
-        rankings=rank_costs(paper, TABLE, COST, rows, [lines for lines, _ in bills]),
+        [*_notes(played, calibration, profile), *_notes_of_sets(runs, speeds)],
+        rankings=rank_costs(paper, rows, [lines for lines, _ in bills]),
         bills=[
             {
-                "name": row.name,
-                "group": row.group,
-                "variant": row.variant,
+                **{name: getattr(row, name) for name in ("name", "group", "variant")},
                 "lines": [line.as_document() for line in lines],
                 "reason": reason,
             }
@@ -129,13 +127,13 @@ def row_of(paper: Paper, experiment: Experiment) -> Row:
 
 
 def rank_costs(
-    paper: Paper, table: str, column: str, rows: Sequence[ReproducedRow], bills: Sequence[Sequence[BillLine]]
+    paper: Paper, rows: Sequence[ReproducedRow], bills: Sequence[Sequence[BillLine]]
 ) -> Iterator[dict[str, Any]]:
     """Yield one ranking for each group of rows: recomputed, modelled, and by the whole modelled bill.
 
     A row with one variant (instances) is in the order of each variant."""
-    ways = next(ranking.ways for ranking in paper.table(table).rankings if ranking.column == column)
-    published, recomputed = rank(paper, table, column), rank(paper, table, column, ways)
+    ways = _ways(paper)
+    published, recomputed = rank(paper, TABLE, COST), rank(paper, TABLE, COST, ways)
     for group in dict.fromkeys(row.group for row in rows):
         members = [(row, lines) for row, lines in zip(rows, bills, strict=True) if row.group == group]
         names = [row.name for row, _ in members]
@@ -145,7 +143,7 @@ def rank_costs(
             whole = bases[f"whole bill, {variant}"] = {}
             for row, lines in members:
                 if row.variant == variant or names.count(row.name) == 1:
-                    modelled = row.cells[column].modelled
+                    modelled = row.cells[COST].modelled
                     costs |= {row.name: modelled.value} if modelled else {}
                     whole |= {row.name: float(sum(line.amount for line in lines))} if lines else {}
         printed = {name: float(value) for name, value in published[group]}
@@ -158,13 +156,17 @@ def rank_costs(
         ranking = rank_rows(
             f"cost of an epoch, {group}", "USD", printed, standings, "{first} costs {ratio} times as much as {second}"
         )
-        samples = {(row.name, row.variant): _costs_of_recordings(row, column) for row, _ in members}
+        samples = {(row.name, row.variant): _costs_of_recordings(row) for row, _ in members}
         yield {**ranking, "holds": _holds(ranking, samples)}
 
 
-def _costs_of_recordings(row: ReproducedRow, column: str) -> list[float]:
+def _ways(paper: Paper) -> tuple[str, ...]:
+    return next(ranking.ways for ranking in paper.table(TABLE).rankings if ranking.column == COST)
+
+
+def _costs_of_recordings(row: ReproducedRow) -> list[float]:
     """Return a row's modelled cost by each of its recordings, to whose seconds it is proportional; none for one."""
-    mean = row.cells[column].modelled
+    mean = row.cells[COST].modelled
     seconds = row.more.get("modelled_recordings", [])
     return [] if mean is None else [mean.value * value / fmean(seconds) for value in seconds]
 
@@ -210,10 +212,8 @@ def _row(paper: Paper, run: Played, platform: Profile, again: Sequence[Recompute
     }
     more = {
         "recorded": {
-            "run": run.measured.plan.run,
-            "batches": run.measured.plan.batches,
-            "memory_mb": run.measured.plan.memory_mb,
-            "oversubscribed": run.measured.document["host"]["oversubscribed"],
+            **{name: getattr(recording.plan, name) for name in ("run", "batches", "memory_mb")},
+            "oversubscribed": recording.document["host"]["oversubscribed"],
             "cpu_seconds": asdict(estimate(cpu_calls(recording), BATCHES)),
         },
         "parts": parts,
@@ -269,7 +269,7 @@ def _failed_row(experiment: Experiment, row: Row, why: str, again: Sequence[Reco
 
 def _costs(paper: Paper, run: Played, seconds: Estimate) -> dict[str, Estimate]:
     formulas, known = paper.table(TABLE).formulas, paper.values(TABLE, run.row)
-    ways = next(ranking.ways for ranking in paper.table(TABLE).rankings if ranking.column == COST)
+    ways = _ways(paper)
 
     def priced(expression: Expression, seconds: float) -> float:
         minibatch_s = Decimal(repr(seconds))
@@ -350,7 +350,7 @@ def _bill(run: Played, platform: Profile, book: Book) -> tuple[tuple[BillLine, .
         return (), error.message
 
 
-def _notes_of_further(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str]:
+def _notes_of_sets(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str]:
     if runs.again:
         numbers = Counter(experiment for one in runs.again for experiment in one)
         several = " or ".join(map(str, sorted({1 + number for number in numbers.values()})))
@@ -362,9 +362,6 @@ def _notes_of_further(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str
         )
     for name, rows in runs.lacking.items():
         yield f"The recordings in {name} are not used until they are whole; {', '.join(rows)} are lacking."
-
-
-def _notes_of_hosts(runs: Runs) -> Iterator[str]:
     sets = [[run.document["host"] for run in one.values()] for one in (runs.done, *runs.again)]
     if mixed := list(dict.fromkeys(sentence for one in sets for sentence in mixed_hosts(one))):
         yield from mixed

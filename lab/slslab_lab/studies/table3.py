@@ -24,14 +24,7 @@ from slslab_lab.studies.accuracy_by_time import (
     whole,
 )
 from slslab_lab.studies.curves import common_target, target_note
-from slslab_lab.studies.documents import (
-    Cell,
-    ReproducedRow,
-    cell_of,
-    describe_prices,
-    describe_profile,
-    make_document,
-)
+from slslab_lab.studies.documents import Cell, ReproducedRow, cell_of, describe_prices, describe_profile, make_document
 from slslab_lab.studies.epochs import FIRST, LAST, Recordings
 from slslab_lab.studies.experiments import BATCHES, WORKERS
 from slslab_lab.studies.rankings import Standing, rank_rows
@@ -55,11 +48,7 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
         paper.table(TABLE),
         _columns(common),
         [_row(each, again[each.row.name], common) for each in progressions],
-        [
-            *describe(progressions),
-            *target_note(common, target is not None),
-            *time_notes(progressions, recordings),
-        ],
+        [*describe(progressions), *target_note(common, target is not None), *time_notes(progressions, recordings)],
         rankings=_rankings(progressions, common),
         curves=[*by_epoch(progressions), *by_time(progressions)],
         **platform(recordings),
@@ -124,8 +113,7 @@ def _columns(common: float | None) -> list[tuple[str, str, str]]:
 def _row(progression: Progression, again: Sequence[Recomputed], common: float | None) -> ReproducedRow:
     curve, point, missing = progression.curve, *progression.reach(TARGET)
     epochs = point.epoch if point else None
-    minutes = progression.minutes(point.epoch) if point else None
-
+    minutes = progression.minutes(point)
     cell = partial(cell_of, progression.row, again)
     cells = {
         "accuracy": cell(
@@ -148,28 +136,21 @@ def _row(progression: Progression, again: Sequence[Recomputed], common: float | 
         "epoch_seconds": cell(
             "epoch_seconds", modelled=whole(progression.epoch.seconds), missing=progression.epoch.reason
         ),
-        "whole_minutes": cell(
-            "whole_minutes", modelled=whole(progression.minutes(curve.last.epoch) if curve else None)
-        ),
+        "whole_minutes": cell("whole_minutes", modelled=whole(progression.minutes(curve.last if curve else None))),
     }
     if common is not None:
         reached, why = progression.reach(common)
+        unknown = why or progression.epoch.reason
         cells |= {
-            "common_minutes": Cell(
-                modelled=whole(progression.minutes(reached.epoch) if reached else None),
-                missing=why or progression.epoch.reason,
-            ),
+            "common_minutes": Cell(modelled=whole(progression.minutes(reached)), missing=unknown),
             "common_epochs": Cell(measured=whole(reached.epoch if reached else None), missing=why),
             "common_updates": Cell(measured=whole(reached.updates if reached else None), missing=why),
-            "common_cost": Cell(
-                modelled=whole(progression.cost(reached.epoch) if reached else None),
-                missing=why or progression.epoch.reason,
-            ),
+            "common_cost": Cell(modelled=whole(progression.cost(reached)), missing=unknown),
         }
     return ReproducedRow(
         progression.row.name,
         NAMES[progression.experiment.model],
-        progression.variant,
+        progression.experiment.variant,
         cells,
         progression.row.note,
         progression.as_document(),

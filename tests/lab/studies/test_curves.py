@@ -11,11 +11,11 @@ from tests.lab.studies.learnt import write_curve
 
 from slslab.errors import RunError
 from slslab_lab.runs.planning import architectures, make_plan
+from slslab_lab.studies import committed
 from slslab_lab.studies.curves import (
     PROOFS,
     Curve,
     CurveError,
-    committed,
     common_target,
     curve_of,
     read_curve,
@@ -103,9 +103,9 @@ def test_a_directory_without_curves_says_how_to_make_them(tmp_path: Path) -> Non
 def test_a_wheel_without_curves_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slslab_lab.studies.FOLDERS", (tmp_path,))
     with pytest.raises(RunError, match="no accuracy curves"):
-        committed()
+        committed("accuracy")
     (tmp_path / "accuracy").mkdir()
-    assert committed() == tmp_path / "accuracy"
+    assert committed("accuracy") == tmp_path / "accuracy"
 
 
 def test_what_an_epoch_is_must_be_table_2s(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import tomli_w
+from tests.lab.studies.setups import Watching
 
 from slslab.errors import RequestError, RunError
 from slslab.run.directory import DOCUMENT, PLAN
@@ -18,11 +19,6 @@ from slslab_lab.studies.experiments import Experiment, Sample, read_all, record_
 RECORDED = Path(__file__).parents[1] / "replay" / "traces" / "allreduce" / DOCUMENT
 ALLREDUCE = Experiment("allreduce", "mobilenet", released=False)
 RELEASED = Experiment("allreduce", "mobilenet", released=True)
-
-
-class Progress:
-    def report(self, stage: str, done: int, total: int) -> None:
-        """Nobody watches."""
 
 
 @pytest.fixture
@@ -52,10 +48,10 @@ def write(place: Path, values: dict[str, Any], status: str = "done") -> None:
 @pytest.fixture
 def record(tmp_path: Path) -> Callable[..., list[str]]:
     def call(*wanted: Experiment, batches: int = 4) -> list[str]:
-        told: list[str] = []
-        found = record_all(tmp_path, wanted, Sample(batches, "synthetic"), Progress(), told.append)
+        watching = Watching()
+        found = record_all(tmp_path, wanted, Sample(batches, "synthetic"), watching)
         assert {*found.done, *found.failed} == set(wanted)
-        return told
+        return watching.said
 
     return call
 

@@ -11,13 +11,13 @@ from tests.lab.studies.setups import setup
 
 from slslab.predict.profiles.profile import load_profile
 from slslab_lab.papers.paper import load_paper
-from slslab_lab.studies.aggregation import Cost, Setting, fit_network, play_round, slowest_of, transfers
+from slslab_lab.studies.aggregation import INIT_S, Setting, fit_network, play_round, slowest_of, transfers
 from slslab_lab.studies.gradssharding import BASE, BLIND, PROFILE, build, observations, predictions
 from slslab_workers.gradssharding.topology import memory_mb
 
 PAPER = "gradssharding-2026"
 PROFILED = load_profile(PROFILE)
-COST = Cost(1.0, 0.1858)
+ADD_S_PER_GB = 0.1858
 # "a round" and "cost of a round" in docs/accuracy-of-replay.md at commit f688271, eight minutes after dade1f3.
 COMMITTED = {
     ("ResNet-18", "shards"): ("6.4 (3.2 to 12.7)", "0.000211"),
@@ -51,7 +51,7 @@ def test_the_profile_is_the_fit_to_the_measured_rounds() -> None:
 def test_a_fit_finds_what_rounds_were_made_with() -> None:
     """Rounds that are played on a known network, measured without error, give it back."""
     made = [
-        one.__class__(one.setting, read / gets, written / puts, one.add_s_per_gb, 1.0, 0.1, one.function_s, 1.0, 1.0)
+        one.__class__(one.setting, read / gets, written / puts, one.add_s_per_gb, 1.0, 0.1, one.function_s)
         for one in observations(load_paper(PAPER))
         for read, written in [one.moved]
         for gets, puts in [transfers(one.setting, PROFILED, one.add_s_per_gb)]
@@ -67,7 +67,7 @@ def test_the_expected_greatest_of_normal_numbers(number: int, expected: float) -
 
 def test_a_round_has_the_requests_of_its_tree_and_its_levels_follow_each_other() -> None:
     rounds = {
-        topology: play_round(Setting("any", 1_000_000, topology, 4, 1769), COST, PROFILED)
+        topology: play_round(Setting("any", 1_000_000, topology, 4, 1769), ADD_S_PER_GB, PROFILED)
         for topology in ("shards", "lambda-fl", "lifl")
     }
     assert {name: (one.gets, one.puts) for name, one in rounds.items()} == {
@@ -83,16 +83,16 @@ def test_a_round_has_the_requests_of_its_tree_and_its_levels_follow_each_other()
 
 def test_a_cold_round_takes_its_init_and_more_functions_than_the_concurrency_a_second_wave() -> None:
     setting = Setting("any", 100_000_000, "shards", 8, 3008)
-    warm, cold = (play_round(setting, COST, PROFILED, cold=cold) for cold in (False, True))
-    assert cold.wall_s - warm.wall_s == pytest.approx(1.0, abs=0.2)
-    assert play_round(Setting("any", 100_000_000, "shards", 16, 3008), COST, PROFILED).wall_s == pytest.approx(
-        2 * play_round(Setting("any", 50_000_000, "shards", 8, 3008), COST, PROFILED).wall_s, rel=0.01
+    warm, cold = (play_round(setting, ADD_S_PER_GB, PROFILED, cold=cold) for cold in (False, True))
+    assert cold.wall_s - warm.wall_s == pytest.approx(INIT_S, abs=0.2)
+    assert play_round(Setting("any", 100_000_000, "shards", 16, 3008), ADD_S_PER_GB, PROFILED).wall_s == pytest.approx(
+        2 * play_round(Setting("any", 50_000_000, "shards", 8, 3008), ADD_S_PER_GB, PROFILED).wall_s, rel=0.01
     )
 
 
 def test_less_memory_takes_longer_where_the_processor_bounds_a_transfer() -> None:
     small, large = (
-        play_round(Setting("any", 10_000_000, "shards", 4, memory_mb), COST, PROFILED).wall_s
+        play_round(Setting("any", 10_000_000, "shards", 4, memory_mb), ADD_S_PER_GB, PROFILED).wall_s
         for memory_mb in (472, 1769)
     )
     assert small > 1.5 * large

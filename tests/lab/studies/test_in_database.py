@@ -19,6 +19,7 @@ from slslab_lab.pages.reproduction import reproduction
 from slslab_lab.papers.paper import load_paper
 from slslab_lab.papers.recomputation import recompute
 from slslab_lab.studies.catalogue import STUDIES
+from slslab_lab.studies.documents import Cell
 from slslab_lab.studies.in_database import measurements
 from slslab_lab.studies.in_database.arms import (
     AVERAGE,
@@ -36,8 +37,8 @@ from slslab_lab.studies.in_database.arms import (
 from slslab_lab.studies.in_database.comparisons import Exchange, compare_released, seconds
 from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements, measure_models
 from slslab_lab.studies.in_database.redis import is_installed
-from slslab_lab.studies.in_database.table import RatioCell, build
-from slslab_lab.studies.orders import middle
+from slslab_lab.studies.in_database.table import build
+from slslab_lab.studies.rankings import middle
 from slslab_lab.studies.study import Setup
 
 # Vectors of 1 MB: 10 ms on the way.
@@ -100,13 +101,13 @@ def test_averaging_without_and_with_by_hand() -> None:
     # A client that takes 20 ms to receive is slower than the bytes: three gets of 22; the set's 5 are within its 10.
     assert seconds(AVERAGING.naive(0.060, 0.007, 0.005), PLATFORM) == pytest.approx(0.085)
     assert seconds(AVERAGING.in_database(0.1), PLATFORM) == pytest.approx(0.104)
-    assert AVERAGING.moved == 4_000_000
+    assert (AVERAGING.gets, AVERAGING.size) == (3, 1_000_000)
 
 
 def test_an_update_fetches_parameters_and_one_gradient() -> None:
     assert seconds(UPDATING.naive(0.0, 0.002, 0.0), PLATFORM) == pytest.approx(0.038)
     assert seconds(UPDATING.in_database(0.01), PLATFORM) == pytest.approx(0.014)
-    assert (UPDATING.moved, UPDATING.numbers) == (3_000_000, 500_000)
+    assert (UPDATING.gets, UPDATING.size, UPDATING.numbers) == (2, 1_000_000, 500_000)
 
 
 def test_json_as_released_by_hand() -> None:
@@ -188,9 +189,9 @@ def test_ranges_are_printed_with_both_ends_and_small_times_with_three_digits() -
 )
 def test_a_ratio_agrees_within_a_quarter_of_the_printed_figures(ours: float, verdict: str) -> None:
     cells = [one for row in recompute(load_paper("barrak-2025"), "optimizations") for one in row]
-    printed = tuple(one for one in cells if one.column == "ratio" and str(one.value).startswith("1.79"))
-    assert RatioCell(recomputed=printed, modelled=middle([ours])).verdict == verdict
-    assert RatioCell(modelled=middle([ours])).verdict == ""
+    printed = next(one.value for one in cells if one.column == "ratio" and str(one.value).startswith("1.79"))
+    assert Cell(follows=printed, modelled=middle([ours])).verdict == verdict
+    assert Cell(modelled=middle([ours])).verdict == ""
 
 
 @pytest.mark.server

@@ -3,7 +3,7 @@
 import pytest
 
 from slslab_lab.studies.minibatches import Estimate
-from slslab_lab.studies.orders import judge, middle
+from slslab_lab.studies.rankings import judge, middle
 
 
 @pytest.mark.parametrize(

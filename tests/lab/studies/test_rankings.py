@@ -87,7 +87,7 @@ def test_rows_by_cost() -> None:
     """Published is gpu, allreduce, scatterreduce, spirt, mlless; here SPIRT is cheaper than both patterns."""
     costs = {"gpu": 1.0, "allreduce": 3.0, "scatterreduce": 4.0, "spirt": 2.0, "mlless": 5.0}
     rows = [row(name, cost) for name, cost in costs.items()]
-    (found,) = rank_costs(paper(), "table2", COST, rows, [line(str(10 - cost)) for cost in costs.values()])
+    (found,) = rank_costs(paper(), rows, [line(str(10 - cost)) for cost in costs.values()])
     assert [name for name, _ in found["modelled, canonical"]] == [
         "gpu", "spirt", "allreduce", "scatterreduce", "mlless",
     ]  # fmt: skip
@@ -99,7 +99,7 @@ def test_rows_by_cost() -> None:
 
 def test_an_order_of_some_rows_is_none() -> None:
     rows = [row(name, 1.0) for name in PRINTED]
-    (found,) = rank_costs(paper(), "table2", COST, rows, [line("1")] * len(rows))
+    (found,) = rank_costs(paper(), rows, [line("1")] * len(rows))
     assert bases(found) == ["published", "recomputed"]
     assert found["verdict"] == "as published"
 
@@ -108,6 +108,6 @@ def test_an_architecture_with_one_variant_is_in_each_order() -> None:
     rows = [row("gpu", 1.0)]
     for variant in ("canonical", "as released"):
         rows += [row(name, 2.0 + number, variant) for number, name in enumerate(PRINTED)]
-    (found,) = rank_costs(paper(), "table2", COST, rows, [()] * len(rows))
+    (found,) = rank_costs(paper(), rows, [()] * len(rows))
     assert found["modelled, as released"][0][0] == "gpu"
     assert bases(found) == ["published", "recomputed", "modelled, canonical", "modelled, as released"]

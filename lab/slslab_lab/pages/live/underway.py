@@ -103,10 +103,7 @@ def present(log: Log, samples: Mapping[str, Sequence[Record]], now: Now) -> dict
             {
                 "worker": worker,
                 "under_way": event["invocation"] in log.invocations or event["invocation"] in log.instances,
-                "epoch": event["epoch"],
-                "step": event["step"],
-                "op": event["op"],
-                "phase": event["phase"],
+                **{name: event[name] for name in ("epoch", "step", "op", "phase")},
                 "seconds_ago": _seconds_since(event["end_ns"], now),
             }
             for worker, event in sorted(latest.items())

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from slslab.errors import RequestError
-from slslab_lab.runs.accuracy.curve import curve_name, make_curve
+from slslab_lab.runs.accuracy.curve import Watcher, curve_name, make_curve
 from slslab_lab.runs.accuracy.directory import CHECKPOINT, CurveDirectory
 from slslab_lab.runs.planning import architectures, make_plan, refused_plans
 from slslab_lab.runs.sweeps.sweep import sweep
@@ -58,20 +58,17 @@ class Curves:
 
     def learn(self, varied: Varied) -> dict[str, Any]:
         """Make one curve, in whatever process."""
-        values, options, place = *self.chosen(varied), self.directory(varied)
-        document = make_curve(
-            self.name,
-            values,
-            options,
-            device=self.device,
-            out=place,
-            resume=self.resume and (place / CHECKPOINT).exists(),
-            command=self.command,
-            watcher=Unwatched(),
-        )
+        place = self.directory(varied)
+        curves = replace(self, resume=self.resume and (place / CHECKPOINT).exists())
+        document = curves.make_one(varied, place, Unwatched())
         if document["status"] == "interrupted":
             raise KeyboardInterrupt
         return document
+
+    def make_one(self, varied: Varied, out: Path | None, watcher: Watcher) -> dict[str, Any]:
+        """Make one curve, in this process, and return its document; see `make_curve`."""
+        made_of: dict[str, Any] = {"device": self.device, "resume": self.resume, "command": self.command}
+        return make_curve(self.name, *self.chosen(varied), out=out, watcher=watcher, **made_of)
 
     def directory(self, varied: Varied) -> Path:
         """Return where a curve is; RequestError for a plan that cannot be."""

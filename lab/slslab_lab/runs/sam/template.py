@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from slslab_lab.runs.accuracy.several import Unwatched
 from slslab_workers.architecture import Architecture, Cloud, Requirements
 from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 from slslab_workers.driver.deployed import BUCKET
@@ -26,20 +27,13 @@ RECORDS = ("s3:PutObject", "s3:ListBucket")
 LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
 
 
-class Silent:
-    """Reports no progress."""
-
-    def report(self, stage: str, done: int, total: int) -> None:
-        """Do nothing."""
-
-
 def deployment_of(plan: Plan, architecture: Architecture) -> Deployment | None:
     """Return what runs the plan, by which its functions are known; None for an architecture that has none.
 
     PlanError for a plan that cannot be carried out.
     """
     architecture.requirements(plan)
-    found: Deployment | None = architecture.deployment(plan, Cloud(lambda _: None, lambda _: None), Silent())
+    found: Deployment | None = architecture.deployment(plan, Cloud(lambda _: None, lambda _: None), Unwatched())
     return found
 
 
@@ -118,10 +112,7 @@ def _function(spec: FunctionSpec, logical: str, image: bool, machine: Template) 
             # Lambda ends a chain after some 16 invocations; the emulator knows no such limit.
             # documented: lambda/latest/dg/invocation-recursion.html
             properties["RecursiveLoop"] = "Allow"
-        properties["EventInvokeConfig"] = {
-            "MaximumRetryAttempts": 0,
-            "DestinationConfig": {"OnFailure": destination},
-        }
+        properties["EventInvokeConfig"] = {"MaximumRetryAttempts": 0, "DestinationConfig": {"OnFailure": destination}}
         actions += [action for action in RECORDS if action not in actions]
     log = f"log-group:/aws/lambda/{spec.name}"
     statements = [_allow(LOGS, _arn("logs", log), _arn("logs", f"{log}:*"))]
@@ -147,11 +138,7 @@ def _machine(name: str, definition: Template, arns: Mapping[str, Any]) -> Templa
     return {
         "Machine": {
             "Type": "AWS::Serverless::StateMachine",
-            "Properties": {
-                "Name": name,
-                "Definition": definition,
-                "Role": {"Fn::GetAtt": ["MachineRole", "Arn"]},
-            },
+            "Properties": {"Name": name, "Definition": definition, "Role": {"Fn::GetAtt": ["MachineRole", "Arn"]}},
         },
         "MachineRole": _role("states", [_allow(["lambda:InvokeFunction"], *called)]),
     }

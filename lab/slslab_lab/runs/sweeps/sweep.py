@@ -111,12 +111,7 @@ def _parallel(
     from joblib import Parallel, delayed
 
     parallel = Parallel(
-        workers,
-        backend,
-        return_as="generator_unordered",
-        max_nbytes=None,
-        initializer=initializer,
-        initargs=initargs,
+        workers, backend, return_as="generator_unordered", max_nbytes=None, initializer=initializer, initargs=initargs
     )
     with warnings.catch_warnings():
         # It warns of results that nobody wanted after Ctrl-C, and of workers that it replaces as they grow.

@@ -5,7 +5,7 @@ the same plan on the profile of this host, whose latencies are fitted to the run
 trace on AWS beside the atlas's.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -17,14 +17,14 @@ from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.whatif import with_memory
+from slslab_lab.runs.accuracy.curve import Watcher
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies.atlas.costs import measure
 from slslab_lab.studies.atlas.points import Job
 from slslab_lab.studies.atlas.recordings import Recordings
 from slslab_lab.studies.atlas.systems import System
 from slslab_lab.studies.experiments import BATCH_SIZE
-from slslab_lab.studies.recording import check_done, is_done, make_run
-from slslab_workers.architecture import Progress
+from slslab_lab.studies.recording import Recording, make_missing, small_run
 
 # What a figure of a run is: of this host, or of the run's trace as it is replayed.
 MEASURED, REPLAYED = "measured here", "replayed on AWS"
@@ -43,23 +43,17 @@ class Check:
     epochs: int
 
     @property
-    def name(self) -> str:
-        """Return the name of its folder."""
-        return "-".join(
-            filter(None, (self.model, self.system.architecture, self.system.channel, self.system.algorithm))
-        )
-
-    @property
     def label(self) -> str:
         """Return the point in words."""
         return f"{self.model}, {self.system.name}, {self.workers} workers of {self.memory_mb:,} MB"
 
-    def values(self) -> dict[str, Any]:
-        """Return what `slslab run` would be given."""
-        names = ("model", "dataset", "workers", "batches", "epochs")
-        values = {name: getattr(self, name) for name in names}
-        more = {"batch_size": BATCH_SIZE, "memory": str(self.memory_mb), "evaluation": False, "record": "alone"}
-        return {**values, **more}
+    @property
+    def recording(self) -> Recording:
+        """Return the run to make."""
+        shape = (self.workers, BATCH_SIZE, self.batches, self.epochs, self.memory_mb)
+        values = small_run(self.model, self.dataset, *shape, record="alone")
+        name = f"{self.model}-{self.system.name.replace('/', '-')}"
+        return Recording(name, self.system.architecture, values, self.system.chosen)
 
 
 # No system of them was recorded with that model.
@@ -70,29 +64,18 @@ CHECKS = (
 )
 
 
-def run_all(directory: Path, progress: Progress, tell: Callable[[str], None]) -> list[Measured]:
+def run_all(directory: Path, watcher: Watcher) -> list[Measured]:
     """Make the runs that the directory does not have, and return all; RunError if one fails."""
-    runs = []
-    for check in CHECKS:
-        place = directory / check.name
-        if not is_done(place):
-            document = make_run(place, check.system.architecture, check.values(), check.system.chosen, progress)
-            check_done(document, place)
-            tell(f"{check.label}: {document['seconds']['measured']:.0f} s.")
-        runs.append(read_measured(place, architectures()))
-    return runs
+    recordings = {check.recording.name: check for check in CHECKS}
+    for made, document in make_missing(directory, [check.recording for check in CHECKS], watcher):
+        watcher.say(f"{recordings[made.name].label}: {document['seconds']['measured']:.0f} s.")
+    return [read_measured(directory / name, architectures()) for name in recordings]
 
 
 def compare(recordings: Recordings, runs: Sequence[Measured], job: Job) -> dict[str, Any]:
     """Return the document of all checks."""
     rows = [
-        {
-            "point": check.label,
-            "figure": figure,
-            "run": real,
-            "atlas": modelled,
-            "error": modelled / real - 1,
-        }
+        {"point": check.label, "figure": figure, "run": real, "atlas": modelled, "error": modelled / real - 1}
         for check, run in zip(CHECKS, runs, strict=True)
         for figure, real, modelled in _figures(check, run, recordings, job)
     ]
@@ -106,18 +89,15 @@ def _figures(check: Check, run: Measured, recordings: Recordings, job: Job) -> I
     program = with_memory(program, costs.nearest(parameters).run.plan.memory_mb, check.memory_mb)
     here = outcome(play(program, run.host_profile()), run.arch)
     here_s = fmean(worker.duration for worker in here.workers if 0 <= worker.worker < check.workers)
-    yield f"{MEASURED}: seconds of a worker", _worker_seconds(run), here_s
+    # On the Lambda clock.
+    worker_s = fmean(float(record["duration_ms"]) for record in run.invocations) / 1000
+    yield f"{MEASURED}: seconds of a worker", worker_s, here_s
     yield f"{MEASURED}: billed seconds", float(run.document["billed_seconds"]), here.billed_seconds
     real, modelled = (outcome(play(each, job.profile)) for each in (run.program, program))
     yield f"{REPLAYED}: seconds", real.seconds, modelled.seconds
     hosts = run.hosts(check.workers)
     bills = (float(compute_bill(each.usage(hosts), job.book).total) for each in (real, modelled))
     yield f"{REPLAYED}: USD", next(bills), next(bills)
-
-
-def _worker_seconds(run: Measured) -> float:
-    """Return the mean duration of the workers' invocations on the Lambda clock."""
-    return fmean(float(record["duration_ms"]) for record in run.invocations) / 1000
 
 
 def _notes(rows: Sequence[Mapping[str, Any]], runs: Sequence[Measured]) -> Iterator[str]:

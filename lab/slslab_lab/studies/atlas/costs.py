@@ -92,7 +92,7 @@ class SystemCosts:
         reasons = []
         for what, models in (("model", self.models), (f"messages by {self.system.own_channel}", self.channel)):
             if models and not models[0].parameters <= parameters <= models[-1].parameters:
-                sizes = dict.fromkeys(_megabytes(models[end].parameters) for end in (0, -1))
+                sizes = dict.fromkeys(f"{4 * models[end].parameters / 1e6:.3g}" for end in (0, -1))
                 reasons.append(f"{what} beyond the recorded {' to '.join(sizes)} MB")
         recorded = [model.run.plan.workers for model in (*self.models, *self.channel)]
         if workers > max(recorded):
@@ -181,7 +181,3 @@ def _power(points: Sequence[tuple[int, float]], parameters: int) -> float:
     if first > 0 and second > 0:
         return float(first * (second / first) ** share)
     return max(0.0, first + (second - first) * share)
-
-
-def _megabytes(parameters: int) -> str:
-    return f"{4 * parameters / 1e6:.3g}"

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from slslab.predict.uncertainty import NONE, Uncertainty, ratio_range
-from slslab.run.metrics import grouped
 from slslab_lab.studies.atlas.grid import (
     GROUPS,
     OBJECTIVES,
@@ -13,6 +12,7 @@ from slslab_lab.studies.atlas.grid import (
     WORKERS,
     Grid,
     best,
+    contests,
     crossings,
     members,
     runner_up,
@@ -33,6 +33,7 @@ TITLES = {
 
 def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
     """Return the document."""
+    errors = [point.uncertainties.get("seconds", NONE) for point in grid.points]
     return {
         "atlas": NAME,
         "job": {
@@ -43,10 +44,13 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
         },
         "profile": {"name": job.profile.name, "date": job.profile.date.isoformat()},
         "prices": {"name": job.book.name, "date": job.book.date.isoformat()},
-        "uncertainty": _widest(grid),
+        "uncertainty": max(errors, key=lambda error: error.deviation, default=NONE).as_document(),
         "groups": TITLES,
         "answers": list(_answers(grid)),
-        "winners": list(_winners(grid)),
+        "winners": [
+            {"group": group, "objective": objective, **_best(those, objective)}
+            for group, objective, those in contests(grid.points)
+        ],
         "crossings": [
             crossing.as_document()
             for group in GROUPS
@@ -78,14 +82,6 @@ def _size(model: str) -> float:
     return significant(megabytes(parameters))
 
 
-def _winners(grid: Grid) -> Iterator[dict[str, Any]]:
-    for group in GROUPS:
-        places = grouped(((point.parameters, point.workers), point) for point in members(grid.points, group))
-        for objective in OBJECTIVES:
-            for those in places.values():
-                yield {"group": group, "objective": objective, **_best(those, objective)}
-
-
 def _best(those: Sequence[Point], objective: str) -> dict[str, Any]:
     won = best(those, objective)
     following = runner_up(those, won, objective)
@@ -106,29 +102,21 @@ def _uncertainty(point: Point, objective: str) -> Uncertainty:
     return point.uncertainties.get(objective, NONE).of_one_recording()
 
 
-def _widest(grid: Grid) -> dict[str, Any]:
-    errors = [point.uncertainties.get("seconds", NONE) for point in grid.points]
-    return max(errors, key=lambda error: error.deviation, default=NONE).as_document()
-
-
 def _answers(grid: Grid) -> Iterator[dict[str, Any]]:
     for group in GROUPS:
         for model in MODELS:
             mine = [point for point in members(grid.points, group) if point.parameters == SPECS[model].parameters]
             fastest, cheapest = (_best(mine, objective) for objective in OBJECTIVES)
-            yield {
-                "group": group,
-                "model": model,
-                "megabytes": _size(model),
-                "fastest": fastest,
-                "cheapest": cheapest,
-            }
+            named = {"group": group, "model": model, "megabytes": _size(model)}
+            yield {**named, "fastest": fastest, "cheapest": cheapest}
 
 
 def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
     beyond = [point for point in grid.points if point.reasons]
+    counts = Counter(reason for point in beyond for reason in point.reasons)
+    reasons = "; ".join(f"{number:,} {reason}" for reason, number in counts.items())
     yield (
-        f"Extrapolated are {len(beyond):,} of {len(grid.points):,} points: {_counted(beyond)}. Each says so in the "
+        f"Extrapolated are {len(beyond):,} of {len(grid.points):,} points: {reasons}. Each says so in the "
         "data, with the reason. With more workers messages, bytes and who waits for whom are the protocol's; the "
         "CPU time of a step is taken to be the recorded one."
     )
@@ -164,8 +152,3 @@ def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
         yield f"Some sizes are refused: {'; '.join(sorted(refused))}, whose items hold 400 KB."
     if recordings.noisy:
         yield f"PROVISIONAL: measured while others loaded the host: {', '.join(recordings.noisy)}."
-
-
-def _counted(points: Sequence[Point]) -> str:
-    counts = Counter(reason for point in points for reason in point.reasons)
-    return "; ".join(f"{number:,} {reason}" for reason, number in counts.items())

@@ -106,14 +106,23 @@ def _key(point: Point) -> tuple[System, int, int, int]:
     return point.system, point.parameters, point.workers, point.memory_mb
 
 
+def contests(every: Sequence[Point]) -> Iterator[tuple[str, str, list[Point]]]:
+    """Yield the points of each place, by group and objective."""
+    for group, objective in product(GROUPS, OBJECTIVES):
+        for those in _by_place(every, group).values():
+            yield group, objective, those
+
+
+def _by_place(every: Iterable[Point], group: str) -> dict[Place, list[Point]]:
+    return grouped(((point.parameters, point.workers), point) for point in members(every, group))
+
+
 def leaders(every: Sequence[Point]) -> list[Point]:
     """Return the best point of each place and the next system's best one, of all groups and by all objectives."""
     led = []
-    for group in GROUPS:
-        places = grouped(((point.parameters, point.workers), point) for point in members(every, group))
-        for objective, those in product(OBJECTIVES, places.values()):
-            won = best(those, objective)
-            led += [won, runner_up(those, won, objective)]
+    for _, objective, those in contests(every):
+        won = best(those, objective)
+        led += [won, runner_up(those, won, objective)]
     return list(dict.fromkeys(point for point in led if point is not None))
 
 
@@ -128,7 +137,9 @@ class _Playing:
         system, parameters, workers = place
         costs = self._measure(system)
         if reason := refusal(costs, parameters, workers):
-            return Refusal(system, parameters, workers, reason, _largest(costs, parameters, workers))
+            sizes = range(parameters)
+            largest = bisect_left(sizes, True, key=lambda size: bool(refusal(costs, size, workers))) - 1
+            return Refusal(system, parameters, workers, reason, largest)
         return tuple(points(costs, parameters, workers, self.job))
 
     def play_ranges(self, led: tuple[tuple[System, int, int], tuple[int, ...]]) -> tuple[Point, ...]:
@@ -139,10 +150,6 @@ class _Playing:
         if self.costs is None or self.costs.system != system:
             self.costs = measure(system, self.recordings, BATCH_SIZE)
         return self.costs
-
-
-def _largest(costs: SystemCosts, refused: int, workers: int) -> int:
-    return bisect_left(range(refused), True, key=lambda parameters: bool(refusal(costs, parameters, workers))) - 1
 
 
 def members(every: Iterable[Point], group: str) -> Iterator[Point]:
@@ -164,8 +171,7 @@ def runner_up(every: Iterable[Point], won: Point, objective: str) -> Point | Non
 
 def winners(grid: Grid, group: str, objective: str) -> dict[Place, Point]:
     """Return the best point for each model size and number of workers, over systems and memory sizes."""
-    places = grouped(((point.parameters, point.workers), point) for point in members(grid.points, group))
-    return {place: best(those, objective) for place, those in places.items()}
+    return {place: best(those, objective) for place, those in _by_place(grid.points, group).items()}
 
 
 def crossings(grid: Grid, group: str, objective: str) -> Iterator[Crossing]:

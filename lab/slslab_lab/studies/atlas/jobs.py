@@ -1,11 +1,10 @@
 """The atlas's own recordings: small runs of what Table 2 of Barrak et al. and Table 1 of LambdaML do not have."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
 from slslab_lab.studies.atlas.systems import SYSTEMS, System
 from slslab_lab.studies.experiments import ARCHITECTURES, BATCH_SIZE, RECORDED_MB
+from slslab_lab.studies.recording import Recording, small_run
 from slslab_workers.plan import Value
 
 # As in Table 1's recordings: a small host holds two workers.
@@ -21,72 +20,42 @@ EPOCHWISE = ("kubeml",)
 AVERAGING, TOPOLOGIES = "gradssharding", ("shards", "lambda-fl", "lifl")
 
 
-@dataclass(frozen=True)
-class Job:
-    """A small run by `slslab run`; `variant` is the end of its folder's name."""
-
-    architecture: str
-    model: str
-    dataset: str
-    workers: int
-    batch_size: int
-    batches: int
-    epochs: int
-    memory_mb: int
-    variant: str = ""
-    options: Mapping[str, Value] = field(default_factory=dict)
-
-    @property
-    def name(self) -> str:
-        """Return the name of its folder."""
-        return "-".join(filter(None, (self.model, self.architecture, self.variant)))
-
-    def values(self) -> dict[str, Any]:
-        """Return what `slslab run` would be given."""
-        return {
-            "model": self.model,
-            "dataset": self.dataset,
-            "workers": self.workers,
-            "batch_size": self.batch_size,
-            "batches": self.batches,
-            "epochs": self.epochs,
-            "memory": str(self.memory_mb),
-            # Workers that share the processors of a small host slow each other down.
-            "record": "alone",
-            "evaluation": False,
-        }
+def _job(
+    architecture: str,
+    model: str,
+    dataset: str,
+    batch_size: int,
+    batches: int,
+    epochs: int,
+    memory_mb: int,
+    variant: str = "",
+    options: Mapping[str, Value] | None = None,
+) -> Recording:
+    """Return a small run; `variant` is the end of its folder's name."""
+    # Workers that share the processors of a small host slow each other down.
+    values = small_run(model, dataset, RECORDED_WORKERS, batch_size, batches, epochs, memory_mb, record="alone")
+    return Recording("-".join(filter(None, (model, architecture, variant))), architecture, values, options or {})
 
 
-def lenet(architecture: str, variant: str = "", options: Mapping[str, Value] | None = None) -> Job:
+def lenet(architecture: str, variant: str = "", options: Mapping[str, Value] | None = None) -> Recording:
     """Return a recording of LeNet-5, whose images are the 1,433 digits; two minibatches of them are an epoch."""
     steps = STEPS_OF.get(architecture, STEPS)
-    return Job(architecture, "lenet", "digits", RECORDED_WORKERS, BATCH_SIZE, 1, steps, 1769, variant, options or {})
+    return _job(architecture, "lenet", "digits", BATCH_SIZE, 1, steps, 1769, variant, options)
 
 
-def mobilenet(architecture: str, variant: str = "", options: Mapping[str, Value] | None = None) -> Job:
+def mobilenet(architecture: str, variant: str = "", options: Mapping[str, Value] | None = None) -> Recording:
     """Return a recording of MobileNet, as Table 1's of the other channels."""
     steps = STEPS_OF.get(architecture, STEPS)
     batches, epochs = (1, steps) if architecture in EPOCHWISE else (steps, 1)
-    return Job(
-        architecture,
-        "mobilenet",
-        "synthetic",
-        RECORDED_WORKERS,
-        128,
-        batches,
-        epochs,
-        MEMORY_MB,
-        variant,
-        options or {},
-    )
+    return _job(architecture, "mobilenet", "synthetic", 128, batches, epochs, MEMORY_MB, variant, options)
 
 
-def _jobs() -> Iterator[Job]:
+def _jobs() -> Iterator[Recording]:
     names = tuple(dict.fromkeys(system.architecture for system in SYSTEMS))
     yield from map(lenet, names)
     # Table 2's have the CPU time of four workers that shared two processors.
     for model, memory_mb in RECORDED_MB.items():
-        yield Job(COMPUTES, model, "synthetic", RECORDED_WORKERS, BATCH_SIZE, 1, 3, memory_mb)
+        yield _job(COMPUTES, model, "synthetic", BATCH_SIZE, 1, 3, memory_mb)
     yield from (mobilenet(name) for name in names if name not in ARCHITECTURES)
     for channel in dict.fromkeys(system.own_channel for system in SYSTEMS if system.own_channel):
         yield lenet(CHANNELS_OF, channel, System(CHANNELS_OF, channel, "ga").chosen)
@@ -94,4 +63,4 @@ def _jobs() -> Iterator[Job]:
     yield from (lenet(AVERAGING, name, {"topology": name}) for name in TOPOLOGIES)
 
 
-JOBS: Sequence[Job] = tuple(_jobs())
+JOBS: Sequence[Recording] = tuple(_jobs())

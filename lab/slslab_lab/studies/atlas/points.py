@@ -62,24 +62,24 @@ class Point:
     reasons: tuple[str, ...]
     uncertainties: Mapping[str, Uncertainty] = field(default_factory=dict, hash=False)
 
-    @property
-    def megabytes(self) -> float:
-        """Return the size of the model's gradients as float32, MB."""
-        return megabytes(self.parameters)
-
     def as_document(self) -> dict[str, Any]:
         """Return the point for JSON."""
+        ends: dict[str, float | None] = {}
+        for name in ("seconds", "usd"):
+            error = self.uncertainties.get(name)
+            values = (None, None) if error is None else map(significant, error.around(getattr(self, name)))
+            ends |= zip((f"{name}_low", f"{name}_high"), values, strict=True)
         return {
             "system": self.system.name,
             **{name: getattr(self.system, name) for name in NAMES},
             "equal": self.system.equal,
             "parameters": self.parameters,
-            "megabytes": round(self.megabytes, 6),
+            "megabytes": round(megabytes(self.parameters), 6),
             "workers": self.workers,
             "memory_mb": None if self.system.instances else self.memory_mb,
             "seconds": significant(self.seconds),
             "usd": significant(self.usd),
-            **self._ranges(),
+            **ends,
             "epoch_seconds": significant(self.epoch_seconds),
             "epoch_usd": significant(self.epoch_usd),
             "boot_seconds": self.boot_s,
@@ -87,14 +87,6 @@ class Point:
             "extrapolated": bool(self.reasons),
             "reasons": list(self.reasons),
         }
-
-    def _ranges(self) -> dict[str, float | None]:
-        ends: dict[str, float | None] = {}
-        for name in ("seconds", "usd"):
-            error = self.uncertainties.get(name)
-            values = (None, None) if error is None else map(significant, error.around(getattr(self, name)))
-            ends |= {f"{name}_{end}": value for end, value in zip(("low", "high"), values, strict=True)}
-        return ends
 
 
 def megabytes(parameters: float) -> float:

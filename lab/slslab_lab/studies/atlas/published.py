@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slslab_lab.papers.paper import Row, load_paper
+from slslab.run.metrics import grouped
+from slslab_lab.papers.paper import Row, Table, load_paper
 from slslab_lab.studies.atlas.grid import ALL, WORKERS, Grid, least, members, pair_crossings
 from slslab_lab.studies.atlas.points import significant
 from slslab_workers.models import spec
@@ -101,8 +102,8 @@ def _barrak_gpu() -> Iterator[Published]:
     table = load_paper("barrak-2025").table("table2")
     for column, figure in (("total_cost", "epoch_usd"), ("epoch_seconds", "epoch_seconds")):
         found = []
-        for group in dict.fromkeys(row.group for row in table.rows):
-            figures = {row.name: float(row.published[column]) for row in table.rows if row.group == group}
+        for group, rows in grouped((row.group, row) for row in table.rows).items():
+            figures = {row.name: float(row.published[column]) for row in rows}
             found.append((_megabytes(spec(MODELS[group]).parameters), figures.pop("GPU") < min(figures.values())))
         yield _crossing(f"Barrak et al. 2025, {table.source}", figure, 4, FUNCTIONS, GPU, found)
 
@@ -110,15 +111,10 @@ def _barrak_gpu() -> Iterator[Published]:
 def _barrak_patterns() -> Iterator[Published]:
     """Yield where ScatterReduce becomes faster than AllReduce, of the rows of which seconds are printed."""
     table = load_paper("barrak-2025").table("fig2")
-    rows = [row for row in table.rows if "allreduce" in row.published]
-    for workers in dict.fromkeys(int(table.inputs_of(row)["workers"]) for row in rows):
+    for workers, rows in _by_workers(table, [row for row in table.rows if "allreduce" in row.published]).items():
         found = [
-            (
-                int(table.inputs_of(row)["bytes"]) / 1e6,
-                row.published["scatterreduce"] < row.published["allreduce"],
-            )
+            (int(table.inputs_of(row)["bytes"]) / 1e6, row.published["scatterreduce"] < row.published["allreduce"])
             for row in rows
-            if table.inputs_of(row)["workers"] == workers
         ]
         yield _crossing(f"Barrak et al. 2025, {table.source}", "epoch_seconds", workers, S3, SCATTERED, found)
 
@@ -137,13 +133,16 @@ def _lambdaml() -> Iterator[Published]:
         return _megabytes(message_length(options, parameters))
 
     columns = {"memcached_slowdown": MEMCACHED, "dynamodb_slowdown": TABLE, "vm_ps_slowdown": SERVER}
-    for workers in dict.fromkeys(int(table.inputs_of(row)["workers"]) for row in table.rows):
-        rows = [row for row in table.rows if table.inputs_of(row)["workers"] == workers]
+    for workers, rows in _by_workers(table, table.rows).items():
         for column, system in columns.items():
             found = [(size(row), row.published[column] < 1) for row in rows if column in row.published]
             # With the start of the channel's node, and without.
             for figure in ("seconds", "epoch_seconds"):
                 yield _crossing(f"Jiang et al., SIGMOD 2021, {table.source}", figure, workers, S3, system, found)
+
+
+def _by_workers(table: Table, rows: Sequence[Row]) -> dict[int, list[Row]]:
+    return grouped((int(table.inputs_of(row)["workers"]), row) for row in rows)
 
 
 def _crossing(

@@ -3,7 +3,7 @@
 Those that Table 2 of Barrak et al. and Table 1 of LambdaML have are theirs; `JOBS` are the atlas's own.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,12 @@ from typing import Any
 from slslab.errors import RunError, counted
 from slslab.run.directory import RunDirectory
 from slslab_lab.replay.measured import Measured, read_measured
+from slslab_lab.runs.accuracy.curve import Watcher
 from slslab_lab.runs.planning import architectures
-from slslab_lab.studies import find_committed
+from slslab_lab.studies import committed
 from slslab_lab.studies.atlas.jobs import CHANNELS_OF, JOBS
 from slslab_lab.studies.atlas.systems import MODELS, SYSTEMS
-from slslab_lab.studies.recording import check_done, is_done, make_run
-from slslab_workers.architecture import Progress
-
-FOLDER, TABLE1, TABLE2 = "atlas", "lambdaml-table1", "table2"
+from slslab_lab.studies.recording import is_done, make_missing
 
 
 @dataclass(frozen=True)
@@ -43,16 +41,9 @@ class Recordings:
             yield from (run.directory.digest() for run in runs)
 
 
-def committed() -> Path:
-    """Return where the atlas's own recordings are; RunError if there are none."""
-    return find_committed(FOLDER, "recordings of the atlas", "record them: slslab atlas --record --recordings DIR.")
-
-
 def read_all(directory: Path) -> Recordings:
     """Return all recordings, the atlas's own from `directory`; RunError for one that is not there or not done."""
-    hint = "record them with --fidelity sampled."
-    table1 = find_committed(TABLE1, "recordings of LambdaML's Table 1", hint)
-    table2 = find_committed(TABLE2, "recordings of Table 2", hint)
+    table1, table2 = committed("lambdaml-table1"), committed("table2")
     known = architectures()
     own = {job.name: job for job in JOBS}
 
@@ -80,20 +71,17 @@ def read_all(directory: Path) -> Recordings:
     return Recordings(of_architectures, of_channels)
 
 
-def record_all(directory: Path, progress: Progress, tell: Callable[[str], None]) -> None:
+def record_all(directory: Path, watcher: Watcher) -> None:
     """Make the atlas's own recordings that the directory does not have, or has from a host that was not quiet.
 
     The others are kept, so that the command goes on where it was interrupted. RunError if a run fails, RequestError if
     another command makes it.
     """
     todo = [job for job in JOBS if not _is_kept(directory / job.name)]
-    tell(f"{counted(len(todo), 'run')} to make, {len(JOBS) - len(todo)} of {len(JOBS)} are kept.")
-    for number, job in enumerate(todo, 1):
-        place = directory / job.name
-        document = make_run(place, job.architecture, job.values(), job.options, progress)
-        check_done(document, place)
+    watcher.say(f"{counted(len(todo), 'run')} to make, {len(JOBS) - len(todo)} of {len(JOBS)} are kept.")
+    for number, (job, document) in enumerate(make_missing(directory, todo, watcher, _is_kept), 1):
         quiet = "quiet" if _is_quiet(document) else "NOT QUIET: others loaded the host, and it is made again next time"
-        tell(f"{job.name}: {document['seconds']['measured']:.0f} s, {quiet}; {number} of {len(todo)}.")
+        watcher.say(f"{job.name}: {document['seconds']['measured']:.0f} s, {quiet}; {number} of {len(todo)}.")
 
 
 def _is_kept(place: Path) -> bool:

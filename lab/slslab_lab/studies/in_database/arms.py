@@ -222,7 +222,7 @@ def naive_arms(database: str, keys: Sequence[str], parts: ExitStack) -> list[Nai
 
 
 def take_turns(
-    operation: str, arms: Sequence[Arm], expected: Vector, repeat: int, report: Report
+    operation: str, arms: Sequence[Arm], expected: Vector, repeat: int, report: Callable[[int, int], None]
 ) -> list[dict[str, Taken]]:
     """Return what each of `repeat` turns took by arm; one earlier turn, in which memory is first taken, is not counted.
     RunError for a wrong result."""
@@ -235,7 +235,7 @@ def take_turns(
             getattr(arm, operation)()
             turns[-1][arm.name] = Taken(time.perf_counter() - began, time.process_time() - cpu, arm.moving)
             check(operation, arm, expected)
-        report(operation, index, repeat)
+        report(index, repeat)
     return turns[1:]
 
 

@@ -16,7 +16,7 @@ from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.studies.in_database.arms import AVERAGE, NAIVE, UPDATE
 from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements, Released, Samples
 from slslab_lab.studies.minibatches import Estimate
-from slslab_lab.studies.orders import middle
+from slslab_lab.studies.rankings import middle
 
 WITHOUT, WITH, RATIO = "without", "with", "ratio"
 RELEASED = "as released"
@@ -44,19 +44,9 @@ class Exchange:
         return self.gets * self.parameters
 
     @property
-    def averages(self) -> bool:
-        """Return whether it is the averaging of gradients."""
-        return self.operation == AVERAGE
-
-    @property
     def gets(self) -> int:
         """Return how many vectors a naive function fetches: all gradients, or parameters and a gradient."""
-        return self.count if self.averages else 2
-
-    @property
-    def moved(self) -> int:
-        """Return bytes that a naive function fetches and puts back."""
-        return (self.gets + 1) * self.size
+        return self.count if self.operation == AVERAGE else 2
 
     def naive(
         self, get_cpu_s: float, arithmetic_cpu_s: float, put_cpu_s: float, *, text_bytes: int | None = None
@@ -149,13 +139,7 @@ def compare_tensors(exchange: Exchange, samples: Mapping[str, Samples], profile:
                 WITH: f"no gradient moves: the request takes {1e3 * request_s:.2f} ms and the script "
                 f"{script_s:.3f} s of CPU, {each(script_s, exchange.numbers)}",
             },
-            {
-                "bytes_moved": float(exchange.moved),
-                "requests_and_bytes_s": moving_s,
-                "arithmetic_cpu_s": cpu_s[1],
-                "script_cpu_s": script_s,
-                "request_s": request_s,
-            },
+            _parts((exchange.gets + 1) * exchange.size, moving_s, cpu_s[1], script_s, request_s),
             {WITHOUT: middle(naive.seconds), WITH: middle(inside.seconds), RATIO: middle(ratios)},
         )
 
@@ -166,7 +150,7 @@ def compare_released(exchange: Exchange, released: Released, profile: Profile) -
 
     Bytes and CPU seconds are those of smaller gradients, by the number."""
     size = exchange.parameters
-    text_bytes, mean_bytes = round(released.text_bytes * size), round(released.mean_text_bytes * size)
+    text_bytes, mean_bytes = round(released.text_bytes * size), round(released.mean_bytes / released.numbers * size)
     decode_s, lua_s = (spent * exchange.numbers for spent in (released.decode_s, released.lua_s))
     mean_s = released.decode_s * size
     without_s, moving_s = (
@@ -184,13 +168,7 @@ def compare_released(exchange: Exchange, released: Released, profile: Profile) -
             WITH: f"Lua takes {lua_s:.0f} s of CPU, {each(lua_s, exchange.numbers)}, and the mean's way out and back "
             f"{trip_s:.1f} s",
         },
-        {
-            "bytes_moved": float(exchange.gets * text_bytes + exchange.size),
-            "requests_and_bytes_s": moving_s,
-            "arithmetic_cpu_s": decode_s,
-            "script_cpu_s": lua_s,
-            "request_s": trip_s,
-        },
+        _parts(exchange.gets * text_bytes + exchange.size, moving_s, decode_s, lua_s, trip_s),
     )
 
 
@@ -201,8 +179,14 @@ def compare(
     known = measurements.models[model]
     exchange = Exchange(operation, known.parameters, measurements.gradients, memory_mb)
     yield from compare_tensors(exchange, known.operations[operation], profile)
-    if measurements.released is not None and exchange.averages:
+    if measurements.released is not None and operation == AVERAGE:
         yield compare_released(exchange, measurements.released, profile)
+
+
+def _parts(*figures: float) -> dict[str, float]:
+    """Return bytes that a naive function fetches and puts back, and seconds, under the names of a document."""
+    names = ("bytes_moved", "requests_and_bytes_s", "arithmetic_cpu_s", "script_cpu_s", "request_s")
+    return dict(zip(names, map(float, figures), strict=True))
 
 
 def each(spent_s: float, count: int) -> str:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from statistics import median
 from typing import Annotated, Any, Self
@@ -88,11 +88,6 @@ class Released(Entry):
         return sum(self.json_bytes) / len(self.json_bytes) / self.numbers
 
     @property
-    def mean_text_bytes(self) -> float:
-        """Return bytes of JSON for a number of the mean."""
-        return self.mean_bytes / self.numbers
-
-    @property
     def lua_s(self) -> float:
         """Return CPU seconds of Lua for each number that is read."""
         return median(self.lua_cpu_s) / (self.numbers * len(self.json_bytes))
@@ -132,7 +127,7 @@ def measure_models(names: Sequence[str], count: int, repeat: int, report: Report
         if is_installed():
             with plain_redis(session) as server:
                 times = time_json(server, JSON_NUMBERS, count, repeat)
-            released = Released(redis=installed_version(), numbers=JSON_NUMBERS, **asdict(times))
+            released = Released(redis=installed_version(), numbers=JSON_NUMBERS, **times)
     return Measurements(
         **{**made_now(), "versions": versions()},
         load={"before": before, "after": os.getloadavg()},
@@ -157,12 +152,8 @@ def _model(name: str, count: int, repeat: int, mark: Mapping[str, str], report: 
         # The database has them now; a naive arm needs the memory.
         del vectors
         arms: list[Arm] = [*naive_arms(url, keys, stack), inside]
-
-        def report_operation(operation: str, done: int, total: int) -> None:
-            report(f"{name}, {operation}", done, total)
-
         turns = {
-            operation: take_turns(operation, arms, expected[operation], repeat, report_operation)
+            operation: take_turns(operation, arms, expected[operation], repeat, partial(report, f"{name}, {operation}"))
             for operation in OPERATIONS
         }
     if len(events) != len(OPERATIONS) * (repeat + 1):

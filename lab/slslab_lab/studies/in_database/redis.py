@@ -8,18 +8,13 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from slslab.errors import HostError, RunError
 from slslab.host.session import Session
-from slslab_lab.studies.in_database.arms import (
-    AVERAGE,
-    Vectors,
-    stacked_mean,
-    thin,
-)
+from slslab_lab.studies.in_database.arms import AVERAGE, Vectors, stacked_mean, thin
 from slslab_workers.channels.scripts import LUA_AVERAGE
 from slslab_workers.channels.tensors import TensorDatabase
 
@@ -64,20 +59,9 @@ def plain_redis(session: Session, *options: str) -> Iterator[str]:
         process.wait()
 
 
-@dataclass(frozen=True)
-class JsonTimes:
-    """SPIRT's average as released, over JSON texts: bytes of each gradient and of the mean, CPU seconds of the server
-    for each run of the Lua script, and CPU seconds of a client that decodes all texts and averages them."""
-
-    json_bytes: tuple[int, ...]
-    mean_bytes: int
-    lua_cpu_s: tuple[float, ...]
-    decode_cpu_s: tuple[float, ...]
-
-
-def time_json(server: str, numbers: int, count: int, repeat: int) -> JsonTimes:
-    """Return the times of both ways to average a list of `count` gradients of so many numbers, each `repeat` times;
-    RunError for a wrong mean."""
+def time_json(server: str, numbers: int, count: int, repeat: int) -> dict[str, Any]:
+    """Return the bytes and times of both ways to average a list of `count` gradients of so many numbers, each `repeat`
+    times, as in a file of measurements; RunError for a wrong mean."""
     vectors = Vectors.random(numbers, count)
     texts = [json.dumps(gradient.tolist()).encode() for gradient in vectors.gradients]
     script, decode, reply = [], [], b""
@@ -94,7 +78,7 @@ def time_json(server: str, numbers: int, count: int, repeat: int) -> JsonTimes:
             for computed in (np.array(json.loads(reply)), mean):
                 if not np.allclose(computed, vectors.expected[AVERAGE], atol=1e-6):
                     raise RunError("The average of JSON texts is wrong.", "its seconds mean nothing.")
-    return JsonTimes(tuple(map(len, texts)), len(reply), tuple(script), tuple(decode))
+    return {"json_bytes": list(map(len, texts)), "mean_bytes": len(reply), "lua_cpu_s": script, "decode_cpu_s": decode}
 
 
 def _server_cpu_s(client: TensorDatabase) -> float:

@@ -4,26 +4,17 @@ Measured are both on the embedded tensor database of this host; modelled are the
 platform's profile, with the CPU seconds that were measured. No figure is fitted to a row."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
 from slslab.predict.profiles.profile import Profile
 from slslab_lab.papers.recomputation import Recomputed, percent, recompute
 from slslab_lab.studies import MODELS
+from slslab_lab.studies.accuracy_by_time import whole
 from slslab_lab.studies.documents import Cell, ReproducedRow, describe_profile, make_document
 from slslab_lab.studies.in_database.arms import AVERAGE, OPERATIONS, UPDATE
-from slslab_lab.studies.in_database.comparisons import (
-    FLOAT_BYTES,
-    RATIO,
-    RELEASED,
-    WITH,
-    WITHOUT,
-    Comparison,
-    compare,
-)
+from slslab_lab.studies.in_database.comparisons import FLOAT_BYTES, RATIO, RELEASED, WITH, WITHOUT, Comparison, compare
 from slslab_lab.studies.in_database.measurements import IN_DATABASE, Measurements
-from slslab_lab.studies.minibatches import Estimate
 from slslab_lab.studies.study import Setup
 from slslab_lab.studies.table2 import NAMES
 
@@ -39,18 +30,6 @@ COLUMNS = (
     (WITH, "With: computed in the database", "s", 3),
     (RATIO, "Without ÷ with", "ratio", 2),
 )
-
-
-@dataclass(frozen=True)
-class RatioCell(Cell):
-    """A ratio that is not printed: compared with that of the printed figures."""
-
-    @property
-    def difference(self) -> float | None:
-        """Return our ratio over the recomputed one, less 1."""
-        printed = next((way.value for way in self.recomputed if way.value), None)
-        ours = self.modelled or self.measured
-        return None if printed is None or ours is None else ours.value / float(printed) - 1
 
 
 def build(setup: Setup, measurements: Measurements) -> dict[str, Any]:
@@ -85,12 +64,13 @@ def _row(
 ) -> ReproducedRow:
     reasons = compared.reasons(published)
     cells = {
-        name: (RatioCell if name == RATIO else Cell)(
+        name: Cell(
             published.get(name),
             tuple(way for way in again if way.column == name),
             compared.measured.get(name),
-            Estimate(compared.modelled[name], None, None, 1),
+            whole(compared.modelled[name]),
             reason=reasons.get(name, ""),
+            follows=next((way.value for way in again if way.column == name == RATIO and way.value), None),
         )
         for name, *_ in COLUMNS
     }

@@ -16,7 +16,7 @@ from slslab.run.metrics import grouped
 from slslab_lab.runs.planning import architectures, make_plan
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
 from slslab_lab.studies.kept import Entry, Kept, made_now
-from slslab_lab.studies.orders import Order, judge, middle
+from slslab_lab.studies.rankings import Order, judge, middle
 from slslab_lab.studies.study import Setup
 from slslab_lab.studies.trainings import by_seed, learn, train
 from slslab_workers.plan import Plan
@@ -101,14 +101,7 @@ def build(setup: Setup, accuracies: Accuracies) -> dict[str, Any]:
     """Return the document."""
     table = setup.paper.table(TABLE)
     published = [(int(row.inputs["functions"]), int(row.inputs["batch_size"]), row) for row in table.rows]
-    of_paper = {
-        functions: [
-            (functions * size, float(row.published["accuracy"]))
-            for number, size, row in published
-            if number == functions
-        ]
-        for functions in dict.fromkeys(number for number, _, _ in published)
-    }
+    of_paper = grouped((n, (n * size, float(row.published["accuracy"]))) for n, size, row in published)
     members = grouped((series.functions, series) for series in accuracies.series)
     rows = [
         *(

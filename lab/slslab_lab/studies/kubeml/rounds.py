@@ -5,12 +5,14 @@ it. The paper's machine is not known by its figures: one rate at which tensors m
 """
 
 from dataclasses import replace
+from typing import Any
 
 from slslab.predict.environment import NS
 from slslab.predict.profiles.profile import Profile
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.programs.scaling import generate
 from slslab_lab.replay.rounds import without_compute
+from slslab_lab.replay.speeds import with_figures
 from slslab_workers.kubeml.driver import KubeML
 from slslab_workers.kubeml.pattern import pattern_of
 from slslab_workers.kubeml.shares import Epoch
@@ -31,16 +33,13 @@ class _Released(KubeML):
         """Return the pattern of the epoch without validation, and without loading documents."""
         workload = replace(workload, parameters=PARAMETERS, tensors=TENSORS, buffers=BUFFERS, evaluation=False)
         made = pattern_of(workload, self._epoch)
-        roles = (
-            replace(
-                role,
-                start=tuple(
-                    part for part in role.start if not (isinstance(part, Activity) and part.op == "object.get")
-                ),
-            )
-            for role in made.roles
+
+        def is_kept(part: Any) -> bool:
+            return not (isinstance(part, Activity) and part.op == "object.get")
+
+        return replace(
+            made, roles=tuple(replace(role, start=tuple(filter(is_kept, role.start))) for role in made.roles)
         )
-        return replace(made, roles=tuple(roles))
 
 
 def merging_seconds(epoch: Epoch, profile: Profile) -> float:
@@ -57,14 +56,5 @@ def merging_seconds(epoch: Epoch, profile: Profile) -> float:
 
 def with_rate(profile: Profile, rate_mb_s: float) -> Profile:
     """Return the profile with tensors that move at this rate, 10⁶ bytes a second, and all else as it is."""
-    channel = profile.channels["tensor"]
-    operations = {
-        name: operation
-        if operation.bandwidth_mb_s is None
-        else operation.model_copy(
-            update={"bandwidth_mb_s": operation.bandwidth_mb_s.model_copy(update={"value": rate_mb_s})}
-        )
-        for name, operation in channel.operations.items()
-    }
-    changed = channel.model_copy(update={"operations": operations})
-    return profile.model_copy(update={"channels": {**profile.channels, "tensor": changed}})
+    change = {"value": rate_mb_s}
+    return with_figures(profile, "tensor", "bandwidth_mb_s", lambda figure: figure.model_copy(update=change))

@@ -63,14 +63,6 @@ class Setting:
         return fmean(len(epoch.rounds) for epoch in self.of_functions())
 
 
-@dataclass(frozen=True)
-class Fit:
-    """The fitted rate, 10⁶ bytes a second, and the seconds of all settings at that rate."""
-
-    rate_mb_s: float
-    seconds: tuple[float, ...]
-
-
 def settings_of(paper: Paper) -> list[Setting]:
     """Return the published rows."""
     table = paper.table(TABLE)
@@ -98,9 +90,11 @@ def merging(settings: Sequence[Setting], profile: Profile) -> Callable[[float], 
     return seconds
 
 
-def fit(settings: Sequence[Setting], merged: Callable[[float], list[float]], left_out: int | None = None) -> Fit:
+def fit(
+    settings: Sequence[Setting], merged: Callable[[float], list[float]], left_out: int | None = None
+) -> tuple[float, list[float]]:
     """Fit the rate by the squares of the relative errors of the settings that are not given, without those of one size
-    of minibatches."""
+    of minibatches; return it, 10⁶ bytes a second, with the seconds of all settings at that rate."""
 
     def modelled(rate_mb_s: float) -> list[float]:
         by_merging = merged(rate_mb_s)
@@ -123,7 +117,7 @@ def fit(settings: Sequence[Setting], merged: Callable[[float], list[float]], lef
 
     found = minimize_scalar(squares, bounds=(1 / RATES[-1], 1 / RATES[0]), method="bounded", options={"xatol": 1e-7})
     rate_mb_s = float(1 / found.x)
-    return Fit(rate_mb_s, tuple(modelled(rate_mb_s)))
+    return rate_mb_s, modelled(rate_mb_s)
 
 
 def straightness(settings: Sequence[Setting], seconds: Sequence[float]) -> float:
@@ -148,11 +142,11 @@ def build(setup: Setup, _: None = None) -> dict[str, Any]:
     paper, profile = setup.paper, setup.profile
     settings = settings_of(paper)
     merged = merging(settings, profile)
-    fitted = fit(settings, merged)
+    rate_mb_s, fitted = fit(settings, merged)
     sizes = list(dict.fromkeys(setting.batch_size for setting in settings))
-    others = {size: fit(settings, merged, size) for size in sizes}
-    left_out = [others[setting.batch_size].seconds[number] for number, setting in enumerate(settings)]
-    timings = {"published": [setting.seconds for setting in settings], "modelled": list(fitted.seconds)}
+    others = {size: fit(settings, merged, size)[1] for size in sizes}
+    left_out = [others[setting.batch_size][number] for number, setting in enumerate(settings)]
+    timings = {"published": [setting.seconds for setting in settings], "modelled": fitted}
     lines = {
         name: {
             "all": straightness(settings, seconds),
@@ -166,10 +160,10 @@ def build(setup: Setup, _: None = None) -> dict[str, Any]:
             for setting, seconds in zip(settings, values, strict=True)
             if not setting.given
         ]
-        for name, values in (("fitted", fitted.seconds), ("left_out", left_out))
+        for name, values in (("fitted", fitted), ("left_out", left_out))
     }
     figures: dict[str, Any] = {
-        "fit": {"rate_mb_s": fitted.rate_mb_s, "errors": errors},
+        "fit": {"rate_mb_s": rate_mb_s, "errors": errors},
         "lines": lines,
         "slopes": {name: slopes(settings, seconds) for name, seconds in timings.items()},
     }
@@ -177,9 +171,9 @@ def build(setup: Setup, _: None = None) -> dict[str, Any]:
         setup,
         paper.table(TABLE),
         COLUMNS,
-        [*map(_row, settings, fitted.seconds), *_goals(paper)],
-        _notes(profile, fitted.rate_mb_s),
-        curves=[_picture(settings, fitted.seconds, size) for size in sizes],
+        [*map(_row, settings, fitted), *_goals(paper)],
+        _notes(profile, rate_mb_s),
+        curves=[_picture(settings, fitted, size) for size in sizes],
         fidelity="modelled",
         profile=describe_profile(profile),
         findings=list(_findings(figures)),

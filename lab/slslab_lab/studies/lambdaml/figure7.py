@@ -5,7 +5,7 @@ the bits of a run. MobileNet by GA-SGD and MA-SGD is in accuracy curves (`slslab
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from itertools import pairwise
 from statistics import median
@@ -14,11 +14,11 @@ from typing import Any
 from slslab.errors import counted
 from slslab.run.metrics import grouped
 from slslab_lab.pages.grids import ROUNDS
-from slslab_lab.studies.curves import LOWEST_TARGET, Curve, Point, committed, read_curves
+from slslab_lab.studies import committed
+from slslab_lab.studies.curves import LOWEST_TARGET, Curve, Point, read_curves
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
 from slslab_lab.studies.lambdaml.losses import Losses, Series, Training, by_round, collect
-from slslab_lab.studies.orders import FAILS, HOLDS, Order, judge, middle
-from slslab_lab.studies.rankings import UNDECIDED, Standing, compare_pair
+from slslab_lab.studies.rankings import FAILS, HOLDS, UNDECIDED, Order, Standing, compare_pair, judge, middle
 from slslab_lab.studies.study import Setup
 from slslab_workers.training.algorithms import ALGORITHM
 
@@ -61,7 +61,7 @@ def measure(setup: Setup) -> Losses:
 
 
 def _networks(setup: Setup) -> tuple[Curve, ...]:
-    return pair(read_curves(setup.options.get("accuracy") or committed()))
+    return pair(read_curves(setup.options.get("accuracy") or committed("accuracy")))
 
 
 def build(setup: Setup, losses: Losses) -> dict[str, Any]:
@@ -195,10 +195,7 @@ def _row(series: Series) -> ReproducedRow:
     cells = {"loss": Cell(measured=middle([min(losses) for losses in series.losses.values()]))}
     if threshold(series) is not None:
         passes = whole.mapped(lambda value: value * series.passes_a_round) if whole else None
-        cells |= {
-            "rounds": Cell(measured=whole, missing=missing),
-            "passes": Cell(measured=passes, missing=missing),
-        }
+        cells |= {"rounds": Cell(measured=whole, missing=missing), "passes": Cell(measured=passes, missing=missing)}
     more = {"threshold": threshold(series), "plan": dict(series.plan)}
     return ReproducedRow(ALGORITHMS[series.algorithm], _of(series), "one process", cells, more=more)
 
@@ -224,22 +221,16 @@ def _picture(members: Sequence[Series]) -> dict[str, Any]:
 
 
 def _network_pictures(networks: Sequence[Curve]) -> Iterator[dict[str, Any]]:
-    figures: tuple[tuple[str, str, Callable[[Point], float | None]], ...] = (
-        ("test loss", "", lambda point: point.loss),
-        ("test accuracy", "%", lambda point: 100 * point.accuracy),
-        ("training loss", "", lambda point: point.training_loss),
-    )
-    for what, unit, value in figures:
-        lines = [
-            (
-                ALGORITHMS[_algorithm(curve)],
-                [_rounds(curve, point) for point in curve.points],
-                [value(point) for point in curve.points],
-            )
-            for curve in networks
-        ]
-        if lines:
-            yield _by_rounds(f"MobileNet on {networks[0].dataset}", what, unit, lines)
+    if not networks:
+        return
+    names = [ALGORITHMS[_algorithm(curve)] for curve in networks]
+    places = [[_rounds(curve, point) for point in curve.points] for curve in networks]
+    figures = ("test loss", "", "loss"), ("test accuracy", "%", "accuracy"), ("training loss", "", "training_loss")
+    for what, unit, figure in figures:
+        values = [[getattr(point, figure) for point in curve.points] for curve in networks]
+        shown = [[100 * value for value in of_curve] if unit else of_curve for of_curve in values]
+        lines = zip(names, places, shown, strict=True)
+        yield _by_rounds(f"MobileNet on {networks[0].dataset}", what, unit, lines)
 
 
 def _by_rounds(

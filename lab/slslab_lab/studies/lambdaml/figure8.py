@@ -15,7 +15,7 @@ from slslab_lab.pages.grids import EPOCHS
 from slslab_lab.runs.accuracy.several import Unwatched
 from slslab_lab.studies.documents import Cell, ReproducedRow, make_curve, make_document
 from slslab_lab.studies.lambdaml.losses import RATE, Losses, Series, Training, by_epoch, collect, run
-from slslab_lab.studies.orders import Order, judge, middle
+from slslab_lab.studies.rankings import Order, judge, middle
 from slslab_lab.studies.study import Setup
 
 TABLE, RESULTS = "figure8", Losses

@@ -102,11 +102,7 @@ class Training:
     @property
     def options(self) -> dict[str, Value]:
         """Return the architecture's options that are not its defaults."""
-        return {
-            ALGORITHM.name: self.algorithm,
-            SYNCHRONISATION.name: self.synchronisation,
-            **OPTIONS[self.algorithm],
-        }
+        return {ALGORITHM.name: self.algorithm, SYNCHRONISATION.name: self.synchronisation, **OPTIONS[self.algorithm]}
 
     def plan(self) -> Plan:
         """Return the complete plan."""

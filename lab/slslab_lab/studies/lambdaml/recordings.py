@@ -11,16 +11,16 @@ from slslab.run.metrics import grouped
 from slslab.run.run import Run
 from slslab_lab.replay.measured import Measured, read_measured
 from slslab_lab.runs.planning import architectures, make_plan
-from slslab_lab.studies import find_committed
+from slslab_lab.studies import committed
 from slslab_lab.studies.communication import ratio_of
 from slslab_lab.studies.minibatches import Estimate, mean_of
-from slslab_lab.studies.recording import check_done, is_done, make_run
+from slslab_lab.studies.recording import Recording, make_missing, small_run
 from slslab_lab.studies.study import Setup
 from slslab_workers.channels.choice import CHANNEL, PARAMETER_SERVER, SERIALISATION
 from slslab_workers.plan import PlanError, Value
 from slslab_workers.training.algorithms import ALGORITHM
 
-FOLDER, PATTERN, BASE = "lambdaml-table1", "allreduce", "s3"
+PATTERN, BASE = "allreduce", "s3"
 # The table's columns begin with these names: the value of --channel.
 COLUMNS = {"memcached": "memcached", "dynamodb": "dynamodb", "vm_ps": PARAMETER_SERVER}
 CHANNELS = (BASE, *COLUMNS.values())
@@ -60,16 +60,7 @@ class Job:
     def values(self) -> dict[str, Any]:
         """Return what `slslab run` would be given: as many rounds for each algorithm."""
         batches, epochs = (1, ROUNDS) if self.algorithm == "EM" else (ROUNDS, 1)
-        return {
-            "model": self.model,
-            "dataset": self.dataset,
-            "workers": RECORDED_WORKERS,
-            "batch_size": self.batch_size,
-            "batches": batches,
-            "epochs": epochs,
-            "memory": str(MEMORY_MB),
-            "evaluation": False,
-        }
+        return small_run(self.model, self.dataset, RECORDED_WORKERS, self.batch_size, batches, epochs, MEMORY_MB)
 
 
 def _kmeans(clusters: int) -> Job:
@@ -99,37 +90,32 @@ def refusals() -> dict[str, str]:
     return found
 
 
-def committed() -> Path:
-    """Return where the project's own recordings are; RunError if there are none."""
-    return find_committed(FOLDER, "recordings of LambdaML's Table 1", "record them with --fidelity sampled.")
-
-
 def read(setup: Setup) -> dict[str, Measured]:
     """Return all recordings; RunError for one that is not there or not done."""
-    return _read_all(setup.options.get("recordings") or committed())
+    return _read_all(setup.options.get("recordings") or committed("lambdaml-table1"))
 
 
 def measure(setup: Setup) -> dict[str, Measured]:
     """Make the runs that there are not, and return all; those that are done are kept, whatever plan they are of.
 
     RunError if one fails, RequestError if another command makes one."""
-    for name, (job, channel) in _names().items():
-        place = setup.out / name
-        if not is_done(place):
-            document = make_run(place, PATTERN, job.values(), _options(job, channel), setup.watcher)
-            check_done(document, place)
-            setup.watcher.say(f"{name}: {document['seconds']['measured']:.0f} s.")
+    for made, document in make_missing(setup.out, _recordings(), setup.watcher):
+        setup.watcher.say(f"{made.name}: {document['seconds']['measured']:.0f} s.")
     return _read_all(setup.out)
 
 
 def _read_all(directory: Path) -> dict[str, Measured]:
-    return {name: read_measured(directory / name, architectures()) for name in _names()}
+    return {each.name: read_measured(directory / each.name, architectures()) for each in _recordings()}
 
 
-def _names() -> dict[str, tuple[Job, str]]:
+def _recordings() -> list[Recording]:
     refused = refusals()
-    pairs = ((job, channel) for job in JOBS.values() for channel in CHANNELS)
-    return {name: (job, channel) for job, channel in pairs if (name := job.recording(channel)) not in refused}
+    return [
+        Recording(name, PATTERN, job.values(), _options(job, channel))
+        for job in JOBS.values()
+        for channel in CHANNELS
+        if (name := job.recording(channel)) not in refused
+    ]
 
 
 def _options(job: Job, channel: str) -> dict[str, Value]:

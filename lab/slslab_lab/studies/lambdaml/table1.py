@@ -121,7 +121,7 @@ def build(setup: Setup, recordings: Mapping[str, Measured]) -> dict[str, Any]:
     """Return the document of the table; recordings by `Job.recording`."""
     paper, profile, book, refused = setup.paper, setup.profile, setup.book, refusals()
     table = paper.table(TABLE)
-    rows = [_compare(row, table.inputs_of(row), recordings, refused, profile, book) for row in table.rows]
+    rows = [_compare(setup, row, recordings, refused) for row in table.rows]
     again = {id(row): each for row, each in zip(table.rows, recompute(paper, TABLE), strict=True)}
     return make_document(
         setup,
@@ -148,14 +148,8 @@ def build(setup: Setup, recordings: Mapping[str, Measured]) -> dict[str, Any]:
     )
 
 
-def _compare(
-    row: Row,
-    inputs: Mapping[str, Any],
-    recordings: Mapping[str, Measured],
-    refusals: Mapping[str, str],
-    profile: Profile,
-    book: Book,
-) -> Compared:
+def _compare(setup: Setup, row: Row, recordings: Mapping[str, Measured], refusals: Mapping[str, str]) -> Compared:
+    profile, inputs = setup.profile, setup.paper.table(TABLE).inputs_of(row)
     job, workers = JOBS[str(inputs["model"]), int(inputs.get("clusters", 0))], int(inputs["workers"])
     base = recordings[job.recording(BASE)]
     with_s3 = _play(base, job, workers, profile)
@@ -165,9 +159,8 @@ def _compare(
         run = recordings.get(job.recording(channel))
         if run is not None:
             boot = profile.channels[TRACED.get(channel, channel)].boot_s
-            against[column] = Against(
-                _play(run, job, workers, profile), with_s3, 0.0 if boot is None else boot.value, book
-            )
+            played, boot_s = _play(run, job, workers, profile), 0.0 if boot is None else boot.value
+            against[column] = Against(played, with_s3, boot_s, setup.book)
             measured[column] = exchange_ratio(run, base)
     refused = {
         column: refusals[job.recording(channel)]
@@ -194,18 +187,14 @@ def _rows(compared: Compared) -> Iterator[ReproducedRow]:
                 cells[f"{column}_slowdown"] = _slowdown(compared, column, booted=variant == STARTED)
             cells[f"{column}_cost"] = _cost(compared, column, variant)
         yield _row(compared, variant, cells)
-    without = [column for column in compared.against if column not in with_node]
-    if without:
+    if without := [column for column in compared.against if column not in with_node]:
         cells = {f"{column}_slowdown": _slowdown(compared, column, booted=True) for column in without}
         cells |= {f"{column}_cost": _cost(compared, column, STARTED) for column in without}
         yield _row(compared, NO_NODE, cells)
     names = [f"{column}_{figure}" for column in COLUMNS if column not in compared.against for figure in FIGURES]
     missing = {f"{column}_{FIGURES[0]}": reason for column, reason in compared.refused.items()}
-    yield _row(
-        compared,
-        PUBLISHED,
-        {name: Cell(compared.row.published.get(name), missing=missing.get(name, "")) for name in names},
-    )
+    cells = {name: Cell(compared.row.published.get(name), missing=missing.get(name, "")) for name in names}
+    yield _row(compared, PUBLISHED, cells)
 
 
 def _row(compared: Compared, variant: str, cells: Mapping[str, Cell]) -> ReproducedRow:

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from slslab_lab.pages import atlas
-from slslab_lab.studies.atlas.recordings import committed
-from slslab_lab.studies.atlas.saving import ATLAS, CHECKS
+from slslab_lab.studies import committed
 from slslab_lab.studies.pages.markdown import code, paragraph, render
+from slslab_lab.studies.saving import ATLAS, CHECKS
 
 TITLE = "# The atlas: fastest and cheapest"
 COMMAND = "slslab atlas --recordings results/atlas --out results/atlas"
@@ -17,7 +17,7 @@ RECORD = "slslab atlas --record --recordings results/atlas --out results/atlas"
 
 def build() -> str:
     """Return the whole page."""
-    folder = committed()
+    folder = committed("atlas")
     document, checks = (json.loads((folder / name).read_text()) for name in (ATLAS, f"checks/{CHECKS}"))
     return (
         "\n\n".join([TITLE, *_answers(document), *_maps(document), *_papers(document), *_basis(document, checks)])

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
 from slslab_lab.papers.expressions import as_text
-from slslab_lab.papers.paper import Discrepancy, Paper, Ranking, Row, Table, load_paper, paper_names
+from slslab_lab.papers.paper import Discrepancy, Paper, Ranking, Table, load_paper, paper_names
 from slslab_lab.papers.recomputation import (
     CANNOT,
     DIFFERS,
@@ -117,7 +117,8 @@ def _columns(paper: Paper, name: str, source: Table) -> Iterable[str]:
             mine = {cell.way: cell for cell in recomputed if cell.column == column and cell.verdict != CANNOT}
             if mine:
                 published = [_digits(row.published.get(column))] if printed else []
-                rows.append([_name(row), *published, *(_value(mine.get(way)) for way in ways)])
+                named = f"{row.name}, {row.group}" if row.group else row.name
+                rows.append([named, *published, *(_value(mine.get(way)) for way in ways)])
         unit = source.units[column]
         title = code(column) if unit == column else f"{code(column)}, {unit}"
         headings = [title, *(["printed"] if printed else []), *map(code, ways)]
@@ -135,10 +136,6 @@ def _ranking(paper: Paper, name: str, ranking: Ranking) -> str:
         for basis, order in orders.items()
     ]
     return table((f"{ranking.title}, {paper.table(name).units[ranking.column]}", "", "the least first"), rows)
-
-
-def _name(row: Row) -> str:
-    return f"{row.name}, {row.group}" if row.group else row.name
 
 
 def _value(recomputed: Recomputed | None) -> str:

@@ -14,6 +14,8 @@ DATA = Path("results/faults.json")
 BEGIN, END = "<!-- faults: `python docs/build.py` writes it -->", "<!-- end of faults -->"
 # A system that differs from its architecture in how it exchanges alone has this in its name.
 OF = "/"
+# What survived has the parameters of a run without faults, or others.
+EQUAL = {True: "equal", False: "goes on"}
 
 Cell = Mapping[str, Any]
 
@@ -89,16 +91,11 @@ def _outcomes(cells: Iterable[Cell], systems: Sequence[str]) -> str:
 
 
 def _outcome(cells: Sequence[Cell]) -> str:
-    phases = grouped((_word(cell), cell["phase"]) for cell in cells if _ran(cell))
+    words = (("ends" if cell["status"] == "failed" else EQUAL[cell["equal"]], cell) for cell in cells if _ran(cell))
+    phases = grouped((word, cell["phase"]) for word, cell in words)
     if len(phases) < 2:
         return next(iter(phases), "")
     return "; ".join(f"{word}: {', '.join(own)}" for word, own in phases.items())
-
-
-def _word(cell: Cell) -> str:
-    if cell["status"] == "failed":
-        return "ends"
-    return "equal" if cell["equal"] else "goes on"
 
 
 def _costs(document: Mapping[str, Any], systems: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from slslab.report.formats import listed, significant, span
 from slslab.report.page import Document
+from slslab.run.metrics import grouped
 from slslab_lab.pages.grids import grids, notes
 from slslab_lab.studies import find_committed, gradssharding
 from slslab_lab.studies.pages.markdown import paragraph, render, table
@@ -33,31 +34,29 @@ class Truth:
     what: str
     kind: str
     errors: Sequence[float]
-    command: str = ""
-
-    def cells(self) -> tuple[str, ...]:
-        """Return a row of the table."""
-        sizes = [abs(error) for error in self.errors]
-        return self.what, self.kind, str(len(sizes)), f"{fmean(sizes):.1%}", f"{max(sizes):.1%}", self.command
+    command: str
 
 
 def build() -> str:
     """Return the whole page."""
     rounds = replayed("gradssharding")
-    errors = find_committed("replay-error.json", "errors of plans that a host had not run", f"{UNSEEN_COMMAND} --json")
-    plans = json.loads(errors.read_text())
-    lambdas = json.loads(find_committed("lambda-rows.json", "rows of Lambda", f"{ROWS_COMMAND} --json").read_text())
-    truths = [*_of_plans(plans), *_of_rounds(rounds), _of_merges(), *_of_patterns(), *_of_table2()]
-    same = json.loads(
-        find_committed("same-answer.json", "answers next to other work", f"{SAME_COMMAND} --json").read_text()
+    plans, lambdas, same = (
+        json.loads(find_committed(file, what, f"{command} --json").read_text())
+        for file, what, command in (
+            ("replay-error.json", "errors of plans that a host had not run", UNSEEN_COMMAND),
+            ("lambda-rows.json", "rows of Lambda", ROWS_COMMAND),
+            ("same-answer.json", "answers next to other work", SAME_COMMAND),
+        )
     )
+    truths = list(_truths(plans, rounds))
     parts = *_introduction(truths, rounds), *_lambdas_rows(lambdas), *_same_answer(same)
     sections = *parts, *_plans(plans), *_details(rounds)
     return "\n\n".join([TITLE, *sections]) + "\n"
 
 
 def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[str]:
-    by_kind = {kind: _mean(truth for truth in truths if truth.kind == kind) for kind in (UNSEEN, LEFT_OUT, PREDICTED)}
+    errors = grouped((truth.kind, abs(error)) for truth in truths for error in truth.errors)
+    by_kind = {kind: fmean(sizes) for kind, sizes in errors.items()}
     comparison = rounds["comparison"]
     seconds, usd = (comparison["errors"][name]["mean"] for name in (gradssharding.SECONDS, gradssharding.USD))
     yield paragraph(
@@ -70,7 +69,12 @@ def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[str]:
         f"{by_kind[PREDICTED]:.0%}."
     )
     headings = ("measured elsewhere", "the model's figures are", "rows", "mean error", "greatest", "command")
-    yield table(headings, [truth.cells() for truth in truths], (2, 3, 4))
+    sized = [(truth, [abs(error) for error in truth.errors]) for truth in truths]
+    rows = [
+        (one.what, one.kind, str(len(sizes)), f"{fmean(sizes):.1%}", f"{max(sizes):.1%}", one.command)
+        for one, sizes in sized
+    ]
+    yield table(headings, rows, (2, 3, 4))
     yield paragraph(
         "An error is modelled ÷ measured − 1, its size counted. *Fitted*: the figures stand in what the model was made "
         "of. *Left out of the fit*: each row by a fit to the others. *Predicted*: no row of its table went into the "
@@ -106,51 +110,32 @@ def _same_answer(document: Document) -> Iterator[str]:
     yield table(headings, cells, range(1, len(headings)))
 
 
-def _mean(truths: Iterator[Truth]) -> float:
-    return fmean(abs(error) for truth in truths for error in truth.errors)
-
-
-def _of_plans(document: Document) -> Iterator[Truth]:
+def _truths(plans: Document, rounds: Document) -> Iterator[Truth]:
     for figure, what in UNSEEN_FIGURES.items():
-        errors = [row["error"] for row in document["rows"] if row["figure"] == figure]
+        errors = [row["error"] for row in plans["rows"] if row["figure"] == figure]
         yield Truth(f"plans that a host had not run: {what}", UNSEEN, errors, f"`{UNSEEN_COMMAND}`")
-
-
-def _of_rounds(document: Document) -> Iterator[Truth]:
     command = "`slslab reproduce gradssharding`"
-    blind = [row["errors"] for row in document["comparison"]["rows"]]
+    blind = [row["errors"] for row in rounds["comparison"]["rows"]]
     for name, what in ((gradssharding.SECONDS, "seconds of a round"), (gradssharding.USD, "cost of a round")):
         errors = [row[name] for row in blind]
         yield Truth(f"GradsSharding, λ-FL and LIFL on AWS Lambda, RQ3: {what}", BLIND, errors, command)
     what = "GradsSharding on AWS Lambda, RQ2: a round by shards"
-    seconds = [row["wall_seconds"] for row in document["rows"] if row["experiment"] == "RQ2"]
+    seconds = [row["wall_seconds"] for row in rounds["rows"] if row["experiment"] == "RQ2"]
     yield Truth(what, FITTED, [one["modelled"] / one["measured"] - 1 for one in seconds], command)
-    yield Truth(what, LEFT_OUT, [row["error"] for row in document["fit"]["left_out"]], command)
-
-
-def _of_merges() -> Truth:
-    document = replayed("kubeml-times")
+    yield Truth(what, LEFT_OUT, [row["error"] for row in rounds["fit"]["left_out"]], command)
     what = "KubeML, ResNet34: 30 epochs by merges, beside those with one merge an epoch"
-    errors = document["fit"]["errors"]["fitted"]
-    return Truth(what, "fitted (one rate for all rows)", errors, "`slslab reproduce kubeml-times`")
-
-
-def _of_patterns() -> Iterator[Truth]:
+    errors = replayed("kubeml-times")["fit"]["errors"]["fitted"]
+    yield Truth(what, "fitted (one rate for all rows)", errors, "`slslab reproduce kubeml-times`")
     for name in TABLES:
         document = replayed(name)
         for variant in dict.fromkeys(row["variant"] for row in document["rows"]):
-            errors = _differences(document, variant)
             what = f"{document['table']['source']} of {document['paper']['name']}, {variant}"
-            yield Truth(what, PREDICTED, errors, f"`slslab reproduce {name}`")
-
-
-def _of_table2() -> Iterator[Truth]:
+            yield Truth(what, PREDICTED, _differences(document, variant), f"`slslab reproduce {name}`")
     document = replayed("table2")
     for variant in dict.fromkeys(row["variant"] for row in document["rows"]):
-        errors = _differences(document, variant, "function_seconds")
         what = f"Table 2 of {document['paper']['name']}, {variant}: a function"
-        command = "`slslab reproduce table2 --fidelity replayed`"
-        yield Truth(what, "fitted (one speed for all rows)", errors, command)
+        errors, command = _differences(document, variant, "function_seconds"), "table2 --fidelity replayed"
+        yield Truth(what, "fitted (one speed for all rows)", errors, f"`slslab reproduce {command}`")
 
 
 def _differences(document: Document, variant: str, column: str = "") -> list[float]:
@@ -197,11 +182,8 @@ def _lambdas_rows(document: Document) -> Iterator[str]:
         ("figures", "inside", "of", "share", "median of high ÷ low"),
         [
             (
-                one["group"],
-                str(one["inside"]),
-                str(one["of"]),
-                f"{one['inside'] / one['of']:.0%}",
-                f"{one['ratio']:.2f}",
+                *(one["group"], str(one["inside"]), str(one["of"])),
+                *(f"{one['inside'] / one['of']:.0%}", f"{one['ratio']:.2f}"),
             )
             for one in document["counted"]
         ],
@@ -232,13 +214,9 @@ def _plans(document: Document) -> Iterator[str]:
         ("architecture", "plan", "figure", "measured s", "spread", "modelled s", "error"),
         [
             (
-                row["architecture"],
-                row["case"],
-                row["figure"],
-                f"{row['measured']:.1f}{'*' * row['oversubscribed']}",
-                f"{row['spread']:.0%}",
-                f"{row['foretold']:.1f}",
-                f"{row['error']:+.0%}{'' if row['holds'] else ' !'}",
+                *(row["architecture"], row["case"], row["figure"]),
+                *(f"{row['measured']:.1f}{'*' * row['oversubscribed']}", f"{row['spread']:.0%}"),
+                *(f"{row['foretold']:.1f}", f"{row['error']:+.0%}{'' if row['holds'] else ' !'}"),
             )
             for row in rows
         ],

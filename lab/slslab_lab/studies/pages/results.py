@@ -3,14 +3,16 @@ alone: recordings are played, nothing is run."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
+from pathlib import Path
 
 from slslab.report.page import Document
 from slslab_lab.pages.grids import grids, notes, reasons
 from slslab_lab.pages.verdicts import model_errors
 from slslab_lab.studies.catalogue import STUDIES
-from slslab_lab.studies.pages.markdown import paragraph, render
+from slslab_lab.studies.pages.markdown import insert, paragraph, render
 
 TITLE = "# Results"
+BEGIN, END = "<!-- byzantine: `python docs/build.py` writes what was found -->", "<!-- end of byzantine -->"
 INTRODUCTION = """
 What this project's own recordings say of the papers. The page is built by `python docs/build.py` from the recordings
 and curves in `results/` and the published numbers in `papers/`, as the commands beside each part print it.
@@ -65,3 +67,12 @@ def reproduction(document: Document) -> Iterator[str]:
 
 def _list(sentences: Sequence[str]) -> str:
     return "\n".join(f"- {sentence}" for sentence in sentences)
+
+
+def insert_byzantine(page: Path) -> str:
+    """Return a page with findings, tables and notes of Byzantine workers between its marks, or raise ValueError."""
+    document = replayed("byzantine")
+    parts = [*map(paragraph, document["findings"])]
+    for table in grids(document):
+        parts += [f"**{table.caption}**", render(table)]
+    return insert(page, BEGIN, END, "\n\n".join((*parts, *map(paragraph, document["notes"]))))

@@ -14,8 +14,8 @@ from slslab_lab.replay.measured import read_measured
 from slslab_lab.replay.ranges import with_processor
 from slslab_lab.replay.whatif import Platform, Row, Variant, evaluate
 from slslab_lab.runs.planning import architectures
+from slslab_lab.studies import committed
 from slslab_lab.studies.atlas.jobs import AVERAGING, CHANNELS_OF, TOPOLOGIES, lenet
-from slslab_lab.studies.atlas.recordings import committed
 from slslab_lab.studies.atlas.systems import GRADSSHARDING, LAMBDAML, PAPERS
 from slslab_lab.studies.lambdaml import recordings as table1
 from slslab_lab.studies.pages.faults import DATA as FAULTS
@@ -41,7 +41,7 @@ class Listed:
 
 def systems() -> Iterator[Listed]:
     """Yield the systems of the papers."""
-    own = committed()
+    own = committed("atlas")
     for architecture, (name, paper) in PAPERS.items():
         yield Listed(name, paper, own / lenet(architecture).name, architecture)
     for channel in OPENERS:
@@ -50,7 +50,9 @@ def systems() -> Iterator[Listed]:
                 "hybrid: AllReduce by a parameter server" if channel == PARAMETER_SERVER else f"AllReduce by {channel}"
             )
             yield Listed(name, LAMBDAML, own / lenet(CHANNELS_OF, channel).name, f"{CHANNELS_OF}/{channel}")
-    yield Listed("k-means by AllReduce", LAMBDAML, table1.committed() / "kmeans-10-s3", f"{CHANNELS_OF}/kmeans")
+    yield Listed(
+        "k-means by AllReduce", LAMBDAML, committed("lambdaml-table1") / "kmeans-10-s3", f"{CHANNELS_OF}/kmeans"
+    )
     for number, topology in enumerate(TOPOLOGIES):
         # The first is its architecture's default.
         system = f"{AVERAGING}/{topology}" if number else AVERAGING

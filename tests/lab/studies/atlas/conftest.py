@@ -2,10 +2,11 @@
 
 import pytest
 
-from slslab_lab.studies.atlas.recordings import Recordings, committed, read_all
+from slslab_lab.studies import committed
+from slslab_lab.studies.atlas.recordings import Recordings, read_all
 
 
 @pytest.fixture(scope="session")
 def recordings() -> Recordings:
     """All recordings of the atlas."""
-    return read_all(committed())
+    return read_all(committed("atlas"))

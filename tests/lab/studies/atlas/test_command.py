@@ -10,13 +10,15 @@ from typing import Any
 import pytest
 from rich.console import Console
 from tests.commands import slslab
+from tests.lab.studies.setups import Watching
 
 from slslab.report.terminal import render
 from slslab_lab.pages import atlas
+from slslab_lab.studies import committed
 from slslab_lab.studies.atlas.grid import GROUPS, OBJECTIVES, WORKERS
 from slslab_lab.studies.atlas.jobs import JOBS
-from slslab_lab.studies.atlas.recordings import committed, record_all
-from slslab_lab.studies.atlas.saving import ATLAS
+from slslab_lab.studies.atlas.recordings import record_all
+from slslab_lab.studies.saving import ATLAS
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +96,7 @@ def test_its_files(whole: tuple[dict[str, Any], Path]) -> None:
 @pytest.mark.exhaustive
 def test_the_saved_atlas_is_that_of_the_recordings(whole: tuple[dict[str, Any], Path]) -> None:
     document, _ = whole
-    kept = json.loads((committed() / ATLAS).read_text())
+    kept = json.loads((committed("atlas") / ATLAS).read_text())
     assert kept["answers"] == document["answers"]
     assert kept["crossings"] == document["crossings"]
 
@@ -167,7 +169,7 @@ def test_what_was_recorded_on_a_quiet_host_is_kept(tmp_path: Path, monkeypatch: 
 
     def run_plan(name: str, *_: Any, out: Path, **__: Any) -> dict[str, Any]:
         made.append(name)
-        shutil.copytree(committed() / job.name, out)
+        shutil.copytree(committed("atlas") / job.name, out)
         document = json.loads((out / "run.json").read_text())
         document["alone"]["quiet"] = True
         (out / "run.json").write_text(json.dumps(document))
@@ -175,9 +177,10 @@ def test_what_was_recorded_on_a_quiet_host_is_kept(tmp_path: Path, monkeypatch: 
 
     monkeypatch.setattr("slslab_lab.studies.atlas.recordings.JOBS", (job,))
     monkeypatch.setattr("slslab_lab.studies.recording.run_plan", run_plan)
-    lines: list[str] = []
+    watching = Watching()
     for _ in range(2):
-        record_all(tmp_path, None, lines.append)  # type: ignore[arg-type]
+        record_all(tmp_path, watching)
+    lines = watching.said
     assert made == [job.architecture]
     assert lines[0] == "1 run to make, 0 of 1 are kept."
     assert "quiet; 1 of 1" in lines[1]

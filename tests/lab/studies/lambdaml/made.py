@@ -32,7 +32,7 @@ def network(algorithm: str, found: Sequence[float | None], accuracies: Sequence[
     shape = {"model": "mobilenet", "dataset": "cifar10", "batches": 5, "batch_size": 8, "epochs": len(found), **values}
     plan = make_plan(architectures()["allreduce"], shape, {"algorithm": algorithm})
     points = tuple(
-        Point(epoch, accuracy, 5 * epoch, None, loss)
+        Point(epoch=epoch, accuracy=accuracy, updates=5 * epoch, loss=loss)
         for epoch, (loss, accuracy) in enumerate(zip(found, accuracies, strict=True), 1)
     )
     return Curve(f"mobilenet-{algorithm}", plan, points, "epochs", {"started": "2026-11-24T", "device": "a processor"})

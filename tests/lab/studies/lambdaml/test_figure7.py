@@ -81,7 +81,9 @@ def test_k_means_falls_but_for_rounding() -> None:
 
 
 def points(losses: list[float | None], accuracy: float) -> tuple[Point, ...]:
-    return tuple(Point(epoch, accuracy, epoch, None, loss) for epoch, loss in enumerate(losses, 1))
+    return tuple(
+        Point(epoch=epoch, accuracy=accuracy, updates=epoch, loss=loss) for epoch, loss in enumerate(losses, 1)
+    )
 
 
 @pytest.mark.parametrize(
