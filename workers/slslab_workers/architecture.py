@@ -306,10 +306,29 @@ class Architecture(Interface):
 
 
 def architectures() -> dict[str, Architecture]:
-    """Return every registered architecture by name, built in or of another package; none where nothing can train."""
+    """Return every registered architecture by name, built in or of another package; none where nothing can train.
+
+    One that cannot be imported is left out: `unusable` says why.
+    """
     if find_spec("numpy") is None:
         return {}
-    return {entry.name: entry.load() for entry in _registered(tuple(sys.path))}
+    loaded = {entry.name: _load(entry) for entry in _registered(tuple(sys.path))}
+    return {name: each for name, each in loaded.items() if not isinstance(each, str)}
+
+
+def unusable() -> dict[str, str]:
+    """Return why registered architectures cannot be imported, by name."""
+    loaded = {entry.name: _load(entry) for entry in _registered(tuple(sys.path))}
+    return {name: why for name, why in loaded.items() if isinstance(why, str)}
+
+
+def _load(entry: EntryPoint) -> Architecture | str:
+    """Return the architecture of an entry point, or in one sentence why it cannot be imported."""
+    try:
+        loaded: Architecture = entry.load()
+    except Exception as error:  # whatever a stranger's module raises
+        return f"{entry.value} cannot be imported: {type(error).__name__}: {error}."
+    return loaded
 
 
 def with_chains() -> tuple[str, ...]:

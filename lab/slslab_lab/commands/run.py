@@ -11,7 +11,7 @@ from slslab.cli.terminal import Bar, print_document
 from slslab.errors import RequestError
 from slslab.installation import require
 from slslab.up.options import ACCOUNT_HELP
-from slslab_workers.architecture import architectures
+from slslab_workers.architecture import architectures, unusable
 from slslab_workers.option import Option
 from slslab_workers.plan import CHOICES, Plan
 
@@ -29,9 +29,18 @@ class RunGroup(click.Group):
         require("torch")
         return list(architectures())
 
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Say below the architectures which others are registered, and cannot be imported."""
+        super().format_epilog(ctx, formatter)
+        for name, why in unusable().items():
+            formatter.write_paragraph()
+            formatter.write_text(f"{name} is registered, too, and cannot be run: {why}")
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:  # noqa: ARG002
         require("torch")
         known = architectures()
+        if why := unusable().get(cmd_name):
+            raise RequestError(f"The architecture {cmd_name!r} cannot be run: {why}", "mend its package, or remove it.")
         if cmd_name not in known:
             raise RequestError(f"There is no architecture {cmd_name!r}.", f"choose one of {', '.join(known)}.")
         architecture = known[cmd_name]

@@ -230,6 +230,20 @@ def run(slslab: Command, url: str, runs: Path, name: str, *options: str) -> tupl
     return document, runs / "runs" / document["run"]
 
 
+def test_a_solo_profile_is_no_part_of_the_run(composed: Composed, slslab: Command, tmp_path: Path) -> None:
+    """Both use the stack, one after the other; its containers keep their priority."""
+    document, directory = run(slslab, composed.url, tmp_path, "allreduce", *COMPOSE, "--record", "alone")
+    assert (document["alone"]["status"], document["alone"]["priority"]) == ("measured", "normal")
+    names = [
+        {json.loads(line)["function"] for line in (folder / "invocations.jsonl").read_text().splitlines()}
+        for folder in (directory, directory / "alone")
+    ]
+    assert [len(found) for found in names] == [1, 3]
+    assert not names[0] & names[1]
+    assert document["invocations"] == 2
+    assert composed.left() == []
+
+
 @pytest.mark.parametrize("name", chosen(OPTIONS, "spirt"))
 def test_a_run_is_the_embedded_ones_equal(name: str, composed: Composed, slslab: Command, tmp_path: Path) -> None:
     """Counts, bytes and bits are; nothing of it is missing, and nothing is left."""

@@ -156,3 +156,19 @@ def test_the_example_meets_faults_and_has_a_page(run: Run, runs: Path, tmp_path:
     assert document["faults"]
     page = (runs / document["run"] / "report.html").read_text()
     assert "parameter-averaging" in page
+
+
+def test_one_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    metadata = tmp_path / "torn-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: torn\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text("[slslab.architectures]\ntorn = torn.package:architecture\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert "--workers" in slslab("run", "allreduce", "--help").out
+    why = "torn.package:architecture cannot be imported: ModuleNotFoundError: No module named 'torn'."
+    refused = slslab("run", "torn")
+    assert (refused.code, refused.err) == (
+        2,
+        f"Error: The architecture 'torn' cannot be run: {why}\nHint: mend its package, or remove it.\n",
+    )
+    assert "torn is registered, too, and cannot be run:" in slslab("run", "--help").out
