@@ -70,11 +70,12 @@ class Client:
         """Forget the waits until now."""
         self.state[1] = self.state[3] = 0.0
 
-    def calm(self) -> None:
-        """Wait until it has been answered twice, CALM_S at most."""
+    def calm(self) -> bool:
+        """Wait until it has been answered twice; return False if that takes CALM_S."""
         answered, end = self.state[2] + 2, time.monotonic() + CALM_S
         while self.state[2] < answered and time.monotonic() < end:
             time.sleep(LOOK_S)
+        return bool(self.state[2] >= answered)
 
 
 def watch(target: Target, state: Any) -> None:
@@ -99,7 +100,7 @@ class Memory:
         marker = PROCESSES[kind]
         found = [process for process in up.children(recursive=True) if marker in " ".join(process.cmdline())]
         self._process = found[0] if marker else up
-        self._whole = kind == "states"
+        self._whole = kind in ("states", "tensordb")
 
     @property
     def alive(self) -> bool:
@@ -152,7 +153,8 @@ def measure(target: Target, memory: Memory, chosen: str) -> list[str]:
     if target.kind in PREPARE:
         PREPARE[target.kind](target)
     with Client(target) as other:
-        other.calm()
+        if not other.calm():
+            return [f"{target.kind}: the other client was not answered before the first input"]
         other.begin()
         time.sleep(2)
         first = memory.now()
@@ -167,7 +169,7 @@ def measure(target: Target, memory: Memory, chosen: str) -> list[str]:
                 peak = max(peak, memory.now())
                 time.sleep(LOOK_S)
             took = time.monotonic() - began
-            other.calm()
+            calm = other.calm()
             waited, alive, unanswered = other.wait_s(), memory.alive, int(other.state[3])
             shown = (answers or [f"no answer in {INPUT_S:.0f} s"])[0][:90]
             marks = f"{'' if alive else '  DEAD'}{f'  {unanswered} of its requests failed' if unanswered else ''}"
@@ -180,6 +182,8 @@ def measure(target: Target, memory: Memory, chosen: str) -> list[str]:
                 broken.append(f"{target.kind}: {case.name}: the other client waited {waited:.1f} s")
             if unanswered:
                 broken.append(f"{target.kind}: {case.name}: {unanswered} requests of the other client failed")
+            if not calm:
+                broken.append(f"{target.kind}: {case.name}: the other client was not answered for {CALM_S:g} s")
             if not alive:
                 return [*broken, f"{target.kind}: {case.name}: the service has ended"]
         ended = time.monotonic()

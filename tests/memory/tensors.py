@@ -38,7 +38,7 @@ class Database:
         self.closed = False
         self.url = f"redis://:{quote(PASSWORD, safe='')}@{PLACE}:{FIRST_PORT + number}"
         self.store = Store()
-        lua = Engine(lambda name: name.lower() in TABLE, REDIS_VERSION)
+        lua = Engine(TABLE, REDIS_VERSION)
         clients: dict[int, Session] = {}
         port, password = FIRST_PORT + number, PASSWORD.encode()
         self._context = Context(self.store, number, port, password, Settings(), lua, report, clients, self.close)
@@ -47,6 +47,7 @@ class Database:
     def close(self) -> None:
         """Free the memory; every connection breaks."""
         self.closed = True
+        self._context.lua.end()
         self.store.close()
 
     def session(self) -> Session:

@@ -82,7 +82,8 @@ class EmbeddedStateMachines(OnDemandServer):
                 f"--listener={listener.fileno()}",
                 f"--limits={limits}",
             ],
-            {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text()},
+            # Python's own allocator keeps a whole arena for one history that lies in it; malloc gives back pages.
+            {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text(), "PYTHONMALLOC": "malloc"},
             inherited=[listener.fileno()],
             on_event=None if on_event is None else lambda event: on_event({**event, **owner}),
         )

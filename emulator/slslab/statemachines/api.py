@@ -27,7 +27,7 @@ from slslab.aws.keys import Principal
 from slslab.aws.limits import MB
 from slslab.statemachines.definitions import SETTINGS, check_settings, problems, variable_references
 from slslab.statemachines.executions import Execution, Machines
-from slslab.statemachines.interpreter import failure, success
+from slslab.statemachines.interpreter import LITTER, failure, success
 from slslab.statemachines.machines import Alias, Machine, Version, alias_name
 
 PAGE = 100
@@ -118,6 +118,7 @@ class StatesApi:
 
     def _delete(self, members: Members) -> dict[str, Any]:
         self._machines.delete(members["stateMachineArn"])
+        LITTER.collect()
         return {}
 
     def _list(self, members: Members) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from typing import Any
 
 from slslab.aws.limits import MB
 from slslab.statemachines.expressions import MEMORY_EXCEEDED, THREW, TIMED_OUT, TIMEOUT_MS, QueryError, evaluate
+from slslab.statemachines.history import ExecutionOver
 
 # assumed, as AWS documents neither: what an expression may take, its value with it.
 MEMORY_BYTES = 512 * MB
@@ -53,7 +54,7 @@ class Evaluator:
         self._ready = False
 
     def ask(self, task: bytes, running: Callable[[], bool], slow: Callable[[], None]) -> bytes:
-        """Return its answer to a task; Unfinished, or SystemExit when `running` turns false: its process ends then.
+        """Return its answer to a task; Unfinished, or ExecutionOver when `running` turns false: its process ends then.
 
         `slow` is called while the answer takes longer than SLOW_S.
         """
@@ -71,7 +72,7 @@ class Evaluator:
         began = time.monotonic()
         while not self._connection.poll(ASK_S):
             if not running():
-                raise SystemExit  # ends this thread alone
+                raise ExecutionOver
             taken_s = time.monotonic() - began
             if taken_s > limit_s:
                 raise Unfinished(TIMED_OUT)
@@ -99,10 +100,10 @@ class Pool:
         self._slow_turns = threading.Semaphore(SLOW_PROCESSES)
 
     def ask(self, task: Mapping[str, Any], running: Callable[[], bool]) -> Any:
-        """Return the value that a task has; QueryError, Unfinished or SystemExit as for an Evaluator."""
+        """Return the value that a task has; QueryError, Unfinished or ExecutionOver as for an Evaluator."""
         while not self._turns.acquire(timeout=ASK_S):
             if not running():
-                raise SystemExit
+                raise ExecutionOver
         turn: threading.Semaphore = self._turns
 
         def give_way() -> None:
@@ -145,7 +146,7 @@ POOL = Pool()
 
 
 def evaluate_bounded(expression: str, variables: Mapping[str, Any], running: Callable[[], bool] = lambda: True) -> Any:
-    """Return what `expressions.evaluate` does, within the bounds; QueryError, SystemExit once `running` is false."""
+    """Return what `expressions.evaluate` does, within the bounds; QueryError, ExecutionOver once `running` is false."""
     try:
         return POOL.ask({"expression": expression, "variables": variables}, running)
     except Unfinished as error:

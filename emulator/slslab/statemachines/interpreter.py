@@ -4,11 +4,16 @@ What of it is replaced is in seams.py, its Tasks are in tasks.py; `prepare` does
 """
 
 import copy
+import ctypes
+import gc
 import json
 import logging
+import os
 import threading
+import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from moto.stepfunctions.parser import utils
@@ -25,13 +30,16 @@ from moto.stepfunctions.parser.asl.parse.asl_parser import AmazonStateLanguagePa
 
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError
-from slslab.aws.limits import Limits
+from slslab.aws.limits import MB, Limits
 from slslab.statemachines import bounded, jsonpath, seams, tasks, variables
 from slslab.statemachines.definitions import invalid_definition
 from slslab.statemachines.history import History
 
 # Characters of moto's own messages that a refusal repeats: some show the whole tree.
 SHOWN = 200
+# What the process may grow by until it looks for garbage. That takes 0.1 s and more, in which nothing else happens, and
+# then has a pause of so many times as long.
+LITTER_BYTES, PAUSES = 32 * MB, 20
 
 
 def prepare(lambda_client: Any, limits: Limits) -> None:
@@ -54,6 +62,8 @@ def parse(definition: str) -> Any:
         raise invalid_definition("SCHEMA_VALIDATION_FAILED: The definition is nested too deeply for slslab") from error
     except Exception as error:  # its preprocessor raises errors of any type
         raise invalid_definition(f"SCHEMA_VALIDATION_FAILED: {str(error)[:SHOWN]}") from error
+    finally:
+        LITTER.collect()
     seams.name_fields(program)
     if '"JSONata"' in definition:
         bounded.POOL.warm()
@@ -65,6 +75,32 @@ def _without_idle_fields(given: dict[str, Any]) -> dict[str, Any]:
     is_map = given.get("Type") == "Map" and not given.keys().isdisjoint(("ItemProcessor", "Iterator"))
     idle = "ToleratedFailure" if is_map else "ProcessorConfig" if "StartAt" in given else None
     return {name: value for name, value in given.items() if idle is None or not name.startswith(idle)}
+
+
+class Litter:
+    """What programs and executions leave: cycles of references, and free memory that the allocator keeps."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._most = _resident_bytes() + LITTER_BYTES
+        self._next_s = 0.0
+
+    def collect(self) -> None:
+        """Give it back to the host if the process has grown by LITTER_BYTES since its start."""
+        with self._lock:
+            began = time.monotonic()
+            if began > self._next_s and _resident_bytes() > self._most:
+                gc.collect()
+                ctypes.CDLL(None).malloc_trim(0)
+                ended = time.monotonic()
+                self._next_s = ended + PAUSES * (ended - began)
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+LITTER = Litter()
 
 
 class Run:
@@ -105,6 +141,8 @@ class Run:
         if isinstance(self._environment.program_state(), ProgramTimedOut):
             self._history.add_event(context, "ExecutionTimedOut", {"executionTimedOutEventDetails": {}})
         utils.TMP_THREADS.clear()  # moto keeps every thread that it has started
+        self._program = None  # executions are kept, and a large program takes 50 MB
+        LITTER.collect()
 
     def stop(self) -> None:
         """End what still evaluates; invocations of Lambda go on, as on AWS."""

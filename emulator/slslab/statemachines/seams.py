@@ -6,7 +6,9 @@ version in constraints.txt. Tasks of Lambda are in tasks.py.
 
 import json
 import math
+import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
@@ -23,8 +25,10 @@ from moto.stepfunctions.parser.asl.component.state.exec.execute_state import Exe
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.inline_iteration_component import (
     InlineIterationComponent,
 )
+from moto.stepfunctions.parser.asl.component.state.exec.state_map.iteration.iteration_worker import IterationWorker
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.max_concurrency import MaxConcurrencyPath
 from moto.stepfunctions.parser.asl.component.state.exec.state_map.state_map import StateMap
+from moto.stepfunctions.parser.asl.component.state.exec.state_parallel.branch_worker import BranchWorker
 from moto.stepfunctions.parser.asl.component.state.exec.state_task.service.state_task_service_callback import (
     StateTaskServiceCallback,
 )
@@ -36,11 +40,12 @@ from moto.stepfunctions.parser.asl.parse import preprocessor
 from moto.stepfunctions.parser.asl.utils import encoding
 from moto.stepfunctions.parser.asl.utils.json_path import NoSuchJsonPathError
 
-from slslab.aws.limits import Limits
+from slslab.aws.limits import MB, Limits
 from slslab.statemachines.bounded import evaluate_bounded
 from slslab.statemachines.comparisons import timestamp
 from slslab.statemachines.expressions import QueryError
 from slslab.statemachines.fields import LEAST, MOST
+from slslab.statemachines.history import ExecutionOver
 
 RUNTIME, QUERY = "States.Runtime", "States.QueryEvaluationError"
 # Errors whose cause begins with the state.
@@ -66,6 +71,9 @@ FIELDS: Mapping[str, tuple[str, str | None]] = {
 }
 TYPES = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
 SEPARATORS = (",", ":")
+# A quarter of the threads of 4 MB each that fit into half of the host's memory, which is the limit of the process: each
+# iteration has up to three, and other executions need some, too.
+MOST_THREADS = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // (4 * MB) // 4
 NOT_AN_ARRAY = re.compile(r"Map state input must be an array but was: <class '(\w+)'>")
 
 
@@ -95,6 +103,9 @@ def mend(limits: Limits) -> None:
     ExecutionState._evaluate_with_timeout = _observed(ExecutionState._evaluate_with_timeout)
     ExecutionState._eval_state_output = _evaluated_before(ExecutionState._eval_state_output)
     InlineIterationComponent._eval_body = _bounded(InlineIterationComponent._eval_body, limits.map_concurrency)
+    InlineIterationComponent._launch_worker = _with_room(InlineIterationComponent._launch_worker)
+    IterationWorker._eval_job = _closed(IterationWorker._eval_job)
+    BranchWorker._thread_routine = _reporting(BranchWorker._thread_routine)
 
 
 def name_fields(component: Any, field: str = "", expected: str | None = None) -> None:
@@ -439,3 +450,39 @@ def _bounded(evaluate_items: Callable[[Any, Any], None], limit: int) -> Callable
         evaluate_items(component, env)
 
     return bounded
+
+
+def _with_room(launch: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a Map fail, as without a thread, before its iterations leave none to other executions."""
+
+    def launched(*arguments: Any, **named: Any) -> Any:
+        if threading.active_count() > MOST_THREADS:
+            raise RuntimeError("can't start new thread")
+        return launch(*arguments, **named)
+
+    return launched
+
+
+def _closed(evaluate_job: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
+    """Close the job of an execution that is over with that as its error: the Map waits until its jobs are closed."""
+
+    def closed(worker: Any, env: Any, job: Any) -> None:
+        try:
+            evaluate_job(worker, env, job)
+        except ExecutionOver as over:
+            job.job_output = over
+
+    return closed
+
+
+def _reporting(evaluate_branch: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Report a branch that can't start (no thread, or the execution has ended) as failed: the Parallel waits for it."""
+
+    def reporting(worker: Any) -> None:
+        try:
+            evaluate_branch(worker)
+        except RuntimeError as error:
+            worker.env.set_error({"error": RUNTIME, "cause": _explained(error)})
+            worker._branch_worker_comm.on_terminated(env=worker.env)
+
+    return reporting

@@ -229,6 +229,7 @@ def _facts(session: Session) -> dict[str, dict[str, object]]:
     uptime = int(time.monotonic() - STARTED)
     with session.context.counting:
         calls = sorted(session.context.calls.items())
+    scripts_s = session.context.lua.cpu_ns / 1e9
     keys, expiring = len(store.table), sum(entry.expires is not None for entry in store.table.values())
     return {
         "Server": {
@@ -256,7 +257,7 @@ def _facts(session: Session) -> dict[str, dict[str, object]]:
         },
         "Persistence": {"loading": 0, "rdb_bgsave_in_progress": 0, "aof_enabled": 0},
         "Replication": {"role": "master", "connected_slaves": 0},
-        "CPU": {"used_cpu_sys": f"{times.system:.6f}", "used_cpu_user": f"{times.user:.6f}"},
+        "CPU": {"used_cpu_sys": f"{times.system:.6f}", "used_cpu_user": f"{times.user + scripts_s:.6f}"},
         "Commandstats": {f"cmdstat_{name}": f"calls={number}" for name, number in calls},
         "Cluster": {"cluster_enabled": 0},
         "Keyspace": {"db0": f"keys={keys},expires={expiring},avg_ttl=0"} if keys else {},

@@ -60,7 +60,7 @@ def _run(
     finally:
         session.executing = executing
     first = keys[0].decode(errors="replace") if keys else ""
-    session.context.report(session.context.peer, f"lua/{script.sha} {first}", clock.stop(run.given))
+    session.context.report(session.context.peer, f"lua/{script.sha} {first}", clock.stop(run.given, run.cpu_ns))
     return reply
 
 

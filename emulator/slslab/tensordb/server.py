@@ -68,7 +68,7 @@ class Peer:
             self.port,
             options.password,
             options.scripts,
-            Engine(lambda name: name.lower() in TABLE, connections.REDIS_VERSION),
+            Engine(TABLE, connections.REDIS_VERSION),
             report,
             {},
             self.close,

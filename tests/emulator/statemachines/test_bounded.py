@@ -1,5 +1,6 @@
 """Expressions in processes of their own: their bounds, and that they end with the execution."""
 
+import gc
 import re
 import threading
 import time
@@ -11,13 +12,14 @@ from moto.stepfunctions.parser.asl.component.program.program import Program
 from tests.emulator.statemachines.here import begin, failure, finish, machines, output
 from tests.emulator.statemachines.written import ARN, Definition, chain
 
-from slslab.statemachines import bounded
+from slslab.statemachines import bounded, interpreter, seams
 from slslab.statemachines.executions import Execution
 from slslab.statemachines.expressions import QueryError
 
 BACKTRACKING = "$match('" + "a" * 40 + "!', /^(a+)+$/)"
 # SystemExit ends the thread of a stopped execution without a word; pytest tells of it.
 ends_threads = pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+WAITING = {"StartAt": "M", "States": {"M": {"Type": "Wait", "Seconds": 600, "End": True}}}
 MEMORY = ": Expression evaluation memory limit exceeded: Check for excessive memory usage"
 
 
@@ -44,6 +46,14 @@ def ends(execution: Execution) -> bool:
             return False
         time.sleep(0.01)
     return True
+
+
+def wait_for_the_end_of_all_but(before: set[threading.Thread]) -> None:
+    """Wait until there are no threads but these."""
+    deadline = time.monotonic() + 30
+    while left := set(threading.enumerate()) - before:
+        assert time.monotonic() < deadline, left
+        time.sleep(0.01)
 
 
 def test_values_come_back_as_they_are() -> None:
@@ -198,3 +208,78 @@ def test_an_execution_that_gets_no_thread_fails(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(Program, "eval", no_thread)
     assert failure(chain({"Type": "Pass"})) == ("States.Runtime", "slslab can't run it: can't start new thread.")
+
+
+@ends_threads
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"Type": "Map", "Items": [1, 2, 3], "ItemProcessor": WAITING},
+        {"Type": "Map", "Items": [1, 2], "MaxConcurrency": 1, "ItemProcessor": WAITING},
+        {"Type": "Parallel", "Branches": [WAITING]},
+        {"Type": "Map", "Items": f"{{% {BACKTRACKING} %}}", "ItemProcessor": WAITING},
+        {"Type": "Map", "Items": [1], "ItemSelector": {"x": f"{{% {BACKTRACKING} %}}"}, "ItemProcessor": WAITING},
+        {"Type": "Task", "Resource": ARN + "works", "Arguments": f"{{% {BACKTRACKING} %}}"},
+    ],
+)
+def test_a_stopped_execution_leaves_no_thread(state: Definition) -> None:
+    outer = {"StartAt": "O", "States": {"O": {**state, "End": True}}}
+    before = set(threading.enumerate())
+    execution = begin(chain({"Type": "Map", "Items": [1], "ItemProcessor": outer}, QueryLanguage="JSONata"))
+    deadline = time.monotonic() + 30
+    while not any(event["type"] == f"{state['Type']}StateEntered" for event in execution.history.events[3:]):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.2)  # until it waits, or evaluates
+    assert execution.status == "RUNNING"
+    assert ends(execution)
+    wait_for_the_end_of_all_but(before)
+
+
+@ends_threads
+def test_a_map_in_a_map_ends_with_a_full_history() -> None:
+    inner = {"StartAt": "M", "States": {"M": {"Type": "Pass", "End": True}}}
+    outer = {"StartAt": "O", "States": {"O": {"Type": "Map", "ItemProcessor": inner, "End": True}}}
+    before = set(threading.enumerate())
+    known = machines()
+    known._limits = known._limits.changed(history_events=100)
+    execution = begin(chain({"Type": "Map", "ItemProcessor": outer}), [[1] * 10] * 10, known)
+    assert finish(execution).ending()["cause"].startswith("The execution reached the maximum number of history events")
+    wait_for_the_end_of_all_but(before)
+
+
+def test_a_branch_that_gets_no_thread_fails_its_parallel(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluate = Program.eval
+
+    def no_thread_in_frames(program: Program, env: Any) -> None:
+        if env.is_frame():
+            raise RuntimeError("can't start new thread")
+        evaluate(program, env)
+
+    monkeypatch.setattr(Program, "eval", no_thread_in_frames)
+    inner = {"StartAt": "M", "States": {"M": {"Type": "Pass", "End": True}}}
+    assert failure(chain({"Type": "Parallel", "Branches": [inner]})) == ("States.Runtime", "can't start new thread")
+
+
+def test_a_map_leaves_threads_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(seams, "MOST_THREADS", threading.active_count() + 8)
+    inner = {"StartAt": "M", "States": {"M": {"Type": "Wait", "Seconds": 1, "End": True}}}
+    assert output(chain({"Type": "Map", "ItemProcessor": inner}), [1]) == [1]
+    many = failure(chain({"Type": "Map", "ItemProcessor": inner}), [1] * 40)
+    assert many == ("States.Runtime", "can't start new thread")
+
+
+def test_memory_of_programs_and_executions_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    litter = interpreter.Litter()
+    collected: list[int] = []
+    monkeypatch.setattr(gc, "collect", lambda: collected.append(1))
+    litter.collect()
+    assert not collected
+    ballast = b"x" * (2 * interpreter.LITTER_BYTES)
+    litter.collect()
+    litter.collect()  # in the pause
+    assert collected == [1]
+    litter._next_s = 0.0
+    litter.collect()
+    assert collected == [1, 1]
+    del ballast

@@ -18,8 +18,9 @@ from lupa import lua51
 from slslab.tensordb.lua import structs
 from slslab.tensordb.lua.arguments import LuaError, Value, measure
 from slslab.tensordb.lua.bytecode import without_tail_calls
+from slslab.tensordb.lua.errors import OutOfMemory, ScriptError
 
-# What is passed between Lua and Python without a look at the memory fits into this.
+# What is passed between Lua and Python without a look at the memory fits into this, or into two thirds of a small one.
 MARGIN = 32 * 1024 * 1024
 # Garbage of a script is collected at once if there is more.
 LITTER = 32 * 1024 * 1024
@@ -30,14 +31,6 @@ GROUP = 1000
 NO_MEMORY = b"not enough memory"
 # Gives free memory back to the host; the allocator keeps what lies below memory in use.
 TRIM = ctypes.CDLL(None).malloc_trim
-
-
-class ScriptError(Exception):
-    """A script is not valid, or ended with an error; the text is Lua's, with the place if it is known."""
-
-
-class OutOfMemory(Exception):
-    """The script needs more memory than it may have; the runtime must not be used again."""
 
 
 class Runtime:
@@ -66,7 +59,7 @@ class Runtime:
             unpack_returned_tuples=True,
             max_memory=memory,
         )
-        self._most = memory - MARGIN
+        self._most = memory - min(MARGIN, memory * 2 // 3)
         self._dump = self._lua.eval(b"string.dump")
         self._load = self._lua.eval(b"function(code, name) return assert(loadstring(code, name)) end")
         major, minor, patch = map(int, version.split("."))

@@ -1,14 +1,17 @@
 """What a script can reach, take and hold up; in databases of this process."""
 
+import signal
 import threading
 from collections.abc import Callable
-from typing import Any
+from hashlib import sha1
 
 import numpy as np
+import psutil
 import pytest
 from tests.emulator.tensordb.wire import Wire, WireError, encode, error
 
 from slslab.tensordb import lua_engine as engine
+from slslab.tensordb.executions import Usage
 from slslab.tensordb.lua import runtime
 from slslab.tensordb.lua.bytecode import without_tail_calls
 from slslab.tensordb.server import Options, Peer
@@ -26,6 +29,13 @@ ENDLESS = [
     "local t = setmetatable({}, {__index = function() while true do end end}) return t.x",
     "while true do redis.call('GET', 'k') end",
     "local function f() return f() end while true do pcall(f) end",
+]
+# Each is one call of a function of Lua's own, which the watch of a script's instructions does not see.
+UNINTERRUPTIBLE = [
+    "return string.find(('a'):rep(60), ('a?'):rep(60) .. ('a'):rep(60) .. 'b')",
+    "return string.find(('a'):rep(1e6), ('a'):rep(5e5) .. 'b', 1, true)",
+    "return string.gsub(('a'):rep(30), ('a*'):rep(30) .. 'b', '')",
+    "local s, t = ('a'):rep(1e6), {} for i = 1, 1e5 do t[i] = s .. i % 2 end table.sort(t)",
 ]
 GREEDY = [
     "local s = 'x' while true do s = s .. s end",
@@ -71,6 +81,16 @@ def url(peer: Callable[[Options], str]) -> str:
     return peer(Options())
 
 
+def script_processes() -> list[psutil.Process]:
+    """The processes of scripts that this one has started."""
+    return [process for process in psutil.Process().children() if "slslab.tensordb.lua_process" in process.cmdline()]
+
+
+def used_cpu_s(wire: Wire) -> float:
+    """CPU seconds of the user, as INFO tells them."""
+    return float(wire("INFO", "cpu").decode().partition("used_cpu_user:")[2].split()[0])
+
+
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when a script has run for a while."""
@@ -87,13 +107,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A Lua of 12 MB, of which 4 MB are for values from outside."""
-    made = runtime.Runtime
-
-    def make(*arguments: Any) -> runtime.Runtime:
-        return made(arguments[0], arguments[1], arguments[2], arguments[3], 12 << 20)
-
-    monkeypatch.setattr(runtime, "MARGIN", 8 << 20)
-    monkeypatch.setattr(runtime, "Runtime", make)
+    monkeypatch.setattr(engine, "MEMORY_BYTES", 12 << 20)
 
 
 @pytest.mark.parametrize("script", ENDLESS)
@@ -102,6 +116,72 @@ def test_a_limit_ends_a_loop(url: str, script: str, monkeypatch: pytest.MonkeyPa
     with Wire(url) as wire:
         assert "the script ran for 0.1 s, longer than a script may here" in error(wire, "EVAL", script, 0)
         assert wire("EVAL", "return 'next'", 0) == b"next"
+
+
+@pytest.mark.parametrize("script", UNINTERRUPTIBLE)
+def test_a_limit_ends_what_lua_does_itself(url: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "LIMIT_S", 0.1)
+    with Wire(url) as wire:
+        wire("SET", "k", "kept")
+        said = error(wire, "EVAL", script, 0)
+        name = sha1(script.encode()).hexdigest()
+        assert said == f"ERR the script ran for 0.1 s, longer than a script may here script: {name}"
+        assert wire("EVAL", "return redis.call('GET', 'k')", 0) == b"kept"
+
+
+def test_a_search_for_a_pattern_is_killed(url: str, running: threading.Event) -> None:
+    with Wire(url) as wire, Wire(url) as other:
+        wire.send(encode("EVAL", UNINTERRUPTIBLE[0], 0))
+        assert running.wait(30)
+        assert other("SCRIPT", "KILL") == "OK"
+        assert str(wire.read()).startswith("ERR Script killed by user with SCRIPT KILL... script: ")
+        assert other("EVAL", "return 1", 0) == 1
+
+
+def test_a_process_that_is_killed_was_out_of_memory(url: str, running: threading.Event) -> None:
+    with Wire(url) as wire:
+        wire.send(encode("EVAL", "while true do end", 0))
+        assert running.wait(30)
+        (process,) = script_processes()
+        process.kill()
+        assert str(wire.read()).endswith("not enough memory")
+        assert wire("EVAL", "return 1", 0) == 1
+
+
+@pytest.mark.parametrize("script", ["return #('x'):rep(3e8)", "local t = {} for i = 1, 1e6 do t[i] = i end return t"])
+def test_the_process_gives_back_what_a_script_took(url: str, script: str) -> None:
+    with Wire(url) as wire:
+        assert wire("EVAL", "return 1", 0) == 1
+        (process,) = script_processes()
+        before = process.memory_info().rss
+        wire("EVAL", script, 0)
+        assert wire("EVAL", "return 2", 0) == 2
+        assert script_processes() == [process]
+        assert process.memory_info().rss < before + 64 * 2**20
+
+
+def test_an_interrupt_is_the_databases(url: str) -> None:
+    with Wire(url) as wire:
+        assert wire("EVAL", "return 1", 0) == 1
+        (process,) = script_processes()
+        process.send_signal(signal.SIGINT)
+        assert wire("EVAL", "return 2", 0) == 2
+        assert script_processes() == [process]
+
+
+def test_the_time_of_a_script_is_that_of_its_process() -> None:
+    usages: list[Usage] = []
+    peer = Peer(0, 0, Options(), lambda _peer, _name, usage: usages.append(usage), lambda: None)
+    peer.start()
+    with Wire(f"redis://127.0.0.1:{peer.port}") as wire:
+        before = used_cpu_s(wire)
+        wire("EVAL", "for _ = 1, 2e7 do end return redis.call('ECHO', 'twelve bytes')", 0)
+        assert used_cpu_s(wire) > before + 0.05
+    peer.close()
+    assert usages[0].cpu_ns > 50_000_000
+    assert usages[0].bytes == 12
+    assert peer.left(30)
+    assert script_processes() == []
 
 
 def test_what_an_ended_script_wrote_stays(url: str, monkeypatch: pytest.MonkeyPatch) -> None:

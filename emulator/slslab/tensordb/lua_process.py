@@ -1,0 +1,216 @@
+"""A peer's scripts in a process of their own: one that doesn't end, or takes all memory, ends alone.
+
+`python -m slslab.tensordb.lua_process DESCRIPTOR` is such a process; it ends when its socket closes.
+"""
+
+import os
+import pickle
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from typing import Any, NoReturn
+
+from slslab.tensordb.executions import LIMIT_S
+from slslab.tensordb.lua.arguments import Value
+from slslab.tensordb.lua.errors import OutOfMemory, ScriptError
+from slslab.tensordb.lua_replies import from_lua
+from slslab.tensordb.replies import Reply
+
+LOOK_S = 0.1
+# A script that must end and doesn't, as within one of Lua's own functions, is ended with its process after this time.
+GRACE_S = 1.0
+# assumed: what a script may send at once, its reply or a command's words.
+MESSAGE_BYTES = 2 * 1024**3
+
+Call = Callable[[int, Sequence[bytes]], tuple[bool, Value]]
+
+
+class ScriptProcess:
+    """The process of a peer's scripts, which runs them one at a time.
+
+    `commands` are the names of all commands, `version` is Redis's, and `memory` is what Lua may take, in bytes.
+    """
+
+    def __init__(self, commands: Collection[bytes], version: str, memory: int) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", __name__, str(theirs.fileno())],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+            )
+        self._connection = Connection(ours.detach())
+        self._arrival = select.poll()  # Connection.poll makes one at each call
+        self._arrival.register(self._connection.fileno(), select.POLLIN)
+        self._compiled: set[str] = set()
+        self._send(list(commands), version, memory)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self._connection.closed
+
+    def compile(self, sha: str, body: bytes) -> None:
+        """Compile a script, unless it has been; ScriptError if it is not valid, OutOfMemory."""
+        if sha not in self._compiled:
+            self._send("compile", sha, body)
+            (problem,) = self._receive()
+            if problem is not None:
+                raise ScriptError(problem)
+            self._compiled.add(sha)
+
+    def run(
+        self,
+        sha: str,
+        keys: Sequence[bytes],
+        arguments: Sequence[bytes],
+        call: Call,
+        over: Callable[[], bytes | None],
+    ) -> tuple[Reply, int, int]:
+        """Run a compiled script; return its reply, the bytes of the replies to its commands, and its CPU time in ns.
+
+        `call` executes a command for it, given RESP's version and the words, and returns whether it succeeded and its
+        reply as Lua's value, or the text of its error. `over` returns why the script must end, or None. Raises
+        ScriptError or OutOfMemory if it fails.
+        """
+        self._send("run", sha, keys, arguments)
+        reason, told_s = None, 0.0
+        while True:
+            if self._arrival.poll(LOOK_S * 1000):
+                match self._receive():
+                    case "call", protocol, words:
+                        self._answer(call, protocol, words)
+                    case "failed", text:
+                        raise ScriptError(text)
+                    case "done", reply, given, cpu_ns:
+                        return reply, given, cpu_ns
+            elif reason is not None and time.monotonic() - told_s > GRACE_S:
+                self.close()
+                raise ScriptError(f"ERR {reason.decode()} script: {sha}")
+            if reason is None and (reason := over()) is not None:
+                self._send("over", reason)
+                told_s = time.monotonic()
+
+    def _answer(self, call: Call, protocol: int, words: Sequence[bytes]) -> None:
+        try:
+            answer = call(protocol, words)
+        except BaseException:  # the peer has closed, and the script waits for an answer
+            self.close()
+            raise
+        self._send("reply", *answer)
+
+    def close(self) -> None:
+        """End the process."""
+        self._connection.close()
+        self._process.kill()
+        self._process.wait()
+
+    def _send(self, *message: Any) -> None:
+        try:
+            self._connection.send_bytes(pickle.dumps(message))
+        except OSError:
+            self._fail()
+
+    def _receive(self) -> Any:
+        try:
+            return pickle.loads(self._connection.recv_bytes(MESSAGE_BYTES))
+        except (EOFError, OSError):
+            self._fail()
+
+    def _fail(self) -> NoReturn:
+        self.close()
+        raise OutOfMemory
+
+
+class Peer:
+    """The peer, as its scripts' process sees it."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.reason: bytes | None = None
+
+    def receive(self) -> Any:
+        """Return its next message."""
+        return pickle.loads(self._connection.recv_bytes())
+
+    def send(self, *message: Any) -> None:
+        """Send it a message."""
+        self._connection.send_bytes(pickle.dumps(message))
+
+    def call(self, protocol: int, words: Sequence[bytes]) -> tuple[bool, Value]:
+        """Have it execute a command for a script."""
+        with _ending():
+            self.send("call", protocol, words)
+            while True:
+                match self.receive():
+                    case "reply", ok, value:
+                        return ok, value
+                    case "over", reason:
+                        self.reason = reason
+
+    def over(self) -> bytes | None:
+        """Return why the script must end, if it must."""
+        with _ending():
+            while self.reason is None and self._connection.poll(0):
+                _, self.reason = self.receive()
+        return self.reason
+
+
+@contextmanager
+def _ending() -> Iterator[None]:
+    """End the process with an error in the block: it would reach the script as an object of Python's."""
+    try:
+        yield
+    except BaseException:
+        os._exit(1)
+
+
+def main() -> None:
+    """Compile and run scripts until the socket closes, or one has no memory."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the database's
+    connection = Connection(int(sys.argv[1]))
+    peer = Peer(connection)
+    with suppress(EOFError, OSError, MemoryError, OutOfMemory):
+        _serve(peer, *peer.receive())
+
+
+def _serve(peer: Peer, commands: Collection[bytes], version: str, memory: int) -> None:
+    from slslab.tensordb.lua.runtime import Runtime
+
+    # Lua keeps its limit by itself; a message is in Python's memory as well, as values and as bytes.
+    resource.setrlimit(resource.RLIMIT_AS, (memory + 2 * MESSAGE_BYTES, resource.RLIM_INFINITY))
+    known = frozenset(commands)
+    runtime = Runtime(peer.call, peer.over, lambda name: name.lower() in known, version, memory)
+    functions: dict[str, Any] = {}
+    while True:
+        match peer.receive():
+            case "compile", sha, body:
+                try:
+                    functions[sha], problem = runtime.compile(body), None
+                except ScriptError as error:
+                    problem = str(error)
+                peer.send(problem)
+            case "run", sha, keys, arguments:
+                peer.reason = None
+                began_ns = time.process_time_ns()
+                # What Lua itself does can't be interrupted: the kernel ends it, if the process that asks has died, too.
+                most_s = int(began_ns / 1e9 + LIMIT_S + 10)
+                resource.setrlimit(resource.RLIMIT_CPU, (most_s, resource.RLIM_INFINITY))
+                try:
+                    reply = from_lua(runtime.run(functions[sha], sha, keys, arguments))
+                except ScriptError as error:
+                    peer.send("failed", str(error))
+                    continue
+                peer.send("done", reply, runtime.given, time.process_time_ns() - began_ns)
+
+
+if __name__ == "__main__":
+    main()
