@@ -158,7 +158,7 @@ def one_object_store() -> Iterator[None]:
     """Make all runs of this process use one S3 server, each with buckets of its own."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(assembly, "EmbeddedObjectStore", store_for_keys)
-        patch.setattr(embedded, "Keyring", shared_keys)
+        patch.setattr(assembly, "Keyring", shared_keys)
         yield
 
 

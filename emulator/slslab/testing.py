@@ -30,16 +30,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from slslab.errors import RequestError, SlslabError
-from slslab.installation import ENDPOINTS, plugin, require
+from slslab.installation import require
 
 if TYPE_CHECKING:  # pytest imports this module at every start, even if no test uses it
-    from slslab.aws.keys import Keyring
-    from slslab.host.session import Session
     from slslab.lambda_.service.emulator import Emulator
     from slslab.predict.invocation import Request
     from slslab.run.bill import Bill
     from slslab.run.records import InvocationRecord
     from slslab.stack.access_log import AccessLog, Logged
+    from slslab.stack.assembly import EmbeddedStack
     from slslab.stack.object_store import EmbeddedObjectStore
     from slslab.stack.state_machines import EmbeddedStateMachines
 
@@ -190,13 +189,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @dataclass(frozen=True)
 class _Shared:
-    """What the emulator and the S3 server have in common; `object_store` is the start of the latter.
+    """The session's stack; `object_store` is the start of its S3 server.
 
     `logged` are the requests to the S3 server, complete after `access_log.drain()`.
     """
 
-    session: Session
-    keys: Keyring
+    stack: EmbeddedStack
     object_store: Callable[[], Future[EmbeddedObjectStore]]
     access_log: AccessLog
     logged: list[Logged]
@@ -206,27 +204,20 @@ class _Shared:
 def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -> Iterator[_Shared]:
     """Start the S3 server, if a test will use it: it takes two seconds, in which the emulator and earlier tests run."""
     from slslab.aws.keys import Keyring
-    from slslab.host.session import Session
     from slslab.stack.access_log import AccessLog
+    from slslab.stack.assembly import EmbeddedStack
 
     logged: list[Logged] = []
     # At its end, the store is left after the wait for its start, whenever that pushed it.
     with ExitStack() as parts:
-        session = emulator_settings.get("session") or parts.enter_context(Session())
         keys = emulator_settings.get("keys") or Keyring.of(emulator_settings.get("variables") or {})
         access_log = parts.enter_context(AccessLog(logged.append))
+        stack = EmbeddedStack(parts, session=emulator_settings.get("session"), keys=keys, access_log=access_log)
         starter = parts.enter_context(ThreadPoolExecutor(1))
-
-        @cache
-        def object_store() -> Future[EmbeddedObjectStore]:
-            from slslab.stack.object_store import EmbeddedObjectStore
-
-            store = EmbeddedObjectStore(session.home / "s3", keys, session.mark, access_log=access_log)
-            return starter.submit(parts.enter_context, store)
-
+        object_store = cache(lambda: starter.submit(stack.start_object_store))
         if any("object_store" in getattr(item, "fixturenames", ()) for item in request.session.items):
             object_store()
-        yield _Shared(session, keys, object_store, access_log, logged)
+        yield _Shared(stack, object_store, access_log, logged)
 
 
 @pytest.fixture(scope="session")
@@ -235,10 +226,9 @@ def emulator(request: pytest.FixtureRequest, _shared: _Shared, emulator_settings
     from slslab.lambda_.service.emulator import Emulator
 
     report: CostReport | None = request.config.pluginmanager.get_plugin(REPORT)
-    with (
-        Emulator(**emulator_settings | {"session": _shared.session, "keys": _shared.keys}) as running,
-        running.listening(on_record=report.record if report else None),
-    ):
+    own = {"session": _shared.stack.session, "keys": _shared.stack.keys}
+    running = _shared.stack.start_emulator(Emulator(**emulator_settings | own))
+    with running.listening(on_record=report.record if report else None):
         yield running
         if report is not None:
             _shared.access_log.drain()
@@ -261,35 +251,29 @@ def lambda_faults(emulator: Emulator) -> Iterator[Callable[..., None]]:
 def object_store(_shared: _Shared, emulator: Emulator) -> EmbeddedObjectStore:
     """Run one S3 server for the whole test session; functions find it through AWS_ENDPOINT_URL_S3."""
     store = _shared.object_store().result()
-    emulator.add_variables({"AWS_ENDPOINT_URL_S3": store.endpoint})
+    emulator.add_variables(_shared.stack.client_environment())
     return store
 
 
 @pytest.fixture(scope="session")
-def state_machines(emulator: Emulator) -> Iterator[EmbeddedStateMachines]:
+def state_machines(_shared: _Shared, emulator: Emulator) -> EmbeddedStateMachines:  # noqa: ARG001
     """Run one Step Functions for the whole test session; functions find it through AWS_ENDPOINT_URL_SFN."""
-    from slslab.stack.state_machines import EmbeddedStateMachines
-
-    with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark, limits=emulator.limits) as states:
-        emulator.add_variables(states.client_environment())
-        states.ready()
-        yield states
+    states = _shared.stack.start_state_machines()
+    states.ready()
+    return states
 
 
 @pytest.fixture(scope="session")
 def aws_endpoint(
+    _shared: _Shared,
     emulator: Emulator,
-    object_store: EmbeddedObjectStore,
-    state_machines: EmbeddedStateMachines,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Any]:
+    object_store: EmbeddedObjectStore,  # noqa: ARG001
+    state_machines: EmbeddedStateMachines,  # noqa: ARG001
+) -> Any:
     """Run one endpoint of all services for the whole test session; functions find it through AWS_ENDPOINT_URL."""
-    endpoints = {**emulator.endpoints, "s3": object_store.endpoint, "states": state_machines.endpoint}
-    with plugin(ENDPOINTS, "aws").Edge(
-        0, tmp_path_factory.mktemp("edge"), endpoints, emulator.keys, emulator.mark
-    ) as edge:
-        emulator.add_variables(edge.client_environment())
-        yield edge
+    edge = _shared.stack.start_edge()
+    emulator.add_variables(edge.client_environment())
+    return edge
 
 
 @pytest.fixture

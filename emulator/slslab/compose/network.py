@@ -123,7 +123,7 @@ class Network:
 
     def client_environment(self) -> dict[str, str]:
         """Return the variables by which functions find the services, with the keys that they share with the owner."""
-        stack = Stack(self.s3, {}, self.tensor_urls(), self.queue)
+        stack = Stack(self.s3, self.tensor_urls(), self.queue)
         tables = {CHANNELS[part]: url for part, url in self.channels.items() if part == "dynamodb"}
         return {**self.pair.variables(), **stack.client_environment(), **localstack_variables(self.states), **tables}
 

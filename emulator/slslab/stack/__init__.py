@@ -1,17 +1,15 @@
 """The stack: the services that functions use."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from slslab_workers.channels.endpoints import CHANNEL_URL, QUEUE_URL, TENSOR_URLS
 
 
-@dataclass(frozen=True)
+@dataclass
 class Stack:
-    """Addresses, and each part's name and version, for instance `{"s3": "slslab S3 0.1.0"}`."""
+    """The addresses of the services."""
 
     s3_endpoint: str
-    versions: Mapping[str, str]
     tensor_urls: tuple[str, ...] = ()
     queue_url: str | None = None
     channel_url: str | None = None

@@ -1,68 +1,107 @@
-"""The start of the required parts of the embedded stack, but for state machines, which need the emulator first."""
+"""The embedded stack: each part is started by those that need it, the emulator among them, and all end together."""
 
 import secrets
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slslab.aws.keys import Keyring
 from slslab.host.server_process import ServerProcess
 from slslab.host.session import Session
+from slslab.installation import ENDPOINTS, __version__, plugin
 from slslab.stack import Stack
 from slslab.stack.access_log import AccessLog
 from slslab.stack.channels import channel_server
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.queues import EmbeddedRabbitMQ, queue_kind
+from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers.architecture import Requirements
 
+if TYPE_CHECKING:  # calibration measures a stack without one
+    from slslab.lambda_.service.emulator import Emulator
 
-def start_stack(
-    parts: ExitStack,
-    session: Session,
-    requirements: Requirements,
-    keys: Keyring,
-    *,
-    s3_port: int = 0,
-    on_event: Callable[[dict[str, Any]], None] | None = None,
-    access_log: AccessLog | None = None,
-) -> tuple[Stack, dict[str, ServerProcess]]:
-    """Start the required parts, each entered into `parts`; returns the stack, and the server of each part.
 
-    `on_event` receives the trace records of the tensor databases, `access_log` the requests to S3. Raises HostError if
-    a part does not start.
+class EmbeddedStack(Stack):
+    """The parts that were started, with one session and its keys, new ones unless given; `parts` ends them.
+
+    `on_event` receives the trace records of the tensor databases, of a channel's server and of state machines,
+    `access_log` the requests to S3. `versions` has each part's name and version, `servers` its process. Every method
+    raises HostError if its part does not start.
     """
-    store = EmbeddedObjectStore(session.home / "s3", keys, session.mark, s3_port, access_log)
-    parts.enter_context(store)
-    versions = {"s3": store.name}
-    servers: dict[str, ServerProcess] = {"object_store": store}
-    kind = queue_kind(requirements.queue) if requirements.queue else ""
-    queue_url: str | None = None
-    if kind == "rabbitmq":
-        rabbitmq = EmbeddedRabbitMQ(session.home / "rabbitmq", session.mark)
-        parts.enter_context(rabbitmq)
-        queue_url, versions["queue"], servers["queue"] = rabbitmq.endpoint, rabbitmq.version, rabbitmq
-    tensor_urls: tuple[str, ...] = ()
-    channel_url: str | None = None
-    if (server := channel_server(requirements.channel, session.home, session.mark, on_event)) is not None:
-        parts.enter_context(server)
-        channel_url, versions["channel"] = server.endpoint, server.version
-        servers[f"{requirements.channel.removesuffix('-server')}_server"] = server
-    # The embedded queue has a keyspace of its own, and so has what takes the place of a Redis that is not installed.
-    lists, hashes = kind == "embedded", requirements.channel == "redis" and server is None
-    keyspaces = requirements.tensor_databases + lists + hashes
-    if keyspaces:
-        databases = EmbeddedTensorDatabases(
-            keyspaces, password=secrets.token_hex(16), environment=session.mark, on_event=on_event
+
+    def __init__(
+        self,
+        parts: ExitStack,
+        *,
+        session: Session | None = None,
+        keys: Keyring | None = None,
+        on_event: Callable[[dict[str, Any]], None] | None = None,
+        access_log: AccessLog | None = None,
+    ) -> None:
+        super().__init__("")
+        self.session, self.keys = session or parts.enter_context(Session()), keys or Keyring()
+        self._parts, self._on_event, self._access_log = parts, on_event, access_log
+        self.versions = {"lambda": f"slslab {__version__}"}
+        self.servers: dict[str, ServerProcess] = {}
+
+    def start_object_store(self, port: int = 0) -> EmbeddedObjectStore:
+        """Start the S3 server, at any free port by default."""
+        store = EmbeddedObjectStore(self.session.home / "s3", self.keys, self.session.mark, port, self._access_log)
+        self._parts.enter_context(store)
+        self.s3_endpoint, self.versions["s3"], self.servers["object_store"] = store.endpoint, store.name, store
+        return store
+
+    def start(self, requirements: Requirements, *, s3_port: int = 0) -> None:
+        """Start S3 and what is required, but for state machines and DynamoDB, which need the emulator first."""
+        self.start_object_store(s3_port)
+        home, mark = self.session.home, self.session.mark
+        kind = queue_kind(requirements.queue) if requirements.queue else ""
+        if kind == "rabbitmq":
+            rabbitmq = self._parts.enter_context(EmbeddedRabbitMQ(home / "rabbitmq", mark))
+            self.queue_url, self.versions["queue"] = rabbitmq.endpoint, rabbitmq.version
+            self.servers["queue"] = rabbitmq
+        if (server := channel_server(requirements.channel, home, mark, self._on_event)) is not None:
+            self._parts.enter_context(server)
+            self.channel_url, self.versions["channel"] = server.endpoint, server.version
+            self.servers[f"{requirements.channel.removesuffix('-server')}_server"] = server
+        # The embedded queue has a keyspace of its own, and so has the substitute for a Redis that isn't installed.
+        lists, hashes = kind == "embedded", requirements.channel == "redis" and server is None
+        keyspaces = requirements.tensor_databases + lists + hashes
+        if keyspaces:
+            databases = EmbeddedTensorDatabases(
+                keyspaces, password=secrets.token_hex(16), environment=mark, on_event=self._on_event
+            )
+            self._parts.enter_context(databases)
+            self.tensor_urls = databases.endpoints[: requirements.tensor_databases]
+            self.servers["tensor_databases"] = databases
+            if self.tensor_urls:
+                self.versions["tensors"] = databases.version
+            if lists:
+                self.queue_url, self.versions["queue"] = databases.endpoints[-1], f"lists of {databases.version}"
+            if hashes:
+                place = f"hashes of {databases.version}, because redis-server is not installed"
+                self.channel_url, self.versions["channel"] = databases.endpoints[requirements.tensor_databases], place
+
+    def start_emulator(self, emulator: "Emulator") -> "Emulator":
+        """Start an emulator of this session and these keys."""
+        self.emulator = self._parts.enter_context(emulator)
+        return emulator
+
+    def start_state_machines(self, *, on_demand: bool = False) -> EmbeddedStateMachines:
+        """Start Step Functions, which functions find from then on."""
+        endpoint, mark, limits = self.emulator.endpoint, self.session.mark, self.emulator.limits
+        states = EmbeddedStateMachines(
+            endpoint, self.keys, mark, limits=limits, on_event=self._on_event, on_demand=on_demand
         )
-        parts.enter_context(databases)
-        tensor_urls = databases.endpoints[: requirements.tensor_databases]
-        servers["tensor_databases"] = databases
-        if tensor_urls:
-            versions["tensors"] = databases.version
-        if lists:
-            queue_url, versions["queue"] = databases.endpoints[-1], f"lists of {databases.version}"
-        if hashes:
-            place = f"hashes of {databases.version}, because redis-server is not installed"
-            channel_url, versions["channel"] = databases.endpoints[requirements.tensor_databases], place
-    return Stack(store.endpoint, versions, tensor_urls, queue_url, channel_url), servers
+        self._parts.enter_context(states)
+        self.emulator.add_variables(states.client_environment())
+        self.versions["states"] = states.name
+        return states
+
+    def start_edge(self, port: int = 0, *, on_demand: bool = True) -> Any:
+        """Start the one endpoint of all services that run by now, and its other services."""
+        emulator = self.emulator
+        edge = plugin(ENDPOINTS, "aws").Edge(port, emulator.home, emulator.endpoints, self.keys, emulator.mark)
+        edge.on_demand = edge.services.on_demand = on_demand
+        return self._parts.enter_context(edge)

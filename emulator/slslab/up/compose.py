@@ -128,7 +128,7 @@ def environment() -> dict[str, str] | None:
         services = {service["part"]: service["host"] for service in emulator.about()["services"]}
     except HostError:
         return None
-    stack = Stack(services["s3"], {}, tuple(_answering(services["tensors"].split())), services["queue"])
+    stack = Stack(services["s3"], tuple(_answering(services["tensors"].split())), services["queue"])
     return {
         **stack.client_environment(),
         **localstack_variables(services["states"]),

@@ -31,9 +31,7 @@ from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 if TYPE_CHECKING:
     from slslab.host.session import Session
     from slslab.lambda_.places import Places
-    from slslab.lambda_.service.emulator import Emulator
-    from slslab.stack import Stack
-    from slslab.up.record import Record
+    from slslab.stack.assembly import EmbeddedStack
 
 STOP_LIMIT_S = 60.0
 # The longest that a service in use takes to end; one that has recorded much takes longer.
@@ -139,9 +137,8 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
     """
     from slslab.aws.arns import REGION
     from slslab.aws.keys import Keyring, Pair
-    from slslab.host.session import Session
     from slslab.lambda_.service.emulator import Emulator
-    from slslab.stack.assembly import start_stack
+    from slslab.stack.assembly import EmbeddedStack
     from slslab.up.record import Record
     from slslab_workers.architecture import Requirements
 
@@ -153,23 +150,15 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
             _refuse(json.loads(_last_line(file.read()) or "{}").get("description"))
         try:
             keys = Keyring(others=map(Pair.parse, options.credentials), function_policy=policy)
-            with Session() as session, ExitStack() as running:
+            with ExitStack() as running:
                 record = running.enter_context(Record(log))
-                stack, servers = start_stack(
-                    running,
-                    session,
-                    Requirements(options.tensor_databases, options.queue),
-                    keys,
-                    s3_port=options.s3_port,
-                    on_event=record.event,
-                    access_log=record.access_log,
-                )
-                variables = stack.client_environment()
+                stack = EmbeddedStack(running, keys=keys, on_event=record.event, access_log=record.access_log)
+                stack.start(Requirements(options.tensor_databases, options.queue), s3_port=options.s3_port)
                 emulator = Emulator(
-                    session=session,
-                    places=_places(options, limits, session),
+                    session=stack.session,
+                    places=_places(options, limits, stack.session),
                     keys=keys,
-                    variables=variables,
+                    variables=stack.client_environment(),
                     limits=limits,
                     template=options.modules,
                     strict_packages=options.strict_packages,
@@ -180,29 +169,20 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
                     on_record=record.invocation,
                 )
                 emulator.add_routes([record.route()])
-                running.enter_context(emulator)
+                stack.start_emulator(emulator)
                 if faults is not None:
                     running.enter_context(emulator.faults(faults))
-                parts = {"lambda": f"slslab {__version__}", **stack.versions}
-                for part, server in _start_others(options, running, emulator, record):
-                    servers[part], parts[part] = server, server.name
-                    variables |= server.client_environment()
-                    if part == "aws":
-                        servers["aws_services"] = server.services
-                about = {"stack": parts, "environment": options.environment, **emulator.host()}
+                _start_others(options, stack)
+                about = {"stack": stack.versions, "environment": options.environment, **emulator.host()}
                 about |= {} if faults is None else {"faults": faults}
                 directory = record.begin(about, stack.tensor_urls, stack.queue_url or "")
                 running.callback(record.update_at_end)
-                description = _describe(emulator, stack, parts) | {"record": str(directory)}
-                variables |= {
-                    "AWS_ENDPOINT_URL_LAMBDA": emulator.endpoint,
-                    "AWS_DEFAULT_REGION": REGION,
-                    **keys.owner.variables(),
-                }
+                description = _describe(stack) | {"record": str(directory)}
+                variables = {**emulator.variables, "AWS_DEFAULT_REGION": REGION, **keys.owner.variables()}
                 _store(file, description, variables)
                 ready(description)
                 _report_ready()
-                for part, sentence in _ends(servers):
+                for part, sentence in _ends(stack.servers):
                     log(sentence)
                     description["ended"][part] = sentence
                     _store(file, description, variables)
@@ -210,31 +190,22 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
             log(f"slslab up was ended by {str(signalled) or 'a signal'}.")
 
 
-def _start_others(
-    options: Options, running: ExitStack, emulator: "Emulator", record: "Record"
-) -> Iterator[tuple[str, Any]]:
-    from slslab.stack.state_machines import EmbeddedStateMachines
-
-    def add(server: Any) -> Any:
-        running.enter_context(server)
-        emulator.add_variables(server.client_environment())
-        return server
-
-    keys, mark = emulator.keys, emulator.mark
+def _start_others(options: Options, stack: "EmbeddedStack") -> None:
     if installed("moto"):
-        states = EmbeddedStateMachines(
-            emulator.endpoint, keys, mark, limits=emulator.limits, on_event=record.event, on_demand=True
-        )
-        yield "states", add(states)
-    edge = plugin(ENDPOINTS, "aws")
-    port = edge.PORT if options.edge_port is None and edge.installed() else options.edge_port
+        stack.servers["states"] = stack.start_state_machines(on_demand=True)
+    aws = plugin(ENDPOINTS, "aws")
+    port = aws.PORT if options.edge_port is None and aws.installed() else options.edge_port
     if port is not None:
-        yield "aws", add(edge.Edge(port, emulator.home, emulator.endpoints, keys, mark))
+        edge = stack.start_edge(port)
+        stack.emulator.add_variables(edge.client_environment())
+        stack.versions["aws"] = edge.name
+        stack.servers |= {"aws": edge, "aws_services": edge.services}
 
 
-def _describe(emulator: "Emulator", stack: "Stack", parts: Mapping[str, str]) -> dict[str, Any]:
+def _describe(stack: "EmbeddedStack") -> dict[str, Any]:
     from slslab.aws.limits import lambda_limits
 
+    emulator = stack.emulator
     return {
         "kind": "embedded",
         "pid": os.getpid(),
@@ -245,7 +216,7 @@ def _describe(emulator: "Emulator", stack: "Stack", parts: Mapping[str, str]) ->
             "tensors": [without_passwords(url) for url in stack.tensor_urls],
             "queue": without_passwords(stack.queue_url or ""),
         },
-        "stack": parts,
+        "stack": stack.versions,
         "ended": {},
         "confinement": emulator.hierarchy.description,
         "isolation": emulator.isolation.description,

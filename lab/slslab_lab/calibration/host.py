@@ -12,11 +12,9 @@ import numpy as np
 import psutil
 
 from slslab.aws.credentials import without_foreign
-from slslab.aws.keys import Keyring
 from slslab.host.delay import host_delay_ns
 from slslab.host.procfs import Sample, take_sample
-from slslab.host.session import Session
-from slslab.stack.assembly import start_stack
+from slslab.stack.assembly import EmbeddedStack
 from slslab_workers.architecture import Requirements
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.objects import Objects, s3_client
@@ -135,10 +133,10 @@ def measure_channels(progress: Progress, rounds: Sequence[tuple[int, int]] = ROU
     records: list[Mapping[str, Any]] = []
     tracer = Tracer(records.append)
     with ExitStack() as parts:
-        requirements = Requirements(tensor_databases=1, queue="auto")
-        keys = Keyring()
-        stack, servers = start_stack(parts, parts.enter_context(Session()), requirements, keys)
-        with _variables({**stack.client_environment(), **keys.owner.variables()}):
+        stack = EmbeddedStack(parts)
+        stack.start(Requirements(tensor_databases=1, queue="auto"))
+        servers = stack.servers
+        with _variables({**stack.client_environment(), **stack.keys.owner.variables()}):
             client = s3_client()
         parts.callback(client.close)
         client.create_bucket(Bucket=BUCKET)

@@ -112,7 +112,7 @@ class ComposeSystem:
 
             tensors = _host_addresses(recording.tensors, self._services["tensors"], requirements.tensor_databases)
             queue = self._services["queue"]["host"] if requirements.queue else None
-            stack = Stack(self._services["s3"]["host"], {}, tensors, queue)
+            stack = Stack(self._services["s3"]["host"], tensors, queue)
             host = {name: about[name] for name in ("cores", "cpu_share_enforced", "confinement")}
             host["stack"] = {
                 "channel" if part == requirements.channel else part: self._services[part]["name"]

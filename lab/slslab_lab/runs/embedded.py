@@ -15,16 +15,14 @@ import psutil
 
 from slslab.aws.accounts import account_limits
 from slslab.aws.arns import REGION
-from slslab.aws.keys import Keyring
 from slslab.aws.limits import Limits
 from slslab.errors import RequestError
 from slslab.host.managed import Managed
 from slslab.host.on_demand import OnDemandServer
-from slslab.host.session import Session
-from slslab.installation import ENDPOINTS, HOSTS, plugin, require
+from slslab.installation import HOSTS, plugin, require
 from slslab.lambda_.service.emulator import Emulator, memory_budget_mb
 from slslab.run.records import InvocationRecord
-from slslab.stack.assembly import start_stack
+from slslab.stack.assembly import EmbeddedStack
 from slslab.stack.instances.devices import choose_devices
 from slslab.stack.instances.processes import ProcessLauncher
 from slslab.stack.queues import queue_kind
@@ -84,35 +82,34 @@ class StartedStack(Managed):
     def _enter(self, stack: ExitStack) -> None:
         self._began = time.process_time()
         requirements = self._requirements
-        self._session, self._keys = stack.enter_context(Session()), Keyring()
-        self._watch = stack.enter_context(Watch(self._session.home))
+        self._stack = EmbeddedStack(stack, on_event=self._on_event)
+        self._servers = self._stack.servers
+        self._watch = stack.enter_context(Watch(self._stack.session.home))
         # Servers wait more than they compute while they start.
         imports = threading.Thread(target=_import_torch, name="slslab-imports")
         imports.start()
         stack.callback(imports.join)
-        self._stack, self._servers = start_stack(
-            stack, self._session, requirements, self._keys, on_event=self._on_event
-        )
-        self._variables = self._stack.client_environment()
-        self._emulator = stack.enter_context(
+        self._stack.start(requirements)
+        self._emulator = self._stack.start_emulator(
             Emulator(
-                session=self._session,
+                session=self._stack.session,
                 **self._hosts(),
-                keys=self._keys,
-                variables=self._variables,
+                keys=self._stack.keys,
+                variables=self._stack.client_environment(),
                 limits=self._limits,
                 budget_mb=sum(self.budgets_mb),
                 on_event=self._on_event,
                 on_record=self._on_record,
             )
         )
+        self._stack.versions["lambda"] += f" with awslambdaric {version('awslambdaric')}"
         self.budgets_mb = self._emulator.service.pool.admission.budgets_mb()  # without the nodes that were refused
-        emulated = f"slslab {version('slslab')} with awslambdaric {version('awslambdaric')}"
-        self._versions = {"lambda": emulated, **self._stack.versions}
         if requirements.state_machines:
-            self._start_state_machines(stack)
+            self._states = self._servers["state_machines"] = self._stack.start_state_machines()
         if requirements.channel == "dynamodb":
-            self._start_dynamodb(stack)
+            edge = self._stack.start_edge(on_demand=False)  # so that its end can be watched
+            self._emulator.add_variables({"AWS_ENDPOINT_URL_DYNAMODB": edge.endpoint})
+            self._stack.versions["channel"], self._servers["dynamodb_server"] = f"moto {version('moto')}", edge.services
         imports.join()
         self._start_cpu = self._own_cpu_seconds()
 
@@ -120,25 +117,8 @@ class StartedStack(Managed):
         """Return the emulator's arguments that say where environments are."""
         if self._plan.environment == "ray":
             pack = self._plan.placement == "pack"
-            return {"places": _cluster().Cluster(self._session, self._limits, pack=pack)}
+            return {"places": _cluster().Cluster(self._stack.session, self._limits, pack=pack)}
         return {"environment": self._plan.environment}
-
-    def _start_state_machines(self, stack: ExitStack) -> None:
-        self._states = EmbeddedStateMachines(
-            self._emulator.endpoint, self._keys, self._session.mark, limits=self._limits, on_event=self._on_event
-        )
-        stack.enter_context(self._states)
-        self._emulator.add_variables(self._states.client_environment())
-        self._versions["states"], self._servers["state_machines"] = self._states.name, self._states
-
-    def _start_dynamodb(self, stack: ExitStack) -> None:
-        session, emulator = self._session, self._emulator
-        edge = plugin(ENDPOINTS, "aws").Edge(0, session.home, emulator.endpoints, self._keys, session.mark)
-        # Both start at once, so that their ends can be watched.
-        edge.on_demand = edge.services.on_demand = False
-        stack.enter_context(edge)
-        emulator.add_variables({"AWS_ENDPOINT_URL_DYNAMODB": edge.endpoint})
-        self._versions["channel"], self._servers["dynamodb_server"] = f"moto {version('moto')}", edge.services
 
     def ready(self) -> None:
         """Wait until nothing starts any more in the background."""
@@ -163,13 +143,13 @@ class StartedStack(Managed):
         if faults is not None:
             plan, retry_after_s = FaultPlan.from_document(faults), self._limits.retry_after_s
             emulator.service.pool.fault = Throttling(plan, recorder.plan.run, retry_after_s, recorder.event).check
-        versions, launcher = dict(self._versions), None
+        versions, launcher = dict(self._stack.versions), None
         if requirements.instances is not None:
-            own = {**injected, **self._keys.function("instance").variables(), "AWS_REGION": REGION}
+            own = {**injected, **self._stack.keys.function("instance").variables(), "AWS_REGION": REGION}
             launcher = ProcessLauncher(
                 requirements.instances,
-                session=self._session,
-                variables={**self._variables, **own},
+                session=self._stack.session,
+                variables={**self._stack.client_environment(), **own},
                 logs=logs,
                 on_event=recorder.event,
                 on_record=recorder.instance,

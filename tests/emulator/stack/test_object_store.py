@@ -236,5 +236,5 @@ def test_a_server_that_ends_at_once_is_an_error_with_its_last_words(
 
 
 def test_the_stack_tells_clients_where_it_is() -> None:
-    stack = Stack("http://127.0.0.1:1", {"s3": "slslab S3 1"})
+    stack = Stack("http://127.0.0.1:1")
     assert stack.client_environment() == {"AWS_ENDPOINT_URL_S3": "http://127.0.0.1:1"}

@@ -237,6 +237,11 @@ class Emulator(Managed):
         return self._stack.endpoints
 
     @property
+    def variables(self) -> Mapping[str, str]:
+        """What every function is given beside Lambda's own variables."""
+        return self._stack.variables
+
+    @property
     def home(self) -> Path:
         """The temporary directory, which is removed with the emulator."""
         return self._session.home
