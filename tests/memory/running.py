@@ -144,6 +144,7 @@ def run(plan: Plan, seed: int, home: Path, limit_s: float) -> Ran:
                 )
             finally:
                 clock.close()
+                databases.end_scripts()
     failure = RunFailed("Hung", "it did not end") if driver.gone else driver.done.exception()
     outcome = driver.done.result() if failure is None else None
     recorded = _recorded(plan, log, recorder, outcome, failure, (ended_ns - BEGIN_NS) / 1e9)

@@ -41,18 +41,18 @@ class Database:
         lua = Engine(TABLE, REDIS_VERSION)
         clients: dict[int, Session] = {}
         port, password = FIRST_PORT + number, PASSWORD.encode()
-        self._context = Context(self.store, number, port, password, Settings(), lua, report, clients, self.close)
+        self.context = Context(self.store, number, port, password, Settings(), lua, report, clients, self.close)
         self._numbers = count(1)
 
     def close(self) -> None:
         """Free the memory; every connection breaks."""
         self.closed = True
-        self._context.lua.end()
+        self.context.lua.end()
         self.store.close()
 
     def session(self) -> Session:
         """Return the state of a new connection."""
-        return Session(self._context, next(self._numbers), "memory")
+        return Session(self.context, next(self._numbers), "memory")
 
 
 @cache
@@ -80,6 +80,11 @@ class Databases:
     def keys(self, run: str) -> tuple[str, ...]:
         """Return the keys of a run in the databases that live."""
         return tuple(key.decode() for peer in self.peers for key in peer.store.table if run.encode() in key)
+
+    def end_scripts(self) -> None:
+        """End the processes of their Lua scripts; the tables stay to be looked at."""
+        for peer in self.peers:
+            peer.context.lua.end()
 
     def at(self, name: str, port: int) -> Database:
         """Return the database at a port; Unreachable if it is not there any more."""
