@@ -242,3 +242,10 @@ def test_the_documented_pattern_is_the_examples_closed_form(workers: int, steps:
     counted = count(names["pattern"](Workload(workers, steps, 1, 100, {"every": 3})))
     puts, gets = averages * workers, averages * workers * (workers - 1)
     assert counted == without_zeros(Counts({"object.put": puts, "object.get": gets}, puts * 400, gets * 400))
+
+
+@pytest.mark.parametrize("key", ["{worker}", "{run}/{}", "{run}/{0}"])
+def test_a_key_names_what_is_known(key: str) -> None:
+    known = r"\}, and can have run, architecture, epoch, step, maker, taker$"
+    with pytest.raises(ValueError, match=known):
+        patterns.Signal("model", key=key)

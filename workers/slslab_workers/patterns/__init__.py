@@ -12,6 +12,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from string import Formatter
 from typing import Literal
 
 from slslab_workers.plan import Value
@@ -42,6 +43,8 @@ Scope = Literal["step", "epoch", "run"]
 Polling = Literal["", "get", "list"]
 # Whose a signal is: there is one for all, or each worker has its own, or it does not matter; else it is a rank's.
 ALL, OWN, ANYONE = -1, -2, -3
+# What a signal's key may name in braces.
+KEY_FIELDS = ("run", "architecture", "epoch", "step", "maker", "taker")
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,11 @@ class Signal:
     of: int = ALL
     ahead: int = 0
     key: str = ""
+
+    def __post_init__(self) -> None:
+        for _, name, *_ in Formatter().parse(self.key):
+            if name not in (None, *KEY_FIELDS):
+                raise ValueError(f"the key {self.key!r} has {{{name}}}, and can have {', '.join(KEY_FIELDS)}")
 
     def position(self, place: "Place", batches: int) -> int:
         """Return which of the run's steps or epochs it belongs to at a place; below 0 for one before the first."""
