@@ -46,9 +46,11 @@ def test_threads_and_processes_inherit_it_and_nothing_keeps_it() -> None:
 
 
 def competing(pid: int) -> tuple[int, str]:
-    """Return the niceness of a process, and that of its session, which is empty where the kernel groups none."""
+    """Return the niceness of a process, and that of its session, which is empty where the kernel groups none, and for
+    a process whose session began before it grouped them."""
     autogroup = Path(f"/proc/{pid}/autogroup")
-    return os.getpriority(os.PRIO_PROCESS, pid), autogroup.read_text().split()[-1] if autogroup.exists() else ""
+    grouped = autogroup.read_text().split() if autogroup.exists() else []
+    return os.getpriority(os.PRIO_PROCESS, pid), grouped[-1] if grouped else ""
 
 
 @ROOT
@@ -66,8 +68,8 @@ def test_what_runs_already_is_raised_if_it_is_named_and_lowered_again() -> None:
         assert process.stdout is not None
         named = process.pid, int(process.stdout.readline())
         rest = other.pid, thread.native_id or 0, os.getpid()
-        before = [competing(pid) for pid in (*named, *rest)]
         try:
+            before = [competing(pid) for pid in (*named, *rest)]
             with high_priority(named[:1]):
                 raised = [competing(pid) for pid in (*named, *rest)]
             after = [competing(pid) for pid in (*named, *rest)]
