@@ -2,10 +2,11 @@
 
     python benchmarks/invoke.py [--json] [--quick] [--peer-venv DIR | --no-peer]
 
-The function returns its event and has 1,769 MB (one vCPU). Four arms are up together on loopback and take turns in
+The function returns its event and has 1,769 MB (one vCPU). Five arms are up together on loopback and take turns in
 alternating order, so that a busy machine weighs on all of them; a ratio is the median of the ratios of such turns.
 
   floor        the handler behind a bare TCP socket, length-prefixed JSON, one process: what no emulator can beat
+  trivial      a server that returns the request's body at once, through boto3: what the client alone takes
   Runtime API  slslab's Runtime API alone, from handing the invocation out until awslambdaric's answer is read
   boto3        slslab.Emulator through boto3, client and emulator in one process as in `slslab run`
   peer         ministack, an AWS emulator from PyPI, in a process of its own, through a client with the same settings
@@ -94,6 +95,21 @@ while head := stream.read(4):
     answer = json.dumps(handler(event, None)).encode()
     connection.sendall(len(answer).to_bytes(4, "big") + answer)
 """
+TRIVIAL = """
+import socket
+
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+connection, _ = listener.accept()
+connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+stream = connection.makefile("rb")
+while stream.readline():
+    fields = dict(line.lower().rstrip().split(b": ", 1) for line in iter(stream.readline, b"\\r\\n"))
+    if fields.get(b"expect"):
+        connection.sendall(b"HTTP/1.1 100 Continue\\r\\n\\r\\n")
+    body = stream.read(int(fields[b"content-length"]))
+    connection.sendall(b"HTTP/1.1 200 OK\\r\\ncontent-length: %d\\r\\n\\r\\n" % len(body) + body)
+"""
 COLD_FLOOR = "import awslambdaric.__main__, app; print('ready', flush=True)"
 FUNCTION = {
     "FunctionName": "echo",
@@ -153,6 +169,13 @@ def floor(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
             yield call
 
 
+@contextmanager
+def trivial(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
+    """Give what measures the milliseconds of a boto3 invocation that a server answers at once."""
+    with running([sys.executable, "-c", TRIVIAL], code, mark) as process:
+        yield partial(invoke, connected(f"http://127.0.0.1:{int(process.stdout.readline())}"))
+
+
 async def anybody(*_addresses: object) -> bool:
     """Let any process answer for the function."""
     return True
@@ -208,11 +231,16 @@ def archive(source: str) -> bytes:
     return packed.getvalue()
 
 
-def deployed(endpoint: str) -> Any:
-    """Return a boto3 client, set alike for every arm, of an emulator on which the function has just become active."""
+def connected(endpoint: str) -> Any:
+    """Return a boto3 client, set alike for every arm."""
     config = botocore.config.Config(read_timeout=START_LIMIT_S, retries={"total_max_attempts": 1})
     session: Any = boto3.session.Session(PAIR.key_id, PAIR.secret, region_name="us-east-1")
-    client = session.client("lambda", endpoint_url=endpoint, config=config)
+    return session.client("lambda", endpoint_url=endpoint, config=config)
+
+
+def deployed(endpoint: str) -> Any:
+    """Return a client of an emulator on which the function has just become active."""
+    client = connected(endpoint)
     client.create_function(**FUNCTION, Code={"ZipFile": archive(HANDLER)})
     client.get_waiter("function_active_v2").wait(FunctionName="echo", WaiterConfig={"Delay": 1, "MaxAttempts": 60})
     return client
@@ -282,12 +310,13 @@ def warm(calls: Mapping[str, Call], size: str, payload: bytes, rounds: int, batc
         turns.append({name: [calls[name](payload) for _ in range(untimed + batch)][untimed:] for name in order})
     del turns[0]  # the first environments start in it
     latencies = {"Runtime API": ("<", 1.0), "boto3": ("<", 2.5)} if payload == SMALL else {}
-    aims = latencies | ({"peer / boto3": (">=", 5.0)} if payload != LARGE else {})
+    aims = latencies | ({"peer / boto3": (">=", 5.0), "boto3 / trivial": ("<=", 1.8)} if payload != LARGE else {})
     rows = [
         row(f"warm, {size}, {name}", "ms", [value for turn in turns for value in turn[name]], aims.get(name))
         for name in calls
     ]
-    for one, other in (("Runtime API", "floor"), ("boto3", "floor"), ("boto3", "Runtime API"), ("peer", "boto3")):
+    pairs = ("Runtime API", "floor"), ("boto3", "floor"), ("boto3", "Runtime API"), ("boto3", "trivial")
+    for one, other in (*pairs, ("peer", "boto3")):
         if one in calls:
             ratios = [statistics.median(turn[one]) / statistics.median(turn[other]) for turn in turns]
             rows.append(row(f"warm, {size}, {one} / {other}", "ratio", ratios, aims.get(f"{one} / {other}")))
@@ -449,7 +478,8 @@ def throughput(
                 rows.append(row(what, "1/s", [turn[name]["rate"] for turn in turns], **details))
         if "peer" in clients:
             ratios = [turn["boto3"]["rate"] / turn["peer"]["rate"] for turn in turns]
-            rows.append(row(f"throughput, {count} connections, emulator / peer", "ratio", ratios))
+            aim = (">=", 3.0) if count > 1 else None
+            rows.append(row(f"throughput, {count} connections, emulator / peer", "ratio", ratios, aim))
     return rows
 
 
@@ -477,6 +507,7 @@ def measure(session: Session, quick: bool, venv: Path | None, with_peer: bool) -
                 print(about, file=sys.stderr)
         calls: dict[str, Call] = {
             "floor": stack.enter_context(floor(code, session.mark)),
+            "trivial": stack.enter_context(trivial(code, session.mark)),
             "Runtime API": stack.enter_context(runtime_api(code, session.mark)),
         }
         calls |= {name: partial(invoke, client) for name, client in clients.items()}

@@ -54,9 +54,10 @@ class GroupAccounts:
 
     def tasks(self) -> int | None:
         """Return how many threads the group has; None where the kernel does not count them."""
-        with contextlib.suppress(KeyError, OSError, ValueError):  # KeyError: no controller of processes
+        try:
             return int(self._read("pids", "pids.current"))
-        return None
+        except (KeyError, OSError, ValueError):  # KeyError: no controller of processes
+            return None
 
     def held_bytes(self) -> tuple[int, int]:
         """Return the memory of the group that no disk holds, bytes: anonymous, and that of tmpfs and shared mappings.
@@ -73,9 +74,10 @@ class GroupAccounts:
 
     def peak_bytes(self) -> int | None:
         """Return the peak memory charged to the group, bytes; None where the kernel does not report it."""
-        with contextlib.suppress(KeyError, OSError, ValueError):  # KeyError: no memory controller
+        try:
             return int(self._read("memory", self._peak_file))
-        return None
+        except (KeyError, OSError, ValueError):  # KeyError: no memory controller
+            return None
 
     def reset_peak(self) -> None:
         """Start a new peak at the present usage.
@@ -135,8 +137,8 @@ class GroupAccounts:
     def _value(self, controller: str, name: str, key: bytes) -> int | None:
         if controller not in self.paths:
             return None
-        _, found, rest = (b"\n" + self._read(controller, name)).partition(b"\n" + key + b" ")
-        return int(rest.partition(b"\n")[0]) if found else None
+        _, found, rest = (b"\n" + self._read(controller, name)).partition(b"\n%b " % key)
+        return int(rest.split(None, 1)[0]) if found else None
 
     def _keyed(self, controller: str, name: str) -> dict[str, int]:
         if controller not in self.paths:

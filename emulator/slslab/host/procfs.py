@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -74,12 +75,18 @@ def take_sample(wall_ns: int, pids: list[int], group: GroupAccounts | None) -> S
     return make_sample(wall_ns, thread_times(schedstats(pids)), group)
 
 
-def make_sample(wall_ns: int, threads: dict[int, ThreadTimes], group: GroupAccounts | None) -> Sample:
-    """Return a sample of threads whose times have just been read, and of their group's accounts now."""
+def make_sample(
+    wall_ns: int | None, threads: dict[int, ThreadTimes], group: GroupAccounts | None, stalls: Stalls = NONE
+) -> Sample:
+    """Return a sample of threads whose times have just been read, and of their group's accounts now.
+
+    Without `wall_ns` it is of the moment after that.
+    """
     cpu_ns = group.cpu_ns() if group is not None else None
     if cpu_ns is None:
         cpu_ns = sum(times.cpu_ns for times in threads.values())
-    return Sample(wall_ns, cpu_ns, group.throttled_ns() if group is not None else 0, threads)
+    throttled_ns = group.throttled_ns() if group is not None else 0
+    return Sample(time.monotonic_ns() if wall_ns is None else wall_ns, cpu_ns, throttled_ns, threads, stalls)
 
 
 def schedstats(pids: Iterable[int]) -> dict[int, str]:
@@ -92,7 +99,7 @@ def thread_times(files: Mapping[int, str], read: Callable[[str], bytes] = read_f
     """Return the times in these files; a thread that has exited has none."""
     times: dict[int, ThreadTimes] = {}
     for thread, path in files.items():
-        if words := read(path).split():
+        if words := read(path).split(None, 2):
             times[thread] = ThreadTimes(int(words[0]), int(words[1]))
     return times
 

@@ -201,9 +201,7 @@ class Environment:
         await self._thaw()
         self._tasks.read()
         self._memory.begin(self.sandbox, self._tasks)
-        began = self._sample(0)
-        # The time that it takes to read the accounts is not the function's.
-        began = began._replace(wall_ns=time.monotonic_ns())
+        began = self._sample()
         self._deadline_ns = began.wall_ns + round(limit_s * 1e9)
         self._publish_clock(0)
         self._runtime.hand_out(invocation)
@@ -388,9 +386,10 @@ class Environment:
         while killed_by is None and ended_ns is None:
             if (ended_ns := self._ended_ns(initialising)) is None:
                 await self._wait(min(self._memory.tick_s, max(0.0005, (limit_ns - passed_ns) / 1e9)))
-                # A timer may come first, and late: a report that arrived before it counts.
-                runtime.read()
-                ended_ns = self._ended_ns(initialising)
+                if (ended_ns := self._ended_ns(initialising)) is None:
+                    # The timer came first, and may be late: a report that arrived before it counts.
+                    runtime.read()
+                    ended_ns = self._ended_ns(initialising)
             now = time.monotonic_ns()
             tasks.read()
             tick = now + EARLY_NS >= next_tick_ns
@@ -459,11 +458,11 @@ class Environment:
             self._waiter.set_result(None)
         self._rest_if_ready()
 
-    def _sample(self, wall_ns: int) -> Sample:
+    def _sample(self, wall_ns: int | None = None) -> Sample:
+        """Return the accounts at this time, by default as soon as they are read: that is not the function's time."""
         assert self.sandbox is not None
         assert self._tasks is not None
-        sample = make_sample(wall_ns, self._tasks.times, self.sandbox.accounts)
-        return sample._replace(stalls=self._host.pressure.stalls())
+        return make_sample(wall_ns, self._tasks.times, self.sandbox.accounts, self._host.pressure.stalls())
 
     def _advance(self, clock: LambdaClock, sample: Sample) -> None:
         before = clock.host_delay_ns

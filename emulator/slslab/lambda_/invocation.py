@@ -41,6 +41,7 @@ class Response(Answer):
     """What the caller of Invoke receives; its status is 200 whatever the function did."""
 
     request_id: str
+    environment: str
     log_tail: bytes
 
 
@@ -155,11 +156,10 @@ class InvocationService:
         accepted_ns = time.monotonic_ns()
         try:
             with self._concurrency.lease(function.name):
-                async with self.pool.lease(request) as (environment, init):
-                    response = await self._execute(environment, init, request)
+                response = await self.pool.run(request, self._execute)
             self._on_event(
                 own_event("invoke", accepted_ns, request.request_id, resource=function.name, function=function.name)
-                | {"environment": environment.id, "failed": response.function_error is not None}
+                | {"environment": response.environment, "failed": response.function_error is not None}
             )
             return response
         finally:
@@ -291,6 +291,7 @@ class InvocationService:
         return Response(
             payload=failure.payload,
             request_id=request_id,
+            environment=environment.id,
             function_error="Unhandled" if failure.error_type else None,
             version=function.version,
             log_tail=environment.log.tail,

@@ -32,10 +32,11 @@ HEADERS = frozenset({b"expect", b"lambda-runtime-function-error-type"})
 # asm-generic/socket.h: the kernel tells when it received what is read, by `struct timespec` of CLOCK_REALTIME.
 SO_TIMESTAMPNS, TIMESPEC = 35, struct.Struct("@ll")
 ANCILLARY_BYTES = socket.CMSG_SPACE(TIMESPEC.size)
-# Status, headers and body.
-Answer = tuple[int, list[tuple[str, str]], bytes]
-JSON = ("content-type", "application/json")
-ACCEPTED: Answer = (202, [JSON], b'{"status":"OK"}\n')
+HEAD = "HTTP/1.1 {} {}\r\ncontent-type: application/json\r\n"
+# The head, without the length of the body, and the body.
+Answer = tuple[str, bytes]
+NEXT = HEAD.format(200, "OK")
+ACCEPTED: Answer = (HEAD.format(202, "Accepted"), b'{"status":"OK"}\n')
 
 
 @dataclass(frozen=True)
@@ -345,13 +346,12 @@ class _Connection:
             self.close()
 
     def _send(self, answer: Answer) -> None:
-        status, headers, body = answer
-        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in headers)]
+        head, body = answer
         if self._requests and not self._requests.popleft().persists:
             self._requests.clear()
             self._end()
         # Header and body leave in one write: two would cost a delayed acknowledgement.
-        self._write("\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode("latin-1") + body)
+        self._write(f"{head}content-length: {len(body)}\r\n\r\n".encode("latin-1") + body)
 
     def _write(self, data: bytes) -> None:
         if self not in self._api.connections:
@@ -385,20 +385,19 @@ class _Connection:
 
 
 def _next(invocation: NextInvocation) -> Answer:
-    headers = [
-        JSON,
-        ("lambda-runtime-aws-request-id", invocation.request_id),
-        ("lambda-runtime-deadline-ms", str(invocation.deadline_ms)),
-        ("lambda-runtime-invoked-function-arn", invocation.function_arn),
-        ("lambda-runtime-trace-id", invocation.trace_id),
-    ]
-    if invocation.client_context is not None:
-        headers.append(("lambda-runtime-client-context", invocation.client_context))
-    return 200, headers, invocation.payload
+    context = invocation.client_context
+    head = (
+        f"{NEXT}lambda-runtime-aws-request-id: {invocation.request_id}\r\n"
+        f"lambda-runtime-deadline-ms: {invocation.deadline_ms}\r\n"
+        f"lambda-runtime-invoked-function-arn: {invocation.function_arn}\r\n"
+        f"lambda-runtime-trace-id: {invocation.trace_id}\r\n"
+    )
+    return head + f"lambda-runtime-client-context: {context}\r\n" * (context is not None), invocation.payload
 
 
 def _refusal(status: int, message: str, error_type: str = "InvalidRequest") -> Answer:
-    return status, [JSON], json.dumps({"errorType": error_type, "errorMessage": message}).encode()
+    document = {"errorType": error_type, "errorMessage": message}
+    return HEAD.format(status, HTTPStatus(status).phrase), json.dumps(document).encode()
 
 
 STRANGER = _refusal(403, "the Runtime API answers the processes of its own environment alone")

@@ -38,8 +38,9 @@ def refused(budget_mb: int, holding: list[Request], waiting: list[Request], plac
     async def check() -> list[str]:
         waits, found = MemoryWaits(lambda: hosts, lambda: ()), []
         with ExitStack() as stack:
-            for held, host in zip(holding, cycle(hosts), strict=False):
-                stack.enter_context(waits.holding(held, host))
+            waits.holding.update(
+                {held.request_id: (held, host) for held, host in zip(holding, cycle(hosts), strict=False)}
+            )
             for waiter in waiting:
                 wait = stack.enter_context(ExitStack())
                 wait.enter_context(waits.waiting(waiter))

@@ -16,18 +16,19 @@ from botocore.model import StructureShape
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError
 from slslab.aws.gate import principal
+from slslab.aws.heads import WholeResponse
 from slslab.aws.limits import MB, Limits
 from slslab.aws.requests import READ_AT_ONCE, Members, header_members, input_shape, members, service_model
 from slslab.lambda_.references import parse
 from slslab.lambda_.service.call import Call, Handler
 
+Answering = Callable[[Request], Awaitable[WholeResponse]]
 # AWS's message names this limit (recorded): an archive of 50 MB in Base64, and a quarter of a megabyte more.
 PACKAGE_BODY_BYTES = 70_167_211
 # assumed: AWS documents the limit of an invocation's alone.
@@ -116,20 +117,20 @@ def _routes(handlers: Mapping[str, Handler]) -> list[Route]:
     return routes
 
 
-def _by_query(answers: Mapping[str, Callable[[Request], Awaitable[Response]]]) -> Callable[[Request], Awaitable[Any]]:
-    async def answer(request: Request) -> Response:
+def _by_query(answers: Mapping[str, Answering]) -> Answering:
+    async def answer(request: Request) -> WholeResponse:
         given = {f"{name}={value}" for name, value in request.query_params.multi_items()}
         return await answers[next((query for query in answers if query in given), "")](request)
 
     return answer
 
 
-def _answering(operation: str, handler: Handler | None) -> Callable[[Request], Awaitable[Response]]:
+def _answering(operation: str, handler: Handler | None) -> Answering:
     """Return what answers an operation's requests: members by its model first, then whether the caller may do this."""
     status = service_model("lambda").operation_model(operation).http["responseCode"]
     action = ACTIONS.get(operation, operation)
 
-    async def answer(request: Request) -> Response:
+    async def answer(request: Request) -> WholeResponse:
         if handler is None:
             raise _not_emulated(operation)
         found, caller = await _read_members(request, operation), principal(request)
@@ -142,16 +143,17 @@ def _answering(operation: str, handler: Handler | None) -> Callable[[Request], A
         if function is not None:
             function = function.qualified(found.get("Qualifier"))
         answered = await handler(Call(found, request, function))
-        if isinstance(answered, Response):
+        if isinstance(answered, WholeResponse):
             return answered
-        return _json(answered, status) if answered is not None else Response(status_code=204)
+        return _json(answered, status) if answered is not None else WholeResponse(b"", 204)
 
     return answer
 
 
 async def _read_members(request: Request, operation: str) -> Members:
     elsewhere: dict[str, Any] = {}
-    headers: Headers = request.state.headers
+    state = request.scope["state"]
+    headers: Headers = state["headers"]
     for name, place, key, kind in _places(operation):
         value: Any = None
         if place == "uri":
@@ -168,7 +170,7 @@ async def _read_members(request: Request, operation: str) -> Members:
             elsewhere[name] = value
     if "payload" in input_shape("lambda", operation).serialization:
         return header_members("lambda", operation, elsewhere)
-    body = await request.body() if request.method in ("POST", "PUT") else b""
+    body = state["body"] if request.method in ("POST", "PUT") else b""
     if len(body) > READ_AT_ONCE:
         return await asyncio.to_thread(members, "lambda", operation, body, elsewhere)
     return members("lambda", operation, body, elsewhere)
@@ -192,12 +194,12 @@ def _places(operation: str) -> list[tuple[str, str, str, str]]:
     return found
 
 
-def _json(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def _json(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> WholeResponse:
     headers = {"x-amzn-RequestId": str(uuid.uuid4()), **(headers or {})}
-    return Response(json.dumps(document), status, headers, media_type="application/json")
+    return WholeResponse(json.dumps(document).encode(), status, headers, "application/json")
 
 
-async def _service_error(_request: Request, error: Exception) -> Response:
+async def _service_error(_request: Request, error: Exception) -> WholeResponse:
     assert isinstance(error, ServiceError)
     members, kind = _error_members(error.error_type), "User" if error.status < 500 else "Service"
     document = {"Type": kind} if error.typed and "Type" in members else {}
@@ -212,11 +214,11 @@ def _error_members(error_type: str) -> Collection[str]:
     return shape.members if isinstance(shape, StructureShape) else UNMODELLED.get(error_type, ("Type", "message"))
 
 
-async def _disconnected(_request: Request, _error: Exception) -> Response:
-    return Response(status_code=400)  # the client has closed its connection
+async def _disconnected(_request: Request, _error: Exception) -> WholeResponse:
+    return WholeResponse(b"", 400)  # the client has closed its connection
 
 
-async def _internal_error(request: Request, error: Exception) -> Response:
+async def _internal_error(request: Request, error: Exception) -> WholeResponse:
     """Answer a defect of the emulator as AWS answers its own; the server's log has the stack trace."""
     return await _service_error(request, ServiceError(500, "ServiceException", f"{type(error).__name__}: {error}"))
 
@@ -227,11 +229,11 @@ def _not_emulated(operation: str) -> ServiceError:
     )
 
 
-async def _no_operation(request: Request, _error: Exception) -> Response:
+async def _no_operation(request: Request, _error: Exception) -> WholeResponse:
     return await _service_error(request, _not_emulated(f"the operation {request.method} {request.url.path}"))
 
 
-ERRORS: Mapping[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
+ERRORS: Mapping[Any, Callable[[Request, Exception], Awaitable[WholeResponse]]] = {
     ServiceError: _service_error,
     ClientDisconnect: _disconnected,
     Exception: _internal_error,

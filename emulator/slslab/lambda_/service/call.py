@@ -5,10 +5,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
-from starlette.responses import Response
 
 from slslab.aws.errors import invalid
+from slslab.aws.heads import WholeResponse
 from slslab.aws.requests import Members
 from slslab.lambda_.configuration import LATEST
 from slslab.lambda_.functions import FUNCTIONS_ONLY
@@ -24,6 +25,18 @@ class Call:
     members: Members
     request: Request
     function: Reference | None = None
+
+    @property
+    def headers(self) -> Headers:
+        """The request's headers."""
+        headers: Headers = self.request.scope["state"]["headers"]
+        return headers
+
+    @property
+    def body(self) -> bytes:
+        """The request's body, which the gate has read."""
+        body: bytes = self.request.scope["state"]["body"]
+        return body
 
     @property
     def name(self) -> str:
@@ -63,4 +76,4 @@ class Call:
 
 
 # The members of an answer, None for an answer without a body (status 204), or a whole response.
-Handler = Callable[[Call], Awaitable[Mapping[str, Any] | Response | None]]
+Handler = Callable[[Call], Awaitable[Mapping[str, Any] | WholeResponse | None]]

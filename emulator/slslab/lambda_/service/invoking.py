@@ -6,12 +6,10 @@ https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html and API_InvokeWith
 import base64
 import json
 
-from starlette.datastructures import Headers
-from starlette.responses import Response
-
 from slslab.aws.errors import ServiceError
 from slslab.aws.event_streams import MEDIA_TYPE, event_message
 from slslab.aws.gate import principal
+from slslab.aws.heads import WholeResponse
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.service.call import Call, Handler
@@ -28,19 +26,19 @@ class Invoking:
         """Return what answers each operation."""
         return {"Invoke": self._invoke, "InvokeWithResponseStream": self._stream}
 
-    async def _invoke(self, call: Call) -> Response:
+    async def _invoke(self, call: Call) -> WholeResponse:
         target = self._functions.route(call.name, call.qualifier)
-        payload = await call.request.body()
-        headers: Headers = call.request.state.headers
+        headers = call.headers
         kind = headers.get("x-amz-invocation-type", "RequestResponse")
         trace_id = headers.get("x-amzn-trace-id") or new_trace_id()
         context = _client_context(headers.get("x-amz-client-context"))
         if kind == "DryRun":
-            return Response(status_code=204)
+            return WholeResponse(b"", 204)
         if kind == "Event":
-            request_id = await self._service.accept_event(target, payload, trace_id)
-            return Response(status_code=202, headers={"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
-        result = await self._service.invoke(target, payload, trace_id, context, principal(call.request).function)
+            request_id = await self._service.accept_event(target, call.body, trace_id)
+            return WholeResponse(b"", 202, {"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
+        caller = principal(call.request).function
+        result = await self._service.invoke(target, call.body, trace_id, context, caller)
         answered = {
             "x-amzn-RequestId": result.request_id,
             "X-Amzn-Trace-Id": trace_id,
@@ -50,20 +48,20 @@ class Invoking:
             answered["X-Amz-Function-Error"] = result.function_error
         if headers.get("x-amz-log-type") == "Tail":
             answered["X-Amz-Log-Result"] = base64.b64encode(result.log_tail).decode()
-        return Response(result.payload, 200, answered, media_type="application/json")
+        return WholeResponse(result.payload, 200, answered, "application/json")
 
-    async def _stream(self, call: Call) -> Response:
+    async def _stream(self, call: Call) -> WholeResponse:
         """Answer with a stream of events (recorded).
 
         A function's answer, which may be its error, comes as one chunk when it is whole, and is limited as Invoke's:
         Python's runtimes do not stream. Whatever the InvocationType, the function runs while the client waits.
         """
         target = self._functions.route(call.name, call.qualifier)
-        headers: Headers = call.request.state.headers
+        headers = call.headers
         trace_id = headers.get("x-amzn-trace-id") or new_trace_id()
         context = _client_context(headers.get("x-amz-client-context"))
         caller = principal(call.request).function
-        result = await self._service.invoke(target, await call.request.body(), trace_id, context, caller)
+        result = await self._service.invoke(target, call.body, trace_id, context, caller)
         complete = {}
         if headers.get("x-amz-log-type") == "Tail":
             complete["LogResult"] = base64.b64encode(result.log_tail).decode()
@@ -75,7 +73,7 @@ class Invoking:
             "X-Amz-Executed-Version": result.version,
             "x-amzn-remapped-content-type": "application/json",
         }
-        return Response(chunk + end, 200, answered, media_type=MEDIA_TYPE)
+        return WholeResponse(chunk + end, 200, answered, MEDIA_TYPE)
 
 
 def _client_context(header: str | None) -> str | None:
