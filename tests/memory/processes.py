@@ -6,6 +6,7 @@ dies as a process does that is killed, or whose control group has no memory left
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from importlib import import_module
@@ -17,7 +18,7 @@ from tests.memory.clock import Clock, Strand
 
 from slslab.aws.limits import MB
 from slslab.host.procfs import Sample
-from slslab.lambda_.runtime_api import PREFIX, Answer, RuntimeApi
+from slslab.lambda_.runtime_api import ACCEPTED, PREFIX, Answer, RuntimeApi
 from slslab.lambda_.sandbox import Setting
 from slslab_workers.channels.injection import Injector
 from slslab_workers.faults.plan import FaultPlan
@@ -160,8 +161,8 @@ class Process(Strand):
     def _live(self) -> None:
         self.rest(self._kernel.drawn(INIT_S))
         while True:
-            _, headers, payload = self._next()
-            self._invocation = dict(headers)["lambda-runtime-aws-request-id"]
+            head, payload = self._next()
+            self._invocation = re.findall(r"lambda-runtime-aws-request-id: (\S+)", head)[0]
             context = SimpleNamespace(aws_request_id=self._invocation, function_name=self._setting.function.name)
             try:
                 kind, document = "response", self._handler(json.loads(payload), context)
@@ -169,8 +170,7 @@ class Process(Strand):
                 kind, document = "error", {"errorMessage": str(error), "errorType": type(error).__name__}
             report = json.dumps(document).encode()
             answer = self._api.ask(self, b"POST", f"invocation/{self._invocation}/{kind}", report)
-            assert answer is not None
-            assert answer[0] == 202
+            assert answer is ACCEPTED
 
     def _next(self) -> Answer:
         self._given = self.clock.loop.create_future()

@@ -98,7 +98,7 @@ class RuntimeApi:
         self._host = host
         self._changed = changed
         self._listener: socket.socket | None = None
-        self._waiting: _Connection | None = None
+        self.waiting: _Connection | None = None
         self._kept: NextInvocation | None = None
         self._current: str | None = None
         self._initialised = False
@@ -135,17 +135,17 @@ class RuntimeApi:
         """Answer the runtime's waiting `/invocation/next`, or the next one if it has just hung up."""
         self._current = invocation.request_id
         self.report = self.ready_ns = None
-        if self._waiting is None:
+        if self.waiting is None:
             self._kept = invocation
             return
-        connection, self._waiting = self._waiting, None
+        connection, self.waiting = self.waiting, None
         connection.respond(_next(invocation))
 
     def forget(self, connection: "_Connection") -> None:
         """Forget a connection, which has been closed; the runtime does not wait if it waited there."""
         self.connections.discard(connection)
-        if self._waiting is connection:
-            self._waiting = self.ready_ns = None
+        if self.waiting is connection:
+            self.waiting = self.ready_ns = None
 
     def answer(self, connection: "_Connection", request: "_Request") -> Answer | None:
         """Return the answer to a request of the environment's; None if it waits for an invocation."""
@@ -158,7 +158,7 @@ class RuntimeApi:
                 kept, self._kept = self._kept, None
                 return _next(kept)
             # One runtime waits: a function that asks and never listens must not pile up connections.
-            former, self._waiting = self._waiting, connection
+            former, self.waiting = self.waiting, connection
             if former is not None:
                 former.close()
             self.ready_ns = request.arrived_ns
@@ -309,7 +309,7 @@ class _Connection:
         if self._head_bytes > HEAD_BYTES or len(self._requests) > PIPELINED or held > self._api.limit + 1:
             self.close()
         # Who has hung up does not wait; the exit of its process is reported elsewhere.
-        if self._ended and self._waits:
+        if self._ended and self._api.waiting is self:
             self.close()
         self._answer()
 
@@ -337,6 +337,10 @@ class _Connection:
             answer = self._api.answer(self, self._requests[0]) if self._own else STRANGER
             if answer is None:
                 self._waits = True
+            elif answer is ACCEPTED:
+                # The caller gets the report before the runtime goes on, which would take the processor from both.
+                self._waits = True
+                self._loop.call_soon(self._loop.call_soon, self.respond, answer)
             else:
                 self._send(answer)
         self._close_if_over()
