@@ -37,7 +37,7 @@ from rich.table import Table
 import invoke
 from slslab.aws.keys import Keyring
 from slslab.host.session import Session
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.run.metrics import oversubscribed, uncertain
 from slslab.run.records import InvocationRecord
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.aws.clients import aws_client
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.testing import create_function
 from slslab_aws.servers import Edge

@@ -60,8 +60,8 @@ from slslab.aws.gate import Gate
 from slslab.aws.keys import Keyring, Pair
 from slslab.aws.limits import lambda_limits
 from slslab.host.session import Session
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
-from slslab.lambda_.service.emulator import Emulator
 
 Call = Callable[[bytes], float]
 # The peer takes any.

@@ -20,7 +20,7 @@ from rich.table import Table
 
 from slslab.aws.limits import lambda_limits
 from slslab.host.session import Session
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 from slslab_ray.cluster import Cluster
 

@@ -24,7 +24,7 @@ from slslab.cli.root import execute
 from slslab.host.namespaces import Isolation, Spawner
 from slslab.host.session import Session
 from slslab.lambda_ import process_sandbox
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.run.directory import DOCUMENT, RunDirectory
 from slslab.run.log import TABLE
 from slslab.run.run import Run, read_run

@@ -33,7 +33,7 @@ from slslab.errors import RequestError, SlslabError
 from slslab.installation import require
 
 if TYPE_CHECKING:  # pytest imports this module at every start, even if no test uses it
-    from slslab.lambda_.service.emulator import Emulator
+    from slslab.lambda_.emulator import Emulator
     from slslab.predict.invocation import Request
     from slslab.run.bill import Bill
     from slslab.run.records import InvocationRecord
@@ -223,7 +223,7 @@ def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -
 @pytest.fixture(scope="session")
 def emulator(request: pytest.FixtureRequest, _shared: _Shared, emulator_settings: dict[str, Any]) -> Iterator[Emulator]:
     """Run one emulator for the whole test session."""
-    from slslab.lambda_.service.emulator import Emulator
+    from slslab.lambda_.emulator import Emulator
 
     report: CostReport | None = request.config.pluginmanager.get_plugin(REPORT)
     own = {"session": _shared.stack.session, "keys": _shared.stack.keys}

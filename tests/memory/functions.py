@@ -15,12 +15,12 @@ from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
 from slslab.host.pressure import NONE
 from slslab.lambda_.environment_logs import EnvironmentLogs
-from slslab.lambda_.event_handling import EventInvokeConfigs
-from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.packages import Code
 from slslab.lambda_.places import Shared, ThisHost
+from slslab.lambda_.resources.event_handling import EventInvokeConfigs
+from slslab.lambda_.resources.functions import Functions
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.throttling import Throttling
 

@@ -16,8 +16,8 @@ from slslab.aws.arns import REGION, function_arn
 from slslab.aws.errors import ServiceError, constraint, invalid
 from slslab.aws.limits import Limits, Range
 from slslab.aws.requests import input_shape
-from slslab.lambda_.layer_versions import LayerVersion
 from slslab.lambda_.packages import Code
+from slslab.lambda_.resources.layers import LayerVersion
 from slslab.lambda_.stored_settings import REFUSED, stored
 
 LATEST = "$LATEST"

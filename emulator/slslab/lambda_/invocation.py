@@ -5,6 +5,7 @@ Failures have the shapes AWS recorded: status 200 with `FunctionError: Unhandled
 """
 
 import asyncio
+import base64
 import json
 import secrets
 import time
@@ -15,19 +16,23 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slslab.aws.errors import ServiceError
+from slslab.aws.event_streams import MEDIA_TYPE, event_message
+from slslab.aws.gate import principal
+from slslab.aws.heads import WholeResponse
 from slslab.aws.jackson import explain
 from slslab.aws.limits import MB, Limits, cpu_share, init_share, lambda_limits
 from slslab.aws.requests import READ_AT_ONCE, parse_json
 from slslab.errors import StartFailed
+from slslab.lambda_.call import Call, Handler
 from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import State
 from slslab.lambda_.events import Answer, Asynchronous, Request
-from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.outcome import Ending, PhaseEnd, exit_reason, peak_mb
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.places import ExecutionEnvironment, Places
 from slslab.lambda_.pool import Pool
+from slslab.lambda_.resources.functions import Functions, Target
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.stack_client import StackClient
 from slslab.run.events import own_event
@@ -97,6 +102,59 @@ class InvocationService:
         self._asynchronous = Asynchronous(functions, limits, self._run, stack.store, stack.send)
         self._accepted: dict[asyncio.Task[Any], Function] = {}
         self._closing = False
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each operation."""
+        return {"Invoke": self._invoke, "InvokeWithResponseStream": self._stream}
+
+    async def _invoke(self, call: Call) -> WholeResponse:
+        target = self._functions.route(call.name, call.qualifier)
+        headers = call.headers
+        kind = headers.get("x-amz-invocation-type", "RequestResponse")
+        trace_id = headers.get("x-amzn-trace-id") or new_trace_id()
+        context = _client_context(headers.get("x-amz-client-context"))
+        if kind == "DryRun":
+            return WholeResponse(b"", 204)
+        if kind == "Event":
+            request_id = await self.accept_event(target, call.body, trace_id)
+            return WholeResponse(b"", 202, {"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
+        caller = principal(call.request).function
+        result = await self.invoke(target, call.body, trace_id, context, caller)
+        answered = {
+            "x-amzn-RequestId": result.request_id,
+            "X-Amzn-Trace-Id": trace_id,
+            "X-Amz-Executed-Version": result.version,
+        }
+        if result.function_error is not None:
+            answered["X-Amz-Function-Error"] = result.function_error
+        if headers.get("x-amz-log-type") == "Tail":
+            answered["X-Amz-Log-Result"] = base64.b64encode(result.log_tail).decode()
+        return WholeResponse(result.payload, 200, answered, "application/json")
+
+    async def _stream(self, call: Call) -> WholeResponse:
+        """Answer with a stream of events (recorded).
+
+        A function's answer, which may be its error, comes as one chunk when it is whole, and is limited as Invoke's:
+        Python's runtimes do not stream. Whatever the InvocationType, the function runs while the client waits.
+        """
+        target = self._functions.route(call.name, call.qualifier)
+        headers = call.headers
+        trace_id = headers.get("x-amzn-trace-id") or new_trace_id()
+        context = _client_context(headers.get("x-amz-client-context"))
+        caller = principal(call.request).function
+        result = await self.invoke(target, call.body, trace_id, context, caller)
+        complete = {}
+        if headers.get("x-amz-log-type") == "Tail":
+            complete["LogResult"] = base64.b64encode(result.log_tail).decode()
+        chunk = event_message("PayloadChunk", "application/octet-stream", result.payload) if result.payload else b""
+        end = event_message("InvokeComplete", "application/json", json.dumps(complete).encode())
+        answered = {
+            "x-amzn-RequestId": result.request_id,
+            "X-Amzn-Trace-Id": trace_id,
+            "X-Amz-Executed-Version": result.version,
+            "x-amzn-remapped-content-type": "application/json",
+        }
+        return WholeResponse(chunk + end, 200, answered, MEDIA_TYPE)
 
     async def invoke(
         self,
@@ -371,3 +429,15 @@ async def _checked(payload: bytes, kind: str, limit: int) -> bytes:
             f"Could not parse request body into json: Could not parse payload into json: {reason}",
         ) from error
     return payload
+
+
+def _client_context(header: str | None) -> str | None:
+    if header is None:
+        return None
+    try:
+        # Serialised again: it becomes a header of the Runtime API, which must be one line.
+        return json.dumps(json.loads(base64.b64decode(header, validate=True)))
+    except (ValueError, RecursionError) as error:
+        raise ServiceError(
+            400, "InvalidRequestContentException", "Client context must be a valid Base64-encoded JSON object."
+        ) from error

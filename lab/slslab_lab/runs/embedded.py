@@ -20,7 +20,7 @@ from slslab.errors import RequestError
 from slslab.host.managed import Managed
 from slslab.host.on_demand import OnDemandServer
 from slslab.installation import HOSTS, plugin, require
-from slslab.lambda_.service.emulator import Emulator, memory_budget_mb
+from slslab.lambda_.emulator import Emulator, memory_budget_mb
 from slslab.run.records import InvocationRecord
 from slslab.stack.assembly import EmbeddedStack
 from slslab.stack.instances.devices import choose_devices

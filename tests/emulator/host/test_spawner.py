@@ -11,7 +11,7 @@ import pytest
 
 from slslab.errors import HostError, RequestError
 from slslab.host.namespaces import Isolation, Spawner, detect, environment_request
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 
 pytestmark = pytest.mark.server
 

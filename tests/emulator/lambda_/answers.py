@@ -10,7 +10,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.httpsession import URLLib3Session
 
 from slslab.aws.clients import signed_headers
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 
 ARN = "arn:aws:lambda:us-east-1:000000000000:function:"
 ROLE = "arn:aws:iam::000000000000:role/test"

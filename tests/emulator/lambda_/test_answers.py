@@ -27,7 +27,7 @@ from tests.emulator.lambda_.answers import (
 )
 
 from slslab.aws.requests import service_model
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import packaged
 
 # The client's fixture removes what is made here.

@@ -17,6 +17,7 @@ from slslab.errors import StartFailed
 from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.pressure import Pressure
 from slslab.host.procfs import Sample
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import Environment, EnvironmentHost
 from slslab.lambda_.environment_logs import EnvironmentLogs
 from slslab.lambda_.log_events import LogEvents
@@ -24,7 +25,6 @@ from slslab.lambda_.outcome import PhaseEnd
 from slslab.lambda_.runtime_api import RuntimeApi
 from slslab.lambda_.runtimes import OWN
 from slslab.lambda_.sandbox import Setting
-from slslab.lambda_.service.emulator import Emulator
 from slslab.run.records import InvocationRecord
 
 pytestmark = pytest.mark.server

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from slslab.aws.clients import signed_headers
 from slslab.aws.requests import input_shape
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.testing import ROLE, create_function, packaged
 

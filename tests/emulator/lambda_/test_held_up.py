@@ -17,10 +17,10 @@ import pytest
 
 from slslab.aws.clients import signed_headers
 from slslab.lambda_ import packages
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.memory import MemoryMeter
 from slslab.lambda_.packages import READERS, Packages
 from slslab.lambda_.process_sandbox import ProcessSandbox
-from slslab.lambda_.service.emulator import Emulator
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.testing import FunctionFailed, create_function
 

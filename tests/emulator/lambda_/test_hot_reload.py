@@ -16,8 +16,8 @@ from slslab.host.namespaces import Isolation, Spawner, SpawnError, detect
 from slslab.host.spawner import open_directory
 from slslab.lambda_ import process_sandbox
 from slslab.lambda_.container_sandbox import readable
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.packages import Packages
-from slslab.lambda_.service.emulator import Emulator
 from slslab.testing import create_function
 
 HANDLER = """

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from slslab.aws.errors import ServiceError
 from slslab.aws.requests import READ_AT_ONCE
 from slslab.lambda_ import invocation, memory_waits
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 
 pytestmark = pytest.mark.server

@@ -19,9 +19,9 @@ from tests.emulator.lambda_.registry import make_functions
 from slslab.aws.clients import HTTP, signed_headers
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import lambda_limits
-from slslab.lambda_.layer_versions import LayerVersions
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.packages import Code
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.resources.layers import LayerVersions
 from slslab.testing import packaged
 
 pytestmark = pytest.mark.server

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from slslab.lambda_.layer_versions import LayerVersion
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.layers import Layers
 from slslab.lambda_.packages import Code, unpacked
+from slslab.lambda_.resources.layers import LayerVersion
 from slslab.lambda_.runtimes import OWN
-from slslab.lambda_.service.emulator import Emulator
 from slslab.testing import create_function, packaged
 
 pytestmark = pytest.mark.server

@@ -20,11 +20,11 @@ from slslab.aws.clients import signed_headers
 from slslab.host.connections import Address
 from slslab.host.namespaces import Processes
 from slslab.lambda_ import runtime_api
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import Environment
 from slslab.lambda_.process_sandbox import ProcessSandbox, ProcessSandboxes
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi, RuntimeReport
 from slslab.lambda_.sandbox import Sandbox, Setting
-from slslab.lambda_.service.emulator import Emulator
 
 Deploy = Callable[..., str]
 Invoke = Callable[..., Any]

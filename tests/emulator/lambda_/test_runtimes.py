@@ -16,8 +16,8 @@ from slslab.aws.arns import function_arn
 from slslab.errors import RequestError
 from slslab.lambda_ import runtimes
 from slslab.lambda_.configuration import RUNTIMES
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.runtimes import OWN, Runtimes, find_interpreter, obstacle
-from slslab.lambda_.service.emulator import Emulator
 from slslab.testing import create_function
 from slslab.up import doctor
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.emulator.statemachines.written import LIMIT_S
 
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 
 # Says hello at a port of the test's and goes on when it is answered: who is there at once is known without a clock.

@@ -8,7 +8,7 @@ from tests.machines.cluster.network import ON_NODE, Nodes, missing
 
 from slslab.aws.limits import lambda_limits
 from slslab.host.session import Session
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 
 
 def need_cluster() -> None:

@@ -35,7 +35,7 @@ from slslab.compose.services import examine
 from slslab.errors import HostError, RequestError
 from slslab.host.reaper import marked_processes
 from slslab.host.session import Session
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.stack.channels import EmbeddedParameterServer, find_server
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.state_machines import EmbeddedStateMachines

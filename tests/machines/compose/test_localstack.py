@@ -23,7 +23,7 @@ from tests.machines.compose.localstack import running_localstack
 from slslab.aws.arns import REGION
 from slslab.aws.keys import Keyring
 from slslab.compose.network import localstack_variables
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import ROLE, create_function
 
 HANDLER = """

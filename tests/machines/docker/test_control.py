@@ -21,7 +21,7 @@ from slslab.compose.instances import RemoteLauncher
 from slslab.compose.network import Network
 from slslab.errors import HostError
 from slslab.host.docker_engine import MARK_LABEL
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab_workers.architecture import Fleet
 
 MODULE = "import time\ntime.sleep(600)\n"

@@ -17,7 +17,7 @@ from slslab.host.containers import ContainerAccounts
 from slslab.host.docker_engine import Engine
 from slslab.lambda_ import container_sandbox
 from slslab.lambda_.container_sandbox import ContainerSandbox
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 
 # What a connection to the address in the event, or to its own Runtime API, is answered.

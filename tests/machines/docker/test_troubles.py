@@ -21,7 +21,7 @@ from slslab.host.containers import GATE, SHARED, Container, ContainerAccounts, C
 from slslab.host.docker_engine import MARK_LABEL, Engine
 from slslab.host.session import Session
 from slslab.lambda_.container_sandbox import ContainerSandboxes
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import ROLE, create_function
 
 HANDLER = "def handler(event, context):\n    return event\n"

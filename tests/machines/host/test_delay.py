@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.places import ThisHost
 from slslab.lambda_.process_sandbox import ProcessSandboxes
-from slslab.lambda_.service.emulator import Emulator
 from slslab.run.records import InvocationRecord
 
 BURN = """

@@ -10,7 +10,7 @@ import pytest
 from tests.commands import IMPORTS, forked_environments
 
 from slslab.aws.keys import Keyring
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab_lab.runs.planning import architectures
 from slslab_workers.architecture import Cloud, RunFailed
 from slslab_workers.plan import Plan

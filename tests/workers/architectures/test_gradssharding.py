@@ -30,7 +30,7 @@ from tests.workers.architectures.conftest import InMemory, Run, one_process
 
 from slslab.aws.keys import Keyring
 from slslab.errors import HostError
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.measured import read_measured
 from slslab_lab.replay.programs.scaling import generate

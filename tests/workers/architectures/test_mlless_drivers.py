@@ -16,7 +16,7 @@ from tests.commands import IMPORTS, forked_environments
 from tests.memory.training import Trained, hurry
 
 from slslab.aws.keys import Keyring
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.stack.queues import find_rabbitmq
 from slslab_workers.architecture import Cloud, Outcome, RunFailed
 from slslab_workers.channels import endpoints

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Any
 
 from slslab.aws.requests import own_models
-from slslab.lambda_ import service as lambda_service
+from slslab.lambda_ import invocation, resources
 from slslab_lab.studies.pages.markdown import insert, table
 
 BEGIN, END = "<!-- operations: `python docs/build.py` writes them -->", "<!-- end of operations -->"
@@ -62,8 +62,8 @@ def describe_operations(
 def lambda_operations() -> list[str]:
     """Return the operations of Lambda that a group of handlers answers."""
     found: list[str] = []
-    for module in iter_modules(lambda_service.__path__):
-        name = f"{lambda_service.__name__}.{module.name}"
+    names = [f"{resources.__name__}.{module.name}" for module in iter_modules(resources.__path__)]
+    for name in (invocation.__name__, *names):
         for value in vars(import_module(name)).values():
             if isinstance(value, type) and value.__module__ == name and hasattr(value, "handlers"):
                 # What a group works on is not asked for its names.

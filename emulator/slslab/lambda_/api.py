@@ -25,8 +25,8 @@ from slslab.aws.gate import principal
 from slslab.aws.heads import WholeResponse
 from slslab.aws.limits import MB, Limits
 from slslab.aws.requests import READ_AT_ONCE, Members, header_members, input_shape, members, service_model
+from slslab.lambda_.call import Call, Handler
 from slslab.lambda_.references import parse
-from slslab.lambda_.service.call import Call, Handler
 
 Answering = Callable[[Request], Awaitable[WholeResponse]]
 # AWS's message names this limit (recorded): an archive of 50 MB in Base64, and a quarter of a megabyte more.

@@ -13,11 +13,12 @@ from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
-from slslab.lambda_.functions import Functions, check_tags
+from slslab.lambda_.call import Answer, Call, Handler
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.queue_client import QueueClient, QueueError
 from slslab.lambda_.queue_poller import QueuePoller
 from slslab.lambda_.references import Reference, parse
+from slslab.lambda_.resources.functions import Functions, check_tags
 from slslab.lambda_.stack_client import StackClient
 
 QUEUE = "arn:aws:sqs:"
@@ -193,6 +194,36 @@ class EventSourceMappings:
                 f"The queue {arn} cannot be polled: this emulator has no SQS. `slslab up` has it with slslab[aws]."
             )
         return QueueClient(endpoint, self._stack.owner, arn.rpartition(":")[2])
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each operation."""
+        return {
+            "CreateEventSourceMapping": self._create,
+            "GetEventSourceMapping": self._get,
+            "ListEventSourceMappings": self._list,
+            "UpdateEventSourceMapping": self._update,
+            "DeleteEventSourceMapping": self._delete,
+        }
+
+    async def _create(self, call: Call) -> Answer:
+        assert call.function is not None
+        queue = self.check(call.members)
+        await asyncio.to_thread(self.check_queue, queue, call.function)
+        self.check(call.members)  # another request may have made it meanwhile
+        return self.create(call.members)
+
+    async def _get(self, call: Call) -> Answer:
+        return self.get(call.members["UUID"]).document()
+
+    async def _list(self, call: Call) -> Answer:
+        found = self.listed(call.members.get("EventSourceArn"), call.members.get("FunctionName"))
+        return call.page("EventSourceMappings", found)
+
+    async def _update(self, call: Call) -> Answer:
+        return await self.update(call.members["UUID"], call.members)
+
+    async def _delete(self, call: Call) -> Answer:
+        return await self.delete(call.members["UUID"])
 
 
 def check_source(arn: str) -> None:

@@ -4,17 +4,11 @@ Terraform's provider asks for the first after every creation. Answers and errors
 says otherwise.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
+from slslab.lambda_.call import Answer, Call, Handler
 from slslab.lambda_.configuration import LATEST, no_code_signing
-from slslab.lambda_.functions import Functions
-from slslab.lambda_.service.call import Call, Handler
-from slslab.lambda_.service.qualifiers import qualified
-
-Answer = Mapping[str, Any]
+from slslab.lambda_.resources.functions import Functions, qualified
 
 
 class DeploymentOperations:

@@ -5,20 +5,15 @@ function, version or alias, which is the policy's, too (recorded).
 """
 
 import uuid
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
+from slslab.lambda_.call import Answer, Call, Handler
 from slslab.lambda_.configuration import LATEST
-from slslab.lambda_.functions import Entry, Functions
-from slslab.lambda_.layer_versions import NO_RESOURCE
 from slslab.lambda_.policies import Policy, as_text, check_revision, function_statement
-from slslab.lambda_.service.call import Call, Handler
-from slslab.lambda_.service.qualifiers import qualified
-
-Answer = Mapping[str, Any]
+from slslab.lambda_.resources.functions import Entry, Functions, qualified
+from slslab.lambda_.resources.layers import NO_RESOURCE
 
 
 class PolicyOperations:

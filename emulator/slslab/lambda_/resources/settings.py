@@ -1,27 +1,19 @@
 """Operations on what belongs to a function beside its versions, and on the account."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from slslab.aws.limits import Limits
-from slslab.lambda_.event_handling import EventInvokeConfigs
-from slslab.lambda_.event_sources import EventSourceMappings
-from slslab.lambda_.functions import Functions, add_tags
-from slslab.lambda_.service.call import Call, Handler
+from slslab.lambda_.call import Answer, Call, Handler
+from slslab.lambda_.resources.event_sources import EventSourceMappings
+from slslab.lambda_.resources.functions import Functions, add_tags
 
 TOTAL_CODE_BYTES = 80_530_636_800
-Answer = Mapping[str, Any]
 
 
 class SettingOperations:
-    """Reserved concurrency, handling of events, tags and the account's settings of one emulator."""
+    """Reserved concurrency, tags and the account's settings of one emulator."""
 
-    def __init__(
-        self, functions: Functions, mappings: EventSourceMappings, events: EventInvokeConfigs, limits: Limits
-    ) -> None:
+    def __init__(self, functions: Functions, mappings: EventSourceMappings, limits: Limits) -> None:
         self._functions = functions
         self._mappings = mappings
-        self._events = events
         self._limits = limits
 
     def handlers(self) -> dict[str, Handler]:
@@ -30,11 +22,6 @@ class SettingOperations:
             "PutFunctionConcurrency": self._put_concurrency,
             "GetFunctionConcurrency": self._get_concurrency,
             "DeleteFunctionConcurrency": self._delete_concurrency,
-            "PutFunctionEventInvokeConfig": self._put_events,
-            "UpdateFunctionEventInvokeConfig": self._update_events,
-            "GetFunctionEventInvokeConfig": self._get_events,
-            "DeleteFunctionEventInvokeConfig": self._delete_events,
-            "ListFunctionEventInvokeConfigs": self._list_events,
             "ListTags": self._tags,
             "TagResource": self._tag,
             "UntagResource": self._untag,
@@ -51,22 +38,6 @@ class SettingOperations:
 
     async def _delete_concurrency(self, call: Call) -> None:
         self._functions.entry(call.name).reserved = None
-
-    async def _put_events(self, call: Call) -> Answer:
-        return self._events.put(call.name, call.qualifier, call.members, keep=False).document()
-
-    async def _update_events(self, call: Call) -> Answer:
-        return self._events.put(call.name, call.qualifier, call.members, keep=True).document()
-
-    async def _get_events(self, call: Call) -> Answer:
-        return self._events.get(call.name, call.qualifier).document()
-
-    async def _list_events(self, call: Call) -> Answer:
-        configs = self._events.all_of(call.name)
-        return call.page("FunctionEventInvokeConfigs", {key: configs[key].document() for key in configs})
-
-    async def _delete_events(self, call: Call) -> None:
-        self._events.delete(call.name, call.qualifier)
 
     async def _tags(self, call: Call) -> Answer:
         arn = call.members["Resource"]

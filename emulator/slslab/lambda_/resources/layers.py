@@ -4,8 +4,9 @@ https://docs.aws.amazon.com/lambda/latest/dg/chapter-layers.html; errors and ans
 comment says otherwise.
 """
 
+import asyncio
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -13,8 +14,10 @@ from typing import Any
 from slslab.aws.arns import ACCOUNT, REGION
 from slslab.aws.errors import ServiceError, constraint, invalid, missing
 from slslab.aws.limits import Limits
-from slslab.lambda_.packages import Code
-from slslab.lambda_.policies import Policy
+from slslab.lambda_.archives import Archives
+from slslab.lambda_.call import Answer, Call, Handler
+from slslab.lambda_.packages import HOT_RELOAD_BUCKET, Code, Packages
+from slslab.lambda_.policies import NO_POLICY, Policy, as_text, check_revision, layer_statement
 
 NO_RESOURCE = "The resource you requested does not exist."
 # documented: gettingstarted-limits.html.
@@ -203,3 +206,97 @@ def _check_account(arn: str, found: re.Match[str]) -> None:
             f"User: arn:aws:iam::{ACCOUNT}:root is not authorized to perform: lambda:GetLayerVersion on resource: "
             f"{arn} because no resource-based policy allows the lambda:GetLayerVersion action",
         )
+
+
+class LayerOperations:
+    """The operations on layers of one emulator; `remove_unused` is called when a version is gone."""
+
+    def __init__(
+        self, layers: LayerVersions, packages: Packages, archives: Archives, remove_unused: Callable[[], None]
+    ) -> None:
+        self._layers = layers
+        self._packages = packages
+        self._archives = archives
+        self._remove_unused = remove_unused
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each operation."""
+        return {
+            "PublishLayerVersion": self._publish,
+            "GetLayerVersion": self._get,
+            "GetLayerVersionByArn": self._get_by_arn,
+            "ListLayers": self._list,
+            "ListLayerVersions": self._versions,
+            "DeleteLayerVersion": self._delete,
+            "AddLayerVersionPermission": self._permit,
+            "RemoveLayerVersionPermission": self._forbid,
+            "GetLayerVersionPolicy": self._policy,
+        }
+
+    async def _publish(self, call: Call) -> Answer:
+        name = call.members["LayerName"]
+        if call.members["Content"].get("S3Bucket") == HOT_RELOAD_BUCKET:
+            raise invalid("A layer is an archive: only a function's code can be a directory that is used in place.")
+        stored = await asyncio.wrap_future(self._packages.start_storing("layer", call.members["Content"]))
+        try:
+            layer = self._layers.publish(name, call.members, stored)
+        finally:
+            self._packages.release(stored)
+            self._remove_unused()
+        return self._document(layer, call)
+
+    async def _get(self, call: Call) -> Answer:
+        return self._document(self._layers.get(*_named(call)), call)
+
+    async def _get_by_arn(self, call: Call) -> Answer:
+        return self._document(self._layers.by_arn(call.members["Arn"]), call)
+
+    async def _list(self, call: Call) -> Answer:
+        found = self._layers.newest(call.members)
+        return call.page(
+            "Layers",
+            {
+                name: {
+                    "LayerName": name,
+                    "LayerArn": layer.arn.rpartition(":")[0],
+                    "LatestMatchingVersion": layer.listed(),
+                }
+                for name, layer in found.items()
+            },
+        )
+
+    async def _versions(self, call: Call) -> Answer:
+        layers = self._layers.versions(call.members["LayerName"], call.members)
+        # A page follows the order of its keys, and the newest version comes first.
+        return call.page("LayerVersions", {f"{10**12 - layer.version}": layer.listed() for layer in layers})
+
+    async def _delete(self, call: Call) -> None:
+        self._layers.delete(*_named(call))
+        self._remove_unused()
+
+    async def _permit(self, call: Call) -> Answer:
+        policy = self._layers.policy(*_named(call))
+        policy.expect_new(call.members["StatementId"])
+        check_revision(call.members, policy.revision, "GetLayerPolicy")
+        statement = layer_statement(call.members, self._layers.get(*_named(call)).arn)
+        policy.add(statement)
+        return {"Statement": as_text(statement), "RevisionId": policy.revision}
+
+    async def _forbid(self, call: Call) -> None:
+        policy = self._layers.policy(*_named(call))
+        check_revision(call.members, policy.revision, "GetLayerPolicy")
+        policy.expect(call.members["StatementId"])
+        policy.remove(call.members["StatementId"])
+
+    async def _policy(self, call: Call) -> Answer:
+        policy = self._layers.policy(*_named(call))
+        if not policy.statements:
+            raise missing(NO_POLICY)
+        return {"Policy": policy.text(), "RevisionId": policy.revision}
+
+    def _document(self, layer: LayerVersion, call: Call) -> Answer:
+        return layer.document(self._archives.location(layer.code, call.request))
+
+
+def _named(call: Call) -> tuple[str, int]:
+    return call.members["LayerName"], call.members["VersionNumber"]

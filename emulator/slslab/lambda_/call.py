@@ -12,10 +12,13 @@ from slslab.aws.errors import invalid
 from slslab.aws.heads import WholeResponse
 from slslab.aws.requests import Members
 from slslab.lambda_.configuration import LATEST
-from slslab.lambda_.functions import FUNCTIONS_ONLY
 from slslab.lambda_.references import Reference
 
 PAGE = 50
+FUNCTIONS_ONLY = (
+    "This operation is permitted on Lambda functions only. Aliases and versions do not support this operation. Please "
+    "specify either a function name or an unqualified function ARN."
+)
 
 
 @dataclass(frozen=True)
@@ -75,5 +78,6 @@ class Call:
         return document
 
 
+Answer = Mapping[str, Any]
 # The members of an answer, None for an answer without a body (status 204), or a whole response.
-Handler = Callable[[Call], Awaitable[Mapping[str, Any] | WholeResponse | None]]
+Handler = Callable[[Call], Awaitable[Answer | WholeResponse | None]]

@@ -30,30 +30,27 @@ from slslab.host.reaper import marked_processes
 from slslab.host.server_process import listening_socket
 from slslab.host.session import Session
 from slslab.installation import require
+from slslab.lambda_.api import application, body_limit
 from slslab.lambda_.archives import Archives
 from slslab.lambda_.environment_logs import EnvironmentLogs
-from slslab.lambda_.event_handling import EventInvokeConfigs
-from slslab.lambda_.event_sources import EventSourceMappings
 from slslab.lambda_.faults import FunctionFaults, read_function_plan
-from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.places import Places, Shared, ThisHost
 from slslab.lambda_.process_sandbox import ProcessSandboxes
+from slslab.lambda_.resources.aliases import Aliases
+from slslab.lambda_.resources.deployment import DeploymentOperations
+from slslab.lambda_.resources.event_handling import EventInvokeConfigs
+from slslab.lambda_.resources.event_sources import EventSourceMappings
+from slslab.lambda_.resources.functions import FunctionOperations, Functions
+from slslab.lambda_.resources.layers import LayerOperations
+from slslab.lambda_.resources.permissions import PolicyOperations
+from slslab.lambda_.resources.settings import SettingOperations
+from slslab.lambda_.resources.urls import FunctionUrlOperations, UrlServer
 from slslab.lambda_.sandbox import Sandboxes
 from slslab.lambda_.server import Server
-from slslab.lambda_.service.api import application, body_limit
-from slslab.lambda_.service.deployment import DeploymentOperations
-from slslab.lambda_.service.event_sources import EventSourceOperations
-from slslab.lambda_.service.function_urls import FunctionUrlOperations
-from slslab.lambda_.service.functions import FunctionOperations
-from slslab.lambda_.service.invoking import Invoking
-from slslab.lambda_.service.layers import LayerOperations
-from slslab.lambda_.service.policies import PolicyOperations
-from slslab.lambda_.service.settings import SettingOperations
 from slslab.lambda_.stack_client import StackClient
-from slslab.lambda_.url_server import UrlServer
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.run.records import InvocationRecord
 
@@ -184,12 +181,14 @@ class Emulator(Managed):
             **LayerOperations(
                 functions.layers, self.packages, archives, self.service.remove_unused_packages
             ).handlers(),
-            **SettingOperations(functions, sources, EventInvokeConfigs(functions), self.limits).handlers(),
+            **SettingOperations(functions, sources, self.limits).handlers(),
+            **EventInvokeConfigs(functions).handlers(),
+            **Aliases(functions).handlers(),
             **PolicyOperations(functions).handlers(),
             **DeploymentOperations(functions).handlers(),
             **FunctionUrlOperations(functions).handlers(),
-            **EventSourceOperations(sources).handlers(),
-            **Invoking(functions, self.service).handlers(),
+            **sources.handlers(),
+            **self.service.handlers(),
         }
         # Environments end before the server does, so that a caller that waits for an invocation gets its answer.
         names = [] if self._advertise is None else [urlsplit(self._advertise).hostname or ""]

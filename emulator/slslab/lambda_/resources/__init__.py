@@ -1,0 +1,1 @@
+"""The resources of Lambda's API, a module for each: what is kept of it, and its operations."""
