@@ -230,13 +230,13 @@ class Sandbox:
 
 
 class Kernel:
-    """The processes of a run; see `slslab.lambda_.sandbox.Sandboxes`.
+    """The processes of a run.
 
     `faults` are what they meet, `died` says which invocations met a death, and of what kind; `latest` is the process
     that had a turn last.
     """
 
-    address, template = "memory", ""
+    address = "memory"
 
     def __init__(self, clock: Clock, random: Random, faults: FaultPlan) -> None:
         self.clock = clock
@@ -249,12 +249,6 @@ class Kernel:
     def drawn(self, between: tuple[float, float]) -> float:
         """Return a number, drawn evenly between two."""
         return self._random.uniform(*between)
-
-    async def runtime(self, _function: object) -> str:
-        return "a strand"
-
-    async def start(self, setting: Setting, former: Sandbox | None = None) -> Sandbox:
-        return Sandbox(self, setting, former)
 
     def before_event(self, event: Event) -> None:
         """Have the process whose turn it is meet its faults (`Tracer.fault`)."""

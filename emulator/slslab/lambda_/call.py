@@ -11,8 +11,7 @@ from starlette.requests import Request
 from slslab.aws.errors import invalid
 from slslab.aws.heads import WholeResponse
 from slslab.aws.requests import Members
-from slslab.lambda_.configuration import LATEST
-from slslab.lambda_.references import Reference
+from slslab.lambda_.references import LATEST, Reference
 
 PAGE = 50
 FUNCTIONS_ONLY = (

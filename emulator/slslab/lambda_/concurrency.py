@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 from slslab.aws.errors import ServiceError, throttled
 from slslab.aws.limits import Limits
+from slslab.lambda_.functions import Functions
 from slslab.lambda_.places import Place
-from slslab.lambda_.resources.functions import Functions
 
 MORE_MEMORY = (
     "lower MemorySize (`--memory` or `--workers` of a run), or give more with `slslab up --memory-budget` "

@@ -30,27 +30,27 @@ from slslab.host.reaper import marked_processes
 from slslab.host.server_process import listening_socket
 from slslab.host.session import Session
 from slslab.installation import require
+from slslab.lambda_.aliases import Aliases
 from slslab.lambda_.api import application, body_limit
 from slslab.lambda_.archives import Archives
+from slslab.lambda_.deployment import DeploymentOperations
+from slslab.lambda_.environment import Shared
 from slslab.lambda_.environment_logs import EnvironmentLogs
+from slslab.lambda_.event_handling import EventInvokeConfigs
+from slslab.lambda_.event_sources import EventSourceMappings
 from slslab.lambda_.faults import FunctionFaults, read_function_plan
+from slslab.lambda_.functions import FunctionOperations, Functions
 from slslab.lambda_.invocation import InvocationService
+from slslab.lambda_.layers import LayerOperations
 from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.packages import Packages
-from slslab.lambda_.places import Places, Shared, ThisHost
+from slslab.lambda_.permissions import PolicyOperations
+from slslab.lambda_.places import Places, ThisHost
 from slslab.lambda_.process_sandbox import ProcessSandboxes
-from slslab.lambda_.resources.aliases import Aliases
-from slslab.lambda_.resources.deployment import DeploymentOperations
-from slslab.lambda_.resources.event_handling import EventInvokeConfigs
-from slslab.lambda_.resources.event_sources import EventSourceMappings
-from slslab.lambda_.resources.functions import FunctionOperations, Functions
-from slslab.lambda_.resources.layers import LayerOperations
-from slslab.lambda_.resources.permissions import PolicyOperations
-from slslab.lambda_.resources.settings import SettingOperations
-from slslab.lambda_.resources.urls import FunctionUrlOperations, UrlServer
-from slslab.lambda_.sandbox import Sandboxes
 from slslab.lambda_.server import Server
+from slslab.lambda_.settings import SettingOperations
 from slslab.lambda_.stack_client import StackClient
+from slslab.lambda_.urls import FunctionUrlOperations, UrlServer
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.run.records import InvocationRecord
 
@@ -128,9 +128,7 @@ class Emulator(Managed):
         self.keys = keys or Keyring.of(self._variables)
         self._logs = logs
         self.budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
-        self._places = places or ThisHost(
-            self._make_sandboxes(environment, image, isolate, tuple(template), strict_packages), self.budget_mb
-        )
+        self._places = places or self._this_host(environment, image, isolate, tuple(template), strict_packages)
         self._code_roots = code_roots
         self._address = (listen, port)
         self._advertise = advertise
@@ -177,7 +175,9 @@ class Emulator(Managed):
             await self._places.end()
 
         handlers = {
-            **FunctionOperations(functions, self.packages, archives, self.service).handlers(),
+            **FunctionOperations(
+                functions, self.packages, archives, self._places.prepare, self.service.retire
+            ).handlers(),
             **LayerOperations(
                 functions.layers, self.packages, archives, self.service.remove_unused_packages
             ).handlers(),
@@ -211,23 +211,23 @@ class Emulator(Managed):
     @property
     def containers(self) -> "Containers | None":
         """What its containers share; None if its environments are processes."""
-        sandboxes = self._places.sandboxes if isinstance(self._places, ThisHost) else None
-        return None if isinstance(sandboxes, ProcessSandboxes) else sandboxes  # type: ignore[return-value]
+        contained = isinstance(self._places, ThisHost) and not isinstance(self._places, ProcessSandboxes)
+        return self._places if contained else None  # type: ignore[return-value]
 
     @contextmanager
     def high_priority(self) -> Iterator[bool]:
         """Run the block, the session's processes, and environments that start meanwhile at the highest priority; yield
         whether the host allows that. Containers and other hosts never do: they don't inherit it."""
-        sandboxes = self._places.sandboxes if isinstance(self._places, ThisHost) else None
-        if not isinstance(sandboxes, ProcessSandboxes):
+        host = self._places
+        if not isinstance(host, ProcessSandboxes):
             yield False
             return
         with (
             ExitStack() as lowered,
-            high_priority([*marked_processes(self.id), sandboxes.spawner.pid]) as raised,
+            high_priority([*marked_processes(self.id), host.spawner.pid]) as raised,
         ):
-            sandboxes.hierarchy.weigh()
-            lowered.callback(sandboxes.hierarchy.weigh)
+            host.hierarchy.weigh()
+            lowered.callback(host.hierarchy.weigh)
             yield raised
 
     @property
@@ -330,12 +330,12 @@ class Emulator(Managed):
         """
         return self._stack.client(service, **settings)
 
-    def _make_sandboxes(
+    def _this_host(
         self, environment: str, image: str | None, isolate: bool, template: tuple[str, ...], strict: bool
-    ) -> Sandboxes:
+    ) -> ThisHost:
         if environment == "process":
             return ProcessSandboxes(
-                self._session, self.limits, isolate=isolate, modules=template, strict_packages=strict
+                self._session, self.limits, self.budget_mb, isolate=isolate, modules=template, strict_packages=strict
             )
         if template:
             raise RequestError("Containers cannot be forks of a template.", "leave out --template, or the containers.")
@@ -346,7 +346,7 @@ class Emulator(Managed):
         require("docker")
         from slslab.lambda_.container_sandbox import ContainerSandboxes  # its client is needed nowhere else
 
-        return ContainerSandboxes(self._session, self.limits, image=image)
+        return ContainerSandboxes(self._session, self.limits, self.budget_mb, image=image)
 
     def _pass_on_record(self, record: InvocationRecord) -> None:
         self.records.append(record)

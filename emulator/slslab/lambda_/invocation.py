@@ -28,11 +28,11 @@ from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import State
 from slslab.lambda_.events import Answer, Asynchronous, Request
+from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.outcome import Ending, PhaseEnd, exit_reason, peak_mb
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.places import ExecutionEnvironment, Places
 from slslab.lambda_.pool import Pool
-from slslab.lambda_.resources.functions import Functions, Target
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.stack_client import StackClient
 from slslab.run.events import own_event
@@ -174,10 +174,6 @@ class InvocationService:
     async def accept_event(self, target: Target, payload: bytes, trace_id: str) -> str:
         """Queue an asynchronous invocation and return its request id at once."""
         return self._asynchronous.accept(target, await _checked(payload, "Event", self._limits.event_bytes), trace_id)
-
-    def prepare(self, function: Function) -> None:
-        """Start what takes time once for all environments of a function that has been created or changed."""
-        self._places.prepare(function)
 
     def retire(self) -> None:
         """Start to end the idle environments of versions that are gone, and to remove what nothing needs any more."""

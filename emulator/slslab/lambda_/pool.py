@@ -13,10 +13,10 @@ from slslab.lambda_.concurrency import Admission, Concurrency
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import State
 from slslab.lambda_.events import Request
+from slslab.lambda_.functions import Functions
 from slslab.lambda_.memory_waits import MemoryWaits
 from slslab.lambda_.outcome import PhaseEnd
 from slslab.lambda_.places import ExecutionEnvironment, Place, Places
-from slslab.lambda_.resources.functions import Functions
 from slslab.run.events import own_event
 
 Result = TypeVar("Result")

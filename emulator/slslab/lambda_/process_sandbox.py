@@ -13,7 +13,6 @@ from slslab.aws.limits import MB, Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.cgroups import Cgroup, detect
 from slslab.host.connections import LOOPBACK, Address, find_socket, hold
-from slslab.host.managed import Managed
 from slslab.host.namespaces import TASK_ROOT, Processes, Spawner, SpawnError, environment_request
 from slslab.host.namespaces import detect as namespaces
 from slslab.host.output import Stream
@@ -21,8 +20,9 @@ from slslab.host.procfs import files_bytes
 from slslab.host.session import Session
 from slslab.host.spawner import TRACE_DESCRIPTOR
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.layers import Layers
+from slslab.lambda_.merged_layers import Layers
 from slslab.lambda_.packages import Image
+from slslab.lambda_.places import ThisHost
 from slslab.lambda_.runtimes import Runtime, Runtimes
 from slslab.lambda_.sandbox import Sandbox, Setting, in_wrapper
 
@@ -202,8 +202,8 @@ def paths(task: Path, lang: Path, folder: Path, opt: Path) -> dict[str, str]:
     }
 
 
-class ProcessSandboxes(Managed):
-    """Makes sandboxes of this host's processes; see `Sandboxes`.
+class ProcessSandboxes(ThisHost):
+    """This host with processes as sandboxes.
 
     `modules` are imported once, by a process of which all runtimes of this Python are forks; `isolate=False` leaves
     runtimes in the host's namespaces; `strict_packages` hides the host's packages from all of them. Entering raises
@@ -216,11 +216,13 @@ class ProcessSandboxes(Managed):
         self,
         session: Session,
         limits: Limits,
+        budget_mb: int = 0,
         *,
         isolate: bool = True,
         modules: tuple[str, ...] = (),
         strict_packages: bool = False,
     ) -> None:
+        super().__init__(budget_mb)
         self.limits = limits
         self._strict_packages = strict_packages
         self.template = ",".join(modules)
@@ -229,6 +231,7 @@ class ProcessSandboxes(Managed):
         self._modules = modules
 
     def _enter(self, stack: ExitStack) -> None:
+        super()._enter(stack)
         self.hierarchy = detect().nested(f"slslab-{self._session.id}")
         for group in sorted(set(self.hierarchy.parents.values())):
             self._session.watch_cgroup(group)

@@ -16,9 +16,9 @@ from typing import Any
 from slslab.aws.arns import REGION
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import MB
+from slslab.lambda_.functions import Target
 from slslab.lambda_.invocation import InvocationService, Response, new_trace_id
 from slslab.lambda_.queue_client import QueueClient, QueueError
-from slslab.lambda_.resources.functions import Target
 
 # documented: services-sqs-scaling.html: five batches at once, up to 300 more each minute, and 1,250 in all.
 FIRST_AT_ONCE, MORE_PER_S, MOST_AT_ONCE = 5, 5, 1250

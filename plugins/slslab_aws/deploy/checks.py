@@ -15,9 +15,9 @@ from slslab.aws.limits import lambda_limits
 from slslab.aws.policies import statements
 from slslab.aws.requests import members
 from slslab.lambda_.configuration import settings
+from slslab.lambda_.event_sources import EventSourceMapping, check_source, with_request
 from slslab.lambda_.policies import function_statement
 from slslab.lambda_.references import parse
-from slslab.lambda_.resources.event_sources import EventSourceMapping, check_source, with_request
 from slslab.object_store.buckets import ADDRESS, NAME
 from slslab.statemachines.definitions import check_settings, problems
 from slslab.statemachines.machines import check_name, check_role

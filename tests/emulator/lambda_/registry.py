@@ -3,8 +3,8 @@
 from typing import Any
 
 from slslab.aws.limits import Limits, lambda_limits
+from slslab.lambda_.functions import Functions
 from slslab.lambda_.packages import Code
-from slslab.lambda_.resources.functions import Functions
 from slslab.testing import ROLE
 
 

@@ -14,10 +14,10 @@ from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, throttled
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_ import events
+from slslab.lambda_.aliases import Aliases
+from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.events import Answer, Asynchronous, Request
-from slslab.lambda_.resources.aliases import Aliases
-from slslab.lambda_.resources.event_handling import EventInvokeConfigs
-from slslab.lambda_.resources.functions import Functions, Target
+from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.stack_client import Attributes
 
 BUCKET = {"DestinationConfig": {"OnFailure": {"Destination": "arn:aws:s3:::failures"}}}

@@ -11,8 +11,8 @@ from tests.emulator.lambda_.test_concurrency import Somewhere
 
 from slslab.aws.errors import ServiceError
 from slslab.lambda_.events import Request
+from slslab.lambda_.functions import Target
 from slslab.lambda_.memory_waits import MemoryWaits
-from slslab.lambda_.resources.functions import Target
 
 
 @dataclass

@@ -21,9 +21,9 @@ from slslab.host.managed import Managed
 from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.emulator import Emulator
-from slslab.lambda_.environment import State
+from slslab.lambda_.environment import Shared, State
 from slslab.lambda_.packages import Image
-from slslab.lambda_.places import Place, Shared
+from slslab.lambda_.places import Place
 from slslab.stack.mutual_tls import write_certificate
 from slslab.testing import create_function
 from slslab_ray import place

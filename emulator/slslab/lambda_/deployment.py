@@ -7,8 +7,9 @@ says otherwise.
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.lambda_.call import Answer, Call, Handler
-from slslab.lambda_.configuration import LATEST, no_code_signing
-from slslab.lambda_.resources.functions import Functions, qualified
+from slslab.lambda_.configuration import no_code_signing
+from slslab.lambda_.functions import Functions, qualified
+from slslab.lambda_.references import LATEST
 
 
 class DeploymentOperations:

@@ -12,9 +12,8 @@ from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
 from slslab.lambda_.attachments import EventInvokeConfig, Handling
 from slslab.lambda_.call import Answer, Call, Handler
-from slslab.lambda_.configuration import LATEST
-from slslab.lambda_.references import parse
-from slslab.lambda_.resources.functions import Functions, Target
+from slslab.lambda_.functions import Functions, Target
+from slslab.lambda_.references import LATEST, parse
 
 BUCKET, FUNCTION, QUEUE = "arn:aws:s3:::", "arn:aws:lambda:", "arn:aws:sqs:"
 TOPIC = "arn:aws:sns:"

@@ -7,7 +7,7 @@ https://docs.aws.amazon.com/lambda/latest/api/API_Operations.html
 import asyncio
 import re
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,12 +18,11 @@ from slslab.aws.limits import Limits
 from slslab.lambda_.archives import Archives
 from slslab.lambda_.attachments import Alias, EventInvokeConfig, FunctionUrl
 from slslab.lambda_.call import FUNCTIONS_ONLY, Answer, Call, Handler
-from slslab.lambda_.configuration import ACTIVE, CREATING, LATEST, UPDATING, Function, check_kind, settings
-from slslab.lambda_.invocation import InvocationService
+from slslab.lambda_.configuration import ACTIVE, CREATING, UPDATING, Function, check_kind, settings
+from slslab.lambda_.layers import LayerVersions, timestamp
 from slslab.lambda_.packages import Code, Image, Packages
 from slslab.lambda_.policies import Policy, check_revision
-from slslab.lambda_.references import parse
-from slslab.lambda_.resources.layers import LayerVersions, timestamp
+from slslab.lambda_.references import LATEST, parse
 
 TAGS = 50
 NAME_LENGTH = 64
@@ -319,15 +318,23 @@ def check_tags(tags: Mapping[str, str]) -> None:
 
 
 class FunctionOperations:
-    """The operations on functions of one emulator."""
+    """The operations on functions of one emulator.
+
+    `prepare` is called with a version that may be invoked from now on, `retire` when one may not be any more.
+    """
 
     def __init__(
-        self, functions: Functions, packages: Packages, archives: Archives, service: InvocationService
+        self,
+        functions: Functions,
+        packages: Packages,
+        archives: Archives,
+        prepare: Callable[[Function], None],
+        retire: Callable[[], None],
     ) -> None:
         self._functions = functions
         self._packages = packages
         self._archives = archives
-        self._service = service
+        self._prepare, self._retire = prepare, retire
 
     def handlers(self) -> dict[str, Handler]:
         """Return what answers each operation."""
@@ -347,14 +354,13 @@ class FunctionOperations:
         name, _ = self._functions.check_creation(call.members)
         async with self._stored(name, call.members.get("Code") or {}) as code:
             answer = self._functions.create(call.members, code)
-            self._service.prepare(self._functions.entry(name).latest)
+            self._prepare(self._functions.entry(name).latest)
             return answer
 
     async def _update_code(self, call: Call) -> Answer:
         self._functions.entry(call.unqualified)  # raises before its code is stored
         async with self._stored(call.name, call.members) as code:
             answer = self._functions.update_code(call.name, call.members, code)
-            self._service.pool.retire_outdated()
         return answer
 
     @asynccontextmanager
@@ -364,7 +370,7 @@ class FunctionOperations:
             yield stored
         finally:
             self._packages.release(stored)
-            self._service.remove_unused_packages()
+            self._retire()
 
     async def _list(self, call: Call) -> Answer:
         every = call.members.get("FunctionVersion") == "ALL"
@@ -400,13 +406,13 @@ class FunctionOperations:
 
     async def _update_configuration(self, call: Call) -> Answer:
         answer = self._functions.update_configuration(call.unqualified, call.members)
-        self._service.prepare(self._functions.entry(call.name).latest)
-        self._service.pool.retire_outdated()
+        self._prepare(self._functions.entry(call.name).latest)
+        self._retire()
         return answer
 
     async def _delete(self, call: Call) -> None:
         self._functions.delete(call.name, call.qualifier)
-        self._service.retire()
+        self._retire()
 
     async def _publish(self, call: Call) -> Answer:
         return self._functions.publish(call.unqualified, call.members)

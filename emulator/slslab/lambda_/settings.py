@@ -2,8 +2,8 @@
 
 from slslab.aws.limits import Limits
 from slslab.lambda_.call import Answer, Call, Handler
-from slslab.lambda_.resources.event_sources import EventSourceMappings
-from slslab.lambda_.resources.functions import Functions, add_tags
+from slslab.lambda_.event_sources import EventSourceMappings
+from slslab.lambda_.functions import Functions, add_tags
 
 TOTAL_CODE_BYTES = 80_530_636_800
 

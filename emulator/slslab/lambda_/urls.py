@@ -18,11 +18,11 @@ from slslab.aws.keys import Keyring, Principal
 from slslab.aws.limits import Limits
 from slslab.lambda_.attachments import BUFFERED, HOST, PREFIX, FunctionUrl, called
 from slslab.lambda_.call import Answer, Call, Handler
-from slslab.lambda_.configuration import LATEST
+from slslab.lambda_.functions import Entry, Functions, Target
 from slslab.lambda_.invocation import InvocationService, new_trace_id
+from slslab.lambda_.layers import NO_RESOURCE
 from slslab.lambda_.policies import Policy
-from slslab.lambda_.resources.functions import Entry, Functions, Target
-from slslab.lambda_.resources.layers import NO_RESOURCE
+from slslab.lambda_.references import LATEST
 from slslab.lambda_.url_cors import preflight, shared
 from slslab.lambda_.url_payloads import UrlAnswer, UrlRequest, answer
 

@@ -11,9 +11,9 @@ from slslab.aws.arns import function_arn
 from slslab.aws.errors import conflict, invalid, missing
 from slslab.lambda_.attachments import Alias
 from slslab.lambda_.call import Answer, Call, Handler
-from slslab.lambda_.configuration import LATEST
+from slslab.lambda_.functions import Entry, Functions
 from slslab.lambda_.policies import check_revision
-from slslab.lambda_.resources.functions import Entry, Functions
+from slslab.lambda_.references import LATEST
 
 
 class Aliases:
