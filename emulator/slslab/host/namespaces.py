@@ -118,7 +118,7 @@ class Processes:
     """One environment's processes: its init and, below it, the runtime with everything that it starts.
 
     `started` becomes the init's process id, 0 if there is none; `began` the runtime's accounts at its first
-    instruction, or when it failed before; `exited` its exit code (negative for a signal), if `end` killed it when all
+    instruction, or when it failed before; `exited` its exit code (negative for a signal), if `kill` killed it when all
     have ended. `failure` says why the runtime did not start.
     """
 
@@ -150,7 +150,7 @@ class Processes:
         """Return the runtime and its descendants, as the host numbers them."""
         return process_tree(self._init)[1:] if self._init is not None else []
 
-    async def end(self, pids: Iterable[int]) -> None:
+    async def kill(self, pids: Iterable[int]) -> None:
         """Kill everything, and return when these processes have ended, which are all that are known.
 
         Where the end of a namespace kills them, that of its init shows before theirs, and until theirs their memory is

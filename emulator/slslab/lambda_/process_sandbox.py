@@ -32,7 +32,7 @@ KERNEL_MB = 57.5
 LOG = logging.getLogger(__name__)
 
 
-class ProcessSandbox:
+class ProcessSandbox(Processes):
     """One runtime process (`python3 /var/runtime/bootstrap.py`) with what it starts; see `Sandbox`."""
 
     ended_ns: int | None = None
@@ -53,7 +53,7 @@ class ProcessSandbox:
         self._output, self._trace = Stream(setting.log), Stream(setting.trace)
         log, trace = self._output.open(), self._trace.open()
         try:
-            self._processes = Processes(sandboxes.spawner, self._request(sandboxes, setting, runtime, opt), log, trace)
+            super().__init__(sandboxes.spawner, self._request(sandboxes, setting, runtime, opt), log, trace)
         except OSError:
             self._output.close()
             self._trace.close()
@@ -63,21 +63,14 @@ class ProcessSandbox:
         finally:
             os.close(log)
             os.close(trace)
-        self.began = self._processes.began
-        self.exited = self._processes.exited
-
-    @property
-    def failure(self) -> str:
-        """Why the runtime did not start."""
-        return self._processes.failure
 
     def pids(self) -> list[int]:
         """Return its processes."""
-        return self.accounts.pids() if self.accounts is not None else self._processes.pids()
+        return self.accounts.pids() if self.accounts is not None else super().pids()
 
     async def owns(self, client: Address, server: Address) -> bool:
         """Return whether one of its processes has the client's socket open."""
-        await asyncio.shield(self._processes.started)  # its processes are not known before
+        await asyncio.shield(self.started)  # its processes are not known before
         found = find_socket(client, server)
         return found is not None and hold(self.pids(), found.inode)
 
@@ -107,7 +100,7 @@ class ProcessSandbox:
 
     async def end(self) -> None:
         """Kill its processes, and return when they are gone."""
-        await self._processes.end(self.pids())
+        await self.kill(self.pids())
 
     def hand_over(self) -> Cgroup | None:
         """Close all but the control group, and return that: /tmp's files are charged to it."""

@@ -148,7 +148,7 @@ class Case:
     def waits(self, name: Address) -> bool:
         """Whether it is this client whose request waits."""
         with contextlib.suppress(OSError):
-            return self.api.waiting is not None and self.api._waiting._socket.getpeername() == name
+            return self.api.waiting is not None and self.api.waiting._socket.getpeername() == name
         return False
 
 

@@ -264,7 +264,7 @@ def test_a_runtime_may_connect_before_its_processes_are_known(
     held: list[bytes] = []
 
     async def owning(sandbox: ProcessSandbox, client: Address, server: Address) -> bool:
-        asyncio.get_running_loop().call_soon(feed, sandbox._processes, b"".join(held))
+        asyncio.get_running_loop().call_soon(feed, sandbox, b"".join(held))
         held.clear()
         return await owns(sandbox, client, server)
 
