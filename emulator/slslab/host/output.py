@@ -151,7 +151,9 @@ class FunctionLog:
 
     def say(self, text: bytes) -> None:
         """Append what Lambda itself says; what has come of a record until then is text."""
-        self._end_line(self._records.end())
+        held = self._records.end()
+        if held or self._line or not self._line_ended:
+            self._end_line(held)
         self._append(text, False)
 
     def _end_line(self, text: bytes) -> None:

@@ -305,7 +305,7 @@ class _Connection:
         else:
             self._api.abandoned |= not self._asked
             self._end()
-        held = sum(len(request.body) for request in self._requests)
+        held = sum([len(request.body) for request in self._requests])
         if self._head_bytes > HEAD_BYTES or len(self._requests) > PIPELINED or held > self._api.limit + 1:
             self.close()
         # Who has hung up does not wait; the exit of its process is reported elsewhere.
