@@ -87,10 +87,10 @@ class Signature:
                 method,
                 canonical_path,
                 query and self._canonical_query(query),
-                *(
-                    f"{name}:{','.join(' '.join(value.split()) for value in headers.getlist(name))}"
+                *[
+                    f"{name}:{','.join([' '.join(value.split()) for value in headers.getlist(name)])}"
                     for name in self.headers
-                ),
+                ],
                 "",
                 ";".join(self.headers),
                 payload,

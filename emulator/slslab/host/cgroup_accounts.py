@@ -121,18 +121,18 @@ class GroupAccounts:
 
     def _descriptor(self, controller: str, name: str) -> int:
         """Open an account and keep it open: it is read several times in every invocation, the peak also written."""
-        descriptor = self._open.get((controller, name))
-        if descriptor is None:
+        if (controller, name) not in self._open:
             path = self.paths[controller] / name
             try:
                 descriptor = os.open(path, (os.O_RDWR if name == self._peak_file else os.O_RDONLY) | os.O_CLOEXEC)
             except OSError:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self._open[controller, name] = descriptor
-        return descriptor
+        return self._open[controller, name]
 
     def _read(self, controller: str, name: str) -> bytes:
-        return os.pread(self._descriptor(controller, name), ACCOUNT_BYTES, 0)
+        descriptor = self._open.get((controller, name))
+        return os.pread(self._descriptor(controller, name) if descriptor is None else descriptor, ACCOUNT_BYTES, 0)
 
     def _value(self, controller: str, name: str, key: bytes) -> int | None:
         if controller not in self.paths:

@@ -1,7 +1,6 @@
 """Read what an environment's processes write: the function's log, with Lambda's tail of it, and trace records."""
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -58,16 +57,18 @@ class Stream:
 
     def drain(self) -> None:
         """Read what is there now."""
-        with contextlib.suppress(BlockingIOError):
-            for _ in range(CHUNKS_AT_ONCE if self._descriptors else 0):
+        for _ in range(CHUNKS_AT_ONCE if self._descriptors else 0):
+            try:
                 chunk = os.read(self._descriptors[0], CHUNK_BYTES)
-                if chunk:
-                    self._consume(chunk)
-                else:  # every writer has closed it
-                    asyncio.get_running_loop().remove_reader(self._descriptors[0])
-                    self._ended()
-                if len(chunk) < CHUNK_BYTES:
-                    return
+            except BlockingIOError:
+                return
+            if chunk:
+                self._consume(chunk)
+            else:  # every writer has closed it
+                asyncio.get_running_loop().remove_reader(self._descriptors[0])
+                self._ended()
+            if len(chunk) < CHUNK_BYTES:
+                return
 
 
 class LogRecords:

@@ -112,7 +112,7 @@ def resident_sets(pids: Iterable[int], read: Callable[[str], bytes] = read_file)
         start = status.find(b"VmHWM:")
         if start >= 0:  # a zombie has no memory lines
             # VmHWM, VmRSS, RssAnon, RssFile and RssShmem follow one another, each as `name: number kB`.
-            peak, _, anonymous, file, shared = (int(word) * 1024 for word in status[start:].split(None, 14)[1:14:3])
+            peak, _, anonymous, file, shared = [int(word) * 1024 for word in status[start:].split(None, 14)[1:14:3]]
             sets[pid] = ResidentSet(peak, anonymous, file, shared)
     return sets
 

@@ -29,6 +29,7 @@ HEAD_BYTES, PIPELINED = 1024 * 1024, 16
 MOST_CONNECTIONS, ACCEPTED_AT_ONCE, ACCEPT_AGAIN_S = 1024, 64, 1.0
 LONGEST_TYPE = 256
 HEADERS = frozenset({b"expect", b"lambda-runtime-function-error-type"})
+LENGTHS = frozenset(map(len, HEADERS))
 # asm-generic/socket.h: the kernel tells when it received what is read, by `struct timespec` of CLOCK_REALTIME.
 SO_TIMESTAMPNS, TIMESPEC = 35, struct.Struct("@ll")
 ANCILLARY_BYTES = socket.CMSG_SPACE(TIMESPEC.size)
@@ -260,7 +261,7 @@ class _Connection:
         self._request.path += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if (key := name.lower()) in HEADERS:
+        if len(name) in LENGTHS and (key := name.lower()) in HEADERS:
             self._request.headers[key.decode("latin-1")] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
