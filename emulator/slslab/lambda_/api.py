@@ -1,6 +1,6 @@
 """Serve AWS Lambda's HTTP API to unmodified boto3 and aws CLI.
 
-Paths, members and statuses of all operations are those of AWS's own model, as botocore has it.
+Paths, members and statuses of all operations come from AWS's own model in botocore.
 https://docs.aws.amazon.com/lambda/latest/api/API_Operations.html
 """
 
@@ -50,7 +50,7 @@ UNMODELLED = {
 
 
 def application(handlers: Mapping[str, Handler], more: Sequence[BaseRoute]) -> ASGIApp:
-    """Return the ASGI application of these operations, with `more` routes beside Lambda's.
+    """Return the ASGI application of these operations, with `more` routes next to Lambda's.
 
     An operation of AWS's model that has no handler is refused by its name.
     """

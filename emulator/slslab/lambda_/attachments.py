@@ -1,4 +1,4 @@
-"""What belongs to a function's name beside its versions: aliases, how events are handled, and URLs.
+"""What a function has in addition to its versions: aliases, the handling of its events, and URLs.
 
 https://docs.aws.amazon.com/lambda/latest/api/API_FunctionEventInvokeConfig.html and
 https://docs.aws.amazon.com/lambda/latest/dg/urls-configuration.html

@@ -48,13 +48,13 @@ class Call:
 
     @property
     def qualifier(self) -> str | None:
-        """The version or alias that the request asks for, in the function's ARN or beside it."""
+        """The version or alias that the request asks for, in the function's ARN or next to it."""
         assert self.function is not None
         return self.function.qualifier
 
     @property
     def unqualified(self) -> str:
-        """The name of the function, of which the request may name no version and no alias."""
+        """The name of the function; an error if the request names a version or an alias."""
         if self.qualifier not in (None, LATEST):
             raise invalid(FUNCTIONS_ONLY)
         return self.name

@@ -237,7 +237,7 @@ class Emulator(Managed):
 
     @property
     def variables(self) -> Mapping[str, str]:
-        """What every function is given beside Lambda's own variables."""
+        """The variables that every function gets in addition to Lambda's own."""
         return self._stack.variables
 
     @property
@@ -304,7 +304,7 @@ class Emulator(Managed):
             pool.fault = None
 
     def add_routes(self, routes: Sequence[BaseRoute]) -> None:
-        """Serve these routes beside Lambda's API; call it before the emulator is entered."""
+        """Serve these routes, too; call it before the emulator is entered."""
         self._routes += routes
 
     def evict(self, function: str | None = None) -> int:
@@ -312,7 +312,7 @@ class Emulator(Managed):
         return self.wait_for(self.service.pool.evict(function))
 
     def end_environments(self) -> None:
-        """End all environments, also those that run an invocation, and wait until everything is metered."""
+        """End all environments, even in the middle of an invocation, and wait until everything is metered."""
         self.wait_for(self.service.end())
 
     def wait_for(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
@@ -359,4 +359,4 @@ class Emulator(Managed):
 
 
 def _ignore(_record: object) -> None:
-    """Take what nobody listens for."""
+    """Ignore a record or an event."""

@@ -80,8 +80,8 @@ def environment_id(function: Function, number: int) -> str:
 class Environment:
     """One sandbox with one runtime, reused while it stays warm.
 
-    `start` starts one on this host, given the former one, if any, of which it keeps what it can; it raises StartFailed,
-    or OSError, if the host cannot. `address` is where functions reach their Runtime API.
+    `start` starts a sandbox on this host. It takes what it can from the former sandbox, if there was one, and raises
+    StartFailed or OSError if the host cannot. `address` is where functions reach their Runtime API.
     """
 
     def __init__(
@@ -439,7 +439,7 @@ class Environment:
         )
 
     def _ended_ns(self, initialising: bool) -> int | None:
-        """Return when the phase ended, which this thread may notice later; None while it goes on."""
+        """Return when the phase ended, which this thread may notice later; None before that."""
         runtime, sandbox = self._runtime, self.sandbox
         assert sandbox is not None
         if runtime.report is not None:

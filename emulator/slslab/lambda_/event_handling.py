@@ -81,7 +81,7 @@ class EventInvokeConfigs:
         return found
 
     def all_of(self, name: str) -> dict[str, EventInvokeConfig]:
-        """Carry out ListFunctionEventInvokeConfigs: those of a function, by version or alias."""
+        """Carry out ListFunctionEventInvokeConfigs; return a function's configurations by version or alias."""
         if not self._functions.exists(name):
             raise missing("The function doesn't exist.")
         return self._functions.entry(name).events

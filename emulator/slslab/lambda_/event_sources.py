@@ -1,4 +1,4 @@
-"""Event source mappings: queues of SQS whose messages invoke functions in batches.
+"""Event source mappings: messages of SQS queues invoke functions in batches.
 
 https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html. Texts of errors are measured (recorded from AWS) where a
 comment says nothing else.
@@ -163,7 +163,7 @@ class EventSourceMappings:
         return document
 
     async def close(self) -> None:
-        """Stop to poll; what is being invoked goes on."""
+        """Stop polling; invocations under way end by themselves."""
         await asyncio.gather(*(poller.close() for poller in self._pollers.values()))
 
     def _start(self, mapping: EventSourceMapping) -> EventSourceMapping:

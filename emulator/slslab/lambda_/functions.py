@@ -80,7 +80,7 @@ class Target:
 class Functions:
     """The registry of one emulator; methods that carry out an operation return what AWS's answer says.
 
-    `layers` are those that its functions may have.
+    `layers` has the layers that its functions may use.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -93,7 +93,7 @@ class Functions:
         return name in self._entries
 
     def entry(self, name: str, qualifier: str | None = None) -> Entry:
-        """Return the function's entry; ResourceNotFoundException, which names the qualifier, if there is none."""
+        """Return the function's entry; ResourceNotFoundException, which names the qualifier, if it is missing."""
         if name not in self._entries:
             raise missing(f"Function not found: {function_arn(name, qualifier)}")
         return self._entries[name]
@@ -112,7 +112,7 @@ class Functions:
         return Target(self.version(self.entry(name), alias.choose(), qualifier), qualifier)
 
     def version(self, entry: Entry, version: str | None, qualifier: str | None) -> Function:
-        """Return a version; ResourceNotFoundException, which names the qualifier, if there is none."""
+        """Return a version; ResourceNotFoundException, which names the qualifier, if it is missing."""
         if version in (None, LATEST):
             return entry.latest
         if version not in entry.versions:

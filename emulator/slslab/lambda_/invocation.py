@@ -61,7 +61,7 @@ class Failure:
 
 @dataclass
 class Metered:
-    """An invocation under way: when it was begun, and the phases that have ended; `init` is that of a cold start."""
+    """An invocation under way: when it began, and the phases that have ended; `init` is a cold start's Init phase."""
 
     started: datetime
     start_ns: int
@@ -378,7 +378,7 @@ class InvocationService:
 
 
 def new_trace_id() -> str:
-    """Return the trace id of a request that has none."""
+    """Return a trace id for a request without one."""
     digits = secrets.token_hex(24)
     return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"
 

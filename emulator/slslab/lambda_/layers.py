@@ -130,7 +130,7 @@ class LayerVersions:
         return {name: layers[0] for name, layers in found.items() if layers}
 
     def policy(self, name: str, version: int) -> Policy:
-        """Return who may use a version beside its owner."""
+        """Return the policy of a version: who may use it in addition to its owner."""
         versions = self._versions(name, version)
         if version not in versions.layers:
             raise missing(f"Layer version {layer_arn(_name(name), version)} does not exist.")
@@ -198,7 +198,7 @@ def _name(reference: str) -> str:
 
 
 def _check_account(arn: str, found: re.Match[str]) -> None:
-    """Raise AccessDeniedException for a layer of another account: there is none here, and AWS does not say so."""
+    """Raise AccessDeniedException for a layer of another account: this account sees none of its layers."""
     if found["account"] != ACCOUNT:
         raise ServiceError(
             403,

@@ -97,7 +97,7 @@ class Places(AbstractContextManager[Any], Protocol):
         """Have places from now on, and call `on_changed` when others join or some are lost; HostError without any."""
 
     async def end(self) -> None:
-        """Leave all places, of which no environment is left."""
+        """Leave all places, after their environments have ended."""
 
     def present(self) -> Sequence[Place]:
         """Return the places that can be used now."""
@@ -126,8 +126,8 @@ class ThisHost(Place, Managed):
     """This host, as the only place; its kind says what confines an environment: processes, or a container.
 
     `address` is where functions reach their Runtime API; `hierarchy` and `isolation` describe what confines them;
-    `template` names the modules that each begins with, if any. Entering it acquires what the environments share, and
-    nothing of them is left at its end.
+    `template` names the modules that each begins with, if any. Entering it acquires what the environments share;
+    leaving it removes all of that.
     """
 
     address: str
@@ -177,5 +177,5 @@ class ThisHost(Place, Managed):
     async def start(self, setting: Setting, former: Sandbox | None = None) -> Sandbox:
         """Start a runtime. Raises StartFailed, or OSError, if the host cannot.
 
-        `former` is the sandbox of the same environment that has ended, of which it keeps what it can.
+        `former` is the environment's earlier sandbox, which has ended; the new one takes what it can from it.
         """

@@ -128,7 +128,7 @@ class RuntimeApi:
         return self.abandoned
 
     def read(self) -> None:
-        """Read what has arrived by now, before the event loop comes to it."""
+        """Read what has arrived by now, without waiting for the event loop."""
         for connection in list(self.connections):
             connection.read()
 
@@ -288,7 +288,7 @@ class _Connection:
         self._answer()
 
     def read(self) -> None:
-        """Read requests; hang up on what is none, on endless headers, and on a client that waits for no answer."""
+        """Read requests; hang up on anything else, on endless headers, and on a client that waits for no answer."""
         try:
             data, ancillary, _, _ = self._socket.recvmsg(READ_BYTES, ANCILLARY_BYTES)
         except BlockingIOError:
@@ -315,7 +315,7 @@ class _Connection:
         self._answer()
 
     def _parse(self, data: bytes) -> None:
-        """Take what has arrived; behind what is no request nothing more is read."""
+        """Parse what has arrived; stop reading after an invalid request."""
         self._head_bytes += len(data)
         while data and len(self._requests) <= PIPELINED:
             try:
@@ -339,7 +339,7 @@ class _Connection:
             if answer is None:
                 self._waits = True
             elif answer is ACCEPTED:
-                # The caller gets the report before the runtime goes on, which would take the processor from both.
+                # The caller gets the report first: a runtime that wakes up now may take the processor from both.
                 self._waits = True
                 self._loop.call_soon(self._loop.call_soon, self.respond, answer)
             else:

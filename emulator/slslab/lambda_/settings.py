@@ -1,4 +1,4 @@
-"""Operations on what belongs to a function beside its versions, and on the account."""
+"""Operations on reserved concurrency, tags and the account."""
 
 from slslab.aws.limits import Limits
 from slslab.lambda_.call import Answer, Call, Handler

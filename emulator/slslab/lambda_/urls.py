@@ -1,4 +1,4 @@
-"""Serve function URLs: whoever their policies let through invokes the function by plain HTTP.
+"""Function URLs: their operations, and the plain HTTP requests that invoke the function if its policy allows it.
 
 https://docs.aws.amazon.com/lambda/latest/dg/urls-auth.html
 """
