@@ -132,7 +132,7 @@ def test_instances_are_billed_by_the_second(recorded_runs: RecordedRuns) -> None
         [line] = [line for line in bill["host"]["lines"] if line["item"] == "Host g4dn.xlarge"]
         assert Decimal(line["quantity"]) == quantity
         assert bill["host"]["notes"] == ["ran on the CPU: these aren't GPU times, and g4dn.xlarge is billed for them"]
-    shown = slslab("show", path).out
+    shown = slslab("show", path, "--full").out
     assert shown.startswith("On AWS (us-east-1, modelled): ")
     assert shown.count("ran on the CPU: these aren't GPU times") == 1
     assert "2 on cpu" in shown
@@ -163,7 +163,10 @@ def test_run_directory_is_complete(recorded_runs: RecordedRuns, architecture: st
 def test_a_run_is_shown(recorded_runs: RecordedRuns, architecture: str) -> None:
     document = recorded_runs[architecture].document
     assert slslab("show", document["run"], "--json", variables=recorded_runs.variables).document == document
-    shown = slslab("show", document["run"], variables=recorded_runs.variables).out
+    answer = slslab("show", document["run"], variables=recorded_runs.variables).out
+    assert len(answer.splitlines()) <= 25
+    assert f"More: slslab show {document['run']} --full" in answer
+    shown = slslab("show", document["run"], "--full", variables=recorded_runs.variables).out
     assert shown.startswith(f"On AWS{'' if architecture in INSTANCES else ' Lambda'} (us-east-1, modelled): ")
     for heading in ("Phases", "Messages and bytes", "Loss and accuracy", "Bill", "host delay"):
         assert heading in shown
