@@ -172,12 +172,14 @@ def test_a_run_is_shown(recorded_runs: RecordedRuns, architecture: str) -> None:
         assert heading in shown
 
 
-def test_runs_are_listed_and_compared(recorded_runs: RecordedRuns) -> None:
+def test_runs_are_listed_and_compared(recorded_runs: RecordedRuns, tmp_path: Path) -> None:
     documents: dict[str, dict[str, Any]] = {name: recorded_runs[name].document for name in architectures()}
     listed = slslab("runs", "--json", variables=recorded_runs.variables).document["runs"]
     assert {document["run"] for document in documents.values()} <= {document["run"] for document in listed}
     ids = [document["run"] for document in documents.values()]
     compared = slslab("compare", *ids, variables=recorded_runs.variables).out
+    slslab("compare", *ids, "--plot", tmp_path / "compared.svg", variables=recorded_runs.variables)
+    assert "Cost and time on AWS" in (tmp_path / "compared.svg").read_text()
     # Runs as short as these may be alike.
     for best in (" fastest on AWS", " cheapest on AWS"):
         assert best in compared or "can't be told apart from" in compared
