@@ -39,7 +39,8 @@ PLUGIN_SURFACE = {
     "slslab_workers.option": ("Option",),
     "slslab_workers.plan": ("Plan", "PlanError"),
     "slslab_workers.patterns": (
-        "Pattern", "Role", "Activity", "Signal", "Gathering", "Chain", "Workload", "Counts", "trainer", "UPDATE", "store_model",
+        "Pattern", "Role", "Activity", "Signal", "Gathering", "Chain", "Workload", "Counts", "trainer", "store_model",
+        "UPDATE",
     ),
     "slslab_workers.patterns.messages": ("Protocol", "Message", "Wait"),
     "slslab_workers.driver.deployment": ("FunctionArchitecture", "Deployment"),
