@@ -1,4 +1,4 @@
-"""The operations on multipart uploads. The finished object shares the bytes of its parts."""
+"""Implement the operations on multipart uploads. The finished object shares the bytes of its parts."""
 
 import hashlib
 import re
@@ -56,7 +56,7 @@ async def upload_part(call: Call) -> Answer:
     part = Part(number, stored.md5, stored.piece.size, whole(stored.piece), stored.checksums, now())
     if part.size > LARGEST_PART:
         raise failure("EntityTooLarge")
-    # The upload may have ended in the meantime.
+    # The upload may have ended meanwhile.
     _upload(call).parts[number] = part
     return Answer({"ETag": f'"{part.etag}"', **part.checksums})
 
@@ -107,7 +107,7 @@ async def complete_multipart_upload(call: Call) -> Answer:
     if call.members.get("MpuObjectSize", size) != size:
         raise failure("InvalidRequest", "The provided x-amz-mp-object-size does not match the size of the object.")
     if call.members.get("ChecksumType", upload.checksum_type) != upload.checksum_type:
-        raise failure("InvalidRequest", "The checksum type is not that of the upload.")
+        raise failure("InvalidRequest", "The checksum type differs from the upload's.")
     body = tuple(piece for part in parts for piece in part.body)
     sums: dict[str, str] = {}
     if upload.algorithm:
