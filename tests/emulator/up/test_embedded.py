@@ -127,7 +127,7 @@ def test_credentials_that_are_none_are_refused(state: dict[str, str]) -> None:
         done = slslab(state, "up", "--port", "0", "--s3-port", "0", "--edge-port", "0", *options)
         assert done.code == 2
         assert "is not a pair of keys" in done.err
-        assert "Hint: give KEY:SECRET" in done.err
+        assert "Hint: use KEY:SECRET" in done.err
 
 
 def test_up_status_down(state: dict[str, str]) -> None:
