@@ -44,7 +44,7 @@ class GroupAccounts:
         self._open: dict[tuple[str, str], int] = {}
 
     def pids(self) -> list[int]:
-        """Return the ids of all processes in the group, including those that forked away from their parent."""
+        """Return the ids of all processes in the group, even ones that forked away from their parent."""
         # Reopened each time: read through an open file, the list can be a second old on cgroup v1.
         for path in self.paths.values():
             with contextlib.suppress(OSError), open(f"{path}/cgroup.procs", "rb", buffering=0) as file:

@@ -112,8 +112,7 @@ def _enabled_v2(group: Path) -> list[str]:
 
 
 def _occupied(group: Path) -> bool:
-    """Return whether a group contains processes and so can't pass controllers to children. The root group always
-    can."""
+    """Return whether a group contains processes and so can't pass on controllers (the root group always can)."""
     return (group / "cgroup.type").exists() and bool((group / "cgroup.procs").read_text())
 
 

@@ -107,7 +107,7 @@ class ContainerAccounts(GroupAccounts):
         self.reported_kills = 0
 
     def out_of_memory_kills(self) -> int:
-        """Return the least number of processes that were killed for lack of memory."""
+        """Return how many processes were killed for lack of memory; there may have been more."""
         return max(super().out_of_memory_kills(), self.reported_kills)
 
     def keep(self) -> None:
@@ -204,8 +204,7 @@ class Container:
                 await self._call(self._api.unpause, self._container)
 
     async def limit_cpu(self, share: float) -> None:
-        """Limit the container to this many processors from now on. If the container has ended, `exited` reports
-        that."""
+        """Limit the container to this many processors from now on; `exited` reports it if the container has ended."""
         assert self.accounts is not None
         try:
             self.accounts.limit_cpu(share)  # a thousand times faster than through the engine
@@ -215,8 +214,7 @@ class Container:
                 await self._call(partial(self._api.update_container, self._container, **quota))
 
     async def end(self) -> None:
-        """Kill and remove the container; OSError if the engine fails. The command calls the engine again when it
-        ends."""
+        """Kill and remove the container; OSError if the engine fails. The command retries this when it ends."""
         if self._container:
             await self._call(remove, self._api, self._container)
         if self._watching is not None:
@@ -298,8 +296,7 @@ class Container:
 
 
 def container_accounts(pid: int, container: str) -> ContainerAccounts:
-    """Return the counters of a container, given its first process; FileNotFoundError if this host doesn't show its
-    group."""
+    """Return the counters of a container, given its first process; FileNotFoundError if its group isn't visible."""
     groups = cgroups_of(pid)
     paths: dict[str, Path] = {}
     for mount, controllers in cgroup_mounts():

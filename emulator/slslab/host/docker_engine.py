@@ -106,7 +106,7 @@ class Engine:
             return None  # a container of another engine: ours share the host with it, but not its network
         if container["HostConfig"]["PidMode"] != "host":
             raise HostError(
-                "The emulator's container does not see the processes of other containers, so it cannot meter them.",
+                "The emulator's container can't meter other containers because it doesn't see their processes.",
                 "give it `pid: host`, as docker-compose.yml does.",
             )
         return container

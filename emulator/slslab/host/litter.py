@@ -10,7 +10,7 @@ from pathlib import Path
 from slslab.aws.limits import MB
 
 # The process may grow by LITTER_BYTES before it collects garbage. A collection takes 0.1 s or more, during which
-# nothing else runs, so a pause PAUSES times as long follows it.
+# nothing else runs, so it pauses for PAUSES times as long.
 LITTER_BYTES, PAUSES = 32 * MB, 20
 
 

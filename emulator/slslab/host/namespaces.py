@@ -204,8 +204,7 @@ class Processes:
         self._set_over(-signal.SIGKILL)
 
     def _set_over(self, code: int) -> None:
-        """Note the runtime's exit code. After init is killed, its children still run until their namespace has
-        ended."""
+        """Note the runtime's exit code. Killing init leaves its children running until their namespace has ended."""
         if not self._over.done():
             self._over.set_result(code)
             if not self._killed:

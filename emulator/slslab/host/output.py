@@ -233,8 +233,7 @@ class TraceFrames:
 
 
 def _event(frame: bytes) -> dict[str, Any] | None:
-    """Return the worker's event in a frame. None if the frame holds no event, as a function may write anything to
-    it."""
+    """Return the worker's event in a frame; None for anything else, which a function may write, too."""
     try:
         event = json.loads(frame)
     except (ValueError, RecursionError):

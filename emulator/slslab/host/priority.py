@@ -21,8 +21,7 @@ STEP = 1.25
 
 @contextmanager
 def high_priority(pids: Sequence[int] = ()) -> Iterator[bool]:
-    """Run this process, the given ones, their descendants and new children at the highest priority; yield whether the
-    host allows it.
+    """Run this process, the given ones, and all their children at the highest priority; yield whether that is allowed.
 
     At the end all of them get this thread's earlier priority.
     """
@@ -40,7 +39,7 @@ def high_priority(pids: Sequence[int] = ()) -> Iterator[bool]:
 
 
 def _set_all(pids: Sequence[int], nice: int) -> None:
-    """Set the niceness of all threads of this process and of `pids` with their descendants, and of sessions that they
+    """Set the niceness of `pids`, this process and their descendants: of all their threads, and of sessions they
     lead."""
     _set_threads(os.getpid(), nice)
     for pid in chain.from_iterable(map(process_tree, pids)):

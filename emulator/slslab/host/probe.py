@@ -54,6 +54,5 @@ def probe() -> Probe:
 
 
 def slowdown(probes: Sequence[Probe]) -> float:
-    """Return the slowdown in the slowest of these probes: the median of its times over the least CPU time that the work
-    took in any probe."""
+    """Return the slowest probe's slowdown: the median of its times over the work's least CPU time in any probe."""
     return max(median(one.wall_s) for one in probes) / min(min(one.cpu_s) for one in probes)

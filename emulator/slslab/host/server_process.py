@@ -65,8 +65,7 @@ class ServerProcess:
         return int(psutil.virtual_memory().total * MEMORY_SHARE) // MB
 
     def end(self) -> str | None:
-        """Return how the server ended by itself, such as "killed by SIGKILL"; None while it runs, or before its
-        start."""
+        """Return how the server ended by itself, such as "killed by SIGKILL"; None if it runs or hasn't started."""
         process = self._process
         if process is None:
             return None
@@ -122,8 +121,7 @@ class ServerProcess:
         raise NotImplementedError
 
     def _launch(self, command: Sequence[str], variables: Mapping[str, str], directory: Path) -> None:
-        """Launch a program in a directory with these environment variables. It is killed at the end; its data isn't
-        kept."""
+        """Launch a program in a directory with these environment variables. It ends by a kill; its data isn't kept."""
         self._popen([*tied_to_this_process(), *command], variables, stdin=subprocess.DEVNULL, cwd=directory)
 
     def _launch_module(

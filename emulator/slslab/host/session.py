@@ -44,7 +44,7 @@ class Session(Managed):
             unlocked = self.home / f".{JOURNAL}"
             self._journal = stack.enter_context(unlocked.open("ab", buffering=0))
             fcntl.flock(self._journal, fcntl.LOCK_EX)
-            # Only now, because an unlocked journal counts as that of a killed command.
+            # Only now, because an unlocked journal means a killed command.
             journal = unlocked.rename(self.home / JOURNAL)
         except OSError as error:
             raise _unwritable(error) from error

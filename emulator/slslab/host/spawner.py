@@ -369,7 +369,7 @@ def enter_mount_namespace() -> None:
 
 def main(descriptor: int, mode: str, modules: str) -> int:
     """Serve requests until the emulator closes its end of the socket, or ends."""
-    # SIGCHLD's default lets the kernel reap inits; the status pipe reports their end.
+    # Ignoring SIGCHLD makes the kernel reap inits; the status pipe reports their end.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_IGN)
     channel = socket.socket(fileno=descriptor)
