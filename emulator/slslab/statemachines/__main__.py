@@ -89,8 +89,8 @@ def _options() -> argparse.Namespace:
 
 
 def _recorder() -> Callable[[dict[str, Any]], None]:
-    """Return a function that writes transitions to the trace, or drops them. It writes one at a time, so that frames
-    stay whole."""
+    """Return a function that writes transitions to the trace one at a time, so that frames stay whole, or drops
+    them."""
     if "SLSLAB_TRACE_FD" not in os.environ:
         return lambda _record: None
     sink, lock = environment_sink(), threading.Lock()

@@ -54,8 +54,8 @@ class Evaluator:
         self._ready = False
 
     def ask(self, task: bytes, running: Callable[[], bool], slow: Callable[[], None]) -> bytes:
-        """Return the process's answer to a task. Raises Unfinished, or ExecutionOver when `running` turns false; both
-        end the process.
+        """Return the process's answer. Raises Unfinished, or ExecutionOver if `running` turns false; both end the
+        process.
 
         `slow` is called if the answer takes longer than SLOW_S.
         """
@@ -147,7 +147,7 @@ POOL = Pool()
 
 
 def evaluate_bounded(expression: str, variables: Mapping[str, Any], running: Callable[[], bool] = lambda: True) -> Any:
-    """Return the result of `expressions.evaluate`, within the bounds; QueryError, or ExecutionOver once `running` is
+    """Return `expressions.evaluate`'s result, within the bounds; QueryError, or ExecutionOver once `running` is
     false."""
     try:
         return POOL.ask({"expression": expression, "variables": variables}, running)

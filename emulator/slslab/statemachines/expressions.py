@@ -230,8 +230,7 @@ def _separated(error: JException) -> str:
 
 
 def _message(error: JException) -> str:
-    """Return JSONata's own message for an error; the library says Object for function and shows values as Python
-    does."""
+    """Return JSONata's own message for an error: the library says Object for function and shows values like Python."""
     values = [error.current, error.expected, error.extra]
     if error.error == "T0412":
         values[2] = TYPES.get(str(error.extra), error.extra)

@@ -118,7 +118,7 @@ class Run:
         self._environment.set_stop(stop_date=datetime.now(UTC), error=None, cause=None)
 
     def answer(self, token: str, outcome: Callable[[str], Any]) -> bool:
-        """Answer a Task that waits for this token. False if the token is unknown, ServiceError if its Task no longer
+        """Answer the Task that waits for this token. False for an unknown token, ServiceError if the Task no longer
         waits."""
         with self._answering:
             if not self._waits(token):
@@ -135,8 +135,7 @@ class Run:
             return True
 
     def _waits(self, token: str) -> bool:
-        """Return whether a Task waits for a token; ServiceError (TaskTimedOut) if it no longer does: a token is used
-        once."""
+        """Return whether a Task waits for a token; ServiceError (TaskTimedOut) if it did before: each is used once."""
         endpoint = self._environment.callback_pool_manager.get(token)
         if endpoint is None:
             return False

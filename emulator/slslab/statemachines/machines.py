@@ -238,7 +238,6 @@ class Registry:
         self._tags[arn] = _within_limit({**self.tags(arn), **tags})
 
     def _check_routing(self, routing: Sequence[tuple[str, int]]) -> None:
-        """Raise ServiceError for a routing configuration that AWS refuses."""
         versions, weights = [version for version, _ in routing], [weight for _, weight in routing]
         shown = f"Received: [{', '.join(versions)}]"
         if not all(re.fullmatch(r".+:stateMachine:[^:]+:\d+", version) for version in versions):

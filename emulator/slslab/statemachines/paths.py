@@ -110,8 +110,7 @@ class Path:
         return self.definite and bool(self.steps) and self.steps[-1].kind == "indexes"
 
     def read(self, document: Any) -> Any:
-        """Return what it finds in a document; NoSuchPath if a definite path, or a path's definite part, finds
-        nothing."""
+        """Return what it finds in a document; NoSuchPath if a path's definite part finds nothing."""
         try:
             return self.find(document, Search(document))
         except Unfinished as error:
@@ -352,7 +351,6 @@ class Reader:
         return step
 
     def _listed(self, read: Callable[[], Any]) -> Iterator[Any]:
-        """Read comma-separated items."""
         while True:
             self._space()
             yield read()

@@ -464,8 +464,7 @@ def _with_room(launch: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _closed(evaluate_job: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
-    """Close the job of an ended execution with ExecutionOver as its error, because the Map waits for all jobs to
-    close."""
+    """Close the job of an ended execution with ExecutionOver, because the Map waits for all its jobs."""
 
     def closed(worker: Any, env: Any, job: Any) -> None:
         try:
@@ -477,8 +476,7 @@ def _closed(evaluate_job: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any
 
 
 def _reporting(evaluate_branch: Callable[[Any], None]) -> Callable[[Any], None]:
-    """Report a branch that can't start (no thread, or the execution has ended) as failed, because the Parallel waits
-    for it."""
+    """Report a branch that can't start (no thread, or the execution has ended) as failed: the Parallel waits for it."""
 
     def reporting(worker: Any) -> None:
         try:
