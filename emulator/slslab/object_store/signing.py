@@ -81,7 +81,7 @@ def authenticate(
     try:
         signature = Signature.of(headers, query)
         if signature.service != "s3":
-            raise ServiceError(400, "", f"The credential is for {signature.service}, not for s3.")
+            raise ServiceError(400, "", f"The credential is for {signature.service}, and not for s3.")
     except ServiceError as error:
         malformed = (
             "AuthorizationHeaderMalformed" if "authorization" in headers else "AuthorizationQueryParametersError"

@@ -81,9 +81,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--lambda-endpoint", required=True, help="where Tasks invoke their functions")
     parser.add_argument("--port", type=int, default=0, help="loopback port; 0 for any free one")
     parser.add_argument("--listener", type=int, help="descriptor of a listening socket, instead of --port")
-    parser.add_argument(
-        "--limits", default="{}", help="JSON object with limits that replace AWS's (see `slslab limits`)"
-    )
+    parser.add_argument("--limits", default="{}", help="JSON object of limits, instead of AWS's (`slslab limits`)")
     parser.add_argument("--tied", action="store_true", help="end when standard input closes")
     return parser.parse_args()
 
