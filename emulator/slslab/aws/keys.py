@@ -157,7 +157,7 @@ class Keyring:
                 f"The policy of functions cannot be used: {error}.", "see docs/threat-model.md."
             ) from error
         self._secrets = {pair.key_id: pair for pair in self.owners}
-        # Each token is verified only once; there are as few tokens as functions.
+        # Each token is verified only once. There is one per function, so this stays small.
         self._sessions: dict[str, tuple[Pair, Principal]] = {}
 
     @classmethod
