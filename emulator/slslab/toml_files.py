@@ -60,8 +60,7 @@ def validate(model: type[Model], document: dict[str, Any], path: Path, noun: str
         return model.model_validate(document)
     except ValidationError as trouble:
         first = trouble.errors(include_context=False)[0]
-    # Outside the block above: pydantic's error would keep all its frames alive, as garbage collection can't see into
-    # it.
+    # Outside the block above: pydantic's error would keep all its frames alive, hidden from garbage collection.
     entry = shown(".".join(str(part) for part in first["loc"])) or "its top"
     reason = shown(first["msg"].removeprefix("Value error, "))
     raise error(f"The {noun} {path} is wrong at {entry}: {reason}.", "correct that entry.")

@@ -18,8 +18,7 @@ class BoundedHeads(HttpToolsProtocol):
     _size = 0
 
     def on_message_begin(self) -> None:
-        """Start counting. If too many requests wait, raise ValueError, which the parser treats as an invalid
-        request."""
+        """Start counting. If too many requests wait, raise ValueError: the parser reports an invalid request."""
         if len(self.pipeline) >= MOST_WAITING:
             raise ValueError("too many requests wait for an answer")
         super().on_message_begin()

@@ -39,8 +39,7 @@ SURROGATES = re.compile("[\ud800-\udfff]")
 # A response names no more violations than this.
 MOST_VIOLATIONS = 10
 # Patterns aren't matched against longer texts unless their shape allows such a length: some patterns take quadratic
-# time. Where a shape has no maximum (names of environment variables, which have 4 KB together), a longer text counts as
-# a mismatch.
+# time. Where a shape has no maximum (names of environment variables, which have 4 KB together), longer texts mismatch.
 LONGEST_MATCHED = 4096
 # If headers are longer than this together, the result isn't cached.
 LONGEST_KEPT = 1024

@@ -77,9 +77,7 @@ def _home(directory: str) -> Iterator[None]:
         home.mkdir(parents=True, exist_ok=True)
         lock = (home / ".lock").open("w")
     except OSError as error:
-        raise RequestError(
-            f"SLSLAB_HOME is {directory!r}: {error.strerror}.", "set it to a writable directory."
-        ) from error
+        raise RequestError(f"SLSLAB_HOME is {directory!r}: {error.strerror}.", "use a writable directory.") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -156,8 +156,7 @@ class Cgroup(GroupAccounts):
         super().__init__(
             hierarchy.version, {controller: parent / name for controller, parent in hierarchy.parents.items()}
         )
-        # A write to cgroup.procs takes about 10 ms, because the kernel must prevent new threads meanwhile. v2 has no
-        # other way.
+        # A write to cgroup.procs, the only way in v2, takes about 10 ms: the kernel must prevent new threads meanwhile.
         joined = "tasks" if self.version == 1 else "cgroup.procs"
         self.join_files = [path / joined for path in sorted(set(self.paths.values()))]
         self.freezes = self.version == 2 or "freezer" in self.paths
@@ -199,8 +198,7 @@ class Cgroup(GroupAccounts):
         self._write_freezer("THAWED", "0")
 
     def _write_freezer(self, state: str, flag: str) -> None:
-        # Called twice in each invocation, where building a path and opening a text file would take longer than the
-        # kernel.
+        # Called twice in each invocation, so avoid building a path and opening a text file, which would take longer.
         first = self.version == 1
         path = f"{self.paths['freezer']}/freezer.state" if first else f"{next(iter(self.paths.values()))}/cgroup.freeze"
         descriptor = os.open(path, os.O_WRONLY)

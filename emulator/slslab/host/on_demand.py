@@ -72,6 +72,5 @@ class OnDemandServer(ServerProcess):
 
     def _hand_over(self, listener: socket.socket) -> None:
         self._launch_at(listener)
-        # If the process exits, its clients' connections break; if the socket were still open here, they would wait
-        # forever.
+        # If the process exits, its clients' connections break; with the socket open here, they would wait forever.
         listener.close()

@@ -34,9 +34,7 @@ class Session(Managed):
 
     def _enter(self, stack: ExitStack) -> None:
         try:
-            folder = Path(
-                tempfile.gettempdir()
-            ).absolute()  # TMPDIR may be `.`, and other processes have other directories
+            folder = Path(tempfile.gettempdir()).absolute()  # TMPDIR may be `.`, which differs by process
             sweep(folder)
             self.home = folder / f"{HOME}{self.id}"
             stack.callback(self._end)

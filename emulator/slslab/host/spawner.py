@@ -224,8 +224,7 @@ def become_runtime(request: dict[str, Any], log: int, trace: int, groups: list[i
     uid = request["uid"]
     for name, limit in request["resources"].items():
         number = getattr(resource, f"RLIMIT_{name}")
-        # Before the change of user: the kernel counts all processes of a user, who may be the emulator's own, and only
-        # root may raise a limit.
+        # Only root may raise a limit. The kernel counts all processes of a user, who may be the emulator's own.
         if name != "NPROC" or uid is not None:
             most = resource.getrlimit(number)[1]
             resource.setrlimit(
@@ -388,9 +387,8 @@ def main(descriptor: int, mode: str, modules: str) -> int:
         except Exception as error:  # a module may raise anything while it is imported
             channel.send(f"{module}: {error}".encode())
             return 1
-    # Libraries with threads (OpenBLAS in numpy) stop them before a fork and restart them when needed. But cloning an
-    # init doesn't notify the library: when the init then forked its runtime, it would wait for threads that don't exist
-    # there.
+    # Libraries with threads (OpenBLAS in numpy) stop them before a fork and restart them when needed. A clone
+    # doesn't notify the library, so an init that forked its runtime would wait for threads that it lacks.
     if modules and os.fork() == 0:
         os._exit(0)
     if modules:

@@ -214,8 +214,7 @@ class Request:
         """Return the operation that AWS bills the request as; empty if AWS doesn't bill it.
 
         documented: S3 user guide, "Billing for Amazon S3 error responses": AWS doesn't bill its own failures, nor
-        requests from outside the account that it refuses. assumed: nor requests for missing buckets, which have no
-        owner to bill.
+        refused requests from outside the account. assumed: nor requests for missing buckets, which have no owner.
         """
         nobodys = status == 404 and self._bucket not in self._store.buckets
         if status >= 500 or nobodys or (status == 403 and self._principal is None):

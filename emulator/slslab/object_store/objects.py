@@ -365,8 +365,7 @@ def _place_of_part(version: Version, number: int) -> tuple[int, int]:
 
 
 async def _copied_sums(source: Version, algorithm: str) -> tuple[str, dict[str, str]]:
-    """Return a copy's ETag and checksum, computed again if the source has parts or a checksum other than
-    `algorithm`."""
+    """Return a copy's ETag and checksum, computed again if the source has parts or another `algorithm`."""
     known = algorithm or next((name for name in checksums.ALGORITHMS if f"Checksum{name}" in source.checksums), "")
     kept = source.checksums.get("ChecksumType") == checksums.FULL and f"Checksum{known}" in source.checksums
     sums = dict(source.checksums) if kept else {}

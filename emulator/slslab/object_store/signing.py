@@ -128,8 +128,7 @@ def _by_version_2(
     named = (entry.partition("=") for entry in query.split("&"))
     signed = sorted((name, equals + unquote(value)) for name, equals, value in named if name in SIGNED_BY_2)
     if resource.count("/") == 1 and resource != "/":
-        # documented: for "/bucket", boto3 signs "/bucket/", as S3 accepts nothing else (botocore/handlers.py,
-        # fix_s3_host).
+        # documented: for "/bucket", boto3 signs "/bucket/", which S3 requires (botocore/handlers.py, fix_s3_host).
         resource += "/"
     if signed:
         resource += "?" + "&".join(name + value for name, value in signed)

@@ -133,8 +133,7 @@ class EmbeddedRabbitMQ(ServerProcess):
         (self._data / "advanced.config").write_text(
             CONFIGURATION.format(port=self._port, user=self._user, password=self._password)
         )
-        # Otherwise the start would read every installed plugin, enabled or not, for 2 s. The broker's own libraries
-        # stay.
+        # Otherwise the start would read every installed plugin, enabled or not, for 2 s. Keep the broker's libraries.
         (self._data / "plugins").mkdir()
         for library in self._installed.plugins.iterdir():
             if not library.name.startswith("rabbitmq_") or library.name.startswith("rabbitmq_prelaunch"):

@@ -54,8 +54,7 @@ class Evaluator:
         self._ready = False
 
     def ask(self, task: bytes, running: Callable[[], bool], slow: Callable[[], None]) -> bytes:
-        """Return the process's answer. Raises Unfinished, or ExecutionOver if `running` turns false; both end the
-        process.
+        """Return the process's answer. Unfinished, or ExecutionOver if `running` turns false, ends the process.
 
         `slow` is called if the answer takes longer than SLOW_S.
         """
@@ -147,8 +146,7 @@ POOL = Pool()
 
 
 def evaluate_bounded(expression: str, variables: Mapping[str, Any], running: Callable[[], bool] = lambda: True) -> Any:
-    """Return `expressions.evaluate`'s result, within the bounds; QueryError, or ExecutionOver once `running` is
-    false."""
+    """Call `expressions.evaluate` within the bounds; QueryError, or ExecutionOver once `running` is false."""
     try:
         return POOL.ask({"expression": expression, "variables": variables}, running)
     except Unfinished as error:

@@ -81,13 +81,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         default=os.environ.get("TENSORDB_PASSWORD"),
         help="password for AUTH (default: TENSORDB_PASSWORD, which `ps` doesn't show)",
     )
-    add(
-        "--maxmemory",
-        type=size,
-        default=0,
-        metavar="SIZE",
-        help="memory limit per peer, such as 4gb (default: 0, no limit)",
-    )
+    add("--maxmemory", type=size, default=0, metavar="SIZE", help="limit per peer, such as 4gb (default: 0, none)")
     add(
         "--threads",
         type=within(1, 1024),

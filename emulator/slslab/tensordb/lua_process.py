@@ -201,8 +201,7 @@ def _serve(peer: Peer, commands: Collection[bytes], version: str, memory: int) -
             case "run", sha, keys, arguments:
                 peer.reason = None
                 began_ns = time.process_time_ns()
-                # Lua's own functions can't be interrupted, so the kernel ends them, even if the asking process has
-                # died.
+                # Lua's own functions can't be interrupted, so the kernel ends them, even for a dead peer.
                 most_s = int(began_ns / 1e9 + LIMIT_S + 10)
                 resource.setrlimit(resource.RLIMIT_CPU, (most_s, resource.RLIM_INFINITY))
                 try:

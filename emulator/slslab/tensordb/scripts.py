@@ -1,8 +1,7 @@
 """Compile and run TorchScript; torch is imported with the first script.
 
 Strict mode enforces a rule that RedisAI leaves to the script's author. A script's inputs are the stored tensors
-themselves, so it must neither write to them nor return them or views of them, which in RedisAI would point to freed
-memory.
+themselves, so it must neither write to them nor return them or views of them (RedisAI would then use freed memory).
 """
 
 import ast

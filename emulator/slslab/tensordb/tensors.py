@@ -65,8 +65,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Header:
-    """The arguments of `AI.TENSORSET key dtype d0 [d1 …] [BLOB | VALUES …]` before the data; `rest` counts the
-    data's."""
+    """The arguments of `AI.TENSORSET key dtype d0 [d1 …] [BLOB | VALUES …]` before the data; `rest` counts these."""
 
     dtype: npt.DTypeLike
     shape: tuple[int, ...]

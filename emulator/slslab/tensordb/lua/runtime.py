@@ -181,8 +181,7 @@ class Runtime:
             return None
 
     def _write_numbers(self, array: Any, zeros: Any) -> bytes | None:
-        """Return an array of numbers as JSON, with -0 at the places `zeros`; None if it contains others or is too
-        large."""
+        """Return an array of numbers as JSON, with -0 at the places `zeros`; None for others or too many."""
         numbers = list(array.values())
         for place in zeros.values():
             numbers[place - 1] = -0.0
