@@ -1,7 +1,7 @@
-"""What uvicorn's connections lack: bounds on a request's head and on waiting requests, and responses in one write.
+"""Add to uvicorn: limits on a request's head and on queued requests, and responses in one write.
 
-uvicorn copies a long header with every piece that comes, and reads on with each answer, however many requests wait. It
-writes the head of a response before its body, which wakes up the client twice.
+uvicorn copies a long head with every piece that arrives, and reads on with each answer, however many requests wait. It
+writes a response's head before its body, which wakes up the client twice.
 """
 
 from collections.abc import Mapping
@@ -11,35 +11,35 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-# The heads of AWS's clients have a few kilobytes; a piece that comes has up to 256, of a body before it, too.
+# AWS's clients send heads of a few kilobytes; one piece of data has up to 256, possibly of an earlier body.
 LARGEST_HEAD = 512 * 1024
-# assumed: AWS's clients wait for each answer before they ask again.
+# assumed: AWS's clients wait for each answer before their next request.
 MOST_WAITING = 100
-# The name by which an ASGI application finds what sends a whole response.
+# The ASGI extension that sends a whole response.
 EXTENSION = "slslab.whole"
 
 
 class BoundedHeads(HttpToolsProtocol):
-    """Answers 400 to a head or to requests beyond the limits, and closes the connection."""
+    """Answers 400 if a head or the number of waiting requests exceeds the limits, and closes the connection."""
 
     _in_head = False
     _size = 0
 
     def on_message_begin(self) -> None:
-        """Begin to count; ValueError, which the parser takes for an invalid request, if too many wait for an answer."""
+        """Start counting. If too many requests wait, raise ValueError: the parser reports an invalid request."""
         if len(self.pipeline) >= MOST_WAITING:
             raise ValueError("too many requests wait for an answer")
         super().on_message_begin()
         self._in_head, self._size = True, 0
 
     def on_headers_complete(self) -> None:
-        """Count no further: the gate bounds the body."""
+        """Stop counting: the gate limits the body."""
         super().on_headers_complete()
         self.scope["extensions"] = {EXTENSION: {"send": partial(_send, self.cycle)}}
         self._in_head = False
 
     def data_received(self, data: bytes) -> None:
-        """Take the next piece of a request."""
+        """Receive the next piece of a request."""
         super().data_received(data)
         self._size += len(data)
         if self._in_head and self._size > LARGEST_HEAD:
