@@ -69,9 +69,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "atlas.md": atlas.build,
     "lambdaml-space.md": partial(lambdaml_space.build, DOCS.parent / lambdaml_space.DATA),
     "reliability.md": partial(faults.insert_faults, DOCS / "reliability.md", DOCS.parent / faults.DATA),
-    "state-machines.md": partial(
+    "services.md": partial(
         insert_operations,
-        DOCS / "state-machines.md",
+        DOCS / "services.md",
         "stepfunctions",
         states.OPERATIONS,
         f"`{states.refused('').error_type}`, with its name",

@@ -1,4 +1,4 @@
-"""The embedded S3 server, one per run, which ends with it: docs/object-store.md says why it is our own."""
+"""The embedded S3 server, one per run, which ends with it: docs/services.md says what it supports."""
 
 import os
 import shutil

@@ -1,7 +1,7 @@
 """Step Functions: Standard workflows whose Lambda Tasks run in this emulator, with AWS's limits and names of errors.
 
 The interpreter of the Amazon States Language is moto's (LocalStack's own code); the code around it enforces what AWS
-does and moto does not. It runs in a process of its own (`python -m slslab.statemachines`); docs/state-machines.md lists
+does and moto does not. It runs in a process of its own (`python -m slslab.statemachines`); docs/services.md lists
 what is enforced and what is not. This module itself does not import moto.
 """
 
