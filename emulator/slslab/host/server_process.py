@@ -33,7 +33,7 @@ CHUNK_BYTES = 65_536
 FIRST_PORT, LEAST_PORTS = 15_000, 1_000
 MB = 1024 * 1024
 # assumed: a server that keeps its users' data may take this share of the host's memory; the rest is for functions.
-# measured: the S3 server holds 105 MB while 16 clients put and get objects of 45 MB (`python benchmarks/object_store.py`).
+# measured: the S3 server holds 105 MB while 16 clients put and get objects of 45 MB (benchmarks/object_store.py).
 MEMORY_SHARE = 0.5
 
 
