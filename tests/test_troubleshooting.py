@@ -1,4 +1,4 @@
-"""docs/troubleshooting.md: the words that users search for are those of the code."""
+"""docs/troubleshooting.md quotes errors as the code prints them."""
 
 import ast
 import re
