@@ -2,8 +2,8 @@
 
 Registered by entry point, so that installing slslab is enough. Fixtures: `emulator` (one per session), `lambda_client`,
 `s3_client` and `states_client` (functions, buckets and state machines are deleted after each test), `deploy`, `invoke`,
-`invocations` (metered records of the test), `bill`, `assert_cost_below`, `lambda_faults`. Override `emulator_settings`
-to change the emulator. See docs/testing.md.
+`invocations` (metered records of the test), `bill`, `assert_cost_below`, `tune`, `assert_memory_size`, `lambda_faults`.
+Override `emulator_settings` to change the emulator. See docs/testing.md.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import json
 import re
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import invalidate_caches
 from importlib.machinery import PathFinder
 from io import BytesIO
@@ -399,6 +399,7 @@ def assert_cost_below(
 
     def check(amount: str | float, prices: str = "aws-us-east-1", kind: str | None = None) -> None:
         from slslab.report.predictions import bill_of, predict
+        from slslab.report.sessions import too_expensive
         from slslab.run.bill import load_book
 
         _shared.access_log.drain()
@@ -406,19 +407,41 @@ def assert_cost_below(
         bill = bill_of(load_book(prices))
         found = predict(records, _requests_of(_shared.logged), emulator.predictor(kind)).document(bill)
         if Decimal(str(found["cost"]["range"]["high"])) >= Decimal(str(amount)):
-            pytest.fail(_too_expensive(found, bill(records), amount), pytrace=False)
+            pytest.fail(too_expensive(found, bill(records), amount), pytrace=False)
 
     return check
 
 
-def _too_expensive(found: Mapping[str, Any], here: Mapping[str, Any], amount: str | float) -> str:
-    from slslab.report.summaries import predicted_cost
+@pytest.fixture
+def tune(emulator: Emulator, _shared: _Shared, lambda_client: Any) -> Callable[..., dict[str, Any]]:
+    """Return a function that finds which memory size suits a function for an event, as `slslab tune --json` prints it.
 
-    lines = [f"On Lambda the invocations cost {predicted_cost(found)}. The upper end isn't below {amount}."]
-    lines += found["notes"]
-    lines.append(f"As this host metered them, they cost {here['total']} {here['currency']}:")
-    lines += [f"  {line['item']}: {line['quantity']} {line['unit']} = {line['amount']}" for line in here["lines"]]
-    return "\n".join(lines)
+    Several events with weights are `events=[(3, small), (1, big)]`; `sizes` are memory sizes in MB, and `deadline_s`,
+    `goal`, `kind` and `prices` as for the command. The function keeps its size.
+    """
+
+    from slslab.tune.tested import tune_in_test
+
+    def requests() -> dict[str, list[Request]]:
+        _shared.access_log.drain()
+        return _requests_of(_shared.logged)
+
+    return partial(tune_in_test, emulator, lambda_client, requests)
+
+
+@pytest.fixture
+def assert_memory_size(tune: Callable[..., dict[str, Any]]) -> Callable[..., None]:
+    """Return a check of a function's memory size; it fails if another one is surely cheaper for an event on Lambda.
+
+    That is if the 80 % range of its cost ÷ the least cost is above 1 + `at_most`. Settings are those of `tune`.
+    """
+    from slslab.tune.tested import find_fault
+
+    def check(function: str, event: Any = None, at_most: float = 0.05, **settings: Any) -> None:
+        if (fault := find_fault(tune(function, event, **settings), at_most)) is not None:
+            pytest.fail(fault, pytrace=False)
+
+    return check
 
 
 def _requests_of(logged: Sequence[Logged]) -> dict[str, list[Request]]:

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from slslab.errors import RequestError
-from slslab.predict.invocation import make_predictor
+from slslab.predict.invocation import Predictor, make_predictor
 from slslab.predict.processor import UNANCHORED, Processor
 from slslab.predict.profiles.profile import Profile, load_profile
 from slslab.report.predictions import Bill, Predicted, bill_of, predict, requests_of
@@ -54,13 +55,22 @@ class Service(Run):
         """Return its bill: Lambda's with its 80 % range, or why there is none; `host` is what was metered."""
         return service_bill(self.predicted.document(self.bill_by(book)), self.cost(book))
 
+    @property
+    def predictor(self) -> Predictor:
+        """What predicts the invocations, except those of functions that have a profile."""
+        described = self.about.get("processor")
+        processor = Processor.from_dict(described) if described else UNANCHORED
+        return make_predictor(processor, self.kind, self.about["cpu_share_enforced"])
+
+    def predictor_of(self, function: str) -> Predictor:
+        """Return what predicts a function's invocations."""
+        profile = self.profiles.get(function)
+        return self.predictor if profile is None else replace(self.predictor, profile=profile)
+
     @cached_property
     def predicted(self) -> Predicted:
         """What the invocations take on Lambda."""
-        described, enforced = self.about.get("processor"), self.about["cpu_share_enforced"]
-        processor = Processor.from_dict(described) if described else UNANCHORED
-        predictor = make_predictor(processor, self.kind, enforced)
-        return predict(self.invocations, requests_of(self.events), predictor, self.profiles)
+        return predict(self.invocations, requests_of(self.events), self.predictor, self.profiles)
 
     def summary(self) -> dict[str, Any]:
         """Return the document, with the keys that a run's has; what only a run has is left out.

@@ -73,3 +73,12 @@ def _answer(document: Mapping[str, Any]) -> str:
         f"{counted(document['invocations'], 'time')}. On Lambda: {there}. This host billed "
         f"{significant(document['billed_seconds'], 3)} s, {amount(cost, 3)}. The most expensive test is {most['test']}."
     )
+
+
+def too_expensive(found: Mapping[str, Any], here: Mapping[str, Any], amount: str | float) -> str:
+    """Return why a test failed: what its invocations cost on Lambda, and as this host metered them."""
+    lines = [f"On Lambda the invocations cost {predicted_cost(found)}. The upper end isn't below {amount}."]
+    lines += found["notes"]
+    lines.append(f"As this host metered them, they cost {here['total']} {here['currency']}:")
+    lines += [f"  {line['item']}: {line['quantity']} {line['unit']} = {line['amount']}" for line in here["lines"]]
+    return "\n".join(lines)

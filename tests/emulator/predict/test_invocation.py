@@ -122,10 +122,10 @@ def test_threads_that_a_quota_hid_may_run_at_once_with_more_processors() -> None
     assert at(3538, record(500, 1000, 884)) == {"threads": (500, 250)}
     # It had two processors and used one, so it has one thread.
     assert at(7076, record(500, 500, 3538)) == {"known": (500, 500)}
-    # It used all that it had: of Lambda's share, and of this machine's processors.
+    # It used several: of Lambda's share, and of this machine's processors.
     assert at(7076, record(2000, 1000, 3538)) == {"threads": (1000, 500)}
     assert at(7076, record(2000, 1000, 5307)) == {"threads": (1000, 500)}
-    assert at(7076, record(2000, 1000, 5307), cores=4) == {"known": (1000, 1000)}
+    assert at(7076, record(2000, 1000, 7076), cores=4) == {"known": (1000, 1000)}
     # Less than a processor is the same to one thread and to two.
     assert at(1769, record(500, 1000, 884)) == {"known": (500, 500)}
 
