@@ -17,6 +17,7 @@ from tests.commands import Done, forked, in_a_shell
 
 from slslab import Emulator
 from slslab.errors import RequestError
+from slslab.run.bill import Bill
 from slslab.run.records import InvocationRecord
 from slslab.testing import FunctionFailed, create_function
 
@@ -217,6 +218,7 @@ def test_requests_to_s3_cost_what_they_take_on_lambda(
     deploy: Callable[..., str],
     invoke: Callable[..., Any],
     assert_cost_below: Callable[..., None],
+    bill: Callable[[], Bill],
     invocations: Sequence[InvocationRecord],
 ) -> None:
     """Twenty gets take at least half a second of 10 GB there, so more than 0.00008 USD, whatever they took here."""
@@ -239,6 +241,11 @@ def test_requests_to_s3_cost_what_they_take_on_lambda(
     with pytest.raises(pytest.fail.Exception, match=r"The upper end isn't below 0\.00008") as failed:
         assert_cost_below("0.00008", kind="interpreter")
     assert "kind of work is unknown" not in str(failed.value)
+    assert "S3 GET requests: 20 request" in str(failed.value)
+    with pytest.raises(pytest.fail.Exception, match=r"The upper end isn't below 0\.00008") as failed:
+        assert_cost_below("0.00008", kind="interpreter", lambda_only=True)
+    assert "S3 GET requests" not in str(failed.value)
+    assert ("S3 GET requests", 20) in [(line.item, line.quantity) for line in bill().lines]
     (record,) = invocations
     alone = emulator.predictor().predict(vars(record))
     assert alone is not None

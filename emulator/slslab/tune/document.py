@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from slslab.report.predictions import bill_of, predict
+from slslab.report.predictions import predict
 from slslab.tune.decision import GOALS, Best, Estimate, best, excess, in_time
 from slslab.tune.estimates import Measured, Sample
 from slslab.tune.function import TunedFunction
@@ -70,7 +70,7 @@ def describe(
         "used_before": sum(len(one.samples) for one in known.measured.values()) - _counted(known, made),
         "seconds": round(seconds, 3),
         "prices": {"name": estimator.book.name, "date": estimator.book.date.isoformat()},
-        "predicted": tuning.document(bill_of(estimator.book)),
+        "predicted": tuning.document(tuning.bill(estimator.book)),
     }
 
 

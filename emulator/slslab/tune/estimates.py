@@ -51,7 +51,7 @@ class Measured:
         """The share of the warm invocations' time that their CPU time took, held back by the quota."""
         warm = [sample.record for round_ in self.rounds for sample in round_]
         able_ms = sum(min(1.0, record["cpu_share"]) * record["duration_ms"] for record in warm)
-        return min(1.0, sum(float(record["cpu_ms"]) for record in warm) / able_ms)
+        return min(1.0, sum(float(record["cpu_ms"]) for record in warm) / float(able_ms))
 
     @property
     def peak_mb(self) -> int:
