@@ -28,8 +28,9 @@ REQUESTS, HOST_WAITS, QUOTA, THREADS = "requests", "host waits", "quota", "threa
 FORMER_PERIOD_MS = 100
 # A phase begins at any moment of a period: 80 % of all moments are at most this share of the period from its middle.
 MIDDLE_80 = 0.4
-# Work that used more processors than this ran in several threads, which may use more of them where there are more.
-ONE_THREAD = 1.05
+# Work that used more processors than ONE_THREAD ran in several threads. Where it could have had fewer than ENOUGH
+# processors, it may have threads that didn't show.
+ONE_THREAD, ENOUGH = 1.05, 1.25
 TIMED_OUT = "Sandbox.Timedout"
 Record = Mapping[str, Any]
 Moved = Mapping[str, float]
@@ -234,7 +235,7 @@ class Predictor:
         """Return the invocation as Lambda would run it, with another memory size if one is given; None as `predict`.
 
         `cores` are this host's processors. With more vCPUs than the invocation could have here, more threads may run at
-        once; only if it had more than one and used no more than that, it has one thread.
+        once; only if it had clearly more than one and used no more than that, it has one thread.
         """
         init_cpu_ms = record.get("init_cpu_ms")
         if record["init_ms"] is not None and init_cpu_ms is None:
@@ -247,7 +248,7 @@ class Predictor:
         duration = self._phase(record, self.kind, record["duration_ms"], cpu_ms, uncertain_ms, later, shares)
         if memory_mb is not None:
             able = min(duration.here.share, cores or math.inf)
-            several = able <= 1 or cpu_ms > ONE_THREAD * record["duration_ms"]
+            several = able < ENOUGH or cpu_ms > ONE_THREAD * record["duration_ms"]
             duration = replace(duration, more_threads=several and shares[1] > max(1.0, able))
         phases = {"duration": duration}
         if init_cpu_ms is not None:

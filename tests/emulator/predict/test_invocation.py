@@ -122,6 +122,8 @@ def test_threads_that_a_quota_hid_may_run_at_once_with_more_processors() -> None
     assert at(3538, record(500, 1000, 884)) == {"threads": (500, 250)}
     # It had two processors and used one, so it has one thread.
     assert at(7076, record(500, 500, 3538)) == {"known": (500, 500)}
+    # A processor and 1.3 % of another one show nothing.
+    assert at(3538, record(500, 494, 1792)) == {"threads": (494, 250)}
     # It used several: of Lambda's share, and of this machine's processors.
     assert at(7076, record(2000, 1000, 3538)) == {"threads": (1000, 500)}
     assert at(7076, record(2000, 1000, 5307)) == {"threads": (1000, 500)}
