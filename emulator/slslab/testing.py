@@ -403,8 +403,8 @@ def assert_cost_below(
     """Return a check of an amount in USD, best as text; it fails if the test may cost as much or more on Lambda.
 
     The upper end of the cost's 80 % range must be below the amount, so nine of ten tests that pass cost less on Lambda.
-    `kind` is the handlers' kind of work (dense, streaming, interpreter), which narrows the range. The cost is that of
-    Lambda and of the functions' requests to S3; with `lambda_only` it is Lambda's alone.
+    `kind` is the handlers' kind of work (dense, streaming, interpreter), which narrows the range. The cost includes
+    the functions' requests to S3, unless `lambda_only` is true.
     """
     from decimal import Decimal
 
@@ -427,7 +427,7 @@ def assert_cost_below(
 def tune(emulator: Emulator, _shared: _Shared, lambda_client: Any) -> Callable[..., dict[str, Any]]:
     """Return a function that finds which memory size suits a function for an event, as `slslab tune --json` prints it.
 
-    Settings are those of `slslab.tune.tested.tune_in_test`. The function keeps its size.
+    `slslab.tune.tested.tune_in_test` has its settings. The function keeps its size.
     """
 
     from slslab.tune.tested import tune_in_test
@@ -439,7 +439,7 @@ def tune(emulator: Emulator, _shared: _Shared, lambda_client: Any) -> Callable[.
 def assert_memory_size(tune: Callable[..., dict[str, Any]]) -> Callable[..., None]:
     """Return a check of a function's memory size; it fails if another one is surely cheaper for an event on Lambda.
 
-    That is if the range of its cost ÷ the least cost is above 1 + `at_most`. Settings are those of `tune`.
+    That is if the range of its cost ÷ the least cost is above 1 + `at_most`. Settings are as for `tune`.
     """
     from slslab.tune.tested import find_fault
 

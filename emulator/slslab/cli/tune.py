@@ -54,7 +54,7 @@ def tune(
     slslab tune hello --goal balanced --apply
 
     It invokes the function's own size and the smallest that fits, models the others from CPU time and waits, and
-    invokes those that may still be best. The answer is what each size takes and costs on Lambda, as 80 % ranges, and
+    invokes sizes that may still be best. The answer is what each size takes and costs on Lambda, as 80 % ranges, and
     which sizes can't be told apart. The function keeps its size unless --apply is given.
 
     Exit code 1 if no size is done within the deadline or the function's timeout.
@@ -93,7 +93,7 @@ def tune(
 
 
 def _read(text: str) -> tuple[float, Any]:
-    """Return a payload's weight and its event; RequestError for one that is no JSON, or can't be read."""
+    """Return a payload's weight and its event; RequestError if it isn't JSON, or can't be read."""
     before, colon, after = text.partition(":")
     try:
         return (float(before), _event(after)) if colon else (1.0, _event(text))

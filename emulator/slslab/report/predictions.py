@@ -50,7 +50,7 @@ class Predicted:
         }
 
     def bill(self, book: Book | None = None) -> Bill:
-        """Return what makes the bill of these records with their requests to S3, by a book."""
+        """Return a function that bills these records and their requests to S3, by a book."""
         asked = Counter(request.op for made in self.requests.values() for request in made)
         return bill_of(book, asked)
 
@@ -152,7 +152,7 @@ def requests_of(events: Rows) -> Requests:
 
 
 def bill_of(book: Book | None = None, requests: Mapping[str, int] | None = None) -> Bill:
-    """Return what makes the bill of records by a book: Lambda's lines, and those of requests to S3 by operation."""
+    """Return a function that bills records by a book: Lambda's lines, and requests to S3 by operation."""
     book = book or load_book(DEFAULT_BOOK)
     return lambda records: compute_bill(Usage(records, requests or {}), book).as_document()
 

@@ -61,7 +61,7 @@ class Service(Run):
 
     @property
     def predictor(self) -> Predictor:
-        """What predicts the invocations, except those of functions that have a profile."""
+        """The predictor of functions without a profile of their own."""
         described = self.about.get("processor")
         processor = Processor.from_dict(described) if described else UNANCHORED
         return make_predictor(processor, self.kind, self.about["cpu_share_enforced"])
@@ -181,7 +181,7 @@ def _counts(events: metrics.Rows) -> dict[str, int]:
 
 
 def function_rows(predicted: Predicted, book: Book | None = None) -> list[dict[str, Any]]:
-    """Return a row for each function and memory size that it had; costs are those of its requests to S3, too."""
+    """Return a row for each function and memory size that it had; the cost includes its requests to S3."""
     split = predicted.by([(record["function"], record["memory_mb"]) for record in predicted.records])
     return [{**_counted(own.records), **own.costs(book)} for _, own in sorted(split.items())]
 

@@ -115,7 +115,7 @@ def _product(figures: Figures, goal: str) -> float:
 
 
 def _range(figure: Callable[[str, int], float], sources: Mapping[str, object]) -> tuple[float, float]:
-    """Return the range of a figure whose sources of error are independent, on a logarithmic scale."""
+    """Return the range of a figure on a logarithmic scale; its sources of error are independent."""
     plain = math.log(figure("", 0))
     ends = [sorted(math.log(figure(source, end)) - plain for end in (0, 1)) for source in sources]
     lower, upper = (math.hypot(*(max(0.0, sign * pair[end]) for pair in ends)) for sign, end in ((-1, 0), (1, 1)))

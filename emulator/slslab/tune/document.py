@@ -42,8 +42,8 @@ def describe(
 ) -> dict[str, Any]:
     """Return what is known of a function's memory sizes, and which is best.
 
-    `made` are the invocations that the answer needed and `seconds` the time that they took; those that were known
-    before don't count. Costs are USD for a million invocations. Ranges are 80 %.
+    `made` are the invocations that the answer needed, without earlier ones, and `seconds` the time that they took.
+    Costs are USD for a million invocations. Ranges are 80 %.
     """
     estimates, estimator = known.estimates(), known.estimator
     chosen = {name: best(estimates, name) for name in GOALS}

@@ -1,4 +1,4 @@
-"""Estimates of a function's memory sizes, from the metered invocations of those that ran."""
+"""Estimates of a function's memory sizes, from metered invocations."""
 
 import math
 from collections import Counter
@@ -61,7 +61,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class _Priced:
-    """An invocation as Lambda would run it, the price of a millisecond, and that of its requests, USD."""
+    """An invocation as Lambda would run it, and the prices of a millisecond and of its requests, USD."""
 
     model: Model
     ms_usd: float
@@ -76,7 +76,7 @@ class _Priced:
 class Estimator:
     """Estimates memory sizes of one function.
 
-    `weights` are those of the payloads and add up to 1. `cores` are this host's processors.
+    `weights` belong to the payloads and add up to 1. `cores` are this host's processors.
     """
 
     predictor: Predictor

@@ -1,4 +1,4 @@
-"""A deployed function whose memory size is changed for a while, and its invocations."""
+"""A deployed function that has other memory sizes for a while, and its invocations."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ class Failed(Exception):
 
 
 class TunedFunction:
-    """A function of an emulator, as a context manager at whose end it has its own memory size again.
+    """A function of an emulator, as a context manager. At the end the function has its own memory size again.
 
     `client` is boto3's for Lambda. RequestError for a function that isn't there, and for whatever Lambda refuses.
     """
@@ -40,7 +40,7 @@ class TunedFunction:
         self.name = str(self.configuration["FunctionName"])
         if self.configuration["Version"] != LATEST:
             raise RequestError(
-                f"{name} is a version, whose memory size can't be changed.", f"tune the function itself: {self.name}."
+                f"{name} is a version, and keeps its memory size.", f"tune the function itself: {self.name}."
             )
         self.memory_mb = int(self.configuration["MemorySize"])
         self.timeout_s = float(self.configuration["Timeout"])

@@ -29,7 +29,7 @@ def describe_recorded(
     deadline_s: float | None,
     book: Book,
 ) -> dict[str, Any]:
-    """Return the document of a function's memory sizes, of which those that it had are measured.
+    """Return the document of a function's memory sizes. The sizes that it had count as measured.
 
     RequestError if `function` isn't named and several were invoked, or if it was hardly invoked.
     """

@@ -41,7 +41,7 @@ class Sizes:
     left_out: dict[int, str] = field(default_factory=dict)
 
     def estimates(self) -> list[Estimate]:
-        """Return the sizes that are not left out; those that weren't measured follow from the nearest one that was.
+        """Return all sizes that aren't left out. A size that wasn't measured follows from the nearest one that was.
 
         A size at which the function would use too much memory or time is left out from now on.
         """
@@ -63,7 +63,7 @@ class Sizes:
         return found
 
     def fail(self, size: int, failed: Failed) -> None:
-        """Leave out a size at which the function failed, and those that are smaller if they would fail, too."""
+        """Leave out a size at which the function failed, and smaller ones if they would fail, too."""
         reasons = {OUT_OF_MEMORY: "it ran out of memory", TIMED_OUT: f"it timed out after {self.timeout_s:g} s"}
         self.left_out[size] = reasons.get(failed.error_type, f"it failed: {failed.error_type}: {failed.message}")
         if failed.error_type in reasons:
@@ -85,7 +85,7 @@ def tune(
     progress: Progress,
     done: Callable[[Measured], None],
 ) -> None:
-    """Measure sizes until none that wasn't measured may be the best; `done` is told of each.
+    """Measure sizes until none that wasn't measured may be the best; `done` is called with each.
 
     The function's own size comes first, then the smallest that fits, then what may still win. Sizes with more vCPUs
     than this host has processors are not invoked, except the function's own. The function has its own size again at
@@ -108,7 +108,7 @@ def tune(
 
 
 def _next(known: Sizes) -> int | None:
-    """Return the size to measure next; None if there is none."""
+    """Return the size to measure next; None at the end."""
     if not known.measured:
         waiting = [size for size in known.sizes if size not in known.left_out]
         # The own size, then larger ones, then smaller ones.
@@ -151,7 +151,7 @@ def _measure(
 
 
 def weighted(events: Sequence[tuple[float, Any]]) -> list[Payload]:
-    """Return payloads by weights and events, whose weights add up to 1; RequestError for a weight of 0 or less."""
+    """Return payloads with weights that add up to 1; RequestError for a weight of 0 or less."""
     for weight, _ in events:
         if not 0 < weight < math.inf:
             raise RequestError(f"An event has the weight {weight:g}.", "give it one above 0, such as 3:{}.")

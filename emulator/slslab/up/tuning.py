@@ -1,4 +1,4 @@
-"""Functions of the running service for `slslab tune`: their records as they come, and those of earlier tunings."""
+"""Functions of the running service for `slslab tune`: their records, and what earlier tunings measured."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -31,7 +31,7 @@ SETTINGS = (
 
 
 class Service:
-    """The running service. RequestError if there is none."""
+    """The running service. RequestError if nothing runs."""
 
     def __init__(self) -> None:
         directory, variables = embedded.recorded(), embedded.environment()
@@ -84,7 +84,7 @@ class Ledger:
         self._key = sha256(json.dumps([function.name, about, payload], sort_keys=True).encode()).hexdigest()
 
     def measured(self) -> dict[int, Measured]:
-        """Return the sizes; those of a function whose code is a directory, which may change unseen, never count."""
+        """Return the sizes. Code in a directory may change unseen, so its sizes never count."""
         found = {}
         for line in self._path.read_text().splitlines() if self._path.exists() else ():
             entry = json.loads(line)
