@@ -172,7 +172,7 @@ def _chart(document: Document) -> Chart:
             "layer": [
                 {"mark": {"type": "area", "opacity": 0.2, "color": colour}, "encoding": {"y": low, "y2": high}},
                 {
-                    "mark": {"type": "line", "point": True, "color": colour},
+                    "mark": {"type": "line", "point": {"color": colour}, "color": colour},
                     "encoding": {"y": middle, "tooltip": tooltip},
                 },
             ],

@@ -66,7 +66,7 @@ class Best:
 def best(estimates: Sequence[Estimate], goal: str) -> Best | None:
     """Return the best size by a goal; None without sizes.
 
-    Sizes whose ratio to the least holds 1 can't be told apart from it. Of these the smaller cost wins, and of equal
+    A size can't be told apart from the least if their ratio holds 1. Of these the smaller cost wins, and of equal
     costs the larger memory size.
     """
     if not estimates:

@@ -1,4 +1,4 @@
-"""Which sizes a tuning invokes, with a function whose times follow from its memory size."""
+"""Which sizes a tuning invokes, with a function that takes what its memory size makes of it."""
 
 import io
 import json
@@ -72,7 +72,7 @@ class FakeLambda:
 def run(
     client: FakeLambda, sizes: tuple[int, ...] = SIZES, *events: Any, cores: int = 2, **more: Any
 ) -> dict[str, Any]:
-    """Tune; return the document, of which every text is made, too."""
+    """Tune; return the document. All its texts are made, too."""
     function = TunedFunction(client, "f", lambda: (client.records, {}))
     own_mb = client.memory_mb
     payloads = [Payload(1 / max(1, len(events)), event) for event in events or ({},)]
