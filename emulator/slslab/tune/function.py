@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
 
-from botocore.exceptions import ClientError
+from botocore.exceptions import BotoCoreError, ClientError
 
-from slslab.errors import RequestError, RunError
+from slslab.errors import HostError, RequestError, RunError
 from slslab.predict.invocation import Request, match_requests
 from slslab.report.formats import listed
 from slslab.run.metrics import Records
@@ -88,6 +88,8 @@ def _refusals(hint: str) -> Iterator[None]:
         yield
     except ClientError as error:
         raise RequestError(_message(error), hint) from error
+    except BotoCoreError as error:
+        raise HostError(f"The service doesn't answer: {error}", "see `slslab status`.") from error
 
 
 def _configuration(client: Any, name: str) -> Mapping[str, Any]:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
+from botocore.exceptions import ClientError, EndpointConnectionError
 from tests.emulator.tune.test_estimates import estimator, record
 
-from slslab.errors import RequestError
+from slslab.errors import HostError, RequestError
 from slslab.report.tuning import answers, tuning, tuning_page
 from slslab.tune.document import describe
 from slslab.tune.function import TunedFunction
@@ -262,3 +262,11 @@ def test_wrong_sizes(text: str, message: str) -> None:
 def test_sizes_beyond_the_accounts_are_left_out_unless_named() -> None:
     assert choose_sizes(None, SIZES, 600, 3008) == (128, 256, 512, 600, 1024, 1769, 3008)
     assert choose_sizes("1769,256", SIZES, 512, 10240) == (256, 512, 1769)
+
+
+def test_a_service_that_ends_meanwhile() -> None:
+    def gone(_: int) -> str:
+        raise EndpointConnectionError(endpoint_url="http://127.0.0.1:1")
+
+    with pytest.raises(HostError, match="The service doesn't answer: Could not connect"):
+        run(FakeLambda(gone))
