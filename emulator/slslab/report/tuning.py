@@ -10,6 +10,7 @@ from slslab.report.summaries import PREDICTED_RANGES, predicted, predicted_cost,
 TITLES = {"cheapest": "Cheapest", "fastest": "Fastest", "balanced": "Least cost × time"}
 # What sizes can't be told apart by.
 BY = {"cheapest": "cost", "fastest": "time", "balanced": "cost × time", "deadline": "cost"}
+RULE = "the smaller cost (or cost × time) wins, and of equal costs the larger memory size"
 COLUMNS = ("ms", "USD a million")
 
 
@@ -51,7 +52,7 @@ def answers(document: Document) -> Iterator[str]:
         yield f"{TITLES[goal]} on Lambda: {_sentence(document, goal)}"
     yield from _own(document)
     if any(best["alike"] for best in found.values() if best):
-        yield "Of sizes that can't be told apart the smaller cost wins, and of equal costs the larger memory size."
+        yield f"Of sizes that can't be told apart {RULE}."
 
 
 def _deadline(document: Document, best: Document | None, deadline_s: float) -> str:

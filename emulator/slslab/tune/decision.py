@@ -15,8 +15,8 @@ GOALS: Mapping[str, tuple[str, ...]] = {
     "fastest": ("seconds",),
     "balanced": ("cost", "seconds"),
 }
-# Of equal sizes the cheapest wins. Costs that differ by less than this share count as the same: then the larger wins.
-SAME_COST = 0.01
+# Costs that differ by less than this share count as the same.
+SAME = 0.01
 # A difference of this share is worth an invocation.
 CLEARLY = 0.05
 # Seconds and cost (USD) of an invocation.
@@ -66,15 +66,16 @@ class Best:
 def best(estimates: Sequence[Estimate], goal: str) -> Best | None:
     """Return the best size by a goal; None without sizes.
 
-    A size can't be told apart from the least if their ratio holds 1. Of these the smaller cost wins, and of equal
-    costs the larger memory size.
+    A size can't be told apart from the least if their ratio holds 1. Of these the smaller cost wins, or the smaller
+    product if the goal is a product, and if that is the same the larger memory size.
     """
     if not estimates:
         return None
     least = _least(estimates, goal)
     equal = [size for size in estimates if size is least or size.ratio(least, goal)[0] <= 1]
-    lowest = min(size.plain["cost"] for size in equal)
-    chosen = max(size.memory_mb for size in equal if size.plain["cost"] <= (1 + SAME_COST) * lowest)
+    by = goal if "cost" in GOALS[goal] else "cheapest"
+    lowest = min(size.value(by) for size in equal)
+    chosen = max(size.memory_mb for size in equal if size.value(by) <= (1 + SAME) * lowest)
     return Best(chosen, tuple(size.memory_mb for size in equal if size.memory_mb != chosen))
 
 

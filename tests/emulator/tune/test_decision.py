@@ -43,6 +43,11 @@ def test_equal_sizes_are_named_and_the_smaller_cost_wins() -> None:
     assert best(sizes, "fastest") == Best(1024, (1769,))
 
 
+def test_of_equal_balances_the_smaller_wins() -> None:
+    sizes = [size(512, 2, 1.0, own=1.3), size(1024, 1, 1.8, own=1.3)]
+    assert best(sizes, "balanced") == Best(1024, (512,))
+
+
 def test_of_equal_costs_the_larger_memory_size_wins() -> None:
     sizes = [size(512, 2, 1.0, own=1.1), size(1024, 1, 1.005, own=1.1)]
     assert best(sizes, "cheapest") == Best(1024, (512,))

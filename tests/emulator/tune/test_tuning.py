@@ -237,7 +237,7 @@ def test_the_sentences_name_what_cannot_be_told_apart() -> None:
     texts = list(answers(document))
     assert "can't be told apart from it by cost." in texts[0]
     assert texts[0].startswith("Cheapest on Lambda: ")
-    assert texts[-1].startswith("Of sizes that can't be told apart the smaller cost wins")
+    assert texts[-1].startswith("Of sizes that can't be told apart the smaller cost (or cost × time) wins")
     assert any(text.startswith("f has 512 MB, which costs ") for text in answers(run(FakeLambda(waits))))
 
 
