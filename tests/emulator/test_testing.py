@@ -245,7 +245,7 @@ def test_requests_to_s3_cost_what_they_take_on_lambda(
     with pytest.raises(pytest.fail.Exception, match=r"The upper end isn't below 0\.00008") as failed:
         assert_cost_below("0.00008", kind="interpreter", lambda_only=True)
     assert "S3 GET requests" not in str(failed.value)
-    assert ("S3 GET requests", 20) in [(line.item, line.quantity) for line in bill().lines]
+    assert {line.item: line.quantity for line in bill().lines}["S3 GET requests"] == 20
     (record,) = invocations
     alone = emulator.predictor().predict(vars(record))
     assert alone is not None
