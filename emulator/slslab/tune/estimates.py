@@ -98,7 +98,7 @@ class Estimator:
     def estimate(self, base: Measured, memory_mb: int, drift: float = 0.0) -> Estimate:
         """Return what a size takes and costs, from what was measured of the same or another size.
 
-        `drift` is the standard deviation of the logarithm of this machine's speed from size to size.
+        `drift` is half of the 80 % range of the logarithm of this machine's speed, from size to size.
         """
         here = memory_mb == base.memory_mb and self.runs(memory_mb)
         rounds = self._rounds(base, None if here else memory_mb)
@@ -116,7 +116,7 @@ class Estimator:
         # that size's own; two of them differ as much as a size that was predicted from another one.
         own = mean_errors(self.predictor.profile.name, instances=False).replay["billed_seconds"]
         reach = math.expm1(Z80 * own * PER_MEAN_ERROR / math.sqrt(2))
-        noise = math.hypot(min(self.half_width(base), 1.0), math.expm1(Z80 * drift) * base.busy)
+        noise = math.hypot(min(self.half_width(base), 1.0), math.expm1(drift) * base.busy)
         scales = {f"noise at {base.memory_mb} MB": noise, f"Lambda at {memory_mb} MB": reach}
         for source, share in scales.items():
             moved[source] = _scaled(plain, 1 / (1 + share)), _scaled(plain, 1 + share)

@@ -8,7 +8,7 @@ from typing import Any
 
 from slslab.errors import RequestError
 from slslab.tune.decision import Estimate, may_win
-from slslab.tune.estimates import Estimator, Measured
+from slslab.tune.estimates import Estimator, Measured, student
 from slslab.tune.function import OUT_OF_MEMORY, TIMED_OUT, Failed, TunedFunction
 
 SMALLEST_MB = 128
@@ -48,7 +48,7 @@ class Sizes:
         peak_mb = max(measured.peak_mb for measured in self.measured.values())
         # The work is the same at each size. If its CPU time differs, this machine was faster or slower meanwhile.
         speeds = [math.log(measured.cpu_ms) for measured in self.measured.values()]
-        drift = stdev(speeds) if len(speeds) > 1 else 0.0
+        drift = student(len(speeds) - 1) * stdev(speeds) if len(speeds) > 1 else 0.0
         found = []
         for size in self.sizes:
             if size in self.left_out:
