@@ -58,6 +58,7 @@ def root() -> None:
     slslab atlas                             which system is fastest, and which cheapest, over sizes and workers
     slslab up                                Lambda and S3 as endpoints for your own functions
     slslab show up                           what they have done since, and what it cost
+    slslab tune hello                        which memory size such a function should have
 
     A RUN is an id, its unambiguous beginning, a path, `last`, `last~N`, or `up`. Runs that go on are not counted in
     `last`.

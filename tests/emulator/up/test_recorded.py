@@ -243,6 +243,9 @@ def check_predicted(shown: dict[str, Any], bill: dict[str, Any]) -> None:
     assert predicted["processor"]["form"] == "not anchored"
     assert "slslab calibrate --processor" in predicted["notes"][0]
     (function,) = shown["functions"]
+    assert bill["functions"] == [function]
+    puts = next(line for line in function["predicted"]["cost"]["lines"] if line["item"] == "S3 PUT requests")
+    assert puts["quantity"] == "6", "three in each of two invocations"
     assert function["predicted"]["billed_seconds"] == predicted["billed_seconds"]
     assert function["predicted"]["init_ms"]["value"] > 0
 

@@ -365,7 +365,9 @@ def test_every_question_takes_what_its_command_offers() -> None:
     for question in QUESTIONS:
         offered = {parameter.name for parameter in question.command().params} - everywhere
         answer = resolve_name(f"slslab_lab.questions.{question.answer}")
-        assert offered - ({"plot"} if question.picture else set()) == signature(answer).parameters.keys() - {"asked"}
+        elsewhere = {"plot"} if question.picture else set()
+        elsewhere |= {"function", "kind"} if question.of_up else set()
+        assert offered - elsewhere == signature(answer).parameters.keys() - {"asked"}
 
 
 def test_all_commands_but_the_reproductions_of_tables_model_the_same_platform() -> None:
