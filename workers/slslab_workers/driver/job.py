@@ -16,7 +16,7 @@ from slslab_workers.channels.objects import Objects
 from slslab_workers.channels.queues import QueueError
 from slslab_workers.channels.stream import Refused, Unreachable
 from slslab_workers.driver.stopping import Stopping
-from slslab_workers.models import spec
+from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan
 from slslab_workers.training import datasets, models
 from slslab_workers.training.keys import minibatch_key, model_key
@@ -115,7 +115,7 @@ class Job:
         from slslab_workers.training.evaluation import evaluate
 
         stored = self._objects.get(model_key(self.plan, epoch), "other").body
-        model = models.build(self.plan.model, self.plan.seed)
+        model = models.build(spec_of(self.plan), self.plan.seed)
         dataset = self._samples.dataset
         accuracy, loss = evaluate(model, stored, dataset.test_images, dataset.test_labels, dataset.policy)
         if self._samples.validation is not None:
@@ -149,4 +149,4 @@ class Job:
 
 def gradient_mb(plan: Plan) -> int:
     """Return the memory of one gradient of the plan's model, MB rounded up; 0 for a model of unknown size."""
-    return math.ceil(4 * (spec(plan.model).parameters or 0) / (1 << 20))
+    return math.ceil(4 * (spec_of(plan).parameters or 0) / (1 << 20))

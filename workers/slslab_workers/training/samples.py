@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slslab_workers.models import spec
+from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan
 from slslab_workers.training import algorithms, datasets, models
 from slslab_workers.training.datasets import Images, Labels
@@ -28,7 +28,7 @@ class Samples:
         count = plan.workers * plan.batches * plan.batch_size
         if plan.early_stopping:
             count = math.ceil(count * HELD_OUT / (HELD_OUT - 1))
-        self.dataset = datasets.load(plan.dataset, count, plan.seed, report).for_model(spec(plan.model))
+        self.dataset = datasets.load(plan.dataset, count, plan.seed, report).for_model(spec_of(plan))
         self.images, self.labels = self.dataset.train_images, self.dataset.train_labels
         self.validation: tuple[Images, Labels] | None = None
         if plan.early_stopping:
