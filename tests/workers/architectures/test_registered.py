@@ -171,18 +171,6 @@ def test_the_example_meets_faults_and_has_a_page(run: Run, runs: Path, tmp_path:
     assert "parameter-averaging" in page
 
 
-def test_the_example_stands_in_the_table_of_systems_once_the_atlas_has_its_recording(
-    run: Run, runs: Path, tmp_path: Path
-) -> None:
-    for recording in committed("atlas").glob("lenet-*"):
-        (tmp_path / recording.name).symlink_to(recording)
-    (tmp_path / "lenet-parameter-averaging").symlink_to(runs / averaged(run)["run"])
-    rows = describe_systems(FAULTS, tmp_path).splitlines()
-    assert [row.split(" | ")[2] for row in rows if row.startswith("| parameter-averaging |")] == [
-        "2 workers, lenet, 2 invocations"
-    ]
-
-
 @pytest.mark.parametrize("name", ["gpu", "spirt"])
 def test_the_examples_model_and_data_are_trained_by_ours(name: str, run: Run, runs: Path) -> None:
     """Instances of this host find the package, functions have it in their archive, and replay needs neither."""
@@ -212,6 +200,18 @@ def test_the_example_passes_its_own_test_in_an_environment_of_its_own(tmp_path: 
             [program, *words], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_example_stands_in_the_table_of_systems_once_the_atlas_has_its_recording(
+    run: Run, runs: Path, tmp_path: Path
+) -> None:
+    for recording in committed("atlas").glob("lenet-*"):
+        (tmp_path / recording.name).symlink_to(recording)
+    (tmp_path / "lenet-parameter-averaging").symlink_to(runs / averaged(run)["run"])
+    rows = describe_systems(FAULTS, tmp_path).splitlines()
+    assert [row.split(" | ")[2] for row in rows if row.startswith("| parameter-averaging |")] == [
+        "2 workers, lenet, 2 invocations"
+    ]
 
 
 def test_one_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,8 +134,8 @@ def test_a_regression_is_learnt_and_judged_by_what_it_explains() -> None:
     assert r2 > 0.999
     assert test_loss < 1e-3
     with torch.no_grad():
-        model.weight.zero_()
-        model.bias.fill_(3.0)
+        for parameter in model.parameters():
+            parameter.fill_(3.0)
     assert evaluation.judge(model, data.test_images, data.test_labels, None)[0] < 0, "worse than their mean"
 
 
@@ -158,7 +158,7 @@ def test_a_model_may_have_a_loss_of_its_own() -> None:
         ({"model": "strangers_nets:double"}, "has no parameters, or not of float32|can't be made"),
         ({"model": "strangers_nets:bare"}, "answers with the shape"),
         ({"model": "strangers_nets:plain"}, "can't be made: TypeError: plain"),
-        ({"model": "vgg"}, "There is no model 'vgg'"),
+        ({"model": "vgg"}, "no model 'vgg'"),
         ({"model": "lenet"}, r"lenet takes images of 1 × 32 × 32, and three\.npz has rows of 2 features"),
         ({"model": "svm", "dataset": "number.npz"}, "svm-2 for samples .* can't be made"),
         ({"model": "kmeans", "dataset": "number.npz", "options": {"algorithm": "em"}}, "is a regression"),

@@ -20,6 +20,7 @@ from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan
 from slslab_workers.training import datasets, models
 from slslab_workers.training.keys import minibatch_key, model_key
+from slslab_workers.training.options import uneven
 from slslab_workers.training.samples import Samples
 
 UPLOADERS = 4
@@ -133,6 +134,7 @@ class Job:
         from slslab_workers.training.evaluation import mean_losses
 
         first = results[0]
+        shares = self._samples.shares() if uneven(self.plan) else None
         steps = min(len(result["losses"]) for result in results)
         return Outcome(
             loss=mean_losses(results, range(0, steps, self.plan.batches)),
@@ -143,7 +145,7 @@ class Job:
             epochs=len(self.accuracies),
             updates=first["updates"],
             threads=first["threads"],
-            details={"torch": first["torch"]},
+            details={"torch": first["torch"], **({"shares": shares} if shares else {})},
         )
 
 

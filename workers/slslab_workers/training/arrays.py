@@ -1,6 +1,6 @@
 """Read data sets of a user's own: CSV files, NumPy's .npz files, and functions that return arrays.
 
-Arrays are x, y, of which a fixed fifth is for test; or x_train, y_train, x_test, y_test. Of x, uint8 (N, H, W) or
+Arrays are x, y, and a fixed fifth of them is for test; or x_train, y_train, x_test, y_test. Of x, uint8 (N, H, W) or
 (N, C, H, W) are images, and other numbers are rows (N, D), which are standardised, or arrays of any other shape, which
 are taken as they are. Of y, floating-point numbers are a regression's, which are standardised; everything else names
 classes. Importing this module does not import torch.
@@ -176,7 +176,7 @@ def _read_npz(path: Path) -> list[NDArray[Any]]:
     except ValueError as error:
         # NumPy loads no objects, as which it saves arrays of different sizes.
         raise PlanError(
-            f"{path} holds arrays of objects, such as images of different sizes, or is no .npz file.", HINT
+            f"{path} holds arrays of objects, such as images of different sizes, or isn't an .npz file.", HINT
         ) from error
     names = ("x", "y") if "x" in found else SPLIT
     if missing := [name for name in names if name not in found]:
@@ -224,7 +224,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _column(path: Path, label: str, names: list[str], width: int) -> int:
-    """Return which column has the label; PlanError if there is none of this name or number."""
+    """Return which column has the label; PlanError if this name or number has no column."""
     if label in names:
         return names.index(label)
     try:

@@ -12,7 +12,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -170,20 +170,31 @@ def find(name: str) -> Source:
     A function of another package, by its name in the group `slslab.datasets` or as module:function, is called.
     """
     family, colon, argument = name.partition(":")
-    if path := BUILT_IN.get(family + colon):
-        source: Source = resolve_name(path)(*[argument] * bool(colon))
-        return source
-    if path := BUILT_IN.get(Path(family).suffix.lower()):
-        return cast(Source, resolve_name(path)(name))
-    if Path(name).is_dir():
-        return cast(Source, resolve_name(BUILT_IN["folder:"])(name))
-    if path := value_of(name):
-        return cast(Source, resolve_name(f"{ARRAYS}:function")(name, path))
-    raise PlanError(f"There is no data set {name!r}.", f"choose {SHOWN}.")
+    arguments: tuple[str, ...] = (argument,) if colon else ()
+    path = BUILT_IN.get(family + colon)
+    if path is None and _file_kind(name):
+        path, arguments = BUILT_IN[_file_kind(name)], (name,)
+    elif path is None and (value := value_of(name)):
+        path, arguments = f"{ARRAYS}:function", (name, value)
+    if path is None:
+        raise PlanError(f"There is no data set {name!r}.", f"choose {SHOWN}.")
+    source: Source = resolve_name(path)(*arguments)
+    return source
+
+
+def _file_kind(name: str) -> str:
+    """Return how the names of such files end, or folder: for a directory; empty for everything else."""
+    suffix = Path(name.partition(":")[0]).suffix.lower()
+    if suffix in BUILT_IN:
+        return suffix
+    return "folder:" if Path(name).is_dir() else ""
 
 
 def value_of(name: str) -> str | None:
-    """Return the "module:function" of a data set of another package; None if the name isn't of any."""
+    """Return the "module:function" of another package's data set; None for a built-in name, a file, or no data set."""
+    family, colon, _ = name.partition(":")
+    if family + colon in BUILT_IN or _file_kind(name):
+        return None
     registered = {entry.name: entry.value for entry in entry_points(group=GROUP)}
     return registered.get(name) or (name if ":" in name else None)
 

@@ -1,4 +1,4 @@
-"""Build models: the papers' networks in plain torch, and those of other packages.
+"""Build models: the papers' networks in plain torch, and other packages' models.
 
 A builder is a function of a sample's shape, (C, H, W) or (D,), and of how many numbers the model answers with. A module
 may have a `loss(scores, targets, reduction)` of its own.
@@ -45,7 +45,7 @@ def loss(
     model: "nn.Module", scores: "torch.Tensor", targets: "torch.Tensor", reduction: str = "mean"
 ) -> "torch.Tensor":
     """Return the mean (or sum) of the losses of a model's scores (B, outputs): the model's own loss if it has one, the
-    squared error of a regression, whose targets (B,) are floating-point numbers, or cross-entropy."""
+    squared error of a regression, which has floating-point targets (B,), or cross-entropy."""
     from torch.nn import functional
 
     if (own := getattr(model, "loss", None)) is not None:
@@ -75,7 +75,7 @@ def _torch_format(memory_format: str) -> "torch.memory_format":
 
 
 def torchvision(name: str, _shape: Shape, outputs: int) -> "nn.Module":
-    """Return a model of torchvision, by its name torchvision:NAME, with as many classes."""
+    """Return a model of torchvision, by its name torchvision:NAME, with this number of outputs."""
     name = name.removeprefix(TORCHVISION)
     try:
         import torchvision

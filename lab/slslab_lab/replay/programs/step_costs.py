@@ -110,7 +110,7 @@ def _pattern_of(program: Program, architecture: Architecture, workload: Workload
     if pattern is None:
         raise RequestError(
             f"{architecture.name} does not say who sends what to whom, so it cannot be replayed with other workers.",
-            "give the architecture a pattern (docs/architectures.md), or choose the recorded number of workers.",
+            "give the architecture a pattern (docs/own.md), or choose the recorded number of workers.",
         )
     if pattern.filtered is None:
         return pattern

@@ -114,7 +114,7 @@ def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
     if deployment is None:
         raise RequestError(
             f"No SAM template can be made of {plan.architecture}: its `deployment` names no functions.",
-            "export a run of another architecture, or write its `deployment` (docs/architectures.md).",
+            "export a run of another architecture, or write its `deployment` (docs/own.md).",
         )
     if requirements.channel:
         raise RequestError(
