@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from slslab_workers.models import CLASSES, spec
+from slslab_workers.models import spec
 from slslab_workers.plan import MEMORY_FORMATS, PlanError
 from slslab_workers.training import models, step
 
@@ -37,7 +37,7 @@ def make_step(
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(batch_size, spec(model).channels, 32, 32, generator=generator).to(dtype)
     inputs = models.arranged(inputs, memory_format)
-    targets = torch.arange(batch_size) % CLASSES
+    targets = torch.arange(batch_size) % spec(model).outputs
     network = models.build(model, 0, memory_format).to(dtype)
     return lambda: step.compute_gradient(network, inputs, targets)[1]
 

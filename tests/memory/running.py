@@ -244,7 +244,7 @@ def _replaced(
         "slslab_workers.kubeml.driver.wait": partial(wait, clock),
         # AWS, and the code of functions, which nobody unpacks.
         "boto3.session.Session": lambda: SimpleNamespace(client=lambda service, **_: clients[service]),
-        f"{DRIVER}.package": lambda _handler: b"",
+        f"{DRIVER}.package": lambda *_modules: b"",
         # Connections to a broker, and to databases.
         f"{DRIVER}.open_queues": queues,
         **{f"slslab_workers.{module}.open_queues": queues for module in MODULES_WITH_QUEUES},

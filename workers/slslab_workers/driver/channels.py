@@ -5,7 +5,7 @@ from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, PARAMETER_SERV
 from slslab_workers.channels.dynamodb import BESIDE_BYTES, ITEM_BYTES, create_table
 from slslab_workers.driver.deployment import Deployment
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.training import algorithms, rows
+from slslab_workers.training import algorithms, datasets
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
 
@@ -45,7 +45,7 @@ def _check_sparse(plan: Plan) -> None:
             "--serialisation sparse is for gradients, and models are exchanged, which are dense.",
             "leave it out, or choose --algorithm ga with --synchronisation bsp.",
         )
-    if not rows.are_sparse(plan.dataset):
+    if not datasets.find(plan.dataset).sparse:
         raise PlanError(
             f"--serialisation sparse is for gradients of sparse rows, and those of {plan.dataset} are dense.",
             "leave it out, or choose --dataset rcv1-shaped or a sparse libsvm:FILE.",

@@ -23,10 +23,9 @@ from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.queues import Queues, open_queues
 from slslab_workers.driver.job import Job, failures
+from slslab_workers.models import own_packages
 from slslab_workers.plan import Assignment, Plan, PlanError
-from slslab_workers.training.datasets import DIGITS, MNIST5K
 from slslab_workers.training.keys import result_key
-from slslab_workers.training.rows import BREAST_CANCER
 
 ROLE = "arn:aws:iam::000000000000:role/slslab-worker"
 RESULT_POLL_S = 0.1
@@ -40,17 +39,20 @@ PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
 OBJECTS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket")
 
 
-def package(handler: str) -> bytes:
-    """Return the Lambda package as a ZIP: this package, and the handler's if that is another one.
+def package(handler: str, *others: str) -> bytes:
+    """Return the Lambda package as a ZIP: this package, the handler's if that is another one, and other modules.
 
     All files are included but bytecode and the shipped data, which only the driver reads; without times, so that equal
     sources give equal bytes.
     """
+    workers = Path(__file__).parents[1]
+    shipped = set((workers / "training").glob("*.npz"))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for root in sorted({Path(__file__).parents[1], _package_of(handler)}):
-            files = {path for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-            for path in sorted(files - {DIGITS, MNIST5K, BREAST_CANCER}):
+        for root in sorted({workers, *map(_package_of, (handler, *others))}):
+            found = [root] if root.is_file() else root.rglob("*")
+            files = {path for path in found if path.is_file() and path.suffix != ".pyc"}
+            for path in sorted(files - shipped):
                 entry = zipfile.ZipInfo(str(path.relative_to(root.parent)))
                 entry.external_attr = 0o644 << 16
                 archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
@@ -59,11 +61,9 @@ def package(handler: str) -> bytes:
 
 def _package_of(handler: str) -> Path:
     spec = importlib.util.find_spec(handler.partition(".")[0])
-    if spec is None or not spec.submodule_search_locations:
-        raise PlanError(
-            f"The package of the handler {handler} cannot be imported.", "install the architecture's package."
-        )
-    return Path(next(iter(spec.submodule_search_locations)))
+    if spec is None or not (spec.submodule_search_locations or spec.has_location):
+        raise PlanError(f"The package of {handler} cannot be imported.", "install it.")
+    return Path(next(iter(spec.submodule_search_locations or [str(spec.origin)])))
 
 
 def worker_function(plan: Plan) -> str:
@@ -142,7 +142,7 @@ class Deployment(Job):
         return open_queues(endpoints.queue_url(self._cloud.environment), self._tracer)
 
     def _create_function(self, function: FunctionSpec) -> None:
-        self.arns[function.name] = create_function(self._lambda, function, self.plan.timeout)
+        self.arns[function.name] = create_function(self._lambda, function, self.plan)
         self._lambda.put_function_event_invoke_config(
             FunctionName=function.name,
             MaximumRetryAttempts=0,
@@ -306,17 +306,17 @@ def refuse_modes(plan: Plan, why: str) -> None:
         raise PlanError(why, "leave out --mode and --invoke.")
 
 
-def create_function(client: Any, function: FunctionSpec, timeout: int) -> str:
-    """Create a function by Lambda's client, wait until it can be invoked, and return its ARN."""
+def create_function(client: Any, function: FunctionSpec, plan: Plan) -> str:
+    """Create a plan's function by Lambda's client, wait until it can be invoked, and return its ARN."""
     created = client.create_function(
         FunctionName=function.name,
         # The driver's own Python: an emulator of the same version has torch beside it, and no other Python has.
         Runtime=f"python3.{sys.version_info[1]}",
         Role=ROLE,
         Handler=function.handler,
-        Code={"ZipFile": package(function.handler)},
+        Code={"ZipFile": package(function.handler, *own_packages(plan))},
         MemorySize=function.memory_mb,
-        Timeout=timeout,
+        Timeout=plan.timeout,
         Environment={"Variables": PASSIVE},
     )
     client.get_waiter("function_active_v2").wait(FunctionName=function.name)

@@ -16,10 +16,11 @@ from slslab_workers.channels.objects import Objects
 from slslab_workers.channels.queues import QueueError
 from slslab_workers.channels.stream import Refused, Unreachable
 from slslab_workers.driver.stopping import Stopping
-from slslab_workers.models import spec
+from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan
 from slslab_workers.training import datasets, models
 from slslab_workers.training.keys import minibatch_key, model_key
+from slslab_workers.training.options import uneven
 from slslab_workers.training.samples import Samples
 
 UPLOADERS = 4
@@ -115,7 +116,7 @@ class Job:
         from slslab_workers.training.evaluation import evaluate
 
         stored = self._objects.get(model_key(self.plan, epoch), "other").body
-        model = models.build(self.plan.model, self.plan.seed)
+        model = models.build(spec_of(self.plan), self.plan.seed)
         dataset = self._samples.dataset
         accuracy, loss = evaluate(model, stored, dataset.test_images, dataset.test_labels, dataset.policy)
         if self._samples.validation is not None:
@@ -133,6 +134,7 @@ class Job:
         from slslab_workers.training.evaluation import mean_losses
 
         first = results[0]
+        shares = self._samples.shares() if uneven(self.plan) else None
         steps = min(len(result["losses"]) for result in results)
         return Outcome(
             loss=mean_losses(results, range(0, steps, self.plan.batches)),
@@ -143,10 +145,10 @@ class Job:
             epochs=len(self.accuracies),
             updates=first["updates"],
             threads=first["threads"],
-            details={"torch": first["torch"]},
+            details={"torch": first["torch"], **({"shares": shares} if shares else {})},
         )
 
 
 def gradient_mb(plan: Plan) -> int:
     """Return the memory of one gradient of the plan's model, MB rounded up; 0 for a model of unknown size."""
-    return math.ceil(4 * (spec(plan.model).parameters or 0) / (1 << 20))
+    return math.ceil(4 * (spec_of(plan).parameters or 0) / (1 << 20))

@@ -33,7 +33,7 @@ from slslab_workers.gradssharding.settings import (
     tree_of,
 )
 from slslab_workers.gradssharding.topology import Aggregator
-from slslab_workers.models import spec
+from slslab_workers.models import spec_of
 from slslab_workers.option import Option
 from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError
 from slslab_workers.training import attacks, robust
@@ -250,7 +250,7 @@ def random_gradient(plan: Plan, client: int) -> Iterator[NDArray[np.float32]]:
 
 
 def _known_parameters(plan: Plan) -> int | None:
-    return int(plan.options["parameters"]) or spec(plan.model).parameters
+    return int(plan.options["parameters"]) or spec_of(plan).parameters
 
 
 def _parameters(plan: Plan) -> int:

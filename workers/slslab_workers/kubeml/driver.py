@@ -47,7 +47,7 @@ from slslab_workers.kubeml.settings import (
     report,
 )
 from slslab_workers.kubeml.shares import ALL, DOCUMENT, K, document_count
-from slslab_workers.models import spec
+from slslab_workers.models import spec_of
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Workload, count
 from slslab_workers.patterns.messages import Recorded
@@ -140,7 +140,7 @@ class KubeML(FunctionArchitecture):
 
     def counts_of(self, plan: Plan, epochs: int, parameters: int) -> Counts:
         """Return the `counts` of a plan; they depend on its minibatches' samples, its evaluation and its model, too."""
-        model = spec(plan.model)
+        model = spec_of(plan)
         return self.counts(
             plan.workers,
             plan.batches,
@@ -324,7 +324,7 @@ class KubeMLDeployment(Deployment):
         from slslab_workers.kubeml.local import parameters_of, write_tensors
         from slslab_workers.training import gradients
 
-        model = models.build(self.plan.model, self.plan.seed)
+        model = models.build(spec_of(self.plan), self.plan.seed)
         with self._database() as database:
             write_tensors(model, {layer: database.get(reference_key(self.plan, layer), "other") for layer in layers})
         flat = parameters_of(model)
@@ -368,7 +368,7 @@ def _check_rule(plan: Plan) -> None:
             "of an epoch.",
             f"give --k {ALL}, or --batches and --batch-size by which all functions have equally many documents.",
         )
-    model = spec(plan.model)
+    model = spec_of(plan)
     if not robust.KNOWN[rule].separable and (model.buffers or not model.tensors):
         raise PlanError(
             f"--combine {rule} measures how far models are from each other, and {plan.model} has, or may have, "
@@ -394,5 +394,5 @@ def _job_mb(plan: Plan) -> int:
         return chosen
     if robust.name_of(plan.options) is None:
         return min(MOST_MEMORY_MB, JOB_MB + JOB_MODELS * gradient_mb(plan))
-    model = spec(plan.model)
+    model = spec_of(plan)
     return robust.memory_mb(plan.workers, (model.parameters or 0) + model.buffers)

@@ -30,6 +30,7 @@ from slslab_workers.kubeml.settings import (
     report,
 )
 from slslab_workers.kubeml.shares import document_count, share_of
+from slslab_workers.models import ModelSpec, spec_of
 from slslab_workers.plan import Plan, thread_count
 from slslab_workers.training import gradients, models
 from slslab_workers.training.lifetime import remaining_s
@@ -38,7 +39,7 @@ from slslab_workers.training.state import WorkerState
 
 PHASE = "synchronise"
 # The models that this environment keeps from one invocation to the next.
-_models: dict[tuple[str, int, str], torch.nn.Module] = {}
+_models: dict[tuple[ModelSpec, int, str], torch.nn.Module] = {}
 
 
 class Function(ExitStack):
@@ -97,7 +98,7 @@ class Function(ExitStack):
 
     def _model(self) -> torch.nn.Module:
         plan = self.plan
-        key = (plan.model, plan.seed, plan.memory_format)
+        key = (spec_of(plan), plan.seed, plan.memory_format)
         if key not in _models:
             with self.tracer.span("build", "other"):
                 _models[key] = models.build(*key)

@@ -39,7 +39,7 @@ from slslab_workers.patterns import Counts
 from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training import attacks, robust
-from slslab_workers.training.options import OPTIMISER, PARTITION, REPLICAS
+from slslab_workers.training.options import OPTIMISER, PARTITION, REPLICAS, uneven
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
 # How long the client waits for a message before it looks whether a function has failed.
@@ -136,6 +136,11 @@ class MLLess(FunctionArchitecture):
             raise PlanError(
                 "The only worker cannot be removed.",
                 "give --workers 2 or more, or neither --remove-threshold nor --remove-interval.",
+            )
+        if scales_in(plan) and uneven(plan):
+            raise PlanError(
+                "Where workers may be removed, the others take over their minibatches: no worker keeps its samples.",
+                "leave out --partition, or --remove-threshold and --remove-interval.",
             )
         attacks.check(plan)
         robust.check(plan)

@@ -9,6 +9,7 @@ import torch
 
 from slslab_workers.channels.stream import Unreachable
 from slslab_workers.driver.stopping import PATIENCE_EPOCHS
+from slslab_workers.models import ModelSpec, spec_of
 from slslab_workers.plan import thread_count
 from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, write_buffers
 from slslab_workers.spirt.membership import on_peer
@@ -18,14 +19,14 @@ from slslab_workers.training import state as state_module
 from slslab_workers.training.attacks import Attack
 from slslab_workers.training.keys import model_key, validation_key
 
-_models: dict[tuple[str, int, str], torch.nn.Module] = {}
+_models: dict[tuple[ModelSpec, int, str], torch.nn.Module] = {}
 
 
 @on_peer
 def init_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     """Store the initial parameters and buffers, the same for all peers, and start the first epoch."""
     with peer.tracer.span("build", "other"):
-        model = models.build(peer.plan.model, peer.plan.seed)
+        model = models.build(spec_of(peer.plan), peer.plan.seed)
     peer.database.set(peer.keys.parameters, gradients.flatten(model.parameters()).numpy(), "other")
     if has_buffers(model):
         peer.database.set(peer.keys.buffers(0), read_buffers(model).numpy(), "other")
@@ -119,7 +120,7 @@ def _out_of_patience(peer: Peer, loss: float) -> bool:
 
 def _model(peer: Peer) -> torch.nn.Module:
     """Return the network, built once per environment; its parameters and buffers come from the database."""
-    key = (peer.plan.model, peer.plan.seed, peer.plan.memory_format)
+    key = (spec_of(peer.plan), peer.plan.seed, peer.plan.memory_format)
     if key not in _models:
         with peer.tracer.span("build", "other"):
             _models[key] = models.build(*key)

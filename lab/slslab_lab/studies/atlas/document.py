@@ -8,7 +8,6 @@ from slslab.predict.uncertainty import NONE, Uncertainty, ratio_range
 from slslab_lab.studies.atlas.grid import (
     GROUPS,
     OBJECTIVES,
-    PARAMETERS,
     WORKERS,
     Grid,
     best,
@@ -16,6 +15,7 @@ from slslab_lab.studies.atlas.grid import (
     crossings,
     members,
     runner_up,
+    sizes,
 )
 from slslab_lab.studies.atlas.points import MEMORY_MB, MINIBATCHES, Job, Point, megabytes, significant
 from slslab_lab.studies.atlas.published import ELSEWHERE, beside
@@ -46,7 +46,7 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
         "prices": {"name": job.book.name, "date": job.book.date.isoformat()},
         "uncertainty": max(errors, key=lambda error: error.deviation, default=NONE).as_document(),
         "groups": TITLES,
-        "answers": list(_answers(grid)),
+        "answers": list(_answers(grid, job)),
         "winners": [
             {"group": group, "objective": objective, **_best(those, objective)}
             for group, objective, those in contests(grid.points)
@@ -61,7 +61,7 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
         "elsewhere": [{"crossing": crossing, "why": why} for crossing, why in ELSEWHERE],
         "axes": {
             "systems": [{"name": system.name, "equal": system.equal} for system in SYSTEMS],
-            "megabytes": [significant(megabytes(size)) for size in PARAMETERS],
+            "megabytes": [significant(megabytes(size)) for size in sizes(job)],
             "workers": list(WORKERS),
             "memory_mb": list(MEMORY_MB),
         },
@@ -77,9 +77,13 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
 
 
 def _size(model: str) -> float:
+    return significant(megabytes(_parameters(model)))
+
+
+def _parameters(model: str) -> int:
     parameters = SPECS[model].parameters
     assert parameters is not None, "the recorded models are known"
-    return significant(megabytes(parameters))
+    return parameters
 
 
 def _best(those: Sequence[Point], objective: str) -> dict[str, Any]:
@@ -102,12 +106,13 @@ def _uncertainty(point: Point, objective: str) -> Uncertainty:
     return point.uncertainties.get(objective, NONE).of_one_recording()
 
 
-def _answers(grid: Grid) -> Iterator[dict[str, Any]]:
+def _answers(grid: Grid, job: Job) -> Iterator[dict[str, Any]]:
+    named_sizes = {model: _parameters(model) for model in MODELS} | ({job.model: job.parameters} if job.model else {})
     for group in GROUPS:
-        for model in MODELS:
-            mine = [point for point in members(grid.points, group) if point.parameters == SPECS[model].parameters]
+        for model, parameters in named_sizes.items():
+            mine = [point for point in members(grid.points, group) if point.parameters == parameters]
             fastest, cheapest = (_best(mine, objective) for objective in OBJECTIVES)
-            named = {"group": group, "model": model, "megabytes": _size(model)}
+            named = {"group": group, "model": model, "megabytes": significant(megabytes(parameters))}
             yield {**named, "fastest": fastest, "cheapest": cheapest}
 
 

@@ -25,7 +25,7 @@ class ParameterAveraging(FunctionArchitecture):
     summary = "Parameter averaging over S3: every worker trains on its own, and all average their models every K steps."
     options = (EVERY,)
     messages = staticmethod(pattern)
-    handler = "parameter_averaging.handlers.handler"
+    handler = "own.handlers.handler"
 
 
 architecture = ParameterAveraging()
