@@ -17,6 +17,7 @@ from slslab_lab.studies.pages import (
     discrepancies,
     faults,
     lambdaml_space,
+    profiles,
     replay_accuracy,
     results,
     sequences,
@@ -63,11 +64,12 @@ SITE = {
     "what-the-paper-did-not-say.md": discrepancies.build,
     "results.md": results.build,
     "accuracy-of-replay.md": replay_accuracy.build,
+    "profiles.md": profiles.build,
+    "lambdaml-space.md": partial(lambdaml_space.build, DOCS.parent / lambdaml_space.DATA),
 }
 PAGES: dict[str, Callable[[], str]] = {
     **SITE,
     "atlas.md": atlas.build,
-    "lambdaml-space.md": partial(lambdaml_space.build, DOCS.parent / lambdaml_space.DATA),
     "reliability.md": partial(faults.insert_faults, DOCS / "reliability.md", DOCS.parent / faults.DATA),
     "state-machines.md": partial(
         insert_operations,
