@@ -60,7 +60,7 @@ LAMBDA_REFUSALS = {
     "PutProvisionedConcurrencyConfig": "`InvalidParameterValueException`: a configuration that was only kept would "
     "hide cold starts, and their cost",
 }
-SITE = {
+SITE: dict[str, Callable[[], str]] = {
     "what-the-paper-did-not-say.md": discrepancies.build,
     "results.md": results.build,
     "accuracy-of-replay.md": replay_accuracy.build,
