@@ -69,8 +69,8 @@ def describe_faults(document: Mapping[str, Any]) -> str:
         paragraph(
             f"Additional billed seconds (+) relative to the median of {repeated} without faults. If the run ended: the "
             "seconds billed until then, which are lost. Both are medians over phases, with the dollars of the whole "
-            "bill. The first row has the range of the runs without faults; a smaller difference means nothing. Instances "
-            "are billed for at least 60 s. The host did other work, too."
+            "bill. The first row has the range of the runs without faults; a smaller difference means nothing. "
+            "Instances are billed for at least 60 s. The host did other work, too."
         ),
         _costs(document, architectures),
     ]
