@@ -89,9 +89,8 @@ PAGES: dict[str, Callable[[], str]] = {
         LAMBDA_NOTES,
         LAMBDA_REFUSALS,
     ),
-    # The README lies above the folder of pages.
     "byzantine.md": partial(results.insert_byzantine, DOCS / "byzantine.md"),
-    "../README.md": partial(systems.insert_systems, DOCS.parent / "README.md"),
+    "systems.md": partial(systems.insert_systems, DOCS / "systems.md"),
     **{f"sequences/{name}.svg": partial(sequences.draw_sequence, name) for name in architectures()},
 }
 

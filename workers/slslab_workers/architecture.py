@@ -195,8 +195,9 @@ class Architecture(Interface):
 
     name: str
     summary: str
-    # What papers call it, if that is not its name.
+    # What papers call it, if that is not its name; and the papers that describe it.
     title: ClassVar[str] = ""
+    paper: ClassVar[str] = ""
     # Other spellings of --workers, if its authors call them otherwise.
     workers_also: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()

@@ -28,8 +28,8 @@ NOTEWORTHY = 0.02
 # Sources that widen a range by less than this share are not printed.
 LEAST_WIDTH = 0.005
 PREDICTED_RANGES = (
-    "80 % ranges: the errors of Lambda's processors, this machine's processor, the profile's requests and the moment "
-    "at which the CPU quota sets in (docs/reports.md)."
+    "80 % ranges allow for errors in Lambda's processors, this machine's processor, the profile's requests and the "
+    "moment at which the CPU quota sets in (docs/reports.md)."
 )
 RECORDED_BEFORE = "Recorded before ranges: `slslab replay RUN` gives one."
 
@@ -190,7 +190,7 @@ def ranges_made_of(deviations: Sequence[Document]) -> str:
     named = {name for each in uncertainties for name in each.half_widths()}
     sources = ["Lambda's processors"] if any(name.endswith(ON_LAMBDA) for name in named) else []
     sources += [source for source in (GPU, INSTANCE, HOST, PROFILE, REPLAY, SPREAD) if source in named]
-    sentence = f"80 % ranges: the errors of {listed(sources)} (docs/replay.md)."
+    sentence = f"80 % ranges allow for errors in {listed(sources)} (docs/replay.md)."
     untested = any(PROFILE not in each.shared for each in uncertainties)
     return f"{sentence} The profile's requests were never tested, so their error isn't included." * untested or sentence
 

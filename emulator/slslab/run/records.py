@@ -126,17 +126,17 @@ def seconds_used(record: Mapping[str, Any]) -> Decimal:
 
 
 def notes(instances: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what a reader of these records' times and prices must know, one sentence for each device but a CPU that
-    stands for a CPU."""
+    """Return what a reader of these records' times and prices must know, without a subject: one sentence for each
+    device, except a CPU that stands for a CPU."""
     sentences = []
     for device, count in Counter(record["device"] for record in instances).items():
         kind = next(record["type"] for record in instances if record["device"] == device)
         if device == "cpu":
             if Fleet(kind).has_gpu:
-                sentences.append(f"computed on CPU: times are no GPU's, and seconds are billed as if of {kind}")
+                sentences.append(f"ran on the CPU: these aren't GPU times, and {kind} is billed for them")
         else:
             shared = f", which {count} instances shared" if count > 1 else ""
-            sentences.append(f"computed on {device}{shared}: times are that GPU's, and seconds are billed as of {kind}")
+            sentences.append(f"ran on {device}{shared}: these are its times, and {kind} is billed for them")
     return sentences
 
 

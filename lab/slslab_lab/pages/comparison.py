@@ -9,7 +9,7 @@ from string import ascii_uppercase
 
 from slslab.predict.uncertainty import ratio_range, read_uncertainty
 from slslab.report import formats
-from slslab.report.page import WORDS, Card, Cell, Document, Figure, Key, Note, Page, Part, Row, Table
+from slslab.report.page import WORDS, Card, Cell, Chart, Document, Figure, Key, Note, Page, Part, Row, Table
 from slslab.report.summaries import (
     HOST_PRICED,
     bills,
@@ -60,7 +60,7 @@ FIGURES: tuple[tuple[str, Value], ...] = (
 )
 
 
-HEADINGS = ("run", "AWS s", "bill USD", "waiting", "cold", "here s", "accuracy")
+HEADINGS = ("run", "AWS, s", "bill, USD", "waiting", "here, s", "accuracy")
 
 
 def comparison(documents: Sequence[Document], page: Path | None) -> Iterator[Part]:
@@ -78,12 +78,12 @@ def _basis(documents: Sequence[Document]) -> str:
 
 
 def short_names(documents: Sequence[Document]) -> list[str]:
-    """Return the runs' architectures, or where two are of one, by what their ids begin with: date and time."""
-    architectures = [str(document.get("architecture", document["run"])) for document in documents]
-    often = Counter(architectures)
+    """Return the names of the runs' architectures, or of several runs of one the dates and times in their ids."""
+    titles = [title_of(str(document.get("architecture", document["run"]))) for document in documents]
+    often = Counter(titles)
     return [
         name if often[name] == 1 else "-".join(str(document["run"]).split("-")[:2])
-        for name, document in zip(architectures, documents, strict=True)
+        for name, document in zip(titles, documents, strict=True)
     ]
 
 
@@ -94,7 +94,6 @@ def _row(name: str, document: Document) -> Row:
         formats.MISSING if found is None else figure_text(found, "seconds", 3),
         figure_text(used, "cost", 3),
         formats.MISSING if found is None else f"{found['waiting_share']:.0%}",
-        f"{used['cold_starts']:,}",
     )
     accuracy = f"{document['accuracy'][-1]:.1%}" if document.get("accuracy") else formats.MISSING
     return (name, *modelled, formats.significant(document["seconds"]["measured"], 3), accuracy)
@@ -114,31 +113,31 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
         does = "is not" if len(of) == 1 else "are not"
         yield Note(f"{formats.listed(of)} {does} modelled; the bill is this host's seconds, priced. {reason}")
     if short := [name for name, document in named if document["host"]["oversubscribed"]]:
-        whose = "all runs" if len(short) == len(names) > 1 else ", ".join(short)
-        yield Note(f"This host was short of processors in {whose}; `slslab show RUN` says how much.")
+        when = "all runs" if len(short) == len(names) > 1 else formats.listed(short)
+        yield Note(f"This machine was overloaded during {when}. `slslab show RUN` says how much.")
     if anchors := unanchored_note(documents, names):
         yield Note(anchors)
     for name, document in named:
         if note := instances_note(document):
-            yield Note(f"{name}: {note}")
-        wall = ["its times are wall time"] if document.get("instances") else []
-        if notes := (*wall, *document["cost"].get("notes", ())):
-            yield Note(f"{name}: {'; '.join(notes)}.")
+            yield Note(f"{name}: {note[0].lower()}{note[1:]}")
+        for said in document["cost"].get("notes", ()):
+            yield Note(f"{name} {said}.")
 
 
 def _next(documents: Sequence[Document], page: Path | None) -> str:
     if not all("architecture" in document for document in documents):
         return "Details: slslab show RUN, slslab bill RUN"
-    where = f"The page with all figures: {page}" if page else "All figures, as a page: add --html FILE"
-    return f"{where}\nNext: slslab show last · slslab ask waiting last · slslab serve --open"
+    where = str(page) if page else "add --html FILE"
+    return f"All figures, as a page: {where}\nNext: slslab show last · slslab ask waiting last · slslab serve --open"
 
 
 def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | None]) -> Page:
     """Return the page of runs side by side, in their order; `traces` has each one's events, None if there are none."""
-    names = [f"{_letter(number)} {_name(document)}" for number, document in enumerate(documents)]
+    names = lettered(documents)
     keys = scales.series_keys(names)
+    picture = pictured(documents)
     cards = (
-        _picture(documents, keys),
+        None if picture is None else Card("card-cost-time", "Cost, time and accuracy on AWS", (picture,), wide=True),
         _figures(documents, names),
         *_learning(documents, keys),
         _bill(documents, names, keys),
@@ -177,21 +176,27 @@ def _change(title: str, first: Document, second: Document) -> str:
     low, high = ratio_range((1 + relative, 1), (errors[1], errors[0]))
     if low <= 1 <= high:
         return "can't be told apart"
-    return f"{100 * (low - 1):+.0f} to {100 * (high - 1):+.0f} %"
+    return f"{formats.span(low, high)} times" if low >= 2 else f"{100 * (low - 1):+.0f} to {100 * (high - 1):+.0f} %"
 
 
-def _picture(documents: Sequence[Document], keys: Sequence[Key]) -> Card | None:
-    """Return cost against time on AWS, with accuracy, of the runs that are modelled."""
+def lettered(documents: Sequence[Document]) -> list[str]:
+    """Return the names that a page has for runs, such as `A SPIRT`."""
+    return [f"{_letter(number)} {_name(document)}" for number, document in enumerate(documents)]
+
+
+def pictured(documents: Sequence[Document]) -> Chart | None:
+    """Return cost against time on AWS, with accuracy, of the runs that are modelled; None if none is."""
+    keys = scales.series_keys(lettered(documents))
     rows = []
     for key, document in zip(keys, documents, strict=True):
         if (found := replayed(document)) is not None:
-            learnt = f", {document['accuracy'][-1]:.1%} right" if document["accuracy"] else ""
+            learnt = f", accuracy {document['accuracy'][-1]:.1%}" if document["accuracy"] else ""
             text = f"{key.label.partition(' ')[2]}{learnt}"
             cost = float(found["cost"]["total"])
             rows.append(charts.Point(key.label, float(found["seconds"]), cost, text, found.get("ranges")))
     if not rows:
         return None
-    chart = charts.scatter(
+    return charts.scatter(
         "cost-time",
         "Points: cost and time on AWS of each run",
         rows,
@@ -200,7 +205,6 @@ def _picture(documents: Sequence[Document], keys: Sequence[Key]) -> Card | None:
         "A run further left is faster, one further down cheaper; beside each stands its accuracy on the test images. "
         "Bars: 80 % ranges.",
     )
-    return Card("card-cost-time", "Cost, time and accuracy on AWS", (chart,), wide=True)
 
 
 def _figures(documents: Sequence[Document], names: Sequence[str]) -> Card:

@@ -71,7 +71,8 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[st
         if document.get("accuracy")
     ]
     if places := _places(learnt):
-        yield f"Most accurate: {'; '.join(f'{name}, {value:.1%}' for name, value in places)}"
+        best, accuracy = places[0]
+        yield f"{best} {'are' if ' and ' in best else 'is'} most accurate: {accuracy:.1%}"
 
 
 def _uncertainty(one: Document, figure: str) -> Uncertainty | None:
@@ -143,9 +144,11 @@ def _least(entries: Sequence[_Entry], superlative: str, better: str, worse: str)
         (name, span(low, high) if low < high else significant(low, 2 if low >= 1.1 else 3))
         for name, low, high in ranges
     ]
-    if alike:
-        texts = listed([f"{entry.name} ({entry.text})" for entry in alike])
-        answer = f"{best.name} ({best.text}) can't be told apart from {texts} as the {superlative}"
-        return "; ".join((answer, *(f"{name} {worse.format(times)} as {best.name}" for name, times in compared)))
-    answer = f"{best.name} is {superlative}: {best.text}"
-    return ", ".join(filter(None, (answer, " and ".join(better.format(times, name) for name, times in compared))))
+    if not alike:
+        ahead = " and ".join(better.format(times, name) for name, times in compared)
+        return ", ".join(filter(None, (f"{best.name} is {superlative}: {best.text}", ahead)))
+    texts = listed([f"{entry.name} ({entry.text})" for entry in alike])
+    answer = f"{best.name} ({best.text}) can't be told apart from {texts} as the {superlative}"
+    nearest = (f"; {name} {worse.format(times)} as {best.name}" for name, times in compared[:1])
+    furthest = (f", and {name} {times} times" for name, times in compared[1:])
+    return "".join((answer, *nearest, *furthest))

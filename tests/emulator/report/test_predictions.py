@@ -110,7 +110,7 @@ def test_a_service_shows_both_hosts() -> None:
     sentence = headline(document)
     assert sentence.startswith("On AWS Lambda (us-east-1, modelled): 0.1")
     assert sentence.endswith("This host: 0.100 s, $0.00000308.")
-    assert predicted_notes(document)[0].startswith("80 % ranges: the errors of Lambda's processors")
+    assert predicted_notes(document)[0].startswith("80 % ranges allow for errors in Lambda's processors")
     card = functions_card(document)
     assert card is not None
     (row,), (total,) = card.tables[0].rows, card.tables[0].totals

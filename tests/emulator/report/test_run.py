@@ -126,8 +126,8 @@ UNCERTAINTY = {
 }
 # What they make of a range in words.
 RANGES = (
-    "80 % ranges: the errors of Lambda's processors, this machine's processor, the profile's requests and the replay "
-    + "(docs/replay.md)."
+    "80 % ranges allow for errors in Lambda's processors, this machine's processor, the profile's requests and the "
+    "replay (docs/replay.md)."
 )
 PROCESSOR = {
     "name": "AMD EPYC, Python 3.13", "form": "whole", "anchors": {"chained hash": 2022, "ResNet-50": 2020},
@@ -219,7 +219,9 @@ def test_a_range_that_does_not_depend_on_the_processor_names_none() -> None:
     uncertainty = {"shared": {}, "own": {"this machine's processor": 0.0, "the replay": 0.06}}
     own = ranges(uncertainty, seconds=11.5, billed_seconds=9.125, cost=0.0004)
     text = " ".join(shown(run.summary(document(**{"lambda": modelled(**own)}))).split())
-    assert "80 % ranges: the errors of the replay (docs/replay.md). The profile's requests were never tested" in text
+    assert (
+        "80 % ranges allow for errors in the replay (docs/replay.md). The profile's requests were never tested" in text
+    )
     assert "calibrate" not in text
 
 
@@ -278,7 +280,7 @@ def test_the_bill_is_lambdas_and_what_this_host_used_stands_behind_it() -> None:
     bill, host = text.split("This host's seconds, priced")
     assert row(bill, "total") == ["0.00040252"]
     assert row(host, "total") == ["0.00036252"]
-    assert "80 % ranges: the errors of Lambda's processors" in bill
+    assert "80 % ranges allow for errors in Lambda's processors" in bill
     none = shown(bills.both_bills({**NOT_MODELLED, "host": cost()}))
     assert none.startswith("No bill, because it is not modelled: It has no end.")
     assert row(none, "total") == ["0.00036252"]
@@ -286,7 +288,7 @@ def test_the_bill_is_lambdas_and_what_this_host_used_stands_behind_it() -> None:
     of_up = shown(bills.both_bills({**predicted, "host": cost()}))
     assert of_up.startswith("Bill (us-east-1, modelled): 0.00032 to 0.00051 USD")
     assert "It waits." in of_up
-    assert "80 % ranges: the errors of Lambda's processors, this machine's processor" in of_up
+    assert "80 % ranges allow for errors in Lambda's processors, this machine's processor" in of_up
 
 
 def test_cpu_seconds_measured_alone_are_told_and_marked_if_the_host_was_not_quiet() -> None:

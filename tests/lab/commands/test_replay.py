@@ -94,8 +94,8 @@ def test_several_recordings_are_one_model_with_an_interval(slslab: Slslab, again
     table = slslab("replay", "small", "again", "--profile", "round.toml").out
     assert "Replay of 2 recordings" in table
     assert f"≈{span(modelled['seconds']['low'], modelled['seconds']['high'])}" in table
-    assert "80 % ranges: the errors of Lambda's processors, this machine's processor and the replay" not in table
-    assert "80 % ranges: the errors of this machine's processor and the replay" in " ".join(table.split())
+    assert "80 % ranges allow for errors in Lambda's processors, this machine's processor and the replay" not in table
+    assert "80 % ranges allow for errors in this machine's processor and the replay" in " ".join(table.split())
     assert "slslab calibrate --processor" in " ".join(table.split())
 
 

@@ -39,22 +39,21 @@ def test_who_is_fastest_cheapest_and_most_accurate_and_by_how_much() -> None:
         page=Path("compared.html"),
     )
     assert sentences(lines)[:5] == [
-        "spirt is fastest on AWS: 8 to 13 s, 2.6 to 3.5 times faster than allreduce and 3.5 to 4.6 times faster "
-        "than gpu.",
-        "allreduce (0.0032 to 0.0050 USD) can't be told apart from spirt (0.0033 to 0.0052 USD) as the cheapest on "
-        "AWS; gpu costs 8.7 to 11.5 times as much as allreduce.",
-        "Most accurate: allreduce and gpu, 93.1%; spirt, 10.0%.",
+        "SPIRT is fastest on AWS: 8 to 13 s, 2.6 to 3.5 times faster than AllReduce and 3.5 to 4.6 times faster "
+        "than GPU baseline.",
+        "AllReduce (0.0032 to 0.0050 USD) can't be told apart from SPIRT (0.0033 to 0.0052 USD) as the cheapest on "
+        "AWS; GPU baseline costs 8.7 to 11.5 times as much as AllReduce.",
+        "AllReduce and GPU baseline are most accurate: 93.1%.",
         "Modelled on AWS (us-east-1).",
         RANGES,
     ]
-    assert (
-        "The machine of allreduce, spirt and gpu wasn't compared with Lambda's processors, so the range is wide."
-        in " ".join(" ".join(lines).split())
+    assert "The machine of AllReduce, SPIRT and GPU baseline wasn't compared with Lambda's processors, so" in " ".join(
+        " ".join(lines).split()
     )
     assert not any("…" in line for line in lines), "nothing is cut off"
-    (spirt,) = (line.split() for line in lines if line.startswith("  spirt"))
-    assert spirt == ["spirt", *"8 to 13 0.0033 to 0.0052 25% 1 12.5 10.0%".split()]
-    assert "The page with all figures: compared.html" in lines
+    (spirt,) = (line.split() for line in lines if line.startswith("  SPIRT"))
+    assert spirt == ["SPIRT", *"8 to 13 0.0033 to 0.0052 25% 12.5 10.0%".split()]
+    assert "All figures, as a page: compared.html" in lines
 
 
 def test_runs_of_one_architecture_are_told_apart_by_their_time() -> None:
@@ -72,18 +71,18 @@ def test_a_run_that_is_not_modelled_has_no_place_and_is_named() -> None:
     why = {"lambda": {"status": "not modelled", "reason": "It goes on."}}
     others = [document(architecture=name, cost=cost(puts=40), status="failed") | why for name in ("spirt", "mlless")]
     lines = shown(on_lambda(30.0, "0.004"), *others)
-    assert sentences(lines)[0] == "allreduce is fastest on AWS: 24 to 38 s."
-    said = "spirt and mlless are not modelled; the bill is this host's seconds, priced. It goes on."
+    assert sentences(lines)[0] == "AllReduce is fastest on AWS: 24 to 38 s."
+    said = "SPIRT and MLLess are not modelled; the bill is this host's seconds, priced. It goes on."
     assert said in " ".join(" ".join(lines).split())
-    assert "spirt has failed." in lines
+    assert "SPIRT has failed." in lines
 
 
 def test_where_none_is_modelled_this_hosts_figures_decide() -> None:
     lines = shown(document(), document(architecture="spirt", seconds={"measured": 25.0}, cost=cost(puts=40)))
     assert sentences(lines) == [
-        "allreduce is fastest on this host: 12.5 s, 2.0 times faster than spirt.",
-        "allreduce is cheapest on this host: $0.000363, 1.4 times cheaper than spirt.",
-        "Most accurate: allreduce and spirt, 50.0%.",
+        "AllReduce is fastest on this host: 12.5 s, 2.0 times faster than SPIRT.",
+        "AllReduce is cheapest on this host: $0.000363, 1.4 times cheaper than SPIRT.",
+        "AllReduce and SPIRT are most accurate: 50.0%.",
         "As this host measured and priced it, because no run is modelled on AWS.",
     ]
 
@@ -94,7 +93,7 @@ def test_runs_that_were_recorded_before_ranges_are_compared_by_their_figures() -
         for name in ("ranges", "uncertainty"):
             del one["lambda"][name]
     lines = sentences(shown(*given))
-    assert lines[0] == "spirt is fastest on AWS: 10.0 s, 3.0 times faster than allreduce."
+    assert lines[0] == "SPIRT is fastest on AWS: 10.0 s, 3.0 times faster than AllReduce."
     assert lines[-2] == "Modelled on AWS (us-east-1), without ranges: close runs may not differ."
     assert lines[-1] == "Recorded before ranges: `slslab replay RUN` gives one."
 
@@ -102,4 +101,4 @@ def test_runs_that_were_recorded_before_ranges_are_compared_by_their_figures() -
 def test_what_a_reader_must_know_of_the_host_is_said_once() -> None:
     short = document()["host"] | {"oversubscribed": True}
     lines = shown(document(host=short), document(architecture="spirt", host=short))
-    assert len([line for line in lines if "This host was short of processors in all runs" in line]) == 1
+    assert len([line for line in lines if "This machine was overloaded during all runs" in line]) == 1

@@ -207,7 +207,7 @@ def test_a_page_begins_with_what_the_run_takes_and_costs_on_lambda() -> None:
     parts = Parts(text)
     assert len(parts.answers) == 2
     assert parts.answers[0] == "On AWS Lambda (us-east-1, modelled): 14 to 21 s, 0.0013 to 0.0020 USD"
-    assert "80 % ranges: the errors of Lambda&#39;s processors, this machine&#39;s processor" in text
+    assert "80 % ranges allow for errors in Lambda&#39;s processors, this machine&#39;s processor" in text
     assert "Half-widths of the 80 % ranges, each with its source of error alone" in text
     assert "slslab calibrate --processor" in text
     # Then the key figures, the modelled ones first, and the bill before what this host used.
@@ -275,7 +275,7 @@ def test_runs_are_compared_on_lambda_first() -> None:
     parts = Parts(text)
     assert ["fastest on AWS" in parts.answers[0], "cheapest on AWS" in parts.answers[1]] == [True, True]
     second = f"B {title(documents[1]['architecture'])}"
-    assert f"This host was short of processors in {second}" in text
+    assert f"This machine was overloaded during {second}" in text
     assert "2 things to know before believing the numbers" in text
     assert "Bill, modelled" in parts.headings
     [picture] = [chart for chart in parts.charts if chart["id"] == "cost-time"]
@@ -298,7 +298,7 @@ def test_a_comparison_has_differences_and_intervals() -> None:
     text = comparison_page(documents, [recording(name).events for name in names])
     parts = Parts(text)
     assert parts.headings[0] == "AllReduce and ScatterReduce"
-    assert [("on this host" in answer, "Most accurate" in answer) for answer in parts.answers] == [
+    assert [("on this host" in answer, "most accurate" in answer) for answer in parts.answers] == [
         (True, False), (True, False), (False, True),
     ]  # fmt: skip
     [chart] = [chart for chart in parts.charts if chart["id"] == "differences-1"]

@@ -136,7 +136,7 @@ def test_an_architecture_computes_in_containers_what_it_does_in_processes(
     assert there["stack"]["s3"].startswith("SeaweedFS")
     if architecture in ("gloo", "gpu"):
         assert there["stack"]["instances"].startswith("containers of slslab/worker")
-        assert [note.partition(":")[0] for note in there["cost"]["notes"]] == ["computed on CPU"] * (
+        assert [note.partition(":")[0] for note in there["cost"]["notes"]] == ["ran on the CPU"] * (
             architecture == "gpu"
         )
     else:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from tests.commands import forked_environments, slslab
+from tests.fault_table import DATA as FAULTS
 from tests.workers.architectures.conftest import INSTANCES, InMemory
 
 from slslab.predict.profiles import DEFAULT_PROFILE
@@ -19,6 +20,8 @@ from slslab_lab.checks.run import check
 from slslab_lab.replay.measured import read_measured
 from slslab_lab.replay.whatif import Platform, Variant, evaluate
 from slslab_lab.runs.planning import architectures, make_plan
+from slslab_lab.studies import committed
+from slslab_lab.studies.pages.systems import describe_systems
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "parameter_averaging"
@@ -156,6 +159,18 @@ def test_the_example_meets_faults_and_has_a_page(run: Run, runs: Path, tmp_path:
     assert document["faults"]
     page = (runs / document["run"] / "report.html").read_text()
     assert "parameter-averaging" in page
+
+
+def test_the_example_stands_in_the_table_of_systems_once_the_atlas_has_its_recording(
+    run: Run, runs: Path, tmp_path: Path
+) -> None:
+    for recording in committed("atlas").glob("lenet-*"):
+        (tmp_path / recording.name).symlink_to(recording)
+    (tmp_path / "lenet-parameter-averaging").symlink_to(runs / averaged(run)["run"])
+    rows = describe_systems(FAULTS, tmp_path).splitlines()
+    assert [row.split(" | ")[2] for row in rows if row.startswith("| parameter-averaging |")] == [
+        "2 workers, lenet, 2 invocations"
+    ]
 
 
 def test_one_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ class Gloo(InstanceArchitecture):
 
     name = "gloo"
     title = "IaaS peers"
+    paper = "LambdaML, SIGMOD 2021"
     summary = (
         "IaaS peers: n long-running instances that add up their gradients by PyTorch's ring all-reduce, over gloo; on "
         "GPUs over NCCL.\n\n"

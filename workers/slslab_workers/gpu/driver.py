@@ -13,6 +13,7 @@ class Gpu(InstanceArchitecture):
 
     name = "gpu"
     title = "GPU baseline"
+    paper = "Barrak et al. 2025"
     summary = (
         "The GPU baseline over S3: n long-running instances, each of which puts its gradient and gets all others.\n\n"
         "Instances are billed from launch to end, and Lambda's limits do not apply to them: --timeout has no effect, "

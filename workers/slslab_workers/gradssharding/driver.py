@@ -51,6 +51,7 @@ class GradsSharding(FunctionArchitecture):
 
     name = "gradssharding"
     title = "GradsSharding"
+    paper = "Barrak 2026"
     summary = (
         "GradsSharding, λ-FL and LIFL over S3: functions read the gradients of all clients, and store their mean.\n\n"
         "A client is a worker: --clients is --workers. --as-released averages LIFL's averages unweighted, which is no "

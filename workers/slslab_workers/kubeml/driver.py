@@ -67,6 +67,7 @@ class KubeML(FunctionArchitecture):
 
     name = "kubeml"
     title = "KubeML"
+    paper = "Petrescu et al. 2023"
     summary = (
         "KubeML over a tensor database: N functions an epoch train locally, and every K minibatches a job averages "
         "their models (K-AVG).\n\n"

@@ -51,6 +51,7 @@ class MLLess(FunctionArchitecture):
 
     name = "mlless"
     title = "MLLess"
+    paper = "Barrak et al. 2025"
     summary = (
         "MLLess: a worker sends its update only when it is significant; a supervisor announces which updates all "
         "workers are to expect.\n\n"

@@ -33,6 +33,7 @@ class Spirt(FunctionArchitecture):
 
     name = "spirt"
     title = "SPIRT"
+    paper = "Barrak et al. 2025"
     summary = (
         "SPIRT: every peer has a tensor database and a state machine; a minibatch is an invocation, gradients are "
         "averaged and the model is updated in the database, once an epoch.\n\n"

@@ -1,7 +1,6 @@
 """The systems of the atlas: an architecture with a channel and an algorithm.
 
-A new architecture is an entry of SYSTEMS, and of PAPERS to stand in the README's table; `slslab atlas --record` then
-makes its recordings.
+A new architecture is an entry of SYSTEMS; `slslab atlas --record` then makes its recordings.
 """
 
 from collections.abc import Mapping
@@ -12,18 +11,6 @@ from slslab_workers.plan import Value
 from slslab_workers.training.algorithms import ALGORITHM
 
 S3 = "s3"
-BARRAK, LAMBDAML, GRADSSHARDING = "Barrak et al. 2025", "LambdaML, SIGMOD 2021", "Barrak 2026"
-KUBEML = "Petrescu et al. 2023"
-# What the papers call the architectures.
-PAPERS = {
-    "spirt": ("SPIRT", BARRAK),
-    "mlless": ("MLLess", BARRAK),
-    "allreduce": ("AllReduce", f"{LAMBDAML}; {BARRAK}"),
-    "scatterreduce": ("ScatterReduce", f"{LAMBDAML}; {BARRAK}"),
-    "gpu": ("the GPU baseline", BARRAK),
-    "kubeml": ("KubeML", KUBEML),
-    "gloo": ("IaaS peers", LAMBDAML),
-}
 # The recorded networks, from the smallest to the largest.
 MODELS = ("lenet", "mobilenet", "resnet18")
 

@@ -1,5 +1,5 @@
-"""The README's table of all systems of the papers: what a recorded run of each cost and took, what replay makes of it,
-and which faults it survives."""
+"""The table of all systems of the papers: what a recorded run of each cost and took, what replay makes of it, and which
+faults it survives."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,16 +16,17 @@ from slslab_lab.replay.whatif import Platform, Row, Variant, evaluate
 from slslab_lab.runs.planning import architectures
 from slslab_lab.studies import committed
 from slslab_lab.studies.atlas.jobs import AVERAGING, CHANNELS_OF, TOPOLOGIES, lenet
-from slslab_lab.studies.atlas.systems import GRADSSHARDING, LAMBDAML, PAPERS
 from slslab_lab.studies.lambdaml import recordings as table1
 from slslab_lab.studies.pages.faults import DATA as FAULTS
 from slslab_lab.studies.pages.faults import survived
 from slslab_lab.studies.pages.markdown import insert, table
+from slslab_workers.architecture import title
 from slslab_workers.channels.choice import OPENERS, PARAMETER_SERVER
 
 BEGIN, END = "<!-- systems: `python docs/build.py` writes them -->", "<!-- end of systems -->"
 # So many workers are replayed of what was recorded with a few.
 MANY = 64
+LAMBDAML = "LambdaML, SIGMOD 2021"
 TREES = {"shards": "GradsSharding", "lambda-fl": "λ-FL", "lifl": "LIFL"}
 
 
@@ -39,39 +40,48 @@ class Listed:
     system: str
 
 
-def systems() -> Iterator[Listed]:
-    """Yield the systems of the papers."""
-    own = committed("atlas")
-    for architecture, (name, paper) in PAPERS.items():
-        yield Listed(name, paper, own / lenet(architecture).name, architecture)
+def systems(recordings: Path) -> Iterator[Listed]:
+    """Yield every registered architecture that has a recording among the atlas's in this folder, then what differs from
+    one in its channel, algorithm or topology."""
+    known = architectures()
+    for name, each in known.items():
+        recording = recordings / lenet(name).name
+        if recording.is_dir():
+            yield Listed(title(name), each.paper, recording, name)
     for channel in OPENERS:
         if channel != table1.BASE:
-            name = (
+            shown = (
                 "hybrid: AllReduce by a parameter server" if channel == PARAMETER_SERVER else f"AllReduce by {channel}"
             )
-            yield Listed(name, LAMBDAML, own / lenet(CHANNELS_OF, channel).name, f"{CHANNELS_OF}/{channel}")
+            recording = recordings / lenet(CHANNELS_OF, channel).name
+            yield Listed(shown, LAMBDAML, recording, f"{CHANNELS_OF}/{channel}")
     yield Listed(
         "k-means by AllReduce", LAMBDAML, committed("lambdaml-table1") / "kmeans-10-s3", f"{CHANNELS_OF}/kmeans"
     )
     for number, topology in enumerate(TOPOLOGIES):
         # The first is its architecture's default.
         system = f"{AVERAGING}/{topology}" if number else AVERAGING
-        yield Listed(TREES[topology], GRADSSHARDING, own / lenet(AVERAGING, topology).name, system)
+        yield Listed(TREES[topology], known[AVERAGING].paper, recordings / lenet(AVERAGING, topology).name, system)
 
 
 def insert_systems(page: Path) -> str:
     """Return a page with the table between its marks; ValueError if it has none."""
-    return insert(page, BEGIN, END, describe_systems(page.parent / FAULTS))
+    return insert(page, BEGIN, END, describe_systems(page.parents[1] / FAULTS, committed("atlas")))
 
 
-def describe_systems(faults: Path) -> str:
-    """Return the table: runs, bills and replays of each system's recorded run, and the faults that it survives."""
+def describe_systems(faults: Path, recordings: Path) -> str:
+    """Return the table: runs, bills and replays of each system's recorded run, and the faults that it survives, as far
+    as `faults` has them."""
     many = f"with {MANY} workers"
     headings = (
         "system", "of", "recorded run", "bill, USD", "replay, s", f"{many}, USD", f"{many}, s", "faults survived"
     )  # fmt: skip
     lived = survived(faults)
-    return table(headings, [(*_row(listed), lived[listed.system]) for listed in systems()], numbers=(3, 4, 5, 6))
+    return table(
+        headings,
+        [(*_row(listed), lived.get(listed.system, "not tried")) for listed in systems(recordings)],
+        numbers=(3, 4, 5, 6),
+    )
 
 
 def _row(listed: Listed) -> Sequence[str]:

@@ -322,14 +322,13 @@ def made_up(worker: int, **changes: Any) -> dict[str, Any]:
 def test_notes_say_what_the_times_are() -> None:
     assert notes([]) == []
     assert notes([made_up(0), made_up(1)]) == [
-        "computed on CPU: times are no GPU's, and seconds are billed as if of g4dn.xlarge"
+        "ran on the CPU: these aren't GPU times, and g4dn.xlarge is billed for them"
     ]
     assert notes([made_up(0, type="c5.large")]) == [], "no GPU is missing"
     shared = [made_up(0, device="cuda:0 Tesla T4"), made_up(1, device="cuda:0 Tesla T4")]
     assert notes([*shared, made_up(2, device="cuda:1 Tesla T4")]) == [
-        "computed on cuda:0 Tesla T4, which 2 instances shared: times are that GPU's, and seconds are billed as of "
-        "g4dn.xlarge",
-        "computed on cuda:1 Tesla T4: times are that GPU's, and seconds are billed as of g4dn.xlarge",
+        "ran on cuda:0 Tesla T4, which 2 instances shared: these are its times, and g4dn.xlarge is billed for them",
+        "ran on cuda:1 Tesla T4: these are its times, and g4dn.xlarge is billed for them",
     ]
 
 

@@ -144,7 +144,7 @@ def test_the_cost_comes_first(tmp_path: Path) -> None:
     cost, readme = document["cost"], (tmp_path / "cloud" / "README.md").read_text()
     assert cost["sentence"].startswith("On AWS Lambda (us-east-1, modelled): ")
     assert f"replayed on the profile {DEFAULT_PROFILE} of " in cost["source"]
-    assert "80 % ranges: the errors of " in cost["source"]
+    assert "80 % ranges allow for errors in " in cost["source"]
     assert done.out.startswith(cost["sentence"])
     assert readme.split("\n")[2:4] == [cost["sentence"], cost["source"]]
     assert f"| total | | | {float(cost['bill']['total']):.8f} |" in readme

@@ -122,7 +122,7 @@ def test_every_winner_and_every_lead_has_its_range(whole: tuple[dict[str, Any], 
         assert won["usd_low"] < won["usd"] < won["usd_high"]
         assert won["next_range"]["low"] < won["next_ratio"] < won["next_range"]["high"]
         assert ("can't be told apart" in atlas.following(won)) == (won["next_range"]["low"] <= 1)
-    assert "80 % ranges: the errors of " in atlas.job(document)
+    assert "80 % ranges allow for errors in " in atlas.job(document)
 
 
 def test_an_atlas_of_before_ranges_is_read() -> None:

@@ -1,4 +1,4 @@
-"""The README's table: every architecture of the papers stands there, with what its recording cost and took."""
+"""The table of systems: every architecture of the papers stands there, with what its recording cost and took."""
 
 import json
 
@@ -13,27 +13,31 @@ from slslab_lab.replay.measured import read_measured
 from slslab_lab.replay.ranges import with_processor
 from slslab_lab.replay.whatif import Platform, Variant, evaluate
 from slslab_lab.runs.planning import architectures
-from slslab_lab.studies.atlas.systems import PAPERS, SYSTEMS
+from slslab_lab.studies import committed
+from slslab_lab.studies.atlas.systems import SYSTEMS
 from slslab_lab.studies.pages.systems import describe_systems, systems
+from slslab_workers.architecture import title
+
+ATLAS = committed("atlas")
 
 
 @pytest.fixture(scope="module")
 def rows() -> dict[str, list[str]]:
     """The cells of the table by its first column."""
-    lines = describe_systems(DATA).splitlines()[2:]
+    lines = describe_systems(DATA, ATLAS).splitlines()[2:]
     return {name: cells for name, *cells in ([cell.strip() for cell in line.strip("|").split("|")] for line in lines)}
 
 
 def test_every_registered_architecture_stands_there(rows: dict[str, list[str]]) -> None:
-    listed = {read_measured(each.recording, architectures()).plan.architecture for each in systems()}
+    listed = {read_measured(each.recording, architectures()).plan.architecture for each in systems(ATLAS)}
     assert listed == architectures().keys()
-    assert {name for name, _ in PAPERS.values()} <= rows.keys()
-    assert {system.architecture for system in SYSTEMS} == PAPERS.keys()
+    assert {title(system.architecture) for system in SYSTEMS} <= rows.keys()
+    assert all(paper for paper, *_ in rows.values())
     assert {"AllReduce by memcached", "GradsSharding", "λ-FL", "LIFL"} <= rows.keys()
 
 
 def test_its_figures_are_those_of_the_replay(rows: dict[str, list[str]]) -> None:
-    each = next(each for each in systems() if each.name == "SPIRT")
+    each = next(each for each in systems(ATLAS) if each.name == "SPIRT")
     run = read_measured(each.recording, architectures())
     profile = with_processor(load_profile(DEFAULT_PROFILE), run.processor)
     platform = Platform(profile, load_book(DEFAULT_BOOK), run.plan.timeout)
@@ -48,7 +52,7 @@ def test_its_figures_are_those_of_the_replay(rows: dict[str, list[str]]) -> None
 def test_every_system_survives_as_many_faults_as_its_cells_say(rows: dict[str, list[str]]) -> None:
     """In every phase that they can be in; no system survives none."""
     cells = [cell for cell in json.loads(DATA.read_text())["cells"] if cell["status"] != "not applicable"]
-    for each in systems():
+    for each in systems(ATLAS):
         faults = {cell["fault"] for cell in cells if cell["system"] == each.system}
         ended = {cell["fault"] for cell in cells if cell["system"] == each.system and cell["status"] != "survived"}
         assert rows[each.name][-1] == f"{len(faults - ended)} of {len(faults)}"
