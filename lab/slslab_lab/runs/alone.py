@@ -38,7 +38,7 @@ FOLDER = "alone"
 ELSE = ("run", "seed", "epochs", "until_accuracy", "early_stopping", "evaluation", "faults", "prices", "timeout")
 # One environment differs from another by more than its steps do from each other.
 ENVIRONMENTS = 2
-# Above these a measurement is not quiet (docs/replay.md says how they were found).
+# Above these a measurement is not quiet (docs/replay.md says what a quiet machine reaches).
 SLOWDOWN, STALLED, DELAYED = 1.1, 0.1, 0.05
 
 
