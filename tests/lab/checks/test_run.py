@@ -59,7 +59,7 @@ def test_the_command_answers_first_and_exits_with_0_if_all_holds() -> None:
     assert done.code == 0
     run = recorded("allreduce")
     assert done.out.startswith(f"Holds: {len(RULES)} rules over {len(run.events)} events: {run.id}\nHolds: ")
-    assert "Not checked: counts: its filter, or the clock, decides how many messages there are." in done.out
+    assert "Not checked: counts: a filter or the clock decides how many messages are sent." in done.out
 
 
 @pytest.fixture

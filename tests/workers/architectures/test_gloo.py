@@ -188,8 +188,8 @@ def test_counts_by_hand() -> None:
     [
         ({"mode": "per-batch"}, "once per batch"),
         ({"invoke": "event"}, "launched and not invoked"),
-        ({"as_released": True}, "no authors' code"),
-        ({"options": {"device": "cuda"}}, "type c5.large has no GPU"),
+        ({"as_released": True}, "there isn't any code of the authors"),
+        ({"options": {"device": "cuda"}}, "type c5.large doesn't have a GPU"),
     ],
 )
 def test_what_peers_cannot_do_is_refused(changes: dict[str, Any], says: str, make_plan: MakePlan) -> None:

@@ -293,8 +293,8 @@ def test_clients_and_aggregators_need_not_be_resident_together(make_plan: MakePl
         ({}, {"gradients": "uploaded", "parameters": 3}, "shards is 4."),
         ({}, {"parameters": 10}, "as long as the model"),
         ({}, {"gradients": "uploaded", "parameters": -1}, "parameters is -1."),
-        ({"until_accuracy": 0.5}, {"gradients": "uploaded"}, "train no model"),
-        ({"model": "torchvision:vgg16"}, {}, "not known before it is built"),
+        ({"until_accuracy": 0.5}, {"gradients": "uploaded"}, "don't train a model"),
+        ({"model": "torchvision:vgg16"}, {}, "isn't known before it is built"),
         ({"model": "torchvision:vgg16"}, {"gradients": "uploaded", "aggregator-memory": 900}, "not known before"),
     ],
 )

@@ -315,7 +315,7 @@ def test_what_a_worker_waits_for_in_vain_its_time_out_says(make: Make) -> None:
         (
             {"remove-threshold": 15.0, "remove-interval": 20.0},
             1,
-            "The only worker cannot be removed.",
+            "A single worker can't be removed.",
             "give --workers",
         ),
     ],

@@ -339,11 +339,11 @@ def test_peers_that_disagree_about_a_newcomer_agree_an_epoch_later(
 @pytest.mark.parametrize(
     ("join", "problem", "hint"),
     [
-        ("3:1", "There is no peer 3", "ranks are 0 to 2"),
+        ("3:1", "Peer 3 doesn't exist", "ranks are 0 to 2"),
         ("2:0", "cannot join after 0 of 3 epochs", "choose 1 to 2"),
         ("2:3", "cannot join after 3 of 3 epochs", "choose 1 to 2"),
-        ("2", "'2' does not say which peer joins when", "--join 2:1"),
-        ("", "'' does not say which peer joins when", "--join 2:1"),
+        ("2", "'2' isn't in the form RANK:EPOCHS", "--join 2:1"),
+        ("", "'' isn't in the form RANK:EPOCHS", "--join 2:1"),
         ("2:1,", "'' does not say", "--join 2:1"),
         ("-1:1", "'-1:1' does not say", "--join 2:1"),
         ("2:1:1", "'2:1:1' does not say", "--join 2:1"),

@@ -88,7 +88,7 @@ def test_a_wrong_entry_is_named(entry: Any, message: str, hint: str) -> None:
         ({"fault": [KILL], "seed": -1}, "The fault plan's seed is -1."),
         ({"fault": [KILL], "seed": "a"}, "The fault plan's seed is 'a'."),
         ({"fault": [KILL] * 64}, "The fault plan has 64 faults."),
-        ({"faults": [KILL]}, "A fault plan has no 'faults'."),
+        ({"faults": [KILL]}, "A fault plan can't contain 'faults'."),
     ],
 )
 def test_a_wrong_document_is_refused(document: dict[str, Any], message: str) -> None:
@@ -119,14 +119,14 @@ def test_instances_have_no_limits_of_lambda(kind: str) -> None:
 @pytest.mark.parametrize("kind", LOSSES)
 def test_a_database_is_lost_where_there_is_one(kind: str) -> None:
     check(read(LEAST[kind]), databases=1)
-    with pytest.raises(PlanError, match="is a fault of a tensor database, and the plan has none"):
+    with pytest.raises(PlanError, match="needs a tensor database, and the plan doesn't have one"):
         check(read(LEAST[kind]))
 
 
 @pytest.mark.parametrize("kind", MESSAGES)
 def test_a_message_is_lost_where_there_are_messages(kind: str) -> None:
     check(read(LEAST[kind]), queue=True)
-    with pytest.raises(PlanError, match="is a fault of a queue, and the plan has none"):
+    with pytest.raises(PlanError, match="needs a queue, and the plan doesn't have one"):
         check(read(LEAST[kind]))
 
 

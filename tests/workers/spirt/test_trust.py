@@ -283,7 +283,7 @@ def test_who_asks_when_training_has_begun_is_not_admitted(pair: Pair, capsys: py
 def test_a_peer_that_never_asks_is_awaited_until_the_time_is_over(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pair.call(membership.init_peers, 0)["failure"] is None
     monkeypatch.setattr(Context, "left_s", 5.0)
-    with pytest.raises(TimeoutError, match=r"received records of peers \[\] only"):
+    with pytest.raises(TimeoutError, match=r"received records only from peers \[\]"):
         pair.call(membership.auth, 0)
 
 
