@@ -19,7 +19,7 @@ LOOPBACK = "loopback"
 
 
 class Memory:
-    """The arithmetic's lower bound: `threads` threads over the same arrays, into memory that has been written before."""
+    """The arithmetic's lower bound: `threads` threads over the same arrays, into memory written before."""
 
     exact = True
 
