@@ -1,4 +1,4 @@
-"""The gate: whose requests reach an application."""
+"""Which requests the gate lets through to an application."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What the rules of messages say of a few events: each violation in full, what is none, and what they cannot judge."""
+"""The rules of messages on a few events: each violation's full text, cases without one, and what they can't judge."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace

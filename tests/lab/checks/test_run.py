@@ -64,7 +64,7 @@ def test_the_command_answers_first_and_exits_with_0_if_all_holds() -> None:
 
 @pytest.fixture
 def violated(tmp_path: Path) -> Path:
-    """A run whose bill has another line than its trace."""
+    """A run with a line in its bill that differs from its trace."""
     directory = tmp_path / "run"
     shutil.copytree(TRACES / "gpu", directory)
     document = json.loads((directory / "run.json").read_text())

@@ -35,7 +35,7 @@ def environment(runs: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def slslab(environment: dict[str, str]) -> Slslab:
-    """The command line within this process, of which nothing is left, whatever its ending.
+    """Run the command line within this process, and clean up however it ends.
 
     Environments are forks, unless `imported` has each make its own imports.
     """

@@ -78,8 +78,8 @@ def test_an_attack_comes_before_the_filter(
 def test_gradients_that_meet_elsewhere_have_the_same_aggregate(
     make_plan: MakePlan, reference: Callable[[Plan], Any]
 ) -> None:
-    """MLLess without a filter changes no bit of a rule that judges each coordinate by itself, nor do two ways to divide
-    it, whose slices have the bits of the whole (`test_slices_of_a_robust_rule…`)."""
+    """MLLess without a filter gives the same bits for rules that judge each coordinate by itself, and so do two ways to
+    slice gradients (`test_slices_of_a_robust_rule…`)."""
     options = {**told("trimmed-mean"), "attack": "scaled:1"}
     learnt = [
         tuple(reference(make_plan(name, workers=3, options={**options, **ALSO.get(name, {})}))[0])

@@ -413,7 +413,7 @@ def test_too_many_requests_are_made_again_as_long_as_a_function_may_last(
 
 @pytest.fixture(scope="module")
 def aws(store: Any, keys: Keyring) -> Iterator[Emulator]:
-    """An emulator whose functions find the object store."""
+    """An emulator with functions that find the object store."""
     assert store is not None
     variables = {"AWS_ENDPOINT_URL_S3": os.environ["AWS_ENDPOINT_URL_S3"]}
     with forked_environments(), Emulator(keys=keys, variables=variables, template=IMPORTS) as emulator:
@@ -602,7 +602,7 @@ def test_a_recorded_run_is_generated_again_and_larger(run: Run, runs: Path) -> N
 
 
 def test_an_aggregator_that_does_not_fit_ends_the_run(runs: Path) -> None:
-    """A sum and an input of 64 MB each, and NumPy and boto3; its environment is no fork."""
+    """A sum and an input of 64 MB each, and NumPy and boto3; its environment isn't a fork."""
     size = ("--gradients", "uploaded", "--parameters", "16000000", "--clients", "2", "--shards", "1", "--batches", "1")
     variables = {"SLSLAB_RUNS": str(runs)}
     killed = slslab("run", "gradssharding", *size, "--aggregator-memory", "160", "--json", variables=variables)

@@ -86,7 +86,7 @@ def test_a_run_learns_and_counts_what_one_process_and_the_closed_form_say(functi
 
 @pytest.mark.exhaustive
 def test_documents_that_do_not_divide_and_batchnorm_are_those_of_one_process(run: Run) -> None:
-    """Two functions, three documents of which the last is half full; counters are averaged and cut off."""
+    """Two functions and three documents, the last one half full; counters are averaged and truncated."""
     size = {"workers": 2, "batches": 10, "batch_size": 8, "epochs": 1, "model": "mobilenet", "dataset": "synthetic"}
     document = run({"k": 3}, **size, momentum=0.9)
     replicas = one_process(Plan.from_document(document["plan"]))
@@ -335,7 +335,7 @@ def test_nothing_starts_of_a_call_that_is_refused(wrong: tuple[str, ...], messag
 
 
 def test_the_job_holds_all_models_that_it_compares(make_plan: MakePlan) -> None:
-    """A rule six times those of all five functions, 42.66 MiB each."""
+    """A rule needs six times all five models, 42.66 MiB each."""
     for rule, expected in (("mean", 256 + 3 * 43), ("median", 512 + 1280)):
         plan = make_plan(
             "kubeml", workers=5, batches=16, model="resnet18", dataset="synthetic", options={"combine": rule}

@@ -72,7 +72,7 @@ class Pair:
         self.opened = parts
 
     def event(self, rank: int, epoch: int = 0) -> dict[str, Any]:
-        """What a function of this peer is given; its environment is then that of this peer."""
+        """A function's event on this peer; the environment then belongs to this peer."""
         hidden = ["redis://:unknown@127.0.0.1:1", "redis://:unknown@127.0.0.1:1"]
         hidden[rank] = self.urls[rank]
         self.patch.setenv("SLSLAB_TENSOR_URLS", " ".join(hidden))
