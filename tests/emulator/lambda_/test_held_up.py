@@ -32,7 +32,7 @@ Invoke = Callable[..., Any]
 
 
 class Gate:
-    """Holds calls of a function until it opens; `reached` counts those that it holds."""
+    """Holds calls of a function until it opens; `reached` counts held calls."""
 
     def __init__(self, function: Callable[..., Any], chosen: Callable[..., bool] = lambda *_: True) -> None:
         self._function = function
@@ -164,7 +164,7 @@ def test_what_holds_the_emulator_up_is_no_time_of_the_function(
 def test_what_is_out_of_time_does_nothing_more_while_its_end_is_held_up(
     deploy: Deploy, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its trace is no longer part of the invocation, because the record is written before the environment ends."""
+    """Its trace doesn't count for the invocation, because the record is written before the environment ends."""
     left: list[int] = []
     end = ProcessSandbox.end
 
