@@ -1,9 +1,8 @@
-"""What is known of the papers' models without building them, which `slslab_workers.training.models` does.
+"""The papers' models, described without building them (`slslab_workers.training.models` builds them).
 
 Networks for images, with ten classes: LeNet-5, MobileNet v1, ResNet-18, ResNet-34 and ResNet-50 for CIFAR; their
-parameter counts were measured by building them. And models for rows of features: logistic regression and a linear SVM,
-with two classes, and k-means; their names end in the number of features, such as lr-30, or kmeans-10x30 with ten
-clusters.
+parameter counts were measured by building them. Models for rows of features: logistic regression and a linear SVM, with
+two classes, and k-means. Their names end in the number of features, such as lr-30, or kmeans-10x30 with ten clusters.
 """
 
 import re
@@ -13,7 +12,7 @@ from types import MappingProxyType
 from slslab_workers.plan import PlanError
 
 CLASSES = 10
-# Models for rows; a plan's model has the number of features after the name, and kmeans that of clusters before it.
+# Models for rows. In a plan, the number of features follows the name; kmeans has the number of clusters before it.
 ROW_MODELS = ("lr", "svm", "kmeans")
 ROW_CLASSES = 2
 TORCHVISION = "torchvision:"
@@ -21,12 +20,12 @@ TORCHVISION = "torchvision:"
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What is known of a model without building it.
+    """A model's figures, known without building it.
 
-    `channels` are those of its images, 0 for rows of `features`, in `clusters` for k-means. `parameters` is None for
-    a model that must be built to be counted. `memory_mb` is enough for a minibatch of 512 with PyTorch 2.13.
-    Its state_dict has so many `tensors` (0 for a model that must be built to be counted), with `buffers` numbers beside
-    the parameters (BatchNorm's).
+    `channels` is its images' number of channels, or 0 for rows of `features`, in `clusters` for k-means. `parameters`
+    is None if only building the model can count them. `memory_mb` is enough for a minibatch of 512 with PyTorch 2.13.
+    Its state_dict has `tensors` entries (0 if only building can count them), with `buffers` numbers besides the
+    parameters (BatchNorm's).
     """
 
     name: str
