@@ -119,7 +119,7 @@ def test_difference_and_verdict() -> None:
 
 
 def test_parts_add_up_to_the_minibatch() -> None:
-    """The parts of a minibatch's time; between its events, and outside them (a function's own start), little is left."""
+    """Parts of a minibatch's time; little is left between its events and outside them (a function's own start)."""
     for name in PUBLISHED:
         row = rows()[name]
         seconds = row["cells"]["function_seconds"]["modelled"]["value"]
