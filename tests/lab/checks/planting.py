@@ -77,7 +77,7 @@ class Planting:
 
 @dataclass(frozen=True)
 class Planted:
-    """The expected finding in a planted run: the rule, the step's owner, the event, and the other rules that find it."""
+    """The finding expected in a planted run: rule, step's owner, event, and the other rules that find it."""
 
     run: Run
     rule: str

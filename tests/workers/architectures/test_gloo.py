@@ -188,7 +188,7 @@ def test_counts_by_hand() -> None:
     ("changes", "says"),
     [
         ({"mode": "per-batch"}, "once per batch"),
-        ({"invoke": "event"}, "launched and not invoked"),
+        ({"invoke": "event"}, "launched, not invoked"),
         ({"as_released": True}, "there isn't any code of the authors"),
         ({"options": {"device": "cuda"}}, "type c5.large doesn't have a GPU"),
     ],

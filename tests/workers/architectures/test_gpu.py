@@ -147,7 +147,7 @@ def test_a_failed_instance_fails_the_run(
     ("changes", "says"),
     [
         ({"mode": "per-batch"}, "once per batch"),
-        ({"invoke": "event"}, "launched and not invoked"),
+        ({"invoke": "event"}, "launched, not invoked"),
         ({"as_released": True}, "a single process that plays all workers"),
     ],
 )

@@ -173,7 +173,7 @@ def test_an_hour_of_silence_ends_even_a_supervisor_that_nobody_ends(monkeypatch:
 
 
 def test_a_supervisor_that_was_overtaken_says_so() -> None:
-    with pytest.raises(RuntimeError, match=r"another invocation has supervised .* Run the plan again"):
+    with pytest.raises(RuntimeError, match=r"another invocation supervises .* Run the plan again"):
         supervise(Memory([report(0, 3)]))
 
 
