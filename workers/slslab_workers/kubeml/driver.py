@@ -352,14 +352,14 @@ def _check_rule(plan: Plan) -> None:
     throughput = plan.options[PARALLELISM.name] != STATIC
     if throughput and attacks.Attack.of(plan) is not None:
         raise PlanError(
-            "An attack needs a fixed number of functions, and with throughput it depends on how long epochs take.",
+            "An attack needs a fixed number of functions, but --parallelism throughput changes it.",
             f"give --parallelism {STATIC}, or leave out --attack.",
         )
     if rule is None:
         return
     if throughput:
         raise PlanError(
-            f"--combine {rule} needs a fixed number of functions. With throughput it depends on how long epochs take.",
+            f"--combine {rule} needs a fixed number of functions, but --parallelism throughput changes it.",
             f"give --parallelism {STATIC}.",
         )
     if reporting < plan.workers:
