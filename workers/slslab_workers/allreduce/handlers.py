@@ -65,7 +65,6 @@ class AllReduceWorker(ObjectWorker):
         return self.combine(total, workers, workers)
 
     def _withstand(self, state: WorkerState) -> torch.Tensor:
-        """Rank 0: get and delete all gradients as they arrive, and combine them by the robust rule."""
         parts = dict(self.collect(self._local(state), range(self.plan.workers), delete=True))
         return self.withstand(state, [parts[rank] for rank in sorted(parts)])
 

@@ -107,7 +107,6 @@ def retried(request: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[C, 
 
 
 def _inject(document: str) -> None:
-    """Inject the faults of a plan (JSON) into this process from now on."""
     from slslab_workers.channels.injection import Injector  # functions without faults don't need its imports
 
     injector = Injector(FaultPlan.from_document(json.loads(document)), environment_sink())

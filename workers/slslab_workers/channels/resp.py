@@ -49,7 +49,7 @@ class Connection(Session):
                 raise Unreachable(f"{self.stream.name} answers {line[:40]!r}, which is not RESP2")
 
     def _array(self, count: int) -> list[Reply]:
-        """Return an array's elements. An error in it becomes an element, so that the rest is still read."""
+        """Return an array; an error in it becomes an element, so that the rest is still read."""
         elements: list[Reply] = []
         for _ in range(count):
             try:

@@ -55,7 +55,6 @@ class Job:
 
     @cached_property
     def _samples(self) -> Samples:
-        """Load the plan's images on first use: some drivers don't train."""
         return Samples(self.plan, lambda done, total: self._progress.report("load", done, total))
 
     def create_bucket(self) -> None:

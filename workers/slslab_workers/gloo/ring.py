@@ -55,7 +55,6 @@ def add_up(parts: Sequence["torch.Tensor"]) -> "torch.Tensor":
 
 
 def _length(elements: int, workers: int, chunk: int) -> int:
-    """Return a chunk's number of elements. The last chunks may be shorter, or empty."""
     size = _chunk(elements, workers)
     return min((chunk + 1) * size, elements) - min(chunk * size, elements)
 

@@ -39,8 +39,6 @@ def protocol(run: Recorded) -> Protocol:
 
 
 class _Rounds:
-    """Who stores what in each round, and who reads it."""
-
     def __init__(self, run: Recorded) -> None:
         self.run = run
         self.plan = run.plan
@@ -98,7 +96,6 @@ class _Rounds:
         return [self._worker(one) for one in level if client in one.inputs and one.shard in (None, shard)]
 
     def _worker(self, one: Aggregator) -> int:
-        """Return an aggregator's rank in the trace: after the clients, level by level."""
         return self.plan.workers + sum(map(len, self.tree[: one.level - 1])) + one.number
 
     def _deleted_by(self, position: int) -> int | None:

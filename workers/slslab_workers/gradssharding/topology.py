@@ -43,7 +43,6 @@ def levels(topology: str, clients: int, shards: int = 1) -> Levels:
 
 
 def _cube_root(number: int) -> int:
-    """Return the least whole number with a cube of at least `number`."""
     root = round(math.cbrt(number))
     return root if root**3 >= number else root + 1
 

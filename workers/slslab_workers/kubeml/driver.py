@@ -299,7 +299,6 @@ class KubeMLDeployment(Deployment):
             self._check(job)
 
     def _check(self, job: "Future[dict[str, Any]]") -> None:
-        """Raise the job's failure, also if another invocation had taken over."""
         if job.done() and job.result()["status"] == "continued":
             self._raise_recorded(None)
 

@@ -71,7 +71,6 @@ def protocol(run: Recorded) -> Protocol:
 
 
 def _failing(run: Recorded) -> int | None:
-    """Return the first epoch in which a function failed or a message was lost."""
     epochs = {event["invocation"]: event["epoch"] for event in run.events if 0 <= event["worker"] < job_rank(run.plan)}
     failed = (record["request_id"] for record in run.invocations if record["status"] != "success")
     found = [epochs[invocation] for invocation in failed if invocation in epochs]
@@ -105,7 +104,6 @@ def _minibatches(epochs: Mapping[int, Epoch]) -> Iterator[tuple[int, int, int]]:
 
 
 def _layers(run: Recorded) -> list[str]:
-    """Return the names of the first model's entries."""
     prefix = reference_key(run.plan, "")
     sets = (e for e in run.events if e["op"] == "tensor.set" and (e["worker"], e["phase"]) == (INIT, "other"))
     return [key_of(event).removeprefix(prefix) for event in sets if not event["failed"]]

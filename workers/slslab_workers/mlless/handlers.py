@@ -164,7 +164,6 @@ class MLLessWorker(Worker):
         return {**super()._result(state), REMOVALS: state.notes.get(REMOVALS, [])}
 
     def _remove(self, state: WorkerState, removed: int) -> None:
-        """Remove a worker after this step; each remaining worker averages the removed model into its own."""
         position = state.position
         state.notes.setdefault(REMOVALS, []).append([position, removed])
         own = gradients.flatten(state.model.parameters())

@@ -78,7 +78,6 @@ def _position(schedule: Schedule, place: Where) -> int:
 
 
 def _sends_all(run: Recorded) -> bool:
-    """Return whether the filter sends every gradient."""
     options = run.plan.options
     return options["filter"] == "none" or (options["filter"] == "norm-ratio" and float(options["threshold"]) == 0)
 
@@ -89,7 +88,6 @@ def _size(run: Recorded) -> int | None:
 
 
 def _sent(run: Recorded) -> set[tuple[int, int, int]]:
-    """Return the updates that were stored or announced, by worker, epoch and step."""
     exchange, prefix = exchange_name(run.plan), f"{run.plan.run}/mlless/"
     return {
         (event["worker"], event["epoch"], event["step"])

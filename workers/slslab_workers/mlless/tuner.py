@@ -191,7 +191,6 @@ class Tuner:
         return Decision(step, self.workers, remove, int(self.knee.found or 0), speed, r, loss_base, loss_now)
 
     def _speed(self) -> float | None:
-        """Return the present workers' steps per second."""
         fitted = fit_seconds(self.seconds)
         if fitted is None:
             return None

@@ -247,6 +247,5 @@ class _Derived:
 
 
 def _takes_own(taker: _Moved, makers: int) -> bool:
-    """Return whether a worker that takes all workers' messages takes its own, too."""
     activity = taker.activity
     return taker.signal.of != ALL or activity.op in READING or activity.times == makers

@@ -306,7 +306,6 @@ class SpirtDeployment(Deployment):
 
 
 def _execution_failure(rank: int, described: Mapping[str, Any]) -> RunFailed:
-    """Convert a failed execution to its peer's failure, with the function's own error if the cause contains one."""
     cause = str(described.get("cause", ""))
     with suppress(ValueError):
         payload = json.loads(cause)

@@ -175,7 +175,6 @@ def _collect(
 
 
 def _admit(peer: Peer, identity: Identity, body: bytes) -> int:
-    """Admit the peer that signed this request, and send it this peer's database password."""
     request = _checked(peer, body, JOIN)
     rank = int(request["rank"])
     if not joining.may_be_admitted(peer, rank):

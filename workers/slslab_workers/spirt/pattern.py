@@ -113,7 +113,6 @@ def _commands(times: int, *, since: int = 0, until: int | None = None) -> Activi
 
 
 def _buffers(op: str, phase: str) -> Activity:
-    """Return an activity on BatchNorm statistics, which only some networks have."""
     return Activity(op, phase, bytes=None, optional=True)
 
 
@@ -202,7 +201,6 @@ def _average(batches: int, size: int, options: Options) -> tuple[Part, ...]:
 
 
 def _mean(vectors: int, size: int, gets: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Return how a function averages vectors: one sum each, and a division instead of the last."""
     return (*gets, Activity("reduce", PHASE, times=vectors, work=vectors * size))
 
 
@@ -257,7 +255,6 @@ def _update_model(size: int, momentum: bool, options: Options) -> tuple[Part, ..
 
 
 def _check_convergence(parameters: int, *, leads: bool) -> tuple[Part, ...]:
-    """Return the check: all use peer 0's BatchNorm statistics, or without any ping it; peer 0 stores the model."""
     return (
         Activity("tensor.get", "other", bytes=4 * parameters, protocol=True),
         replace(BUILD, until=1),
@@ -273,7 +270,6 @@ def _check_convergence(parameters: int, *, leads: bool) -> tuple[Part, ...]:
 
 
 def _trigger_next_epoch(epochs: int, size: int) -> tuple[Part, ...]:
-    """Return the start of the next epoch, or in the last epoch, the storing of the result."""
     return (
         _commands(1),
         Activity("execute", "other", makes=(replace(EXECUTION, ahead=1),), until=-1),

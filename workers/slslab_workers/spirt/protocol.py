@@ -43,14 +43,12 @@ def protocol(run: Recorded) -> Protocol:
 
 
 def _taking_part(run: Recorded, epoch: int) -> list[int]:
-    """Return the peers of an epoch: the plan's founders, and the peers that have joined."""
     roster = Roster.of(run.plan.workers, run.plan.options)
     computing = {worker for worker, at, _ in run.computed if at == epoch}
     return sorted({*roster.founders, *(computing & roster.joins.keys())})
 
 
 def _averaged(run: Recorded, rank: int, epoch: int, peers: list[int]) -> list[Message]:
-    """Return a peer's gradients and its average, which all peers read."""
     keys, options, batches = Keys(run.plan), run.plan.options, range(run.plan.batches)
     texts, own = options["gradients"] == "json", {rank: 1}
     at: Where = (epoch, -1)
