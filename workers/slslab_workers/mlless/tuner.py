@@ -37,8 +37,8 @@ class Decision:
     """A decision after a step of `workers`.
 
     The losses are projected 10 s ahead, with all workers and with the present ones; `r` is how much lower (negative:
-    higher) the second is, per cent of the first. All are None at the first removal, which is only due to the knee at
-    step `knee`. `steps_per_second` is for all workers at the first removal, and for the present ones later.
+    higher) the second is, per cent of the first. At the first removal, which only the knee at step `knee` causes, they
+    have no values (None). `steps_per_second` is for all workers at the first removal, and for the present ones later.
     """
 
     step: int
