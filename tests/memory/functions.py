@@ -112,7 +112,7 @@ class Lambda:
         self._service.retire()
 
     def close(self) -> None:
-        """There is no connection to end."""
+        """Do nothing, as there isn't a connection."""
 
     def invoke(
         self, *, FunctionName: str, Payload: bytes, InvocationType: str = "RequestResponse", **_: Any

@@ -1,7 +1,7 @@
-"""Processes in memory: what stands in for the kernel and for a function's runtime, as the emulator sees them.
+"""Processes in memory: fakes of the kernel and of a function's runtime, as the emulator sees them.
 
 A process is a strand that asks the emulator's Runtime API for invocations, without a socket, and runs the handler. It
-dies as a process does that is killed, or whose control group has no memory left.
+dies like a process that is killed, or that runs out of its control group's memory.
 """
 
 import json
@@ -251,33 +251,33 @@ class Kernel:
         return self._random.uniform(*between)
 
     def before_event(self, event: Event) -> None:
-        """Have the process whose turn it is meet its faults (`Tracer.fault`)."""
+        """Have the running process meet its faults (`Tracer.fault`)."""
         if (process := self._current()) is not None:
             process.injector.at(event)
 
     def before_request(self, event: Event) -> None:
-        """Have the process whose turn it is meet the faults of its request (`Channel.fault`)."""
+        """Have the running process meet the faults of its request (`Channel.fault`)."""
         if (process := self._current()) is not None:
             process.injector.request(event)
 
     def copies(self, event: Event) -> int:
-        """Return how often the process whose turn it is sends a message (`Channel.copies`)."""
+        """Return how often the running process sends a message (`Channel.copies`)."""
         process = self._current()
         return 1 if process is None else process.injector.copies(event)
 
     def sink(self) -> Callable[[dict[str, Any]], None]:
-        """Return what writes the events of the process whose turn it is."""
+        """Return a function that writes the running process's events."""
         process = self._current()
         assert process is not None
         return process.trace
 
     def die(self, kind: str) -> NoReturn:
-        """Have the process whose turn it is die."""
+        """Have the running process die."""
         process = self._current()
         assert process is not None
         process.die(kind)
 
     def _current(self) -> Process | None:
-        """Return the process whose turn it is; None while the driver, or nobody, has one."""
+        """Return the running process, or None."""
         strand = self.clock.current
         return strand if isinstance(strand, Process) and not strand.gone else None

@@ -246,6 +246,6 @@ def test_the_documented_pattern_is_the_examples_closed_form(workers: int, steps:
 
 @pytest.mark.parametrize("key", ["{worker}", "{run}/{}", "{run}/{0}"])
 def test_a_key_names_what_is_known(key: str) -> None:
-    known = r"\}, and can have run, architecture, epoch, step, maker, taker$"
+    known = r"\}, but can only have run, architecture, epoch, step, maker, taker$"
     with pytest.raises(ValueError, match=known):
         patterns.Signal("model", key=key)

@@ -13,7 +13,7 @@ from typing import Any
 
 from slslab_workers.plan import Plan, PlanError
 
-# Models for rows; a plan's model has the number of features after the name, and kmeans that of clusters before it.
+# Models for rows. In a plan, the number of features follows the name; kmeans has the number of clusters before it.
 ROW_MODELS = ("lr", "svm", "kmeans")
 TORCHVISION = "torchvision:"
 NETWORKS = "slslab_workers.training.models"
@@ -22,7 +22,7 @@ SIDE = 32
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What is known of a model without building it.
+    """A model's figures, known without building it.
 
     A sample has this `shape`: (C, H, W) for an image, (D,) for a row of features. The model answers with `outputs`
     numbers: the scores of classes or clusters, or the one number of a regression. `builder` is the "module:function"

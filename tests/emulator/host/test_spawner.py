@@ -17,7 +17,7 @@ pytestmark = pytest.mark.server
 
 
 def start(spawner: Spawner, home: Path) -> list[str]:
-    """Start an environment whose program is the shell; the lines of its status pipe, to the end."""
+    """Start an environment that runs the shell; return its status pipe's lines, to the end."""
     code = home / "code"
     code.mkdir(parents=True)
     request = environment_request(

@@ -1,4 +1,4 @@
-"""Functions and clients that mean harm, or have bad luck: the emulator and its other callers are none the worse."""
+"""Malicious or unlucky functions and clients don't harm the emulator or its other callers."""
 
 import base64
 import json

@@ -146,7 +146,7 @@ class Case:
         writer.close()
 
     def waits(self, name: Address) -> bool:
-        """Whether it is this client whose request waits."""
+        """Return whether this client's request is waiting."""
         with contextlib.suppress(OSError):
             return self.api.waiting is not None and self.api.waiting._socket.getpeername() == name
         return False

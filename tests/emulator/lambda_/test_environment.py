@@ -289,7 +289,7 @@ class Accounts(GroupAccounts):
 
 
 class Exiting:
-    """A sandbox whose runtime uses 20 ms of CPU time and exits."""
+    """A sandbox with a runtime that uses 20 ms of CPU time and exits."""
 
     failure, freezes, ended_ns = "", False, None
 

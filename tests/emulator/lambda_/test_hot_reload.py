@@ -217,7 +217,7 @@ def invoke(client: Any, event: str = "") -> Any:
 @pytest.mark.server
 @pytest.mark.parametrize("replaced", ["code", "."])
 def test_a_link_in_the_place_of_the_directory_starts_nothing(isolation: Isolation, root: Path, replaced: str) -> None:
-    """Neither in its own place nor in that of a directory above it."""
+    """Neither in its own place nor in place of a parent directory."""
     code = root / "code"
     with Emulator(code_roots=[root]) as emulator:
         assert emulator.isolation == isolation

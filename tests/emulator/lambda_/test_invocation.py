@@ -66,7 +66,7 @@ class Small(NamedTuple):
 
     @contextmanager
     def two_running(self) -> Iterator[list[str]]:
-        """Have two invocations of "one" run until the end of the block, whose list has their environments then."""
+        """Keep two invocations of "one" running during the block; its list then has their environments."""
         before, environments = self.begun(), list[str]()
         with ThreadPoolExecutor(2) as pool:
             running = [pool.submit(call, self.client, "one", held=True) for _ in range(2)]

@@ -29,9 +29,9 @@ def request(name: str, trace_id: str, caller: str = "", memory_mb: int = 512) ->
 
 
 def refused(budget_mb: int, holding: list[Request], waiting: list[Request], places: int = 1) -> list[str]:
-    """The request ids of those that are refused, one after the other; nobody goes on meanwhile.
+    """The request ids of refused invocations, in order; nothing else runs meanwhile.
 
-    Each place gives environments the budget, and has those that hold memory in turn.
+    Each place gives environments the budget, and has the ones that hold memory in turn.
     """
     hosts = [Somewhere(budget_mb) for _ in range(places)]
 

@@ -1,4 +1,4 @@
-"""Who may do what: the owner, a function, a service, and whoever has keys of another start or none."""
+"""Permissions of the owner, a function, a service, and clients with another start's keys or without keys."""
 
 import base64
 import json

@@ -99,7 +99,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def execute(service: Service) -> None:
-    """Run a state machine of two states, of which one is the function."""
+    """Run a state machine of two states; one calls the function."""
     function = service.functions.get_function(FunctionName="own")["Configuration"]["FunctionArn"]
     definition = {
         "StartAt": "Call",

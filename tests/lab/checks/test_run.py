@@ -59,12 +59,12 @@ def test_the_command_answers_first_and_exits_with_0_if_all_holds() -> None:
     assert done.code == 0
     run = recorded("allreduce")
     assert done.out.startswith(f"Holds: {len(RULES)} rules over {len(run.events)} events: {run.id}\nHolds: ")
-    assert "Not checked: counts: its filter, or the clock, decides how many messages there are." in done.out
+    assert "Not checked: counts: a filter or the clock decides how many messages are sent." in done.out
 
 
 @pytest.fixture
 def violated(tmp_path: Path) -> Path:
-    """A run whose bill has another line than its trace."""
+    """A run with a line in its bill that differs from its trace."""
     directory = tmp_path / "run"
     shutil.copytree(TRACES / "gpu", directory)
     document = json.loads((directory / "run.json").read_text())

@@ -32,7 +32,7 @@ FALLEN = {("mean", "sign-flip", 1): 0.1, ("krum", "ipm", 1): 0.5, ("median", "al
 
 
 def made() -> Accuracies:
-    """Accuracies of 0.9, but for those that fell."""
+    """Accuracies of 0.9, except for the collapsed ones."""
     keys = dict.fromkeys((each.rule, each.attack, each.attackers) for each in settings_of(1))
     series = tuple(
         Series(rule=rule, attack=attack, attackers=number, accuracies={0: (FALLEN.get((rule, attack, number), 0.9),)})

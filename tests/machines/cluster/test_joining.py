@@ -1,4 +1,4 @@
-"""Nodes that come to a cluster: whom it takes, whose clock is another, and who is used when it comes late."""
+"""Nodes that join a cluster: which ones it accepts, one with another clock, and late ones."""
 
 import json
 import subprocess

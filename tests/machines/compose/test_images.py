@@ -66,7 +66,7 @@ def inspected(image: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def images() -> None:
-    """Skips where there are none."""
+    """Skips if the images are missing."""
     need_containers()
 
 

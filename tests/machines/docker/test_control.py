@@ -1,4 +1,4 @@
-"""Instances through the control API: what is asked wrongly, and launches whose recording ends meanwhile."""
+"""Instances through the control API: wrong requests, and launches during which the recording ends."""
 
 import base64
 import io

@@ -34,9 +34,9 @@ def session(emulator_settings: dict[str, Any]) -> Iterator[Session]:  # noqa: AR
 
 
 def descriptors() -> Counter[str]:
-    """Count what is open but for connections to the engine, which are kept.
+    """Count open descriptors, except connections to the engine, which are kept.
 
-    A test compares by subtraction: environments of earlier tests end in the same process meanwhile.
+    Tests compare by subtraction: environments of earlier tests end in the same process meanwhile.
     """
     found: Counter[str] = Counter()
     for number in os.listdir("/proc/self/fd"):

@@ -20,7 +20,7 @@ PLAN = Plan("run", "allreduce", "lenet", "digits", 16, 2, 1024)
 
 
 class Busy(S3):
-    """S3, where a worker puts an object before a bucket is deleted, so many times."""
+    """S3 with a worker that puts an object before a bucket is deleted, this many times."""
 
     def __init__(self, puts: int) -> None:
         super().__init__(lambda: None)

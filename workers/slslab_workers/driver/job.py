@@ -1,4 +1,4 @@
-"""A run's bucket and what its driver does with it, wherever the workers run: minibatches in, models out, evaluation."""
+"""A run's bucket and what its driver does with it, wherever workers run: minibatches in, models out, evaluation."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -24,13 +24,13 @@ from slslab_workers.training.options import uneven
 from slslab_workers.training.samples import Samples
 
 UPLOADERS = 4
-# How often a bucket is emptied before it is given up: S3 deletes none that has objects.
+# How often to try emptying a bucket: S3 doesn't delete buckets with objects.
 REMOVALS = 10
 
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Raise RunFailed for an error of AWS's, of a queue's or of a tensor database's within the block."""
+    """Convert errors of AWS, a queue or a tensor database within the block to RunFailed."""
     try:
         yield
     except botocore.exceptions.ClientError as error:
@@ -56,18 +56,17 @@ class Job:
 
     @cached_property
     def _samples(self) -> Samples:
-        """The plan's images, loaded by the first that asks: not every driver has gradients trained."""
         return Samples(self.plan, lambda done, total: self._progress.report("load", done, total))
 
     def create_bucket(self) -> None:
-        """Create the run's bucket, unless one is there."""
+        """Create the run's bucket, unless it exists."""
         if self.deployed is None:
             self._s3.create_bucket(Bucket=self.bucket)
 
     def remove_bucket(self) -> None:
-        """Delete everything in the bucket, and the bucket if the driver made it, if it is there.
+        """Delete everything in the bucket, and the bucket itself if the driver made it. It may be gone already.
 
-        Workers that still run, as after the failure of another, may put objects meanwhile: then all is done again.
+        Workers that still run, as after another's failure, may put objects meanwhile. Then everything is repeated.
         """
         with suppress(self._s3.exceptions.NoSuchBucket):
             for left in reversed(range(REMOVALS)):
@@ -103,13 +102,13 @@ class Job:
         with ThreadPoolExecutor(UPLOADERS, thread_name_prefix="upload") as pool:
             for epoch in epochs:
                 places = product(range(plan.workers), range(plan.batches))
-                # An interrupt or an error cancels what has not begun.
+                # An interrupt or an error cancels uploads that haven't begun.
                 for _ in pool.map(partial(put, epoch, samples.indices(epoch)), places):
                     self._uploaded += 1
                     self._progress.report("upload", self._uploaded, total)
 
     def evaluate(self, epoch: int) -> bool:
-        """Evaluate rank 0's model after an epoch, unless the plan leaves that out; return whether the plan's accuracy
+        """Evaluate rank 0's model after an epoch, unless the plan skips evaluation; return whether the plan's accuracy
         or patience ends training."""
         if not self.plan.evaluation:
             return False
@@ -126,11 +125,11 @@ class Job:
         return self._stops.record(accuracy, loss) is not None
 
     def finished_epochs(self, result: Mapping[str, Any]) -> int:
-        """Return the epochs that a worker has trained, by its result; training may end within the last of them."""
+        """Return how many epochs a worker has trained, including an unfinished last one."""
         return math.ceil(int(result["position"]) / self.plan.batches)
 
     def outcome(self, results: list[dict[str, Any]]) -> Outcome:
-        """Return what the run computed, from the workers' results by rank."""
+        """Return the results of the run, from the workers' results by rank."""
         from slslab_workers.training.evaluation import mean_losses
 
         first = results[0]

@@ -1,4 +1,4 @@
-"""Have a function combine gradients alone, as no single worker does: see `training.sums`."""
+"""Combine gradients in a function, without workers, to time it: see `training.sums`."""
 
 import json
 from typing import Any
