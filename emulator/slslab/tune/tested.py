@@ -12,7 +12,7 @@ from slslab.tune.function import TunedFunction
 from slslab.tune.tuning import SIZES, Sizes, choose_sizes, weighted
 
 if TYPE_CHECKING:
-    from slslab.lambda_.service.emulator import Emulator
+    from slslab.lambda_.emulator import Emulator
 
 
 def tune_in_test(
