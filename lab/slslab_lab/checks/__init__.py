@@ -1,1 +1,1 @@
-"""What must hold of every run: messages, times, ledger and what is left (docs/checks.md). It reads traces alone."""
+"""Rules that every run must obey, about messages, times, the bill and leftovers (docs/checks.md)."""
