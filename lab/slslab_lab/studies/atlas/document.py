@@ -1,4 +1,4 @@
-"""The document of the atlas: the answers first, then winners, crossings, the papers' own, and every point."""
+"""The document of the atlas: answers first, then winners, crossings, the papers' crossings, and every point."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,8 +26,8 @@ from slslab_workers.models import SPECS
 
 NAME = "atlas"
 TITLES = {
-    "equal": "systems that learn the same: all workers' gradients, after each minibatch",
-    "all": "all systems, of which some exchange less often and may learn less from an epoch",
+    "equal": "systems that learn the same, from all workers' gradients after each minibatch",
+    "all": "all systems; some exchange less often and may learn less in an epoch",
 }
 
 
@@ -98,7 +98,7 @@ def _best(those: Sequence[Point], objective: str) -> dict[str, Any]:
 
 
 def _uncertainty(point: Point, objective: str) -> Uncertainty:
-    """Return the uncertainty of a point for ratios: the recordings are taken to be of one machine."""
+    """Return the uncertainty of a point for ratios, assuming that one machine made all recordings."""
     return point.uncertainties.get(objective, NONE).of_one_recording()
 
 
@@ -116,39 +116,40 @@ def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
     counts = Counter(reason for point in beyond for reason in point.reasons)
     reasons = "; ".join(f"{number:,} {reason}" for reason, number in counts.items())
     yield (
-        f"Extrapolated are {len(beyond):,} of {len(grid.points):,} points: {reasons}. Each says so in the "
-        "data, with the reason. With more workers messages, bytes and who waits for whom are the protocol's; the "
-        "CPU time of a step is taken to be the recorded one."
+        f"{len(beyond):,} of {len(grid.points):,} points are extrapolated: {reasons}. The data mark them, with the "
+        "reason. With more workers, messages, bytes and waits follow the protocol; a step keeps its recorded CPU "
+        "time."
     )
     yield (
-        "Every point is a replay of two epochs, of which the first has the cold starts; a job's further epochs take as "
-        "long as the second. A run over Lambda's time-out of 900 s continues in another invocation, whose cold start "
-        "is left out, and so are the requests of the driver, which puts the minibatches."
+        "Every point is a replay of two epochs. The first has the cold starts; further epochs take as long as the "
+        "second. A run over Lambda's time-out of 900 s continues in another invocation. Its cold start isn't "
+        "included, and neither are the requests of the driver, which puts the minibatches."
     )
     yield (
-        "The best system is the one with the least middle of a range. Two systems are told apart by the 80 % range of "
-        "their ratio; the recordings are taken to be of one machine, so the error of its processor cancels there. The "
+        "The best system has the lowest middle of its range. Two systems differ if the 80 % range of their ratio "
+        "doesn't contain 1. All recordings count as made on one machine, so its processor's error cancels there. The "
         "speeds of GPUs and instances are assumed, and the ranges allow for it."
     )
     yield (
-        "Forward and backward of a model take as long in all systems: as one worker of AllReduce took for them, "
-        "measured alone. A model of a size between two recorded ones computes as a power of its parameters through "
-        "both. A real model may need more or less: a network's work does not follow from its size."
+        "Forward and backward of a model take equally long in all systems: as one worker of AllReduce took for them, "
+        "measured alone. For a model size between two recorded ones they are interpolated as a power of the "
+        "parameters. Real models may need more or less, since a network's work doesn't follow from its size."
     )
     yield (
-        "A node of ElastiCache or of a parameter server is started for the job: its start is in seconds and bill. "
-        "Hosts of queues and tensor databases have no start in the profile, and none here. A GPU's speed is the "
-        "profile's, and assumed. DynamoDB throttles nobody there."
+        "A node of ElastiCache or of a parameter server is started for the job, so its start counts in seconds and "
+        "bill. The profile gives no start time for hosts of queues and tensor databases, so none is counted. A GPU's "
+        "speed is the profile's, and assumed. DynamoDB never throttles in the model."
     )
     yield (
-        "A processor of c5.large is assumed to be as fast as one of Lambda's, and messages between two of them to take "
-        "what the LambdaML paper says; where gloo wins by less than that may be off, it need not win on AWS."
+        "A processor of c5.large is assumed to be as fast as one of Lambda's, and messages between two of them to "
+        "take as long as the LambdaML paper says. Where gloo wins by less than the error of that, it may not win on "
+        "AWS."
     )
     shares = ", ".join(
         f"{run.costs.workload.share:.0%} with {run.plan.model}" for run in recordings.architectures["mlless"]
     )
-    yield f"MLLess sends as large a share of its updates as in the recording of the nearest model: {shares}."
+    yield f"MLLess sends the same share of its updates as in the recording of the nearest model: {shares}."
     if refused := {refusal.system.name for refusal in grid.refusals}:
-        yield f"Some sizes are refused: {'; '.join(sorted(refused))}, whose items hold 400 KB."
+        yield f"Some sizes are refused: {'; '.join(sorted(refused))}, since items are limited to 400 KB."
     if recordings.noisy:
         yield f"PROVISIONAL: measured while others loaded the host: {', '.join(recordings.noisy)}."

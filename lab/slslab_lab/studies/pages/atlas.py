@@ -1,4 +1,4 @@
-"""docs/atlas.md: which system is fastest and which is cheapest, by the atlas that was saved with its recordings."""
+"""docs/atlas.md: the fastest and the cheapest systems, by the atlas that was saved with its recordings."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -48,8 +48,8 @@ def _papers(document: Mapping[str, Any]) -> Iterator[str]:
     yield "## The papers' own crossings"
     yield render(atlas.crossings(document))
     yield paragraph(
-        "The atlas has the nearest number of workers, and the verdict is on the sizes between which the other system "
-        "becomes the better one. LambdaML's ratios include the start of a node, and its jobs are longer than this one."
+        "The atlas uses the closest number of workers. The verdict is on the sizes between which the other system "
+        "becomes better. LambdaML's ratios include the start of a node, and its jobs are longer than this one."
     )
     yield "Not on these axes:"
     yield "\n".join(f"- {each['crossing']}: {each['why']}." for each in document["elsewhere"])
@@ -58,8 +58,8 @@ def _papers(document: Mapping[str, Any]) -> Iterator[str]:
 def _basis(document: Mapping[str, Any], checks: Mapping[str, Any]) -> Iterator[str]:
     yield "## What the figures rest on"
     yield "\n".join(f"- {note}" for note in document["notes"])
-    yield paragraph(f"{code(RECORD)} makes the atlas's own recordings, those that were not quiet again.")
-    yield "## Three points beside real runs"
-    yield paragraph(f"`{CHECK}` runs three points of which the atlas has no recording.")
+    yield paragraph(f"{code(RECORD)} makes the atlas's own recordings, and repeats those made while the host was busy.")
+    yield "## Three points next to real runs"
+    yield paragraph(f"`{CHECK}` runs three points that have no recording in the atlas.")
     yield render(atlas.checks(checks))
     yield paragraph(" ".join(checks["notes"]))

@@ -1,4 +1,4 @@
-"""The fault table of docs/reliability.md, and which faults each system of the README's table survives."""
+"""The fault table of docs/reliability.md, and the faults that each system of the README's table survives."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,21 +12,21 @@ from slslab_lab.studies.pages.markdown import code, insert, paragraph, table
 
 DATA = Path("results/faults.json")
 BEGIN, END = "<!-- faults: `python docs/build.py` writes it -->", "<!-- end of faults -->"
-# A system that differs from its architecture in how it exchanges alone has this in its name.
+# In the name of a system that differs from its architecture only in how it exchanges.
 OF = "/"
-# What survived has the parameters of a run without faults, or others.
-EQUAL = {True: "equal", False: "goes on"}
+# A surviving run has the parameters of a run without faults, or others.
+EQUAL = {True: "equal", False: "finishes"}
 
 Cell = Mapping[str, Any]
 
 
 def insert_faults(page: Path, data: Path = DATA) -> str:
-    """Return a page with the table between its marks; ValueError if it has none."""
+    """Return a page with the table between its marks; ValueError if the marks are missing."""
     return insert(page, BEGIN, END, describe_faults(json.loads(data.read_text(encoding="utf-8"))))
 
 
 def survived(data: Path = DATA) -> Mapping[str, str]:
-    """Return by system how many kinds of faults it survives in every phase that they can be in, of how many."""
+    """Return, by system, how many kinds of faults it survives in all phases where they can happen, out of how many."""
     cells: list[Cell] = json.loads(data.read_text(encoding="utf-8"))["cells"]
     counts: dict[str, str] = {}
     for system, own in grouped((cell["system"], cell) for cell in cells if _ran(cell)).items():
@@ -37,7 +37,7 @@ def survived(data: Path = DATA) -> Mapping[str, str]:
 
 
 def describe_faults(document: Mapping[str, Any]) -> str:
-    """Return the sentence that answers, what becomes of each fault, and what it costs."""
+    """Return a summary, the outcome of each fault, and its cost."""
     cells: list[Cell] = document["cells"]
     ran = [cell for cell in cells if _ran(cell)]
     lived = [cell for cell in ran if cell["status"] == "survived"]
@@ -49,27 +49,27 @@ def describe_faults(document: Mapping[str, Any]) -> str:
     repeated = counted(len(document["without"][0]["billed_seconds"]), "run")
     parts = [
         paragraph(
-            f"Of {len(ran)} runs that met a fault {len(lived)} went on to their end, {equal} of them with the "
-            f"parameters of a run without faults to the last bit; {len(ran) - len(lived)} ended with a sentence that "
-            f"says which fault did it. None hung: the longest took {longest:.0f} s, of at most "
-            f"{document['bound_seconds']}. `slslab check` holds of all."
+            f"{len(lived)} of {len(ran)} runs that met a fault finished, {equal} of them with the parameters of a run "
+            f"without faults to the last bit; {len(ran) - len(lived)} ended with a sentence that names the fault. None "
+            f"hung: the longest took {longest:.0f} s, of at most {document['bound_seconds']}. `slslab check` holds for "
+            "all."
         ),
         paragraph(
             f"`{document['command']}` made them on {document['date']}, in {document['seconds'] / 60:.0f} min of runs: "
             f"{run['workers']} workers, {run['epochs']} epochs of {run['batches']} minibatches of {run['batch_size']}, "
             f"{run['dataset']}, functions of {counted(run['timeout'], 'second')} at most. One fault meets worker "
-            f"{document['worker']}, once in each phase (fetch, compute, synchronise, update, wait, other) in which the "
-            "system has what the fault needs. **Equal**: the same parameters; **goes on**: done, with others; "
-            "**ends**: by that sentence; where nothing stands, the fault cannot be. *For good* is every request there."
+            f"{document['worker']}, once in each phase (fetch, compute, synchronise, update, wait, other) where it can "
+            "happen. **Equal**: finishes with the same parameters; **finishes**: with others; **ends**: with that "
+            "sentence; empty: the fault can't happen. *For good* means every request there."
         ),
         _outcomes(cells, architectures),
-        paragraph("Systems that differ in how they exchange met the faults there, in the phase `synchronise`:"),
+        paragraph("Systems that differ in how they exchange met the faults in the phase `synchronise`:"),
         _outcomes(cells, others),
         "### What it costs",
         paragraph(
-            f"Billed seconds beyond the median of {repeated} without faults (+), and where a run ended, what had been "
-            "billed by then and is lost; the median over phases, with dollars of the whole bill. The first line has "
-            "the least and the most of the runs without faults: what differs by less is no cost. Instances are billed "
+            f"Billed seconds beyond the median of {repeated} without faults (+); where a run ended, the time that had "
+            "been billed by then and is lost. Medians over phases, with dollars of the whole bill. The first line has "
+            "the least and the most of the runs without faults: smaller differences are noise. Instances are billed "
             "for 60 s at least. All was metered on a host that did other work, too."
         ),
         _costs(document, architectures),

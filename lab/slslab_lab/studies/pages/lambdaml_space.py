@@ -28,9 +28,9 @@ def build(data: Path = DATA) -> str:
         TITLE,
         paragraph(
             f"Of {len(cells)} combinations of pattern, model, algorithm, synchronisation and channel {counts['done']} "
-            f"ran, {counts['refused']} are refused before anything starts, and {counts['foretold']} are foretold only, "
-            f"for want of a server. In {exact} of the {len(done)} runs all requests and bytes are those of the closed "
-            f"form; {_equal(done)}"
+            f"ran, {counts['refused']} are refused before anything starts, and {counts['foretold']} are only "
+            f"predicted, because their server isn't available. In {exact} of the {len(done)} runs all requests and "
+            f"bytes match the closed form; {_equal(done)}"
         ),
         paragraph(
             f"`{document['command']}` made the runs on {document['date']}, with {run['workers']} workers, "
@@ -76,8 +76,8 @@ def _equal(done: list[Cell]) -> str:
     bits = grouped(((cell["model"], cell["algorithm"]), cell["parameters_sha256"]) for cell in waiting)
     if all(len(set(each)) == 1 for each in bits.values()):
         return (
-            "the parameters are the same to the bit whatever the pattern and the channel, wherever workers wait for "
-            "each other."
+            "the parameters are the same to the bit for every pattern and channel, wherever workers wait for each "
+            "other."
         )
     differ = ", ".join(" ".join(axes) for axes, each in bits.items() if len(set(each)) > 1)
     return f"the parameters differ between patterns or channels for {differ}."

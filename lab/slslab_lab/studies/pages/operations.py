@@ -1,4 +1,4 @@
-"""The table of a service's operations in a page: which are emulated, which only keep what they are given, which not."""
+"""A page's table of a service's operations: which are emulated, stored without effect, or refused."""
 
 from collections.abc import Collection, Mapping
 from importlib import import_module
@@ -38,9 +38,9 @@ def describe_operations(
 ) -> str:
     """Return a table of all operations in botocore's model of a service.
 
-    `stored` says why an operation only keeps what it is given, `notes` what is to be said of an emulated one,
-    `refusals` which error some answer, `refusal` which the others do. ValueError for an operation that the model lacks,
-    or that stands in two places.
+    `stored` says why an operation is only stored, `notes` adds to an emulated one, `refusals` gives the error of some
+    operations, `refusal` the error of all others. ValueError for an operation that the model lacks, or that is in two
+    of them.
     """
     model = sorted(own_models().load_service_model(service, "service-2")["operations"])
     if unknown := sorted({*emulated, *stored, *notes, *refusals} - {*model}):
@@ -66,7 +66,7 @@ def lambda_operations() -> list[str]:
         name = f"{lambda_service.__name__}.{module.name}"
         for value in vars(import_module(name)).values():
             if isinstance(value, type) and value.__module__ == name and hasattr(value, "handlers"):
-                # What a group works on is not asked for its names.
+                # A group's constructor isn't needed for its names.
                 group: Any = object.__new__(value)
                 found += group.handlers()
     return found
