@@ -1,4 +1,4 @@
-"""`slslab atlas`: which point of the papers' space is fastest, and which is cheapest."""
+"""`slslab atlas`: the fastest and the cheapest of the papers' systems."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 @platform_option
 @prices_option
 @directory_option("--recordings", "The atlas's own recordings (by default the project's).")
-@click.option("--record", is_flag=True, help="First make the runs that --recordings DIR does not have.")
-@click.option("--check", is_flag=True, help="Run three points here instead, and say how far the atlas is off.")
+@click.option("--record", is_flag=True, help="First make the runs that are missing in --recordings DIR.")
+@click.option("--check", is_flag=True, help="Instead run three points here, and print the atlas's errors.")
 @on_option
-@directory_option("--out", "Leave the page and the data here, or the runs of --check.")
+@directory_option("--out", "Write the page and the data here, or the runs of --check.")
 @json_option
 def atlas(
     epochs: int,
@@ -43,12 +43,12 @@ def atlas(
     slslab atlas                              the answers, in a minute
     slslab atlas --epochs 100 --out atlas     a longer job; its page and its data
     slslab atlas --on local                   on all cores
-    slslab atlas --check --out checks         three points beside real runs, in some minutes
+    slslab atlas --check --out checks         three points next to real runs, in some minutes
     slslab atlas --record --recordings DIR    recordings of this host, resumed where they were interrupted
 
-    A system is an architecture with a channel and an algorithm. Each is played with every model size, number of workers
-    and memory size, from recorded runs of three models: two epochs on the profile, and as many more as the job has.
-    What lies beyond the recordings is marked as extrapolated.
+    A system is an architecture with a channel and an algorithm. Each is replayed with every model size, number of
+    workers and memory size, from recorded runs of three models: two epochs on the profile, and the job's other epochs
+    like the second. Points beyond the recordings are marked as extrapolated.
     """
     from slslab.predict.profiles.profile import load_profile
     from slslab.run.bill import load_book
@@ -80,7 +80,7 @@ def _refuse(recordings: Path | None, out: Path | None, on: str | None, *, record
     if record and recordings is None:
         raise RequestError("--record needs a directory of recordings.", "add --recordings DIR.")
     if record and check:
-        raise RequestError("--record and --check are two things to run.", "give one of them.")
+        raise RequestError("--record and --check can't be combined.", "give one of them.")
     if check and out is None:
         raise RequestError("--check needs a directory for its runs.", "add --out DIR.")
     if on is not None and (record or check):

@@ -1,4 +1,4 @@
-"""A question about recorded runs as a command: what all questions do, from the runs that are named to the answer."""
+"""A question about recorded runs as a command: the steps of all questions, from the named runs to the answer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from slslab_lab.commands.options import (
 
 @dataclass(frozen=True)
 class Question:
-    """A question about recorded runs, which are replayed to answer it.
+    """A question about recorded runs, answered by replaying them.
 
-    `answer` is the function of `slslab_lab.questions` that answers it, such as sizes:cheapest; with what it needs it is
-    imported when the question is asked. It is given `Asked` and those `options` that `read_setup` doesn't take, and
-    returns a document, which `table` shows and `picture` draws. The arguments `run`, `other` and `runs` name runs. The
-    exit code is 1 if the `needed` figure of the document is None.
+    `answer` is the function of `slslab_lab.questions` that answers it, such as sizes:cheapest; it is imported when the
+    question is asked. It gets `Asked` and the `options` that `read_setup` doesn't take, and returns a document, which
+    `table` prints and `picture` draws. The arguments `run`, `other` and `runs` name runs. The exit code is 1 if the
+    document's `needed` figure is None.
     """
 
     name: str

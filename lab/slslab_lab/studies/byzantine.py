@@ -278,7 +278,7 @@ def _notes(accuracies: Accuracies, book: Book) -> Iterator[str]:
         "which is honest here."
     )
     yield (
-        f"Seconds are medians of {TIMES} in one process on this host, with as many threads as the model's memory size "
-        f"gives. USD are their GB-seconds at that size by {book.name} of {book.date}, for one function that merges. "
+        f"Seconds are medians of {TIMES} in one process on this host, with the threads of the model's memory size. "
+        f"USD are their GB-seconds at that size by {book.name} of {book.date}, for one function that merges. "
         "They don't include that the function holds all gradients at once."
     )

@@ -360,7 +360,7 @@ def _notes_of_sets(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str]:
         several = " or ".join(map(str, sorted({1 + number for number in numbers.values()})))
         yield (
             f"{len(numbers)} of {len(runs.done)} rows have {several} recordings: their figures are means, and their "
-            "intervals include those of each recording and, by 80 %, the value of the next one. Rankings come with "
+            "intervals include each recording's and, by 80 %, the value of the next one. Rankings come with "
             "the probability that the means of two rows are in this order (Welch's t). Each further set is fitted "
             f"with its own host's speed: {', '.join(f'{one.speed:.3g}' for one in speeds)}."
         )
