@@ -35,8 +35,8 @@ def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], 
     slslab deploy --delete
 
     Functions, layers, versions, aliases, URLs, permissions, event sources, state machines, buckets, queues, topics,
-    tables, log groups, rules and roles are made, changed if the template or the code is different, and removed once they
-    are no longer in the template. Folders of code are zipped as they are: install their dependencies into them, as
+    tables, log groups, rules and roles are made, changed if the template or the code is different, and removed once
+    they are no longer in the template. Folders of code are zipped as they are: install their dependencies into them, as
     `sam build` does.
 
     Errors in the template are listed with their lines before anything is made. Policies of roles are stored but not

@@ -129,11 +129,11 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Note]:
         )
     yield from map(Note, limit_notes(document))
     if cpu_share_enforced(document) is False:
-        yield Note("This host couldn't enforce Lambda's CPU share.")
+        yield Note("This host could not enforce Lambda's CPU share.")
     if document.get("trace_torn"):
         yield Note("The trace breaks off in the middle of its last line; later events are missing here.")
     if events is None and document["status"] != "running":
-        yield Note("The trace couldn't be read, so this page lacks the timeline and the communication matrix.")
+        yield Note("The trace could not be read, so this page lacks the timeline and the communication matrix.")
     yield from (Note(f"{note[:1].upper()}{note[1:]}.") for note in document.get("cost", {}).get("notes", ()))
 
 

@@ -160,7 +160,7 @@ def _check_pair(setups: Setups, names: Sequence[str]) -> None:
     first, second = (setup.run.plan for setup in setups)
     if first.architecture == second.architecture or second.architecture not in names:
         raise RequestError(
-            f"{second.run} ran {second.architecture} and {first.run} ran {first.architecture}.",
+            f"{second.run} ran {second.architecture}, and the first run {first.architecture}.",
             f"compare it with one of {_any([name for name in names if name != first.architecture])}.",
         )
     for name in ("model", "batch_size", "batches"):

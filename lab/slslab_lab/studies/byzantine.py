@@ -254,7 +254,7 @@ def _findings(accuracies: Accuracies) -> Iterator[str]:
         kept = [rule for rule, each in found.items() if each >= usual - BESIDE]
         yield (
             f"With {attackers} of {WORKERS} workers attacking by {attack.upper()}, rules that lose {FALLEN:.0f} points "
-            f"or more: {listed(fallen) if fallen else 'none'}; rules within {BESIDE:.0f} points: "
+            f"or more: {listed(fallen) if fallen else 'none'}. These stay within {BESIDE:.0f} points: "
             f"{listed(kept) if kept else 'none'}."
         )
 

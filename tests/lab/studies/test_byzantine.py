@@ -76,7 +76,7 @@ def test_what_falls_is_said_and_what_is_refused_too() -> None:
     document = build(setup("byzantine"), made())
     first, *others = document["findings"]
     assert "the mean fails to learn: 10.0 %, against 90.0 % without attack" in first
-    assert "stay 8 of 8 rules" in first
+    assert "8 of 8 rules stay" in first
     by_attack = {sentence.partition(",")[0]: sentence for sentence in others}
     assert "fall krum (50.0 %)" in by_attack["Under IPM by 1 of 5"]
     assert "fall median (30.0 %)" in by_attack["Under ALIE by 2 of 5"]
@@ -104,9 +104,9 @@ def test_the_command_reads_the_projects_own_and_measures(tmp_path: Path, monkeyp
     document: dict[str, Any] = commands.slslab(*command, "--fidelity", "replayed", "--json").document
     assert len(document["matrices"]) == 3
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".csv", ".html"}
-    assert "Accuracy under 1 of 5 workers attacking" in (tmp_path / "byzantine.html").read_text()
+    assert "Accuracy with 1 of 5 workers attacking" in (tmp_path / "byzantine.html").read_text()
     shown = commands.slslab(*command, "--fidelity", "replayed")
-    assert "Under one sign-flipping worker of 5" in " ".join(shown.out.split())
+    assert "With one sign-flipping worker of 5" in " ".join(shown.out.split())
     missing = commands.slslab(*command, "--fidelity", "replayed", "--recordings", str(tmp_path))
     assert (missing.code, "cannot be read" in missing.err) == (2, True)
     refused = commands.slslab(*command, "--recordings", str(tmp_path))

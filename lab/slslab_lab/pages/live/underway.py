@@ -201,7 +201,7 @@ def _instance(begun: Record, now: Now) -> Record:
 def _so_far(log: Log) -> str:
     begun = (("invocation", log.invocations), ("instance", log.instances), ("host", log.hosts))
     several = [counted(len(records), name) for name, records in begun if records]
-    running = f": everything running ({', '.join(several)}) counts as if it ended now" if several else ""
+    running = f": what is running ({', '.join(several)}) counts as if it ended now" if several else ""
     return f"the price of this host's seconds is the one so far{running}"
 
 

@@ -70,7 +70,7 @@ def describe_faults(document: Mapping[str, Any]) -> str:
             f"Billed seconds beyond the median of {repeated} without faults (+); where a run ended, the time that had "
             "been billed by then and is lost. Medians over phases, with dollars of the whole bill. The first line has "
             "the least and the most of the runs without faults: smaller differences are noise. Instances are billed "
-            "for 60 s at least. All was metered on a host that did other work, too."
+            "for 60 s at least. Everything was metered on a host that did other work, too."
         ),
         _costs(document, architectures),
     ]
