@@ -105,8 +105,7 @@ class Node:
         await asyncio.to_thread(self._parts.close)
 
     async def now(self) -> int:
-        """Return the node's CLOCK_MONOTONIC in nanoseconds; HostError if its functions can't reach services any
-        more."""
+        """Return the node's CLOCK_MONOTONIC in ns; HostError if its functions can no longer reach services."""
         if self._relay is not None and not self._relay.runs():
             raise HostError("its relay has ended.", "see the kernel's log there.")
         return time.monotonic_ns()

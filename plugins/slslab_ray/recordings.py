@@ -201,7 +201,6 @@ def _read(place: Path) -> Files:
 
 
 def _write(place: Path, files: Files) -> None:
-    """Write a run's files; writing the document last finishes the run."""
     for name, content in sorted(files.items(), key=lambda item: item[0] == DOCUMENT):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         with writing(place / name) as file:

@@ -57,8 +57,7 @@ def compute(place: str, function: Callable[..., Any], tasks: Sequence[tuple[Any,
 
 
 def compute_batch(payload: list[Any], batch: list[tuple[Any, ...]]) -> tuple[list[Any], float, Exception | None]:
-    """Compute some tasks in a worker process: return results up to the first exception, the seconds, and the
-    exception."""
+    """Compute tasks in a worker process: return results up to the first exception, the seconds, the exception."""
     began = time.perf_counter()
     results, raised = [], None
     try:

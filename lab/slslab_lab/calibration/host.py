@@ -74,8 +74,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Load:
-    """The load that rounds of one request size put on a server: all requests and bytes, and the server's CPU time in
-    ms."""
+    """The load of one request size on a server: all requests and bytes, and the server's CPU time in ms."""
 
     requests: int
     bytes: int

@@ -17,10 +17,7 @@ PARTS = (*MAKING, ALL_REDUCE)
 
 
 class Exchange:
-    """Match the messages of a protocol with the events that made, took and deleted them.
-
-    `orphans` are events that took something no event made.
-    """
+    """Match a protocol's messages with the events that made, took and deleted them; `orphans` lack a maker."""
 
     def __init__(self, events: Rows, protocol: Protocol) -> None:
         self.events = events

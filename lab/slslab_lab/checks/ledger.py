@@ -118,7 +118,6 @@ def _quantities(cost: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], str]
 
 
 def _different(stated: Any, found: Any) -> tuple[Any, Any]:
-    """Return the first parts in which two figures differ."""
     if isinstance(stated, dict) and isinstance(found, dict):
         for name in sorted(stated.keys() | found.keys()):
             if stated.get(name) != found.get(name):

@@ -1,5 +1,4 @@
-"""Rules about order and time: events are in order, spans add up to the billed time, and no worker passes a barrier
-early."""
+"""Rules about order and time: ordered events, spans that add up to the billed time, and barriers."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -80,8 +79,7 @@ def check_span(run: Run) -> Iterator[Violation]:
 
 
 def check_billed(run: Run) -> Iterator[Violation]:
-    """Check that invocations are billed init and duration, rounded up once, and instances each begun second, at least
-    60."""
+    """Check that init and duration are billed, rounded up once, and an instance's begun seconds, at least 60."""
     owners = _owners(run)
     for record in run.invocations:
         worker = owners.get(record["request_id"], ())
@@ -103,8 +101,7 @@ def check_billed(run: Run) -> Iterator[Violation]:
 
 
 def check_barrier(run: Run, exchange: Exchange) -> Iterator[Violation]:
-    """Check that no worker uses a step's exchanged data, or begins the next step, before every worker has sent its
-    part."""
+    """Check that no worker uses a step's data or begins the next step before every worker has sent its part."""
     if not exchange.protocol.waits:
         raise NotChecked("workers don't wait (s-asp)" if exchange.protocol.drawn else "no step has a barrier")
     for wait in exchange.protocol.waits:

@@ -243,8 +243,7 @@ def gantt(
 ) -> Chart:
     """Draw a timeline in seconds from its start. Dragging moves it; turning the wheel with Shift magnifies it.
 
-    `names` shortens the functions' names; `name` is the heading.
-    """
+    `names` shortens the functions' names; `name` is the heading."""
     columns = ("bar", "start", "end", "phase", "function", "events")
     rows = [
         (
@@ -384,8 +383,7 @@ def differences(identifier: str, label: str, rows: Rows, title: str, name: str, 
 
 
 def ranks(identifier: str, label: str, rows: Rows, bases: Sequence[str], keys: Sequence[Key], title: str) -> Chart:
-    """Draw places, the first on the left, with a row for each basis of an order: rows of (series, basis, place,
-    value)."""
+    """Draw places, the first on the left, a row for each basis of an order: rows of (series, basis, place, value)."""
     data = Data(("line", "bar", "place", "value", "turn"), [(*row, bases.index(str(row[1]))) for row in rows])
     places = max((int(row[2] or 1) for row in rows), default=1)
     chart = (

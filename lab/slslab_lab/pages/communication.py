@@ -36,8 +36,7 @@ class Transfer:
 class Communication:
     """Transfers between ordered participants; `grouped` says how ranks were grouped, if they were.
 
-    For `unknown_bytes` the trace doesn't contain the maker.
-    """
+    For `unknown_bytes` the trace doesn't contain the maker."""
 
     participants: tuple[str, ...]
     transfers: tuple[Transfer, ...]

@@ -222,7 +222,6 @@ def _figures(documents: Sequence[Document], names: Sequence[str]) -> Card:
 
 
 def _differences(documents: Sequence[Document], traces: Sequence[Rows | None], names: Sequence[str]) -> Card | None:
-    """Return differences of means over minibatches and workers, with Welch's intervals."""
     first, *others = (
         {
             **{f"{name} a minibatch, s": values for name, values in step_samples(events or ()).items()},

@@ -17,8 +17,7 @@ PAGE = "report.html"
 def leave_page(path: Path, run: Run) -> dict[str, str | None]:
     """Write the page of a finished run; return the file's name, or the error.
 
-    It raises no error: the run's results are valid without a page.
-    """
+    It raises no error: the run's results are valid without a page."""
     try:
         require("altair")
         write_page(path, page_of(run))

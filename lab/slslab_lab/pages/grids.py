@@ -221,7 +221,6 @@ def _curves(document: Document) -> Iterator[Table]:
 
 
 def _by_place(curve: Document) -> Table:
-    """Return the value of each line at the end of each epoch or round, or of some if there are many."""
     lines = [dict(zip(line["x"], line["y"], strict=True)) for line in curve["lines"]]
     places = sorted({place for line in lines for place in line})
     if len(places) > PLACES:

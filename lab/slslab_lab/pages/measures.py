@@ -1,5 +1,4 @@
-"""Cards of a run's figures: current activity, phases, modelled and measured figures, bill, learning, memory,
-invocations."""
+"""Cards of a run's figures: activity, phases, modelled and measured figures, bill, learning, memory."""
 
 from collections import defaultdict
 from dataclasses import replace

@@ -85,8 +85,7 @@ def own_figures(document: Document) -> dict[str, tuple[float | None, float | Non
     minibatches.
 
     Times are the handlers', without init; costs are only the duration's line, as in the table. All functions of a
-    worker count.
-    """
+    worker count."""
     workers, batches = document["workers"], document["batches"]
     epochs = epochs_of(document)
     seconds: tuple[float, float | None] = sum(map(handler_seconds, document["per_worker"])), None

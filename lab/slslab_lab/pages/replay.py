@@ -1,7 +1,6 @@
 """The output of replays and of questions, made from their documents.
 
-A sign precedes a figure that isn't measured: ≈ modelled, = exact.
-"""
+A sign precedes a figure that isn't measured: ≈ modelled, = exact."""
 
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal

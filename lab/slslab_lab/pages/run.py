@@ -138,7 +138,6 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Note]:
 
 
 def _figures(document: Document) -> Iterator[Figure]:
-    """Yield the run's figures: figures on Lambda before this host's measurements of the same."""
     found, own = replayed(document), predicted(document)
 
     def both(title: str, there: str | None, here: str, named: str = "") -> Figure:

@@ -33,8 +33,7 @@ def short_line(item: str) -> str:
 
 
 def series_keys(names: Sequence[str]) -> tuple[Key, ...]:
-    """Return a colour for each name; from the eighth on they repeat. Names of different architectures get their
-    colours."""
+    """Return a colour for each name, repeating from the eighth on; different architectures get their own."""
     own = [next((colour for part, colour in OWN_COLOURS.items() if part in name), "") for name in names]
     numbered = [str(min(number, SERIES)) for number in range(1, len(names) + 1)]
     colours = own if all(own) and len(set(own)) == len(own) else numbered

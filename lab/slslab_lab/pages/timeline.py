@@ -29,8 +29,7 @@ class Bar:
 class Timeline:
     """Bars of rows, from `start_ns` on. `thinned` says how events became bars; empty if each event is one.
 
-    `left_out` counts rows beyond the first 64.
-    """
+    `left_out` counts rows beyond the first 64."""
 
     rows: tuple[str, ...]
     bars: tuple[Bar, ...]
@@ -88,8 +87,7 @@ def build_timeline(
 def merge(bars: Sequence[Bar], gap_ns: int) -> Iterator[Bar]:
     """Yield the bars of a row in order, merging neighbours of one phase and function that are at most `gap_ns` apart.
 
-    The gap is time of `other`, so bars of `other` that short are dropped.
-    """
+    The gap is time of `other`, so bars of `other` that short are dropped."""
     kept: list[Bar] = []
     for bar in bars:
         if bar.phase == "other" and bar.end_ns - bar.start_ns <= gap_ns:
@@ -105,8 +103,7 @@ def merge(bars: Sequence[Bar], gap_ns: int) -> Iterator[Bar]:
 
 
 def apportion(bars: Sequence[Bar], start_ns: int, width_ns: int) -> Iterator[Bar]:
-    """Yield a row's bars for intervals of `width_ns`: each phase as long as its share, one after another, idle time
-    last."""
+    """Yield a row's bars for intervals of `width_ns`: each phase as long as its share, idle time last."""
     shares: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     events: dict[tuple[int, str], int] = defaultdict(int)
     functions: dict[int, set[str]] = defaultdict(set)

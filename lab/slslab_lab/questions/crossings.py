@@ -192,7 +192,6 @@ def _program(setups: Setups, name: str, workers: int, epochs: int) -> Program:
 
 
 def _tie(setups: Setups, errors: Sequence[Uncertainty]) -> float:
-    """Return the relative difference below which two figures can't be told apart. Figures from one recording share its
-    errors."""
+    """Return the relative difference below which figures can't be told apart; one recording shares its errors."""
     first, other = errors if len(setups) > 1 else [error.of_one_recording() for error in errors]
     return half_width(first.of_ratio(other))

@@ -111,8 +111,7 @@ def _measured(setup: ReplaySetup) -> dict[str, Any]:
 
 
 def _errs_from(rows: list[dict[str, Any]]) -> int | None:
-    """Return the smallest number of workers from which on the model's seconds are always off by more than ERROR, or
-    None."""
+    """Return the number of workers from which on the model's seconds are off by more than ERROR, or None."""
     first = None
     for row in sorted(rows, key=lambda row: row["workers"], reverse=True):
         if row["model_error"] is not None:

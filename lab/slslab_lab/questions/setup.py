@@ -145,8 +145,7 @@ def _check_functions(measured: Measured, **options: object) -> None:
 def read_memory(measured: Measured, text: str | None, usual: Sequence[int] = ()) -> tuple[int, ...]:
     """Return memory sizes in MB: the given ones, or the usual ones.
 
-    RequestError for a size that Lambda doesn't offer, and if the run's functions used more than the largest.
-    """
+    RequestError for a size that Lambda doesn't offer, and if the run's functions used more than the largest."""
     if text is not None or usual:
         _check_functions(measured, memory=True)
     sizes = tuple(map(check_memory, read_numbers("--memory", text, 1, 1_000_000))) or tuple(usual)

@@ -156,8 +156,7 @@ def _channel(costs: StepCosts) -> tuple[str, str]:
 
 
 def _steps(role: Role, workload: Workload) -> Iterator[tuple[tuple[int, int], list[Activity]]]:
-    """Yield a worker's activities in order, by epoch and step. Activities after an epoch form a step after its last
-    one."""
+    """Yield a worker's activities by epoch and step; activities after an epoch form an additional step."""
     for number, (place, parts) in enumerate(places(role, workload)):
         if place.epoch < 0:
             at = (-1 if number == 0 else workload.epochs, 0)

@@ -64,8 +64,7 @@ def combine(rows: Sequence[Row]) -> Row:
 
 
 def _joined(uncertainties: Sequence[Uncertainty], values: Sequence[float]) -> Uncertainty:
-    """Return the uncertainty of the mean: average the errors, and replace the recordings' own by the spread if that is
-    wider."""
+    """Return the uncertainty of the mean: averaged errors, with the spread in place of own errors if it is wider."""
 
     def mean(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
         return {name: fmean(part.get(name, 0.0) for part in parts) for name in {**parts[0], **parts[-1]}}

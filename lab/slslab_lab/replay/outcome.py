@@ -187,8 +187,7 @@ def predecessors(timeline: Timeline) -> NDArray[np.int64]:
 
 
 def _spend(timeline: Timeline) -> NDArray[np.float64]:
-    """Return the ns of each track in three rows, waiting, transfer, compute. Whole numbers below 2⁵³, so they are
-    exact."""
+    """Return the ns of each track in three rows, waiting, transfer, compute: whole numbers below 2⁵³, so exact."""
     track = np.array(timeline.track, np.int64)
     waited = waits(timeline)
     busy = np.array(timeline.end, np.int64) - np.array(timeline.begin, np.int64) - waited
@@ -255,5 +254,4 @@ def _sums(numbers: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def _up_to_ms(nanoseconds: int) -> Decimal:
-    """Return seconds, rounded up to whole milliseconds."""
     return Decimal(-(-nanoseconds // MS)) / 1000

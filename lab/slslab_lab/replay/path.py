@@ -98,7 +98,6 @@ def _before(timeline: Timeline, index: int, end: int) -> Iterator[Stretch]:
 
 
 def _follow(timeline: Timeline) -> Iterator[Stretch]:
-    """Yield the path's stretches from its end to its beginning."""
     if not timeline.calls:
         return
     first = set(np.unique(np.array(timeline.track, np.int64), return_index=True)[1].tolist())

@@ -152,8 +152,6 @@ def _rows(timeline: Timeline, heads: Sequence[tuple[int, Stretch]]) -> Iterator[
 
 
 class _Span(NamedTuple):
-    """A recorded invocation, instance or transition."""
-
     number: str
     process: int
     name: str

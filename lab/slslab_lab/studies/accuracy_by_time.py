@@ -21,8 +21,7 @@ ACCURACY = ("accuracy", "test accuracy", "%")
 
 @dataclass(frozen=True)
 class Progression:
-    """A row in one variant, with its epoch and its curve, which may come from another architecture with the same
-    rule."""
+    """A row in one variant, with its epoch, and its curve, perhaps by another architecture with the same rule."""
 
     experiment: Experiment
     row: Row
@@ -104,8 +103,7 @@ def read(setup: Setup) -> Learnt:
 
 
 def variants(progressions: Sequence[Progression]) -> dict[str, dict[str, Progression]]:
-    """Return the rows of each variant by name. Rows with one variant are in both; as released only if any row has
-    it."""
+    """Return each variant's rows by name; rows with one variant are in both, if any row is as released."""
     released = any(progression.experiment.released for progression in progressions)
     names = [progression.row.name for progression in progressions]
     return {
@@ -159,8 +157,7 @@ def equal_ones(progressions: Iterable[Progression]) -> list[tuple[Curve, list[Pr
 
 
 def shared_curves(progressions: Iterable[Progression]) -> list[dict[str, Any]]:
-    """Return, for JSON, the curves that several rows share because their parameters are equal in every bit, and the
-    proofs."""
+    """Return, for JSON, curves that rows share because their parameters are equal in every bit, and the proofs."""
     return [
         {
             "curve": curve.name,

@@ -46,8 +46,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Round:
-    """One round: seconds from its first acceptance to its last end, seconds of its slowest function, and its
-    requests."""
+    """One round: seconds from first acceptance to last end, and of its slowest function; its requests."""
 
     wall_s: float
     slowest_s: float
@@ -84,7 +83,6 @@ def make_program(setting: Setting, add_s_per_gb: float, cold: bool) -> Program:
 
 
 def _track(one: Aggregator, setting: Setting, add_s_per_gb: float) -> Track:
-    """Return the invocation of one function; its name begins with its level."""
     return Track(
         f"{one.level}-{one.number}",
         "invocation",

@@ -2,8 +2,7 @@
 
 The paper counts seconds of minibatches × memory × rate, and instances for an epoch. A bill also includes init, time for
 the first minibatch and the model, other functions, requests, transitions, and the hosts of databases and queues. Lines
-use AWS's arithmetic (1 GB = 1,024 MB), so the first one is 2.3 % below the paper's.
-"""
+use AWS's arithmetic (1 GB = 1,024 MB), so the first one is 2.3 % below the paper's."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -42,8 +41,7 @@ class BillLine:
 def bill(measured: Measured, profile: Profile, memory_mb: int | None, batches: int, book: Book) -> tuple[BillLine, ...]:
     """Return the bill of an epoch of `batches` minibatches in functions of this memory size, or on instances (None).
 
-    RequestError if the run can't be scaled, PlanError for options that its pattern doesn't cover.
-    """
+    RequestError if the run can't be scaled, PlanError for options that its pattern doesn't cover."""
     program = generate(measured.costs, measured.plan.workers, batches, 1)
     timeline = play(with_memory(program, measured.plan.memory_mb, memory_mb), profile)
     result = outcome(timeline, measured.arch)

@@ -1,7 +1,6 @@
 """Read the accuracy curves of `slslab accuracy` from their directories, and find the architectures they stand for.
 
-Some architectures compute the same parameters, bit by bit, so one curve stands for all with the same rule.
-"""
+Some architectures compute the same parameters, bit by bit, so one curve stands for all with the same rule."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -236,8 +235,7 @@ def select(curves: Sequence[Curve], model: str, dataset: str) -> tuple[Curve, ..
 
 
 def curve_of(curves: Iterable[Curve], rule: Rule, architecture: str) -> Curve | None:
-    """Return a rule's curve: preferably with the paper's rate and seed, then the architecture's own, then the
-    longest."""
+    """Return a rule's curve: preferably the paper's rate and seed, then the architecture's own, then the longest."""
     return min(
         (curve for curve in curves if curve.rule == rule),
         key=lambda curve: (len(curve.unusual), curve.plan.architecture != architecture, -curve.last.epoch, curve.name),

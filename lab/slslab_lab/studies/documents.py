@@ -1,8 +1,7 @@
 """The document of a reproduction, which is printed, saved and drawn.
 
 A cell has a published figure and up to three others, each with its basis: recomputed (arithmetic on the paper's own
-inputs), measured (on this host), modelled (on a platform's profile).
-"""
+inputs), measured (on this host), modelled (on a platform's profile)."""
 
 import math
 from collections import Counter

@@ -1,8 +1,7 @@
 """The wall time of a whole epoch of an architecture on a platform, whatever is learnt in it.
 
 In the paper's Table 2 an epoch is 24 functions one after another. Here it lasts from its start to the next epoch's
-start, in all architectures: SPIRT's functions of an epoch run at the same time, and waits for others are included.
-"""
+start, in all architectures: SPIRT's functions of an epoch run at the same time, and waits for others are included."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -30,8 +29,7 @@ FIRST, LAST = 2, 4
 class EpochTime:
     """Modelled wall seconds of a steady epoch, and the USD of its whole bill; or None, with a `reason`.
 
-    `share` is the part of the gradients that a filter lets through in it.
-    """
+    `share` is the part of the gradients that a filter lets through in it."""
 
     seconds: float | None
     cost: float | None
@@ -73,8 +71,7 @@ def prepare(paper: Paper, recorded: Mapping[Experiment, Measured], profile: Prof
 def steady_epoch(run: Played, platform: Profile, book: Book, share: float | None = None) -> EpochTime:
     """Return the mean of the epochs after the second one, in a run of 24 minibatches an epoch.
 
-    RequestError if the run can't be scaled, PlanError for options that its pattern doesn't cover.
-    """
+    RequestError if the run can't be scaled, PlanError for options that its pattern doesn't cover."""
     measured, costs = run.measured, run.measured.costs
     if share is not None:
         costs = replace(costs, workload=replace(costs.workload, share=share))

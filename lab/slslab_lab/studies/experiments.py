@@ -76,8 +76,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Sample:
-    """The part of Table 2's epoch to run: the number of its minibatches (MLLess: more), the images, the memory
-    format."""
+    """The part of Table 2's epoch to run: minibatches (MLLess: more), images, and the memory format."""
 
     batches: int
     dataset: str
@@ -157,8 +156,7 @@ def record_all(
 
     It repeats a run that was interrupted or failed. If a run ends at a limit of Lambda, it continues with the others.
     RequestError if the directory has a run of another plan; RunError if a run fails for another reason, or none
-    finishes; KeyboardInterrupt if a run is interrupted.
-    """
+    finishes; KeyboardInterrupt if a run is interrupted."""
     rows = tuple(rows)
     missing = [experiment for experiment in rows if not _is_there(directory, experiment, sample)]
     estimate_s = estimate_seconds(missing, sample)

@@ -1,8 +1,7 @@
 """Time against cost of an epoch: Table 2's rows as points, published and modelled.
 
 Barrak et al. don't say what Figure 3 shows, and don't print its data. Time against cost is the paper's only comparison
-that no other table or figure shows; the document says so.
-"""
+that no other table or figure shows; the document says so."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,7 +38,6 @@ def of_table(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _points(group: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a group's rows as points: a line of one point for each row, published and for each variant."""
     lines: dict[str, tuple[float, float]] = {}
     for row in rows:
         if row["group"] == group:

@@ -30,8 +30,7 @@ WORDS = {"without": "without the filter", "with": "with the filter"}
 
 @dataclass(frozen=True)
 class Arm:
-    """Training with or without the filter: its curve, the point where it reaches the target, and an epoch until
-    then."""
+    """Training with or without the filter: its curve, where it reaches the target, and an epoch until then."""
 
     name: str
     curve: Curve | None
@@ -106,8 +105,7 @@ def _pairs(curves: Sequence[Curve]) -> list[tuple[Experiment, Curve | None, Curv
 
 
 def _arm(name: str, curve: Curve | None, recordings: Recordings, experiment: Experiment, accuracy: float | None) -> Arm:
-    """Return an arm; a curve of another architecture with the same rule has no count of significant updates: all are
-    sent."""
+    """Return an arm; a curve of another architecture has no count of significant updates: all are sent."""
     point = curve.reach(accuracy) if curve is not None and accuracy is not None else None
     if curve is None:
         missing = f"no curve {WORDS[name]}"

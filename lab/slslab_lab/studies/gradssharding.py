@@ -170,7 +170,6 @@ def build(setup: Setup, _: None = None) -> dict[str, Any]:
 
 
 def _leave_one_out(observed: Sequence[Observed], base: Profile, profile: Profile) -> list[dict[str, float]]:
-    """Return, for each measured round, its seconds as predicted by a fit to the others, and the error."""
     left_out = []
     for one in observed:
         fit = fit_network([other for other in observed if other is not one], base)

@@ -1,8 +1,7 @@
 """Measured rounds: the exchanges of the steps in recordings of AllReduce and ScatterReduce.
 
 A round lasts from when the last worker begins to exchange until the last one has the sum. So it contains neither waits
-for slower workers nor earlier exchanges of the others. It is wall time of the recording host with its object store.
-"""
+for slower workers nor earlier exchanges of the others. It is wall time of the recording host with its object store."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -47,8 +46,7 @@ class Exchange:
 def read_exchanges(directory: Path | None = None) -> tuple[Exchange, ...]:
     """Return the rounds of Table 2's recordings in this directory, by default the project's own, which may be missing.
 
-    RunError if a given directory has no recordings.
-    """
+    RunError if a given directory has no recordings."""
     if directory is None:
         try:
             directory = committed("table2")

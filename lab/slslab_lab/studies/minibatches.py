@@ -2,8 +2,7 @@
 
 If a function runs one minibatch (SPIRT's `compute_gradients`), the minibatch is the whole billed invocation. If a
 worker continues (all others), a minibatch begins where the one before it ended. The first minibatch of an environment
-is slower, since networks and buffers are built in it, and is marked.
-"""
+is slower, since networks and buffers are built in it, and is marked."""
 
 import math
 from collections import defaultdict
@@ -51,8 +50,7 @@ def estimate(calls: Iterable[Call], batches: int) -> Estimate:
     """Return the mean of an epoch of `batches` minibatches, without the first of each environment.
 
     Workers are in lock step, so a sample is a step: the mean over its workers. A sample of a whole finite epoch has no
-    error: the interval is Student's, times √(1 - samples / batches). RunError if every minibatch was a first one.
-    """
+    error: the interval is Student's, times √(1 - samples / batches). RunError if every minibatch was a first one."""
     steps = grouped(((call.epoch, call.step), call.seconds) for call in calls if not call.first)
     if not steps:
         raise RunError("Every minibatch was the first one of its environment.", "record more --batches.")

@@ -1,8 +1,7 @@
 """Published times of AllReduce and ScatterReduce compared with measured and modelled ones, by row and variant.
 
 Published values come from `papers/`. The model plays a round on a profile that is chosen before the comparison and is
-the same for all rows. Nothing is fitted to a row.
-"""
+the same for all rows. Nothing is fitted to a row."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -68,8 +67,7 @@ class Comparison:
 
     `share` is latency × bandwidth ÷ size of the row's gradients; `intervals` give the winner at other values.
     `unlogged` are the modelled seconds without log traffic, if the variant has any. `long_log` gives the logs with
-    which a row that differs would agree, and the seconds by pattern with them; None if logs wouldn't help.
-    """
+    which a row that differs would agree, and the seconds by pattern with them; None if logs wouldn't help."""
 
     row: Row
     variant: Variant
@@ -115,7 +113,6 @@ class Comparison:
         )
 
     def _logs(self, published: str) -> str:
-        """Return how log traffic changes the ratio, and how long logs would have to be."""
         if not self.unlogged:
             return ""
         without, having = (
@@ -199,8 +196,7 @@ def compare_rounds(
     """Return a function that plays a round of each pattern, in each variant, for a row with `workers` and `bytes`, next
     to measured `exchanges` of the same model, workers and variant.
 
-    RequestError for a profile without a latency or a bandwidth for gets.
-    """
+    RequestError for a profile without a latency or a bandwidth for gets."""
     if not pipe_share(profile, 1):
         raise RequestError(f"The profile {profile.name} has no latency for object.get.", "choose another --profile.")
     known = tuple(exchanges)

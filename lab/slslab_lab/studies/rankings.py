@@ -1,7 +1,6 @@
 """Rankings of rows by a figure, as published and as found here; and orders that figures show without numbers.
 
-Rows may be equal. If a row didn't reach a target, only a lower bound may be known.
-"""
+Rows may be equal. If a row didn't reach a target, only a lower bound may be known."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,8 +40,7 @@ def rank_rows(
 
     The verdict is `as published` only if every pair of rows is in its published order. A row without a figure comes
     after all rows with figures up to its lower bound. `compare` describes a swapped pair, such as `{first} takes
-    {ratio} times as long as {second}`; `reasons` are added.
-    """
+    {ratio} times as long as {second}`; `reasons` are added."""
     sign = -1 if highest_first else 1
 
     def ordered(figures: Mapping[str, float]) -> list[list[str | float]]:

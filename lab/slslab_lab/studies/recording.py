@@ -48,8 +48,7 @@ def make_run(
 ) -> EndedDocument:
     """Make a run, replacing the one at `place` or (None) among all other runs; return its document, even if it failed.
 
-    KeyboardInterrupt if it is interrupted, after the run has recorded that itself.
-    """
+    KeyboardInterrupt if it is interrupted, after the run has recorded that itself."""
     if place is not None and place.is_dir():
         shutil.rmtree(place)
     document = run_plan(architecture, values, options, out=place, book=DEFAULT_BOOK, progress=progress)

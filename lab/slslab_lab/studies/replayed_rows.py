@@ -4,8 +4,7 @@ A profile assumes that a vCPU is as fast as a processor of the recording host. T
 together give a better figure: the speed at which half of the rows are modelled longer and half shorter than published.
 All rows share it.
 
-`differences` lists differences that one speed can't explain, and that are outside a run's interval.
-"""
+`differences` lists differences that one speed can't explain, and that are outside a run's interval."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -77,8 +76,7 @@ def calibrate(published: Mapping[str, float], modelled: Callable[[float], Mappin
     """Return the speed at which the median row is modelled as published; `modelled` plays all rows at a speed.
 
     If requests alone take longer than published, the speed is the largest in the range, and the cells show how far off
-    they are.
-    """
+    they are."""
 
     def excess(speed: float) -> float:
         seconds_by_row = modelled(speed)

@@ -2,8 +2,7 @@
 
 Measured figures come from recorded runs of some of the 24 minibatches. Modelled ones come from replaying their traces
 on Lambda, with Table 2's memory sizes and one speed of its processors for all rows. Costs are Table 2's own arithmetic
-on modelled seconds.
-"""
+on modelled seconds."""
 
 import itertools
 from collections import Counter
@@ -133,8 +132,7 @@ def rank_costs(
 ) -> Iterator[dict[str, Any]]:
     """Yield one ranking for each group of rows: recomputed, modelled, and by the whole modelled bill.
 
-    A row with one variant (instances) is in the order of each variant.
-    """
+    A row with one variant (instances) is in the order of each variant."""
     ways = _ways(paper)
     published, recomputed = rank(paper, TABLE, COST), rank(paper, TABLE, COST, ways)
     for group in dict.fromkeys(row.group for row in rows):
@@ -227,8 +225,7 @@ def _row(paper: Paper, run: Played, platform: Profile, again: Sequence[Recompute
 def _with_further(
     paper: Paper, reproduced: ReproducedRow, run: Played, further: Sequence[tuple[Played, Profile]], platform: Profile
 ) -> ReproducedRow:
-    """Return the row as the mean of all its recordings, with each one's results; intervals include the next
-    recording."""
+    """Return the row as the mean of its recordings, with each one's results; intervals include the next one."""
     if not further:
         return reproduced
     every = ((run, platform), *further)
@@ -290,7 +287,6 @@ def _costs(paper: Paper, run: Played, seconds: Estimate) -> dict[str, Estimate]:
 
 
 def _parts(timeline: Timeline, run: Played) -> dict[str, float]:
-    """Return modelled seconds of a minibatch by activity, as means without first minibatches."""
     waited = waits(timeline)
     events = run.measured.events
     usual = {(c.worker, c.epoch, c.step) for c in played_calls(timeline, run.measured) if not c.first}

@@ -2,8 +2,7 @@
 
 As in LambdaML, learning and time are separate. Accuracy by epoch is measured in one process with the architectures'
 update rules (`slslab accuracy`). The time of an epoch is modelled from Table 2's recordings, with its memory sizes and
-the one speed of processors fitted there. Their product is time to accuracy. Curves aren't extrapolated.
-"""
+the one speed of processors fitted there. Their product is time to accuracy. Curves aren't extrapolated."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal

@@ -1,5 +1,4 @@
-"""Find errors of a resource that services would refuse, before anything is made, with the services' own checks where
-they exist.
+"""Find errors of a resource before anything is made, with the services' own checks where they exist.
 
 Properties are resolved and comply with CloudFormation's registry. Each sentence comes without its full stop.
 """

@@ -51,7 +51,6 @@ class Edge:
         self.urls = FunctionUrls(forwarder, own["lambda"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, which the gate has let through."""
         service = service_of(scope)
         headers = IndexedHeaders(scope)
         try:
@@ -98,7 +97,6 @@ class FunctionUrls:
         self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Forward one request."""
         try:
             await self._forwarder.forward(scope, receive, send, self._endpoint)
         except (ClientDisconnect, Unreachable):

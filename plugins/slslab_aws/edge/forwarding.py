@@ -71,8 +71,7 @@ class Forwarder:
             gone.cancel()
 
     def _session(self, to_services: bool) -> aiohttp.ClientSession:
-        """Return the connections to one kind of server. They need a running event loop, so they are made on first
-        use."""
+        """Return the connections to one kind of server, made on first use since they need a running event loop."""
         if to_services not in self._sessions:
             connector = aiohttp.UnixConnector(self._services, limit=0) if to_services else aiohttp.TCPConnector(limit=0)
             self._sessions[to_services] = aiohttp.ClientSession(

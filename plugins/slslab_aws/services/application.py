@@ -59,7 +59,6 @@ class Services:
         )
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request; its signature names the service."""
         try:
             operation, members = _operation(environ)
             refusals.check(operation, members, self._targets)

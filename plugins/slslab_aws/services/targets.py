@@ -68,8 +68,7 @@ class Targets:
         self._invoke(subscription.endpoint, {"Records": [record]})
 
     def _pass_on(self, rule: Any, event: dict[str, Any], transform_input: bool) -> None:
-        """Send an event of its bus to the targets of a rule if its pattern matches; rules with only a schedule match no
-        event."""
+        """Send an event to a rule's targets if its pattern matches; a rule with only a schedule matches no event."""
         if rule.state != "DISABLED" and rule.event_pattern.dump() and rule.event_pattern.matches_event(event):
             self.send(rule, event, transform_input)
 

@@ -52,6 +52,5 @@ def _write(run: Run, out: Path) -> dict[str, Any]:
 
 
 def _listed(entries: Mapping[str, str]) -> str:
-    """Return entries as a Markdown table, which TensorBoard's text page displays."""
     rows = "".join(f"| {name} | {value.replace('|', '&#124;')} |\n" for name, value in entries.items())
     return f"| name | value |\n|---|---|\n{rows}"

@@ -35,7 +35,6 @@ class Lock:
         self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         asked = HTTPConnection(scope)
         answer: ASGIApp = self._refusal
         if _equal(asked.query_params.get("token", ""), self._token):

@@ -11,8 +11,7 @@ Record = dict[str, Any]
 
 @dataclass
 class Log:
-    """The content of a trace log so far: its whole lines, and everything that has begun but isn't metered yet, by its
-    id."""
+    """The content of a trace log so far: its whole lines, and unmetered begun records by id."""
 
     path: Path
     records: list[Record] = field(default_factory=list)

@@ -29,8 +29,7 @@ RUNNING = "running"
 class Row:
     """A line of the list of runs: its time and bill on AWS, and this host's time and the price of its seconds.
 
-    Texts are empty where the figure is unknown.
-    """
+    Texts are empty where the figure is unknown."""
 
     id: str
     status: str

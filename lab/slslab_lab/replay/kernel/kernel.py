@@ -248,15 +248,13 @@ class _Kernel:
             self._schedule(self.states[self.held.popleft()], now)
 
     def _cost(self, op: str, track: str) -> RequestCost | None:
-        """Return the cost of an operation's requests. Messages between instances depend on their type, the track's
-        name."""
+        """Return the cost of an operation's requests; an all-reduce depends on the instance type, the track's name."""
         key = f"{op} {track}" if op == ALL_REDUCE else op
         if key not in self.costs:
             self.costs[key] = RequestCost.of(self.profile, op, track) if "." in op else None
         return self.costs[key]
 
     def _perform(self, state: _TrackState, step: Step, cost: RequestCost | None, opened: int) -> int:
-        """Play a step after its gates have opened; return its end."""
         timeline, begin, polls = self.timeline, state.begin, 0
         start = max(begin, opened)
         if step.polling and cost is not None:
@@ -305,8 +303,7 @@ class _Kernel:
         return arrived + latency + step.server_cpu_ns + moved
 
     def _poll(self, state: _TrackState, step: Step, begin: int, opened: int) -> tuple[int, int]:
-        """Return when the successful request starts, and the number of polls that failed before it, each with its
-        pause."""
+        """Return when the successful request starts, and the number of failed polls (with pauses) before it."""
         now, polls = begin, 0
         listing = step.polling == "list"
         if listing and opened <= state.listed:

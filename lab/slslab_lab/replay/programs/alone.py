@@ -108,8 +108,7 @@ class _Costs:
 
 
 def suffix(function: str, run: str) -> str:
-    """Return the end of a function's name that tells it from the run's other functions; empty for the workers'
-    function."""
+    """Return the end of a name that tells a run's functions apart; empty for the workers' function."""
     # Long names are cut at any place.
     rest = function[len(commonprefix((function, f"slslab-{run}"))) :]  # noqa: RUF071
     # While a run is measured alone, its name includes a number.
@@ -117,7 +116,6 @@ def suffix(function: str, run: str) -> str:
 
 
 def _kinds(recording: Run) -> Iterator[tuple[Event, Kind]]:
-    """Yield the events that may be measured alone, each with its kind."""
     seen = set()
     for event in recording.events:
         op = event["op"]

@@ -117,8 +117,7 @@ class _Reader:
         return Track(record["type"], "instance", record["worker"], gather(steps), memory_mb)
 
     def _driver_order(self, called: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """Return the gates that each of the driver's invocations waited for: the last invocations that had ended before
-        it."""
+        """Return the gates that the driver's invocations waited for: the last invocations that had ended before."""
         spans = {e["invocation"]: e for e in self.events if e["op"] == "invoke" and e["worker"] < 0}
         ends = sorted((spans[i]["end_ns"], spans[i]["start_ns"], self.ended[i]) for i in self.records if i in spans)
         return {i: _last_before(ends, spans[i]["start_ns"]) if i in spans else () for i in called}
@@ -154,7 +153,6 @@ class _Reader:
             yield Step("join", "wait", awaits=tuple(self.ended[task] for task in tasks), **place)
 
     def _opens(self, event: int) -> int:
-        """Return the gate that this event opens."""
         if event not in self.made:
             self.made[event] = self._gate()
         return self.made[event]
@@ -174,7 +172,6 @@ class _Reader:
         )
 
     def _steps(self, events: Sequence[Event]) -> Iterator[Step]:
-        """Yield an invocation's events as steps, without waits and polls."""
         last_poll: Polling = ""
         # CPU time of sleeps, to be added to the poll or step after them.
         carried_ns = 0

@@ -207,7 +207,6 @@ class _Measurement:
                 tally.sizes += [(step.bytes / times, step.cpu_ns / times)] * times
 
     def _expect(self, number: int, pattern: Pattern) -> None:
-        """Add the numbers that the pattern expects for the same run."""
         expected: dict[Key, tuple[int, int]] = defaultdict(lambda: (0, 0))
         for role in pattern.roles:
             unit = unit_of(role)
@@ -269,7 +268,6 @@ class _Measurement:
         return fmean(open_sizes or sizes)
 
     def _left_out(self) -> frozenset[tuple[str, str, str]]:
-        """Return the optional activities that weren't recorded."""
         recorded: dict[tuple[str, str, str], float] = defaultdict(float)
         for key, tally in self.recorded.items():
             recorded[key[:3]] += sum(tally.times.values())

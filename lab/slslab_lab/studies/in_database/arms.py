@@ -1,8 +1,7 @@
 """Arms of a comparison: ways to average gradients and to update a model, naive in a client or inside the database.
 
 Arms take turns in alternating order, so that a busy machine affects all of them. After every turn each result is
-compared with one computed here; in-database averages must equal the sum in rank order bit by bit.
-"""
+compared with one computed here; in-database averages must equal the sum in rank order bit by bit."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -2,8 +2,7 @@
 
 The replay kernel plays small programs, a naive function and a script. Bytes and requests are the protocol's; CPU
 seconds are given. The function's environment is warm and uses its worker's own database. Time before its first request
-and after its last one isn't included.
-"""
+and after its last one isn't included."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -90,8 +89,7 @@ def seconds(program: Program, profile: Profile) -> float:
 class Comparison:
     """Both ways of one operation: seconds by column, and their parts in words (`said`) and in numbers (`parts`).
 
-    `measured` is empty if the model was too large to measure.
-    """
+    `measured` is empty if the model was too large to measure."""
 
     exchange: Exchange
     variant: str
@@ -149,8 +147,7 @@ def compare_tensors(exchange: Exchange, samples: Mapping[str, Samples], profile:
 def compare_released(exchange: Exchange, released: Released, profile: Profile) -> Comparison:
     """Compare a client that decodes all gradients with Redis's Lua, on JSON texts; both put the mean back as a tensor.
 
-    Bytes and CPU seconds are scaled, by the number, from smaller gradients.
-    """
+    Bytes and CPU seconds are scaled, by the number, from smaller gradients."""
     size = exchange.parameters
     text_bytes, mean_bytes = round(released.text_bytes * size), round(released.mean_bytes / released.numbers * size)
     decode_s, lua_s = (spent * exchange.numbers for spent in (released.decode_s, released.lua_s))

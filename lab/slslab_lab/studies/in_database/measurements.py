@@ -119,8 +119,7 @@ def measure(setup: Setup) -> Measurements:
 def measure_models(names: Sequence[str], count: int, repeat: int, report: Report) -> Measurements:
     """Measure these models' operations with `count` gradients, each arm `repeat` times.
 
-    HostError if the embedded database doesn't start, RunError for a wrong result.
-    """
+    HostError if the embedded database doesn't start, RunError for a wrong result."""
     before = os.getloadavg()
     with Session() as session:
         by_model = {name: _model(name, count, repeat, session.mark, report) for name in names}

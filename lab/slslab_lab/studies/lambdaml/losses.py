@@ -42,8 +42,7 @@ class Series(Entry):
     """The losses of one plan by seed; `plan` is the first seed's, without the run's name.
 
     In one process they are the losses before the first round and after each, on the test rows; with EM, the mean
-    squared distance of the clustered rows. Epoch by epoch, they are means over all minibatches.
-    """
+    squared distance of the clustered rows. Epoch by epoch, they are means over all minibatches."""
 
     plan: Mapping[str, Any]
     losses: Annotated[Mapping[int, Annotated[tuple[Loss, ...], Field(min_length=1)]], Field(min_length=1)]

@@ -1,8 +1,7 @@
 """Table 1 of LambdaML reproduced: seconds and cost of a training job with other channels, over those with S3.
 
 A row's job is replayed with the paper's number of workers, from this project's recorded rounds of 2 workers with each
-channel (`recordings.py`). Replays don't contain the start of an ElastiCache node, so it is added here.
-"""
+channel (`recordings.py`). Replays don't contain the start of an ElastiCache node, so it is added here."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -48,8 +47,7 @@ class RatioCell(Cell):
 
     @property
     def verdict(self) -> str:
-        """Return whether the ratios agree, or at least name the same better channel; empty if they can't be
-        compared."""
+        """Return whether the ratios agree, or at least the better channel does; empty if they can't be compared."""
         verdict = super().verdict
         return "same side" if verdict == "differs" and self.is_same_side else verdict
 
@@ -84,8 +82,7 @@ class Against:
         return (self.own.seconds + self.boot_s * booted) / self.base.seconds
 
     def cost(self, variant: str) -> float:
-        """Return the ratio of whole bills. The node's start is on its own bill, and on the functions' bill if they wait
-        for it."""
+        """Return the ratio of whole bills; the functions' bill includes the node's start if they wait for it."""
         usage = self.own.usage
         if variant != RUNNING:
             boot = Decimal(str(self.boot_s))

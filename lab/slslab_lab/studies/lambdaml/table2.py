@@ -2,8 +2,7 @@
 
 CPU seconds to write, read and add a vector are measured on this host, as raw memory (next to gRPC, which packs it) and
 as doubles (next to Thrift, which sends lists of them). A row is modelled from these, the function's share of a
-processor, and a profile's network.
-"""
+processor, and a profile's network."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

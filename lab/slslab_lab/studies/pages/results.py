@@ -70,8 +70,7 @@ def _list(sentences: Sequence[str]) -> str:
 
 
 def insert_byzantine(page: Path) -> str:
-    """Return a page with findings, tables and notes of Byzantine workers between its marks; ValueError without
-    marks."""
+    """Return a page with the results on Byzantine workers between its marks; ValueError without marks."""
     document = replayed("byzantine")
     parts = [*map(paragraph, document["findings"])]
     for table in grids(document):
