@@ -22,16 +22,11 @@ MACHINES := $(PYTEST) -n 4 tests/machines $(ALONE:%=--ignore %)
 .PHONY: demo check test machines exhaustive coverage mutation same fault-table random-faults memory-runs site lint format \
 	bench images clean
 
-demo: $(VENV)/calibrated
+demo: $(VENV)/installed
 	@set -e; $(foreach each,$(ARCHITECTURES),echo "slslab run $(each)"; \
 	$(BIN)/slslab run $(each) $(DEMO) $(DEMO_$(each)) > /dev/null;) \
 	$(BIN)/slslab compare last~4 last~3 last~2 last~1 last --html runs/demo.html; \
 	echo "Before these commands, type: . $(BIN)/activate"
-
-# Without it every time on AWS has a wide range: this machine's processor could be any.
-$(VENV)/calibrated: $(VENV)/installed
-	$(BIN)/slslab calibrate --processor
-	@touch $@
 
 # The loop to live in: style, types, contracts, and all tests that need no server and are quick.
 check: lint

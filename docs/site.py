@@ -1,7 +1,7 @@
 """What the site has beside the pages of this folder (`mkdocs.yml`): files of the repository's root, and the reference.
 
-The folder's own README is the site's `overview.md`. The reference is generated: of the commands by mkdocs-click, of the
-document of a run from its schema.
+The folder's own README is the site's `overview.md`. The reference is generated: of the commands by mkdocs-click, of
+what a plug-in may use by mkdocstrings, of the document of a run from its schema.
 """
 
 import json
@@ -31,6 +31,39 @@ COMMANDS = """# Commands
 """
 
 
+# What a package of yours may use: modules, and the names of each that are documented.
+PLUGIN_SURFACE = {
+    "slslab_workers.architecture": (
+        "Architecture", "Requirements", "Fleet", "ResidentPhase", "Outcome", "RunFailed", "Progress", "Cloud",
+    ),
+    "slslab_workers.option": ("Option",),
+    "slslab_workers.plan": ("Plan", "PlanError"),
+    "slslab_workers.patterns": (
+        "Pattern", "Role", "Activity", "Signal", "Gathering", "Chain", "Workload", "Counts", "trainer", "store_model",
+        "UPDATE",
+    ),
+    "slslab_workers.patterns.messages": ("Protocol", "Message", "Wait"),
+    "slslab_workers.driver.deployment": ("FunctionArchitecture", "Deployment"),
+    "slslab_workers.driver.instances": ("InstanceArchitecture",),
+    "slslab_workers.training.worker": ("Worker", "handle"),
+    "slslab_workers.training.exchange": ("ObjectWorker",),
+    "slslab_workers.training.state": ("WorkerState",),
+    "slslab_workers.training.gradients": ("flatten", "flat_gradient", "write_parameters", "set_gradient"),
+    "slslab_workers.training.aggregation": ("sum_in_rank_order",),
+    "slslab_workers.training.replicas": ("Replicas",),
+    "slslab_workers.channels.channel": ("Channel",),
+    "slslab_workers.channels.keyed": ("KeyedChannel",),
+}  # fmt: skip
+
+
+def plugin_reference() -> str:
+    """Return the page of everything that an architecture of another package may use, for mkdocstrings."""
+    parts = ["# What an architecture may use", "Made from docstrings; names that aren't here are private."]
+    for module, names in PLUGIN_SURFACE.items():
+        parts += [f"## `{module}`", *(f"::: {module}.{name}\n    options: {{heading_level: 3}}" for name in names)]
+    return "\n\n".join(parts) + "\n"
+
+
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     """Add the pages that are not in this folder."""
     overview = files.get_file_from_path("README.md")
@@ -40,6 +73,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     texts = {
         "overview.md": (ROOT / "docs" / "README.md").read_text(encoding="utf-8"),
         "commands.md": COMMANDS,
+        "plugins.md": plugin_reference(),
         "document.md": describe_schema(schema),
         "document.schema.json": json.dumps(schema, indent=2),
         **{there: (ROOT / here).read_text(encoding="utf-8") for here, there in BESIDE.items()},

@@ -37,5 +37,13 @@ def test_a_command_exists_with_its_options(words: list[str]) -> None:
         assert re.search(rf"{option}\b", help_of(*nested)), option
 
 
+def test_options_of_run_stand_in_groups_and_each_once() -> None:
+    text = help_of("run", "spirt")
+    headings = re.findall(r"^(\w.*):$", text, re.MULTILINE)
+    assert headings == ["Training", "Options of SPIRT", "Functions and services", "Output"]
+    shown = re.findall(r"^  (--[\w-]+)", text, re.MULTILINE)
+    assert len(shown) == len(set(shown)) > 40
+
+
 def test_there_are_many() -> None:
     assert len(commands()) > 30

@@ -1,5 +1,6 @@
 """The documentation as a site: it builds strictly, has every command, and asks no other host for anything."""
 
+import ast
 import json
 import os
 import re
@@ -90,6 +91,17 @@ def test_the_reference_has_the_schema_of_a_run(site: Path) -> None:
         assert f'id="{name.lower()}"' in text
         assert all(key in text for key in schema["$defs"][name]["properties"])
     assert 'href="#memorysize"' in text
+
+
+def test_the_examples_use_what_the_reference_of_plugins_has_and_nothing_else(site: Path) -> None:
+    text = (site / "plugins.html").read_text(encoding="utf-8")
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "examples").rglob("*.py")]
+    imports = [node for source in sources for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
+    used = {f"{node.module}.{each.name}" for node in imports for each in node.names}
+    ours = {name for name in used if name.startswith("slslab")}
+    assert ours
+    for name in ours:
+        assert f'id="{name}' in text, f"{name} is used in examples/, and isn't in PLUGIN_SURFACE of docs/site.py"
 
 
 def test_the_readmes_errors_are_those_of_the_accuracy_of_replay(site: Path) -> None:  # noqa: ARG001 - it builds the page

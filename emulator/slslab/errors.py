@@ -1,4 +1,4 @@
-"""Errors that a user sees: one sentence that says what happened, one that says what to do."""
+"""Define errors that a user sees: one sentence about what happened, and one about what to do."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ class SlslabError(Exception):
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
-        self.add_note(f"Hint: {hint}")  # in a traceback, for instance of a test
+        self.add_note(f"Hint: {hint}")  # for tracebacks, for instance in tests
         self.message = message
         self.hint = hint
 
@@ -31,7 +31,7 @@ class RequestError(SlslabError):
 
 
 class HostError(SlslabError):
-    """This host cannot do it."""
+    """This host can't do it."""
 
     exit_code = 3
 
@@ -41,13 +41,13 @@ class StartFailed(Exception):
 
 
 def counted(number: int, noun: str, plural: str = "") -> str:
-    """Return a number and what it counts, such as 1 run or 1,024 runs; `plural` where that is not the noun and an s."""
+    """Return a number and its noun, such as 1 run or 1,024 runs; `plural` if it isn't the noun and an s."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 @contextmanager
 def writable(path: Path, hint: str) -> Iterator[None]:
-    """Raise RequestError with this hint if the block cannot write the path, which the user named."""
+    """Raise RequestError with this hint if the block can't write the path, which the user named."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,6 @@
-"""What is installed: the version, the extras of the package, as in `pip install 'slslab[train]'`, and plug-ins.
+"""Find out what is installed: the version, extras as in `pip install 'slslab[train]'`, and plug-ins.
 
-A plug-in is found by an entry point, whose group is one of those below, or `slslab.architectures`
+A plug-in is found by an entry point in one of the groups below, or in `slslab.architectures`
 (`slslab_workers.architecture`).
 """
 
@@ -15,13 +15,13 @@ from slslab.errors import HostError
 __version__ = "0.1.0"
 # Commands of `slslab`, each a click.Command by its name.
 COMMANDS = "slslab.commands"
-# Modules with the endpoint of services beside Lambda, S3 and Step Functions: `Edge`, its PORT, and `installed`.
+# Modules with the endpoint for services other than Lambda, S3 and Step Functions: `Edge`, its PORT, and `installed`.
 ENDPOINTS = "slslab.endpoints"
 # Modules that run functions on other hosts: `Cluster`, and the `budgets_mb` of its nodes.
 HOSTS = "slslab.hosts"
 # Functions that compute on many hosts (`compute`), and that make measured runs on them (`make_runs`).
 SWEEPS, RECORDINGS = "slslab.sweeps", "slslab.recordings"
-# The modules of the extras. What several extras install is named with the smallest of them.
+# The modules of the extras. A module of several extras is listed under the smallest one.
 EXTRAS = {
     "numpy": "report",
     "scipy": "report",
@@ -50,7 +50,7 @@ EXTRAS = {
 
 
 def cache_directory() -> Path:
-    """Return where slslab keeps what it can make again: below $XDG_CACHE_HOME, by default ~/.cache."""
+    """Return the folder for data that slslab can recreate: below $XDG_CACHE_HOME, by default ~/.cache."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "slslab")
 
 
@@ -60,34 +60,34 @@ def installed(module: str) -> bool:
 
 
 def require(module: str) -> None:
-    """Raise HostError if a module of an extra is not installed."""
+    """Raise HostError if a module of an extra isn't installed."""
     if not installed(module):
         raise lacking(module)
 
 
 def lacking(module: str) -> HostError:
-    """Return the error for a module of an extra that is not installed."""
+    """Return the error for a module of an extra that isn't installed."""
     return HostError(f"The package {module} is not installed.", f"pip install 'slslab[{EXTRAS[module]}]'")
 
 
 def plugin(group: str, name: str) -> Any:
-    """Return what an entry point names; HostError if there is none of this name."""
+    """Return the object of an entry point; HostError if it doesn't exist."""
     entry = entry_point(group, name)
     if entry is None:
-        raise HostError(f"Nothing is installed as {name} of {group}.", "install slslab again.")
+        raise HostError(f"Nothing is installed as {name} of {group}.", "reinstall slslab.")
     return entry.load()
 
 
 def entry_point(group: str, name: str) -> EntryPoint | None:
-    """Return an entry point of a group by its name; None if there is none.
+    """Return the entry point with this name in a group, or None.
 
-    Those of slslab itself are looked at first: a look at all packages takes tens of milliseconds.
+    slslab's own are searched first, because searching all packages takes tens of milliseconds.
     """
     return next((entry for entry in _own(group) if entry.name == name), None) or plugins(group).get(name)
 
 
 def plugins(group: str) -> dict[str, EntryPoint]:
-    """Return the entry points of a group by name; slslab's own come first, in the order of their names."""
+    """Return the entry points of a group by name; slslab's own come first, sorted by name."""
     own = {entry.name: entry for entry in _own(group)}
     return own | {entry.name: entry for entry in entry_points(group=group) if entry.name not in own}
 

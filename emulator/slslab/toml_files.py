@@ -1,4 +1,4 @@
-"""Read data files in TOML (prices, profiles, papers, plans) and name the entry that is wrong."""
+"""Read data files in TOML (prices, profiles, papers, plans) and name the invalid entry."""
 
 import tomllib
 from collections.abc import Callable, Sequence
@@ -11,8 +11,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from slslab.errors import RequestError, SlslabError
 
 Model = TypeVar("Model", bound=BaseModel)
-# Integers of TOML have 64 bits, and a decimal of a large exponent would become an integer of as many digits. Nothing
-# here is nested this deep, and what is may be too deep to be shown.
+# TOML's integers have 64 bits, and a decimal with a large exponent would become an integer with as many digits. Our
+# files are never nested this deep, and deeper ones may be too deep to show.
 INTEGERS = range(-(1 << 63), 1 << 63)
 MOST_DIGITS = 50
 DEEPEST = 64
@@ -32,12 +32,12 @@ def read_toml(
     error: type[SlslabError],
     parse_float: Callable[[str], Any] = float,
 ) -> dict[str, Any]:
-    """Return the file's content; `error` if it is missing or not TOML. `noun` says what it is, `known` are built in."""
+    """Return the file's content; `error` if it is missing or not TOML. `noun` names its kind, `known` are built in."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"), parse_float=parse_float)
         _check_values(document)
     except OSError as trouble:
-        hint = f"name one of {', '.join(known)}, or give the path of a TOML file." if known else "give another path."
+        hint = f"use one of {', '.join(known)}, or give the path of a TOML file." if known else "use another path."
         raise error(f"There is no {noun} {str(path)!r}: {trouble.strerror}.", hint) from trouble
     except (ValueError, ArithmeticError) as trouble:
         reason = str(trouble) if isinstance(trouble, ValueError) else "it has a number that is too large"
@@ -48,32 +48,32 @@ def read_toml(
 
 
 def check_schema(document: dict[str, Any], schema: int, path: Path, noun: str, error: type[RequestError]) -> None:
-    """Raise `error` for a file of another version, whose entries are not wrong but unknown."""
+    """Raise `error` for a file of another version, so that its entries don't count as wrong."""
     if document.get("schema") != schema:
         stated = f"has schema {shown(repr(document['schema']))}" if "schema" in document else "does not say its schema"
         raise error(f"The {noun} {path} {stated}, and this version reads {schema}.", f"write it as schema = {schema}.")
 
 
 def validate(model: type[Model], document: dict[str, Any], path: Path, noun: str, error: type[RequestError]) -> Model:
-    """Return the model of the file's content; `error` names the first entry that is wrong."""
+    """Return the model of the file's content; `error` names the first invalid entry."""
     try:
         return model.model_validate(document)
     except ValidationError as trouble:
         first = trouble.errors(include_context=False)[0]
-    # Outside of the block above: pydantic's error would keep all its frames for ever, as no collection sees through it.
+    # Outside the block above: pydantic's error would keep all its frames alive, hidden from garbage collection.
     entry = shown(".".join(str(part) for part in first["loc"])) or "its top"
     reason = shown(first["msg"].removeprefix("Value error, "))
     raise error(f"The {noun} {path} is wrong at {entry}: {reason}.", "correct that entry.")
 
 
 def shown(text: str) -> str:
-    """Return what a file says as a part of a sentence: on one line, and no more than its beginning."""
+    """Return a text from a file as part of a sentence: on one line, and only its beginning."""
     line = "".join(character if character.isprintable() else repr(character)[1:-1] for character in text)
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}…"
 
 
 def _check_values(document: dict[str, Any]) -> None:
-    """Raise ValueError for a number that is too large, RecursionError for what is nested too deep."""
+    """Raise ValueError for a number that is too large, RecursionError for a value that is nested too deep."""
     level: list[Any] = [document]
     for _ in range(DEEPEST):
         inner: list[Any] = []

@@ -64,7 +64,7 @@ def connect(address: str = "") -> None:
 
 
 def _initialise(address: str) -> None:
-    """Initialise Ray, trying again once: the process that a head starts for a client may crash between fork and exec
+    """Initialise Ray, trying again: the process that a head starts for a client may crash between fork and exec
     (Ray 2.60: SIGSEGV at a head's first client)."""
     for tries in range(1, TRIES + 1):
         try:

@@ -1,1 +1,1 @@
-"""Facts about AWS that the emulator, the state machines and replay share."""
+"""State facts about AWS that the emulator, the state machines and replay share."""

@@ -1,4 +1,4 @@
-"""Limits of an account: Lambda's defaults, those that a new account has, or those in a file."""
+"""Read the limits of an account: Lambda's defaults, a new account's, or a file's."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,15 +16,15 @@ LEAST_OF = {"unreserved_concurrency": 0.0}
 
 
 def account_limits(account: str, changes: Mapping[str, Any] | None = None) -> Limits:
-    """Return the limits of an account: `default`, `new`, or a TOML file; `changes` are others by name.
+    """Return the limits of an account: `default`, `new`, or a TOML file; `changes` replaces some by name.
 
-    Raises RequestError for an account that cannot be read, an unknown limit, or a number that it cannot have.
+    Raises RequestError for an account that can't be read, an unknown limit, or an invalid number.
     """
     return changed_limits(lambda_limits(), {**_account(account), **(changes or {})})
 
 
 def changed_limits(limits: Limits, changes: Mapping[str, Any]) -> Limits:
-    """Return limits with some replaced, given as numbers or as text; of a range it is the maximum."""
+    """Return limits with some replaced, given as numbers or text; for a range, the maximum is replaced."""
     return limits.changed(**{name: _limit(limits, name, value) for name, value in changes.items()})
 
 
@@ -43,7 +43,7 @@ def _limit(limits: Limits, name: str, value: Any) -> int | float | Range:
         raise RequestError(f"There is no limit {name!r} that can be changed.", "`slslab limits` lists them.")
     kind, read = ("number", float) if name.endswith("_s") and not isinstance(before, Range) else ("whole number", int)
     try:
-        number = read(str(value))  # of 10.9, inf and true too, Python would make a number
+        number = read(str(value))  # Python would also accept 10.9, inf and true as a number
     except ValueError:
         raise RequestError(f"The limit {name} needs a {kind}, not {str(value)[:40]!r}.", f"{name} = 10") from None
     most = before.maximum if isinstance(before, Range) else MOST

@@ -1,4 +1,4 @@
-"""Account, Region and ARNs as the emulated AWS services use them."""
+"""Build ARNs with the account and Region of the emulated AWS services."""
 
 ACCOUNT = "000000000000"
 REGION = "us-east-1"

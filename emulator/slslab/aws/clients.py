@@ -1,6 +1,6 @@
 """Make clients of this host's services, embedded or in containers: boto3's, and one for plain HTTP.
 
-They take nothing from the user's environment and files, which are for AWS: no profile, proxy, certificates or retries.
+They ignore the user's environment and files, which are meant for AWS: no profile, proxy, certificates or retries.
 """
 
 import os
@@ -21,14 +21,14 @@ from slslab.aws.arns import REGION
 from slslab.aws.keys import Pair
 from slslab.aws.requests import own_models
 
-# Opens URLs of this host, past any proxy.
+# Opens URLs of this host without a proxy.
 HTTP = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 _MAKING = threading.Lock()
 
 
 def aws_client(service: str, endpoint: str, pair: Pair, **more: Any) -> Any:
-    """Return a boto3 client of a service at this address, which signs with a pair of keys.
+    """Return a boto3 client for a service at this address that signs with a pair of keys.
 
     `more` adds or replaces botocore's settings.
     """
@@ -42,7 +42,7 @@ def aws_client(service: str, endpoint: str, pair: Pair, **more: Any) -> Any:
         "proxies": {},
         **more,
     }
-    # A session reads the model of a service once, a tenth of a second, and makes one client at a time.
+    # A session reads a service's model once, in a tenth of a second, and makes one client at a time.
     with _MAKING:
         return _session().client(
             service,
@@ -63,7 +63,7 @@ def signed_headers(
     headers: Mapping[str, str] | None = None,
     service: str = "lambda",
 ) -> dict[str, str]:
-    """Return the headers of a request that no boto3 client makes, with its signature."""
+    """Return the signed headers for a request that isn't made with boto3."""
     request = botocore.awsrequest.AWSRequest(method, url, headers, data)
     credentials = botocore.credentials.Credentials(pair.key_id, pair.secret, pair.token or None)
     botocore.auth.SigV4Auth(credentials, service, REGION).add_auth(request)
@@ -72,7 +72,7 @@ def signed_headers(
 
 @cache
 def _session() -> Any:
-    # Each variable's place in the user's files, its environment variable, its default and a function that converts it.
+    # For each variable: its name in the user's files, its environment variable, its default, and a converter.
     defaults = {name: (None, None, *rest) for name, (_, _, *rest) in botocore.session.Session.SESSION_VARIABLES.items()}
     files = dict.fromkeys(("config_file", "credentials_file"), (None, None, os.devnull, None))
     session = botocore.session.Session({**defaults, **files})

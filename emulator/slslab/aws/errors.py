@@ -1,14 +1,14 @@
-"""Errors of AWS's APIs: status, type and message as AWS sends them."""
+"""Build errors of AWS's APIs: status, type and message as AWS sends them."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# Characters of a wrong value that a message repeats.
+# The most characters of a wrong value that a message repeats.
 SHOWN = 1000
 
 
 class ServiceError(Exception):
-    """An error of an AWS API; `fields` stand beside its message in the body, `headers` beside its type.
+    """An error of an AWS API; `fields` are further fields of its body, and `headers` further headers.
 
     With `typed` the body has `Type` (User or Service).
     """
@@ -33,23 +33,23 @@ class ServiceError(Exception):
 
 
 def invalid(message: str, *, typed: bool = True) -> ServiceError:
-    """Return an InvalidParameterValueException, status 400; of some of AWS's the body has no Type (recorded)."""
+    """Return an InvalidParameterValueException, status 400; some of AWS's have no Type in the body (recorded)."""
     return ServiceError(400, "InvalidParameterValueException", message, typed=typed)
 
 
 def constraint(value: object, name: str, rule: str) -> ServiceError:
-    """Return a ValidationException, status 400: a value violates a rule of the API's model."""
+    """Return a ValidationException, status 400, for a value that violates a rule of the API's model."""
     return violated([violation(value, name, rule)])
 
 
 def violation(value: object, name: str, rule: str) -> str:
-    """Return what a ValidationException says of one member; of a long value, its beginning."""
+    """Return the part of a ValidationException about one member, with the beginning of a long value."""
     at = f"'{_as_java(value)[:SHOWN]}' at '{name}'" if value is not None else f"null at '{name}'"
     return f"Value {at} failed to satisfy constraint: {rule}"
 
 
 def _as_java(value: object) -> str:
-    """Return a value as AWS's messages show it, which Java has written: `[a, b]`, `{key=0.5}` (recorded)."""
+    """Return a value as AWS's messages show it, in Java's notation: `[a, b]`, `{key=0.5}` (recorded)."""
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key}={_as_java(entry)}' for key, entry in value.items())}}}"
     if isinstance(value, list):
@@ -58,7 +58,7 @@ def _as_java(value: object) -> str:
 
 
 def violated(violations: Sequence[str]) -> ServiceError:
-    """Return a ValidationException, status 400, of these violations."""
+    """Return a ValidationException, status 400, for these violations."""
     errors = "1 validation error" if len(violations) == 1 else f"{len(violations)} validation errors"
     return ServiceError(400, "ValidationException", f"{errors} detected: {'; '.join(violations)}")
 
@@ -76,7 +76,7 @@ def conflict(message: str) -> ServiceError:
 def throttled(reason: str, retry_after_s: int) -> ServiceError:
     """Return a TooManyRequestsException, status 429, with its reason and the header Retry-After.
 
-    The body says when to try again, too, unless a reserved concurrency is used up (recorded).
+    The body also says when to try again, unless a reserved concurrency is used up (recorded).
     """
     seconds = str(retry_after_s)
     again = {} if reason.startswith("Reserved") else {"retryAfterSeconds": seconds}

@@ -1,4 +1,4 @@
-"""Messages of AWS's binary event streams, as its clients read them.
+"""Encode messages of AWS's binary event streams.
 
 https://smithy.io/2.0/aws/amazon-eventstream.html
 """
@@ -12,7 +12,7 @@ STRING = 7
 
 
 def event_message(event: str, content_type: str, payload: bytes) -> bytes:
-    """Return one event: its headers, its payload, and a checksum of its lengths and one of all."""
+    """Return one event: its headers, its payload, and two checksums, of its lengths and of everything."""
     headers = _headers({":message-type": "event", ":event-type": event, ":content-type": content_type})
     lengths = struct.pack("!II", 16 + len(headers) + len(payload), len(headers))
     message = lengths + struct.pack("!I", zlib.crc32(lengths)) + headers + payload

@@ -1,11 +1,11 @@
-"""The gate before every HTTP port of ours: who may call, by which name, and from where.
+"""Guard all our HTTP ports: decide who may call, under which host name, and from which web site.
 
-A page in a browser on this host can send requests to loopback, and can read the answers when it rebinds its own name to
-127.0.0.1. It has no say in three headers, by which the gate recognises it: Host has the name that was called, Origin
-and Sec-Fetch-Site tell whose page is asking. AWS's clients send neither of the latter.
+A page in a browser on this host can send requests to loopback. It can even read the answers if it rebinds its own name
+to 127.0.0.1. But it can't set three headers, by which the gate recognises it: Host is the name that was called, and
+Origin and Sec-Fetch-Site tell which site's page sends the request. AWS's clients don't send the last two.
 https://developer.mozilla.org/en-US/docs/Web/HTTP/Reference/Headers/Sec-Fetch-Site
 
-Programs of this host sign their requests, as they sign those to AWS.
+Programs on this host sign their requests as they do for AWS.
 """
 
 import asyncio
@@ -28,16 +28,16 @@ from slslab.aws.keys import Keyring, Principal
 from slslab.aws.signatures import Signature
 
 HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:]+)\]|(?P<name>[^:\[\]]+))(?::\d{1,5})?", re.IGNORECASE)
-# How many bytes the body of a request may have, and the operation that AWS's message names.
+# Returns the maximum size of a request's body, bytes, and the operation for AWS's message.
 BodyLimit = Callable[[Scope], tuple[int, str]]
 # Hashing takes a third of a millisecond for each further megabyte.
 HASHED_AT_ONCE = 1024 * 1024
-# A liveness check cannot sign.
+# A liveness check can't sign.
 OPEN_PATHS = frozenset({"/slslab/health"})
 
 
 class IndexedHeaders(Headers):
-    """Headers that are found by name without a walk over all: a signature asks for many."""
+    """Headers with an index by name: verifying a signature looks up many."""
 
     def __init__(self, scope: Scope) -> None:
         super().__init__(raw=scope["headers"])
@@ -56,9 +56,9 @@ class IndexedHeaders(Headers):
 
 
 class Public(Protocol):
-    """Answers what comes from anywhere and unsigned, and decides by itself whom it serves: function URLs.
+    """Answers unsigned requests from anywhere and decides itself whom to serve: function URLs.
 
-    It has paths below a prefix, and all of hosts that match a pattern.
+    It owns the paths below a prefix, and all paths of hosts that match a pattern.
     """
 
     prefix: str
@@ -71,9 +71,9 @@ class Public(Protocol):
 class Gate:
     """Answers foreign requests with AWS's errors, and passes the others on to an ASGI application.
 
-    `names` are what this host is called beside `localhost` and the addresses of loopback. With `keys` every request
-    needs a signature by one of them and a body within `limit`; the application finds who made it by `principal`.
-    What is `public` answers its own requests; a web site's page may send them, too, but not by a name of its own.
+    `names` are this host's names in addition to `localhost` and the loopback addresses. With `keys`, every request
+    needs a signature by one of them and a body within `limit`; `principal` tells the application who signed it.
+    `public` answers its own requests; another web site's page may send them, too, but not under a host name of its own.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Gate:
 
     def _checked_host(self, headers: Headers, path: str) -> ASGIApp:
         hosts = headers.getlist("host")
-        # It is cached; a name has at most 253 letters.
+        # The result is cached; a name has at most 253 letters.
         name = _name(hosts[0][:300]) if len(hosts) == 1 else None
         if name is not None and self._public is not None and self._public.host.fullmatch(name):
             return self._public
@@ -123,7 +123,7 @@ class Gate:
     @staticmethod
     def _check_origin(headers: Headers) -> None:
         if any(origin != f"http://{headers['host']}" for origin in headers.getlist("origin")):
-            raise _foreign("This request comes from another web site's page (Origin). Ask without a browser.")
+            raise _foreign("This request comes from another web site's page (Origin). Send it without a browser.")
         if any(site not in ("none", "same-origin") for site in headers.getlist("sec-fetch-site")):
             raise _foreign(
                 "This request comes from another web site's page (Sec-Fetch-Site). Type the address into the browser."
@@ -133,7 +133,7 @@ class Gate:
     async def _authenticate(
         keys: Keyring, headers: Headers, scope: Scope, receive: Receive, limit: int, operation: str
     ) -> Receive:
-        """Verify a request's signature; returns what gives the application the body, which is read by then."""
+        """Verify a request's signature; return a receiver that gives the application the body, which has been read."""
         principal, _, body = await authenticate(keys, headers, scope, receive, limit, operation)
         scope.setdefault("state", {}).update(principal=principal, headers=headers)
         first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
@@ -147,7 +147,7 @@ class Gate:
 async def authenticate(
     keys: Keyring, headers: Headers, scope: Scope, receive: Receive, limit: int, operation: str
 ) -> tuple[Principal, Signature, bytes]:
-    """Verify a request's signature and return who signed it, the signature, and the body within its limit."""
+    """Verify a request's signature and return its signer, the signature, and the body within its limit."""
     query = scope["query_string"].decode("latin-1")
     signature = Signature.of(headers, query)
     pair, signer = keys.find(signature.key_id, signature.token)
@@ -162,21 +162,21 @@ async def authenticate(
 
 
 def principal(request: Request) -> Principal:
-    """Return who signed a request that has passed the gate."""
+    """Return the signer of a request that has passed the gate."""
     found: Principal = request.state.principal
     return found
 
 
 def refusal(error: ServiceError, headers: Headers) -> Response:
-    """Return the response for an error that belongs to no operation, in the form of the client's protocol."""
+    """Return the response for an error outside of any operation, in the form of the client's protocol."""
     status, media_type, document = refusal_document(error, headers.get("content-type", ""))
     return Response(document, status, {"x-amzn-ErrorType": error.error_type}, media_type)
 
 
 def refusal_document(error: ServiceError, content_type: str) -> tuple[int, str, bytes]:
-    """Return status, media type and body of such an error; the content type of the request tells the protocol.
+    """Return status, media type and body of such an error; the request's content type tells the protocol.
 
-    documented: CommonErrors.html of each service: of AWS JSON every error of a client's has status 400.
+    documented: CommonErrors.html of each service: in AWS JSON, all client errors have status 400.
     """
     if content_type.startswith("application/x-www-form-urlencoded"):
         kind = "Sender" if error.status < 500 else "Receiver"
@@ -189,9 +189,9 @@ def refusal_document(error: ServiceError, content_type: str) -> tuple[int, str, 
 
 
 async def read_body(receive: Receive, headers: Headers, limit: int, operation: str) -> bytes:
-    """Return a body within its limit; one that is longer is refused by its declared length, or where it goes beyond.
+    """Return a body within its limit. A longer one is refused by its declared length, or when it exceeds the limit.
 
-    What its client still sends is thrown away: a connection that was closed would take the answer with it.
+    The rest of the body is read and dropped, because closing the connection would lose the client the answer.
     """
     too_large = ServiceError(
         413,

@@ -1,7 +1,7 @@
-"""JSON as AWS reads it, with the messages of its parser (Jackson) for what is not JSON.
+"""Parse JSON like AWS, with the messages of AWS's parser (Jackson) for invalid text.
 
-The messages are Jackson's own (https://github.com/FasterXML/jackson-core); which of them AWS shows is measured for a
-token that is unknown and for a field name without quotes, and assumed for the others.
+The messages are Jackson's own (https://github.com/FasterXML/jackson-core). Which ones AWS shows is measured for an
+unknown token and for an unquoted field name, and assumed for the others.
 """
 
 import json
@@ -12,7 +12,7 @@ VALUES = "(JSON String, Number, Array, Object or token 'null', 'true' or 'false'
 TOKEN = re.compile(r"[\w$]+")
 SHOWN = 500
 LOCATION = re.compile(r"\[Source: .*; line: (\d+), column: (\d+)\]", re.DOTALL)
-# Python's messages of what a text needs at a position, and Jackson's.
+# Python's messages of what it expected at a position, with Jackson's.
 EXPECTED = {
     "Expecting property name enclosed in double quotes": "was expecting double-quote to start field name",
     "Illegal trailing comma before end of object": "was expecting double-quote to start field name",
@@ -21,7 +21,7 @@ EXPECTED = {
 
 
 class JacksonError(ValueError):
-    """A text is not JSON. `location` is where in it Jackson stopped reading."""
+    """A text isn't JSON. `location` is where Jackson stopped reading."""
 
     def __init__(self, message: str, text: str, end: int) -> None:
         super().__init__(message)
@@ -43,7 +43,7 @@ DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 def parse(text: str) -> Any:
-    """Return what a text says in JSON; JacksonError for what is not JSON."""
+    """Parse JSON; JacksonError for invalid text."""
     try:
         return DECODER.decode(text)
     except _Constant as error:
@@ -53,14 +53,14 @@ def parse(text: str) -> Any:
         raise JacksonError("Document nesting depth exceeds the maximum allowed", text, 0) from None
     except json.JSONDecodeError as error:
         raise _in_jacksons_words(error) from None
-    except ValueError:  # Python reads no integer of more digits
+    except ValueError:  # Python's limit of digits in an integer
         raise JacksonError("Number value length exceeds the maximum allowed", text, 0) from None
 
 
 def explain(body: bytes) -> str:
-    """Return why a body is not JSON, as Lambda says it: its Jackson is newer, and shows nothing of the text.
+    """Return Lambda's message about an invalid body: its Jackson is newer and shows nothing of the text.
 
-    measured: a body that is not UTF-8, an unexpected character, and an object without an end.
+    measured: a body that isn't UTF-8, an unexpected character, and an unclosed object.
     """
     try:
         text = body.decode()
@@ -121,7 +121,7 @@ def _in_jacksons_words(error: json.JSONDecodeError) -> JacksonError:
 
 
 def _container(text: str) -> tuple[str, int] | None:
-    """Return the kind of the innermost object or array that a beginning leaves open, and where it starts."""
+    """Return the kind and start of the innermost object or array that is still open at the end of a text."""
     opened: list[tuple[str, int]] = []
     for part in re.finditer(r'"(?:\\.|[^"\\])*"|[\[\]{}]', text):
         if part[0] in "{[":

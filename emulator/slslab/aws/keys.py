@@ -1,7 +1,7 @@
-"""Who may call the emulated services, with which keys, and what each of them may do.
+"""Manage the keys for calling the emulated services, and what each caller may do.
 
-Three kinds of principals: the *owner* started the services and may do everything; a *function* may do what its role
-allows, with temporary credentials whose session token names it; a *service* (Step Functions) invokes functions.
+There are three kinds of principals. The *owner* started the services and may do everything. A *function* may do what
+its role allows; its temporary credentials contain its name. A *service* (Step Functions) invokes functions.
 """
 
 import base64
@@ -21,14 +21,13 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.policies import Statement, decide, statements
 from slslab.errors import RequestError
 
-# The session token is a JSON Web Token. It does not expire before the keys end with the emulator; AWS's expire and are
-# renewed.
+# The session token is a JSON Web Token. It stays valid until the emulator ends; AWS's tokens expire and are renewed.
 ISSUER = "slslab"
 ROLE_ARN = f"arn:aws:iam::{ACCOUNT}:role/function"
 SESSION_ARN = f"arn:aws:sts::{ACCOUNT}:assumed-role/function"
 BEGIN, END = 1_767_225_600, 4_102_444_800  # 2026 and 2100
 TOKEN_HEADER = "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9"  # {"alg":"HS256","typ":"JWT"}
-# What an execution role needs for training: buckets and their settings are the owner's.
+# What an execution role needs for training. Buckets and their settings are left to the owner.
 FUNCTION_ACTIONS = frozenset(
     {
         "lambda:InvokeFunction",
@@ -73,13 +72,13 @@ class Pair:
         if not re.fullmatch(r"[A-Za-z0-9_]+", key_id) or not secret:
             raise RequestError(
                 f"{key_id!r} with its secret is not a pair of keys.",
-                "give KEY:SECRET, such as test:test; a key id has letters, digits and underscores.",
+                "use KEY:SECRET, such as test:test; a key id has letters, digits and underscores.",
             )
         return cls(key_id, secret)
 
     @classmethod
     def of(cls, variables: Mapping[str, str]) -> Self | None:
-        """Return the pair in AWS's environment variables; None if there is none."""
+        """Return the pair in AWS's environment variables, or None."""
         found = [variables.get(name, "") for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")]
         return cls(found[0], found[1], variables.get("AWS_SESSION_TOKEN", "")) if all(found) else None
 
@@ -91,7 +90,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Principal:
-    """Who signed a request; `actions` is what it may do, None for everything; `policy` adds to it, or denies."""
+    """The signer of a request. `actions` is what it may do, None for everything; `policy` allows or denies more."""
 
     arn: str
     actions: frozenset[str] | None = None
@@ -99,14 +98,14 @@ class Principal:
 
     @property
     def function(self) -> str:
-        """The name of the function that it is; empty for another one."""
+        """The function's name; empty for other principals."""
         role, _, name = self.arn.rpartition("/")
         return name if role == SESSION_ARN else ""
 
     def may(self, action: str, resource: str, context: Mapping[str, str] = MappingProxyType({})) -> bool:
         """Return whether its own rights allow an action, for instance `lambda:InvokeFunction`.
 
-        `context` is what conditions may ask of the request.
+        `context` holds the request's values for conditions.
         """
         if self.actions is None:
             return True
@@ -129,12 +128,12 @@ SERVICE = Principal(f"arn:aws:sts::{ACCOUNT}:assumed-role/service/states", SERVI
 
 
 class Keyring:
-    """The keys of one start. All but given ones are derived from a random `seed`, so that another process can have it.
+    """The keys of one start. All except given ones are derived from a random `seed`, so another process can rebuild it.
 
-    `owner` is the owner's pair, random unless given; `others` are further pairs of the owner's. With `temporary`
-    functions and services have pairs of their own, otherwise the owner's (a compose stack, whose object store takes no
-    tokens of ours). `function_policy` is a policy document that grants functions more, or denies them something;
-    RequestError for one that cannot be enforced.
+    `owner` is the owner's pair, random by default; `others` are further pairs of the owner. With `temporary`, functions
+    and services have their own pairs. Otherwise they share the owner's, as in a compose stack, where the object store
+    doesn't accept our tokens. `function_policy` is a policy document that grants functions more, or denies them
+    something; RequestError if it can't be enforced.
     """
 
     def __init__(
@@ -158,18 +157,18 @@ class Keyring:
                 f"The policy of functions cannot be used: {error}.", "see docs/threat-model.md."
             ) from error
         self._secrets = {pair.key_id: pair for pair in self.owners}
-        # A token is verified once; there are no more than functions.
+        # Each token is verified only once. There is one per function, so this stays small.
         self._sessions: dict[str, tuple[Pair, Principal]] = {}
 
     @classmethod
     def of(cls, variables: Mapping[str, str]) -> Self:
-        """Return the keys of a start with these environment variables: a pair in them is the owner's and everyone's."""
+        """Return the keys of a start with these environment variables. A pair in them belongs to everyone."""
         given = Pair.of(variables)
         return cls(given, temporary=given is None)
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Return the keyring that another process wrote by `text`."""
+        """Return the keyring that another process wrote with `text`."""
         stored = json.loads(text)
         owner, *others = (Pair(*pair) for pair in stored["owners"])
         return cls(
@@ -194,7 +193,7 @@ class Keyring:
 
     @cached_property
     def service(self) -> Pair:
-        """The pair by which services of the stack call each other."""
+        """The pair with which services of the stack call each other."""
         return self._pair("service") if self._temporary else self.owner
 
     @cached_property
@@ -203,7 +202,7 @@ class Keyring:
         return self._digest("session tokens")
 
     def function(self, name: str) -> Pair:
-        """Return the pair that a function (or an instance) of this name has."""
+        """Return the pair of a function (or an instance) with this name."""
         if not self._temporary:
             return self.owner
         session = self._digest(f"session of {name}").hex()[:32]
@@ -226,9 +225,9 @@ class Keyring:
         return Pair(f"ASIA{key_id}", base64.b64encode(secret).decode(), token)
 
     def find(self, key_id: str, token: str) -> tuple[Pair, Principal]:
-        """Return the pair with this key id and session token (empty for none), and whose it is.
+        """Return the pair with this key id and session token (empty without one), and its principal.
 
-        Raises UnrecognizedClientException if there is none.
+        Raises UnrecognizedClientException for an unknown pair.
         """
         if token:
             found = self._sessions.get(token) or self._verified(token)
@@ -242,8 +241,8 @@ class Keyring:
             403,
             "UnrecognizedClientException",
             f"The security token included in the request is invalid. slslab knows no key {key_id}"
-            f"{' with this session token' * bool(token)}: take those of `slslab env`, or add yours by "
-            "--credentials KEY:SECRET when you start slslab.",
+            f"{' with this session token' * bool(token)}: use the keys from `slslab env`, or start slslab with "
+            "--credentials KEY:SECRET to add yours.",
         )
 
     def _verified(self, token: str) -> tuple[Pair, Principal] | None:

@@ -1,4 +1,4 @@
-"""Lambda's and Step Functions' limits: one versioned table (`limits.toml`), each with its source and its standing."""
+"""Read Lambda's and Step Functions' limits from one versioned table (`limits.toml`), each with source and standing."""
 
 import tomllib
 from dataclasses import asdict, dataclass, fields, replace
@@ -9,7 +9,7 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Range:
-    """The values that a setting may have, and its default."""
+    """The allowed values of a setting, and its default."""
 
     minimum: int
     maximum: int
@@ -27,7 +27,7 @@ class Basis:
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits that an emulator enforces; names end in their unit (MB means MiB, as Lambda counts)."""
+    """The limits that an emulator enforces; names end in their unit (MB means MiB, as in Lambda)."""
 
     version: str
     memory_mb: Range
@@ -67,14 +67,14 @@ class Limits:
     map_concurrency: int
 
     def changed(self, **limits: Any) -> Self:
-        """Return these limits with some replaced, for an account that has others; ValueError for an unknown name."""
+        """Return these limits with some replaced, for accounts with other limits; ValueError for an unknown name."""
         unknown = sorted(limits.keys() - {field.name for field in fields(self)})
         if unknown:
             raise ValueError(f"There is no limit {', '.join(unknown)}.")
         return replace(self, **limits)
 
     def differences(self, others: "Limits") -> dict[str, Any]:
-        """Return the limits that are not as those of others, by name, in a form for JSON."""
+        """Return the limits that differ from `others`, by name, as JSON values."""
         mine, theirs = asdict(self), asdict(others)
         return {name: value for name, value in mine.items() if value != theirs[name]}
 
@@ -91,13 +91,12 @@ def lambda_limits() -> Limits:
 
 
 def bases() -> dict[str, Basis]:
-    """Return the standing of each limit, by its name."""
+    """Return the standing of each limit by name."""
     _version, entries = _table()
     return {name: Basis(entry["basis"], entry["source"], entry.get("note", "")) for name, entry in entries.items()}
 
 
 def _table() -> tuple[str, dict[str, dict[str, Any]]]:
-    """Return the table's version and its entries."""
     table = tomllib.loads((files("slslab.aws") / "limits.toml").read_text())
     return table.pop("version"), table
 
@@ -120,5 +119,5 @@ def cpu_share(memory_mb: int) -> float:
 
 
 def init_share(memory_mb: int) -> float:
-    """Return the vCPUs of a memory size during init, which Lambda does not throttle below one vCPU."""
+    """Return the vCPUs of a memory size during init: Lambda provides at least one."""
     return max(cpu_share(memory_mb), float(lambda_limits().init_vcpus))

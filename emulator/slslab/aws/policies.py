@@ -1,4 +1,4 @@
-"""Policy documents of IAM, as far as they are enforced here; what is not is refused when a policy is given.
+"""Evaluate IAM policy documents; refuse a policy that contains anything not enforced here.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
 """
@@ -16,13 +16,13 @@ from slslab.aws.arns import ACCOUNT
 ELEMENTS = frozenset({"Sid", "Effect", "Principal", "Action", "Resource", "Condition"})
 OWNERS = (ACCOUNT, f"arn:aws:iam::{ACCOUNT}:root")
 FUNCTION = re.compile(rf"arn:aws:sts::{ACCOUNT}:assumed-role/function/[^*?]+")
-# What a condition may ask of a request: texts, and whether it came by TLS.
+# The values in a request that a condition may test: texts, and whether it used TLS.
 HEADERS = ("acl", "copy-source", "metadata-directive", "server-side-encryption", "storage-class")
 KEYS = frozenset({"s3:prefix", "s3:delimiter", "aws:principalarn", *(f"s3:x-amz-{name}" for name in HEADERS)})
-# A tag's key, in its own case, follows.
+# Followed by a tag's key, in its own case.
 TAG = "s3:existingobjecttag/"
 SECURE = "aws:securetransport"
-# Operators: whether they compare patterns, and whether they are met by what does not match.
+# Operators: whether they compare patterns, and whether they are negated.
 TEXTS = {
     "StringEquals": (False, False),
     "StringNotEquals": (False, True),
@@ -42,12 +42,12 @@ class Pattern:
     text: str
 
     def matches(self, text: str) -> bool:
-        """Return whether this is a text, in a time of both lengths' product at most."""
+        """Return whether the pattern matches a text, in time proportional to the product of both lengths at most."""
         return self._expression.match(text) is not None
 
     @cached_property
     def _expression(self) -> re.Pattern[str]:
-        # A bracket is no wildcard of IAM's.
+        # Brackets aren't wildcards in IAM.
         return re.compile(translate(self.text.replace("[", "[[]")))
 
 
@@ -67,7 +67,7 @@ class Statement:
         return self.allows and "*" in self.principals and not any(_names_principals(*each) for each in self.conditions)
 
     def applies(self, arn: str, action: str, resource: str, context: Mapping[str, str]) -> bool:
-        """Return whether it speaks of this request; the ARN of somebody unknown is empty."""
+        """Return whether it applies to this request; `arn` is empty for an unknown caller."""
         return (
             any(principal in ("*", arn) or (arn in OWNERS and principal in OWNERS) for principal in self.principals)
             and any(pattern.matches(action.lower()) for pattern in self.actions)
@@ -79,15 +79,15 @@ class Statement:
 def decide(
     policy: Iterable[Statement], arn: str, action: str, resource: str, context: Mapping[str, str]
 ) -> bool | None:
-    """Return whether a policy allows (True) or denies (False) a request; None if it does neither."""
+    """Return whether a policy allows (True) or denies (False) a request, or None if it does neither."""
     found = {statement.allows for statement in policy if statement.applies(arn, action, resource, context)}
     return False if False in found else True if found else None
 
 
 def statements(text: str, *, principals: bool) -> tuple[Statement, ...]:
-    """Return the statements of a policy document; with `principals` each names whom it speaks of.
+    """Return the statements of a policy document; with `principals`, each must name whom it applies to.
 
-    Raises ValueError for a text that is no policy, NotImplementedError for what would not be enforced.
+    Raises ValueError for an invalid policy, and NotImplementedError for a part that can't be enforced.
     """
     try:
         document = json.loads(text)
@@ -124,7 +124,7 @@ def _statement(entry: Any, principals: bool) -> Statement:
 
 def _principals(value: Any) -> tuple[str, ...]:
     if value != "*" and not (isinstance(value, dict) and value.keys() == {"AWS"}):
-        raise NotImplementedError('slslab knows the principals "*" and {"AWS": ...} alone')
+        raise NotImplementedError('slslab knows only the principals "*" and {"AWS": ...}')
     found = ("*",) if value == "*" else _texts(value["AWS"], "Principal")
     for name in found:
         if name != "*" and name not in OWNERS and not FUNCTION.fullmatch(name):
@@ -165,7 +165,7 @@ def _names_principals(operator: str, key: str, values: tuple[Pattern, ...]) -> b
 
 def _is_met(operator: str, key: str, values: tuple[Pattern, ...], context: Mapping[str, str]) -> bool:
     if key == SECURE:
-        # The endpoint has no TLS; policies that demand it would lock the owner out.
+        # The endpoint has no TLS; policies that require it would lock the owner out.
         return Pattern("true") in values
     pattern, negated = TEXTS[operator]
     text = context.get(key)

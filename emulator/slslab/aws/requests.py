@@ -1,4 +1,4 @@
-"""Requests to AWS's APIs, checked by AWS's own models of the operations."""
+"""Check requests to AWS's APIs against AWS's own models of the operations."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from botocore.model import ServiceModel, StructureShape
 from slslab.aws.errors import ServiceError, constraint, violated, violation
 
 Members = dict[str, Any]
-# What JSON has for each type of the models; to Python, True is an integer.
+# The JSON types for each type in the models; in Python, True is an integer, too.
 TYPES: Mapping[str, tuple[type, ...]] = {
     "structure": (dict,),
     "map": (dict,),
@@ -36,22 +36,22 @@ def _refuse_constant(name: str) -> None:
 
 DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
 SURROGATES = re.compile("[\ud800-\udfff]")
-# No answer names more of them.
+# A response names no more violations than this.
 MOST_VIOLATIONS = 10
-# No pattern is tried on a longer text unless its shape allows such a length: some patterns take quadratic time. Where a
-# shape has no maximum (names of environment variables, which have 4 KB together), a longer text breaks the pattern.
+# Patterns aren't matched against longer texts unless their shape allows such a length: some patterns take quadratic
+# time. Where a shape has no maximum (names of environment variables, which have 4 KB together), longer texts mismatch.
 LONGEST_MATCHED = 4096
-# Headers that are longer, together, are checked each time.
+# If headers are longer than this together, the result isn't cached.
 LONGEST_KEPT = 1024
-# Larger bodies are read, and explained if they are not JSON, on a thread of their own.
+# Larger bodies are parsed, and explained if they aren't JSON, on a thread of their own.
 READ_AT_ONCE = 256 * 1024
-# Members whose rules have errors of their own, which the services' code knows.
-# Member name → its shape's name; a member of that name with another shape is checked as usual.
+# Members whose rules have errors of their own, which the services' code raises, by member name with the shape's name. A
+# member with that name and another shape is checked as usual.
 OWN_RULES: Mapping[str, Mapping[str, str]] = {
     "lambda": {"Runtime": "Runtime"},
     "stepfunctions": {"definition": "Definition", "input": "SensitiveData", "name": "Name"},
 }
-# Classes of characters as Java writes them in the models' patterns.
+# Character classes in Java's notation, from the models' patterns.
 CLASSES = {
     r"\p{L}": r"\w",
     r"\p{N}": "",
@@ -61,10 +61,10 @@ CLASSES = {
 
 
 def members(service: str, operation: str, body: bytes, elsewhere: Mapping[str, Any] | None = None) -> Members:
-    """Return the members of a request: those of its body, and those that are `elsewhere` in it.
+    """Return the members of a request, from its body and from `elsewhere`.
 
-    Raises ServiceError: SerializationException for a body that is not a JSON object, and for a member of another type;
-    ValidationException for what violates the operation's model.
+    Raises ServiceError: SerializationException if the body isn't a JSON object or a member has the wrong type, and
+    ValidationException if a member violates the operation's model.
     """
     try:
         document = parse_json(body) if body else {}
@@ -80,7 +80,7 @@ def members(service: str, operation: str, body: bytes, elsewhere: Mapping[str, A
 
 
 def header_members(service: str, operation: str, elsewhere: Mapping[str, str]) -> Members:
-    """Return the members of a request whose body is none of them; many have the same ones, which are checked once."""
+    """Return the members of a request without members in its body. Many requests are equal, so the check is cached."""
     if len(str(elsewhere)) > LONGEST_KEPT:
         return members(service, operation, b"", elsewhere)
     return _header_members(service, operation, tuple(elsewhere.items()))
@@ -92,20 +92,20 @@ def _header_members(service: str, operation: str, elsewhere: tuple[tuple[str, st
 
 
 def parse_json(text: bytes) -> Any:
-    """Return what a text of UTF-8 says in JSON; ValueError also for NaN and the infinities, which JSON lacks."""
+    """Parse UTF-8 JSON; ValueError also for NaN and the infinities, which JSON lacks."""
     return DECODER.decode(text.decode())
 
 
 @cache
 def input_shape(service: str, operation: str) -> StructureShape:
-    """Return the input of an operation in botocore's model of a service."""
+    """Return an operation's input in botocore's model of a service."""
     shape = service_model(service).operation_model(operation).input_shape
     assert isinstance(shape, StructureShape)
     return shape
 
 
 def own_models() -> Loader:
-    """Return a loader of botocore's own models of services: the user's ~/.aws/models may have others of the same."""
+    """Return a loader of botocore's own service models: the user's ~/.aws/models may override them."""
     return Loader([Loader.BUILTIN_DATA_PATH], include_default_search_paths=False)
 
 
@@ -116,7 +116,7 @@ def service_model(service: str) -> ServiceModel:
 
 
 def _without_nulls(shape: Any, value: Any) -> Any:
-    """Return a value without the members of structures that are null: to AWS they are not there."""
+    """Return a value without null members of structures, which AWS treats as missing."""
     if shape is None or shape.type_name != "structure" or not isinstance(value, dict):
         return value
     kept = {name: entry for name, entry in value.items() if entry is not None}
@@ -124,7 +124,7 @@ def _without_nulls(shape: Any, value: Any) -> Any:
 
 
 def _check_type(shape: Any, value: Any, path: str) -> None:
-    """Raise ServiceError for a value of another type, and for a text that no argument or path can be."""
+    """Raise ServiceError for a value of the wrong type, and for a text that can't be an argument or a path."""
     if type(value) not in TYPES[shape.type_name]:
         raise ServiceError(
             400,
@@ -136,9 +136,9 @@ def _check_type(shape: Any, value: Any, path: str) -> None:
 
 
 def _violations(shape: Any, value: Any, path: str, own: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
-    """Yield what AWS's message says of each member that breaks a rule; those in `own` are only checked for their type.
+    """Yield AWS's message for each member that breaks a rule; members in `own` are only checked for their type.
 
-    Raises ServiceError for a member of another type.
+    Raises ServiceError for a member of the wrong type.
     """
     _check_type(shape, value, path)
     if shape.type_name == "structure":
@@ -160,7 +160,7 @@ def _violations(shape: Any, value: Any, path: str, own: Mapping[str, str] = Mapp
 
 
 def _entry_violations(shape: Any, entries: Iterable[Any], value: Any, path: str, what: str) -> Iterator[str]:
-    """Yield what AWS's message says of a list or map whose entries break rules: all rules of an entry (recorded)."""
+    """Yield AWS's message for a list or map whose entries break rules: all rules of an entry (recorded)."""
     for number, entry in enumerate(entries, 1):
         if shape.type_name in ("structure", "list", "map"):
             yield from _violations(shape, entry, f"{path}.{number}.member")
@@ -206,14 +206,14 @@ def _rules_by_kind(shape: Any) -> dict[str, str]:
 
 
 def _as_in_messages(names: Sequence[str]) -> list[str]:
-    """Return the values of an enumeration in the order of AWS's messages: the latest of one place comes first."""
+    """Return an enumeration's values in the order of AWS's messages: within one place, the latest comes first."""
     latest_first = names[::-1]
     return sorted(latest_first, key=_place)
 
 
 def _place(value: str) -> int:
-    """Return where AWS's messages have a value of an enumeration: its place in a hash table of Java with 32 places,
-    of which one has the value that came last first.
+    """Return an enumeration value's position in AWS's messages: its place in a Java hash table with 32 places, where
+    values in the same place are listed latest first.
 
     measured: messages of Step Functions, DynamoDB, Cognito, SES and Lambda with two to six values.
     """

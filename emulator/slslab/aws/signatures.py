@@ -20,7 +20,7 @@ from slslab.aws.errors import ServiceError
 ALGORITHM = "AWS4-HMAC-SHA256"
 HEADER = re.compile(rf"{ALGORITHM} +Credential=([^, ]+), *SignedHeaders=([^, ]+), *Signature=([^, ]+)")
 NAMES, SIGNATURE = re.compile(r"[!-9<-~]+(;[!-9<-~]+)*"), re.compile(r"[0-9a-f]{64}")
-# Keys are cached by these.
+# Derived keys are cached by these.
 SCOPE = re.compile(r"(?P<key>[^/]{1,128})/(?P<day>\d{8})/(?P<region>[^/]{1,64})/(?P<service>[^/]{1,64})/aws4_request")
 STAMP = "%Y%m%dT%H%M%SZ"
 # documented: reference_sigv-troubleshooting.html: a request must be received within five minutes of its timestamp.
@@ -32,7 +32,7 @@ SAFE = "-_.~"
 
 @dataclass(frozen=True)
 class Signature:
-    """The signature of a request, not verified yet: whose key, its scope, and for how long it is valid."""
+    """An unverified signature of a request: its key id, its scope, and how long it is valid."""
 
     key_id: str
     token: str
@@ -47,7 +47,7 @@ class Signature:
 
     @classmethod
     def of(cls, headers: Headers, query: str) -> Self:
-        """Read the signature out of a request's headers or query; a ServiceError as AWS's if there is no valid one."""
+        """Read the signature from a request's headers or query; AWS's ServiceError if it is missing or malformed."""
         authorization = headers.get("authorization")
         if authorization is not None:
             found = HEADER.fullmatch(authorization.strip())
@@ -91,13 +91,13 @@ class Signature:
         )
 
     def verify(self, secret: str, method: str, path: str, query: str, headers: Headers, body: bytes) -> None:
-        """Raise InvalidSignatureException unless this secret signed this request, a short time ago."""
+        """Raise InvalidSignatureException unless this secret signed this request, and recently."""
         self.verify_payload(secret, method, _canonical_path(path), query, headers, hashlib.sha256(body).hexdigest())
 
     def verify_payload(
         self, secret: str, method: str, canonical_path: str, query: str, headers: Headers, payload: str
     ) -> None:
-        """Do so for a canonical path and the digest of a body, or the text that stands for it, as S3 has them."""
+        """Verify as above, given a canonical path and a body's digest, or S3's text in place of the digest."""
         self.check_time()
         canonical = "\n".join(
             (
@@ -127,11 +127,11 @@ class Signature:
 
     @property
     def scope(self) -> str:
-        """What a key is derived for: day, region and service."""
+        """The scope of a derived key: day, region and service."""
         return f"{self.day}/{self.region}/{self.service}/aws4_request"
 
     def key(self, secret: str) -> bytes:
-        """Return the key that is derived from a secret for this scope."""
+        """Return the key derived from a secret for this scope."""
         return _derived_key(secret, self.day, self.region, self.service)
 
     def check_time(self) -> None:
@@ -154,7 +154,7 @@ class Signature:
 
 @lru_cache
 def _time(stamp: str) -> datetime:
-    """Return the time of a stamp, which the requests of one second share."""
+    """Parse a time stamp; cached, because requests within a second share it."""
     try:
         return datetime.strptime(stamp, STAMP).replace(tzinfo=UTC)
     except ValueError as error:
@@ -170,7 +170,7 @@ def _derived_key(secret: str, day: str, region: str, service: str) -> bytes:
 
 
 def _canonical_path(path: str) -> str:
-    """Return the path as it was sent, its percent signs encoded once more; only S3's are not."""
+    """Return the path as sent, with its percent signs encoded once more (except for S3)."""
     if "//" in path or "/." in path:
         path = posixpath.normpath(path) + ("/" if path.endswith("/") else "")
         path = path.replace("//", "/")
@@ -178,7 +178,7 @@ def _canonical_path(path: str) -> str:
 
 
 def parameters(query: str) -> list[tuple[str, str]]:
-    """Return names and values of a query, decoded; a plus sign is one, as in AWS's rules."""
+    """Return a query's decoded names and values; as in AWS's rules, a plus sign stays a plus sign."""
     pairs = (entry.partition("=") for entry in query.split("&") if entry)
     return [(unquote(name), unquote(value)) for name, _, value in pairs]
 

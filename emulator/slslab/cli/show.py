@@ -15,11 +15,12 @@ kind_option = click.option(
 @click.command()
 @run_argument
 @kind_option
+@click.option(
+    "--full", is_flag=True, help="Also the bill, phases per worker, messages, accuracy per epoch, host delay."
+)
 @json_option
-def show(run: str, kind: str | None, json_: bool) -> None:
-    """Show a run: what it takes and costs on Lambda, then what this host measured.
-
-    That is phases per worker, bytes and messages, loss and accuracy, host delay.
+def show(run: str, kind: str | None, full: bool, json_: bool) -> None:
+    """Show a run: what it takes and costs on Lambda, next to what this machine measured.
 
     A run whose command was killed keeps its trace; showing it compacts the trace and says what is missing. The run
     `up` is what your own functions have done since `slslab up`: invocations, requests, state transitions, bill; each
@@ -30,4 +31,4 @@ def show(run: str, kind: str | None, json_: bool) -> None:
     from slslab.run.directory import resolve
 
     document = open_run(resolve(run), kind).summary()
-    print_document(document, lambda: tables.summary(document), json_)
+    print_document(document, lambda: (tables.summary if full else tables.brief)(document), json_)

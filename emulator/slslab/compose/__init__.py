@@ -1,1 +1,1 @@
-"""The stack as a network of containers."""
+"""Run the stack as a network of containers."""

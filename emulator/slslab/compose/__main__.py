@@ -1,24 +1,24 @@
-"""`python3 -m slslab.compose`: the emulator as a service of a compose network, Lambda's API and ours on one port.
+"""Run the emulator as a service of a compose network, with Lambda's API and ours on one port.
 
-It reads its environment variables and nothing else:
+Run it with `python3 -m slslab.compose`. It is configured only by environment variables:
 
-    SLSLAB_LISTEN            address and port, 0.0.0.0:9001; functions find it as http://emulator:9001, or as
-                             AWS_ENDPOINT_URL_LAMBDA says
+    SLSLAB_LISTEN            address and port, 0.0.0.0:9001; functions use http://emulator:9001, or the URL in
+                             AWS_ENDPOINT_URL_LAMBDA
     AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL_SFN, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY
     SLSLAB_QUEUE_URL         amqp://USER:PASSWORD@rabbitmq:5672/%2F
     SLSLAB_TENSORS           redis://[:PASSWORD@]tensors:6379, a name with one network address per database (or several
                              addresses, separated by spaces)
     SLSLAB_MEMCACHED_URL, SLSLAB_REDIS_URL, AWS_ENDPOINT_URL_DYNAMODB, SLSLAB_PARAMETER_SERVER_URL
                              memcached://memcached:11211, redis://[:PASSWORD@]redis:6379, http://dynamodb:5000 and
-                             parameter://:TOKEN@parameter-server:7070, servers of `--channel`, which need not run
+                             parameter://:TOKEN@parameter-server:7070, optional servers of `--channel`
     SLSLAB_ENVIRONMENT       docker (the default): functions run in containers of SLSLAB_WORKER_IMAGE; process: in
-                             processes beside this one, as with the embedded stack
-    SLSLAB_HOME              directory for packages and logs; what an earlier service left there is removed
+                             processes next to this one, as with the embedded stack
+    SLSLAB_HOME              directory for packages and logs; leftovers of an earlier service are removed
     SLSLAB_EMULATOR_PORT, SLSLAB_S3_PORT, SLSLAB_LOCALSTACK_PORT, SLSLAB_QUEUE_PORT, SLSLAB_TENSORS_PORTS,
-    SLSLAB_DYNAMODB_PORT     the host's ports of the services
+    SLSLAB_DYNAMODB_PORT     the services' ports on the host
 
-When it answers, it prints one JSON line, `{"endpoint": URL}`. SIGTERM, SIGINT and SIGHUP end it, and all it started.
-Exit codes: 2 for a variable that is wrong or missing, 3 if the host cannot do it.
+When it is ready, it prints one JSON line, `{"endpoint": URL}`. SIGTERM, SIGINT and SIGHUP end it and all that it
+started. Exit codes: 2 for a wrong or missing variable, 3 if the host can't run it.
 """
 
 import fcntl
@@ -61,14 +61,14 @@ def main() -> None:
 
 
 def answering(emulator: Emulator) -> Iterator[dict[str, str]]:
-    """Run the emulator; return where it answers."""
+    """Run the emulator; yield its address."""
     with emulator:
         yield {"endpoint": emulator.endpoint}
 
 
 @contextmanager
 def _home(directory: str) -> Iterator[None]:
-    """Make temporary directories in this one, which no other emulator may use."""
+    """Make temporary directories in this one, and lock it against other emulators."""
     if not directory:
         yield
         return
@@ -77,13 +77,13 @@ def _home(directory: str) -> Iterator[None]:
         home.mkdir(parents=True, exist_ok=True)
         lock = (home / ".lock").open("w")
     except OSError as error:
-        raise RequestError(f"SLSLAB_HOME is {directory!r}: {error.strerror}.", "name a writable directory.") from error
+        raise RequestError(f"SLSLAB_HOME is {directory!r}: {error.strerror}.", "use a writable directory.") from error
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise HostError(
-                f"Another emulator uses the directory {directory}.", "end it, or name another in SLSLAB_HOME."
+                f"Another emulator uses the directory {directory}.", "end it, or set SLSLAB_HOME to another one."
             ) from None
         tempfile.tempdir = directory
         yield

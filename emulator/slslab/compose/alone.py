@@ -1,8 +1,8 @@
-"""`python3 -m slslab.compose.alone`: Lambda alone, in a container of its own (`slslab.compose.container`).
+"""Run Lambda alone in a container (`slslab.compose.container`): `python3 -m slslab.compose.alone`.
 
-Functions run in processes beside it. It reads SLSLAB_LISTEN (address and port), and AWS_ACCESS_KEY_ID and
-AWS_SECRET_ACCESS_KEY, the keys of its owner. When it answers, it prints one JSON line, `{"endpoint": URL}`. SIGTERM,
-SIGINT and SIGHUP end it. Exit codes: 2 for a variable that is wrong or missing, 3 if the host cannot do it.
+Functions run in processes of the same container. It reads SLSLAB_LISTEN (address and port), and AWS_ACCESS_KEY_ID and
+AWS_SECRET_ACCESS_KEY, its owner's keys. When it is ready, it prints one JSON line, `{"endpoint": URL}`. SIGTERM, SIGINT
+and SIGHUP end it. Exit codes: 2 for a wrong or missing variable, 3 if the host can't run it.
 """
 
 import os
@@ -21,7 +21,7 @@ def main() -> None:
     try:
         host, port = parse_listen(needed(os.environ, "SLSLAB_LISTEN"))
         pair = Pair(needed(os.environ, "AWS_ACCESS_KEY_ID"), needed(os.environ, "AWS_SECRET_ACCESS_KEY"))
-        # Functions are where it is, and find the runtime's client as it does.
+        # Functions run in the same place, and find the runtime's client in the same way.
         variables = {**pair.variables(), "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
         emulator = Emulator(variables=variables, listen=host, port=port, advertise=f"http://127.0.0.1:{port}")
         serve(answering(emulator), ends_with_parent=False, signals=ENDINGS)

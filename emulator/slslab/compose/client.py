@@ -1,7 +1,7 @@
-"""A plan on a running compose stack: its functions run in the stack's emulator, whose recording is the run's trace.
+"""Run a plan on a running compose stack: functions run in the stack's emulator, whose recording is the run's trace.
 
 The driver calls the emulator and S3 directly and Step Functions through LocalStack, all at the host's ports. It names
-every resource to the emulator before creating it, so that a driver that is killed leaves nothing behind.
+every resource to the emulator before creating it, so that a killed driver leaves nothing behind.
 """
 
 import getpass
@@ -21,37 +21,37 @@ from slslab.errors import HostError, RequestError, SlslabError
 from slslab.host.state import state_directory
 
 ANSWER_S = 60.0
-# Containers, objects and functions of a whole run are started and removed one by one.
+# A whole run's containers, objects and functions are started and removed one by one.
 WORK_S = 600.0
-START = "start it with `slslab up --stack compose`, or name another in SLSLAB_EMULATOR_URL."
-# What `up --stack compose` keeps in the state directory.
+START = "start it with `slslab up --stack compose`, or set SLSLAB_EMULATOR_URL to another one."
+# The file that `up --stack compose` writes to the state directory.
 STATE = "compose.json"
-# docker-compose.yml's variables of the stack's keys, with its defaults.
+# docker-compose.yml's variables for the stack's keys, with its defaults.
 DEFAULT_PAIR = {"SLSLAB_ACCESS_KEY_ID": "slslab", "SLSLAB_SECRET_ACCESS_KEY": "slslab-loopback-only"}
 KEYS = "set SLSLAB_ACCESS_KEY_ID and SLSLAB_SECRET_ACCESS_KEY as for `docker compose up`."
 OWNER = {"record": "event", "function": "states", "environment": "states"}
 
 
 def emulator_url() -> str:
-    """Return the emulator's address for programs of this host: SLSLAB_EMULATOR_URL, or its published port."""
+    """Return the emulator's address for programs on this host: SLSLAB_EMULATOR_URL, or its published port."""
     return os.environ.get("SLSLAB_EMULATOR_URL") or f"http://127.0.0.1:{os.environ.get('SLSLAB_EMULATOR_PORT', 9001)}"
 
 
 def stack_pair() -> Pair:
-    """Return the stack's keys: the variables', else those that `slslab up` made, else docker-compose.yml's default."""
+    """Return the stack's keys: from the variables, else from `slslab up`, else docker-compose.yml's default."""
     kept = DEFAULT_PAIR | kept_variables()
     return Pair(*(os.environ.get(name) or kept[name] for name in DEFAULT_PAIR))
 
 
 def kept_variables() -> dict[str, str]:
-    """Return docker-compose.yml's variables of the keys and passwords that `slslab up` made; none without its stack."""
+    """Return docker-compose.yml's variables with the keys and passwords from `slslab up`; empty without its stack."""
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError), (state_directory() / STATE).open() as file:
         return dict(json.load(file)["variables"])
     return {}
 
 
 class RemoteEmulator:
-    """The control API of an emulator at this address (`slslab.compose.control`); requests are signed by the `pair`."""
+    """The control API of an emulator at this address (`slslab.compose.control`); signs with the `pair`."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -62,10 +62,12 @@ class RemoteEmulator:
         except ValueError:
             self._address = ("", 0)
         if parts.scheme != "http" or not self._address[0]:
-            raise RequestError(f"{url!r} is not an address of an emulator.", "give one such as http://127.0.0.1:9001.")
+            raise RequestError(
+                f"{url!r} is not an emulator's address.", "use an address such as http://127.0.0.1:9001."
+            )
 
     def about(self) -> dict[str, Any]:
-        """Return the description of the stack; HostError if no emulator answers, RequestError if it has other keys."""
+        """Return the stack's description; HostError if no emulator answers, RequestError if it has other keys."""
         status, body = self.ask("GET", "/slslab/about")
         with suppress(ValueError):
             description: dict[str, Any] = json.loads(body)
@@ -76,14 +78,14 @@ class RemoteEmulator:
         raise HostError(f"The server at {self.url} is not an emulator of a compose stack.", START)
 
     def ask(self, method: str, path: str, body: Any = None, limit_s: float | None = None) -> tuple[int, bytes]:
-        """Send a request; returns status and body. Raises HostError if no answer comes within the limit (ANSWER_S)."""
+        """Send a request; return status and body. Raises HostError without an answer within the limit (ANSWER_S)."""
         with closing(self._connection(limit_s)) as connection:
             answer = self._answer(connection, method, path, body)
             return answer.status, answer.read()
 
     @contextmanager
     def record(self, run: str, tensor_databases: int, channel: str = "") -> Iterator["RemoteRecording"]:
-        """Record the run within the block; left without the recording's `finish`, it is aborted.
+        """Record the run within the block; abort the recording if the block ends without its `finish`.
 
         Raises HostError if another run uses the stack.
         """
@@ -98,9 +100,7 @@ class RemoteEmulator:
             closing(self._answer(connection, "POST", "/slslab/recordings", asked)) as answer,
         ):
             if answer.status != 200:
-                raise HostError(
-                    json.loads(answer.read())["message"], "wait for its end, or see what is wrong: `slslab status`."
-                )
+                raise HostError(json.loads(answer.read())["message"], "wait until it ends, or run `slslab status`.")
             assert connection.sock is not None
             recording = RemoteRecording(self, connection.sock, answer)
             try:
@@ -123,10 +123,10 @@ class RemoteEmulator:
 
 
 class RemoteRecording:
-    """A recording under way, whose records are received on `connection`.
+    """A recording in progress, whose records arrive on `connection`.
 
-    `path` is the recording's in the control API; `tensors` has the id of every tensor database's server by its address
-    inside the network.
+    `path` is the recording's path in the control API; `tensors` has the id of every tensor database's server by its
+    address inside the network.
     """
 
     def __init__(self, emulator: RemoteEmulator, connection: socket.socket, answer: http.client.HTTPResponse) -> None:
@@ -136,14 +136,14 @@ class RemoteRecording:
         first = json.loads(answer.readline())
         self.tensors: dict[str, str] = first["tensors"]
         self.path = f"/slslab/recordings/{first['id']}"
-        # From now on nothing is received while nothing happens.
+        # From now on, long silence is normal.
         self._socket.settimeout(None)
         self._end: dict[str, Any] | None = None
         self._failure: SlslabError | None = None
         self._reader: threading.Thread | None = None
 
     def close(self) -> None:
-        """Receive no further record, and return when the last one has been passed on."""
+        """Stop receiving records, and return when the last one has been passed on."""
         with suppress(OSError):  # it has ended already
             self._socket.shutdown(socket.SHUT_RDWR)
         if self._reader is not None:
@@ -155,13 +155,13 @@ class RemoteRecording:
         self._reader.start()
 
     def name(self, kind: str, name: str) -> None:
-        """Name a resource of the run: its records are received from now on, and it is removed with the recording."""
+        """Name a resource of the run: from now on its records are received, and the recording's end removes it."""
         status, body = self._emulator.ask("POST", f"{self.path}/resources", {"kind": kind, "name": name})
         if status != 204:
             raise HostError(f"The stack's emulator has ended the recording: {body.decode()}.", START)
 
     def finish(self) -> dict[str, Any]:
-        """End the recording, and wait until everything has arrived; returns its last record."""
+        """End the recording, wait until everything has arrived, and return its last record."""
         assert self._reader is not None
         self._emulator.ask("DELETE", self.path, limit_s=WORK_S)
         self._reader.join()
@@ -172,7 +172,7 @@ class RemoteRecording:
         return self._end
 
     def _read(self, on_record: Callable[[dict[str, Any]], None], ended: Callable[[], None]) -> None:
-        # A connection that breaks leaves no last record, which `finish` reports.
+        # A broken connection delivers no last record, which `finish` reports.
         with ExitStack() as stack, suppress(OSError, http.client.HTTPException, ValueError):
             stack.callback(ended)
             for line in self._answer:

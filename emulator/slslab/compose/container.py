@@ -1,4 +1,4 @@
-"""Lambda in a container for suites of tests that want one: a module for testcontainers (extra `testcontainers`)."""
+"""Run Lambda in a container for test suites: a module for testcontainers (extra `testcontainers`)."""
 
 import os
 import secrets
@@ -18,9 +18,9 @@ START_S = 60
 
 
 class LambdaContainer(DockerContainer):
-    """The emulator in a container, on a free port of this host's loopback, with keys of its own.
+    """The emulator in a container, on a free port of this host's loopback, with its own keys.
 
-    Functions run in processes in it, with Lambda's limits as far as the container lets it enforce them.
+    Functions run in processes in the container, with Lambda's limits as far as the container allows enforcing them.
     """
 
     def __init__(self, image: str | None = None) -> None:

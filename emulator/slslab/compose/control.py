@@ -1,19 +1,19 @@
-"""The emulator's own API beside Lambda's, under /slslab/: what the stack is, and recordings of what its functions do.
+"""Serve the emulator's own API under /slslab/, next to Lambda's: describe the stack, and record its functions.
 
 `slslab run --stack compose` and `slslab status` are its clients (`slslab.compose.client`). A recording is a streamed
-response: one JSON object a line, the records of a run's trace log as they happen. It has those of the functions that
-its client named and no others. There is one at a time, because all runs would share the stack's databases and queue.
+response with one JSON object per line: the records of a run's trace log as they happen, but only from functions that
+its client has named. Only one recording runs at a time, because all runs would share the stack's databases and queue.
 
     GET    /slslab/health                      200 when everything answers
     GET    /slslab/about                       version, limits, host, services with their addresses
-    POST   /slslab/recordings                  {"run", "by", "tensor_databases", "channel"}: begins one; 409 in another
-    POST   /slslab/recordings/ID/resources     {"kind": "function" | "bucket" | "machine" | "table", "name"}: the run's
+    POST   /slslab/recordings                  {"run", "by", "tensor_databases", "channel"}: begins one; 409 if one runs
+    POST   /slslab/recordings/ID/resources     {"kind": "function" | "bucket" | "machine" | "table", "name"}: adds one
     POST   /slslab/recordings/ID/instances     {"module", "code", "events", "variables", "fleet"}: launches instances
-    DELETE /slslab/recordings/ID/instances     ends those that still run
-    DELETE /slslab/recordings/ID               ends it; its last line comes when all of its resources are removed
+    DELETE /slslab/recordings/ID/instances     ends the running ones
+    DELETE /slslab/recordings/ID               ends it; its last line is sent after removing its resources
     GET    /slslab/logs/ENVIRONMENT            a function's log
 
-A recording also ends when its client disconnects, in whatever way. Named resources that still exist are removed then.
+A recording also ends when its client disconnects. At the end, named resources that still exist are removed.
 """
 
 import asyncio
@@ -48,11 +48,12 @@ from slslab.run.records import InstanceRecord, InvocationRecord
 from slslab_workers.architecture import Fleet
 from slslab_workers.channels.endpoints import CHANNEL_URL, TENSOR_URLS
 
-if TYPE_CHECKING:  # the engine's client is needed only where there are containers
+if TYPE_CHECKING:  # only containers need the engine's client
     from slslab.stack.instances.containers import ContainerFleet
 
 SCHEMA = 1
 KINDS = ("function", "bucket", "machine", "table")
+NO_RECORDING = "This recording does not exist or has ended."
 # A service that hangs must not keep the stack from the next run.
 REMOVAL_ANSWER_S = 60.0
 LEAVE_LIMIT_S = 1.0
@@ -61,7 +62,7 @@ LOG = logging.getLogger(__name__)
 
 @dataclass(eq=False)
 class Recording:
-    """A recording under way; `by` is its client, `resources` are names by kind."""
+    """A recording in progress; `by` is its client, `resources` are names by kind."""
 
     run: str
     by: str
@@ -76,14 +77,14 @@ class Recording:
     channel: Following | None = None
 
     def event(self, record: dict[str, Any]) -> None:
-        """Take a trace record of the emulator, if it is of the run."""
-        # Samples of an environment's clock have its name only, function and number.
+        """Take a trace record from the emulator, if it belongs to the run."""
+        # Samples of an environment's clock have only its name, function and number.
         function = record.get("function") or record["environment"].rpartition("-")[0]
         if function in self.resources["function"]:
             self.records.put_nowait(record)
 
     def invocation(self, record: InvocationRecord) -> None:
-        """Take a metered invocation, if it is of the run."""
+        """Take a metered invocation, if it belongs to the run."""
         if record.function in self.resources["function"]:
             self.records.put_nowait({"record": "invocation", **record.as_document()})
 
@@ -92,13 +93,13 @@ class Recording:
         self.records.put_nowait({"record": "instance", **record.as_document()})
 
     async def leaves(self) -> bool:
-        """Return whether it ends, now or in a moment."""
+        """Return whether it has ended or is about to."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self.leaving.wait(), LEAVE_LIMIT_S)
         return self.leaving.is_set()
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Yield the records as they come, until the recording's end."""
+        """Yield the records as they arrive, until the recording's end."""
         while True:
             records = [await self.records.get()]
             while not self.records.empty():
@@ -109,7 +110,7 @@ class Recording:
 
 
 class Control:
-    """The API over one emulator; its handlers run on the emulator's own thread."""
+    """The API on one emulator; its handlers run on the emulator's own thread."""
 
     def __init__(self, emulator: Emulator, network: Network) -> None:
         self._emulator = emulator
@@ -117,7 +118,7 @@ class Control:
         self._recording: Recording | None = None
 
     def routes(self) -> list[BaseRoute]:
-        """Return the routes to be served beside Lambda's API."""
+        """Return the routes to be served next to Lambda's API."""
         return [
             Route("/slslab/health", self._health, methods=["GET"]),
             Route("/slslab/about", self._about, methods=["GET"]),
@@ -161,7 +162,7 @@ class Control:
         return [emulator, *examine(self._network.inside(), self._network.outside())]
 
     async def _record(self, request: Request) -> Response:
-        """Begin a recording: empty the servers that it uses, then stream records until its end."""
+        """Begin a recording: empty the servers that it uses, then stream records until it ends."""
         body = await _body(request)
         run, by, databases = body.get("run"), body.get("by"), body.get("tensor_databases")
         channel = str(body.get("channel"))
@@ -197,7 +198,7 @@ class Control:
         )
 
     def _emptied(self, count: int) -> dict[str, str]:
-        """Empty the first `count` tensor databases; returns the id of every server's run by its address."""
+        """Empty the first `count` tensor databases; return the id of every server's run by its address."""
         replicas: dict[str, str] = {}
         for number, url in enumerate(self._network.tensor_urls()):
             replicas[url] = server_information(url)["run_id"]
@@ -209,7 +210,7 @@ class Control:
         body = await _body(request)
         kind, name, recording = body.get("kind"), body.get("name"), self._recorded(request)
         if recording is None or recording.ending is not None:
-            return _refused(404, "There is no such recording.")
+            return _refused(404, NO_RECORDING)
         if kind not in KINDS or not isinstance(name, str):
             return _refused(400, f"A resource needs a `name` and a `kind`: {', '.join(KINDS)}.")
         recording.resources[kind].add(name)
@@ -218,7 +219,7 @@ class Control:
     async def _launch(self, request: Request) -> Response:
         body, recording = await _body(request), self._recorded(request)
         if recording is None or recording.ending is not None:
-            return _refused(404, "There is no such recording.")
+            return _refused(404, NO_RECORDING)
         containers = self._emulator.containers
         if containers is None:
             return _refused(409, "This emulator does not launch instances.")
@@ -259,7 +260,7 @@ class Control:
 
     async def _end_instances(self, request: Request) -> Response:
         if (recording := self._recorded(request)) is None:
-            return _refused(404, "There is no such recording.")
+            return _refused(404, NO_RECORDING)
         await self._end_fleet(recording)
         return Response(status_code=204)
 
@@ -276,7 +277,7 @@ class Control:
 
     async def _finish(self, request: Request) -> Response:
         if (recording := self._recorded(request)) is None:
-            return _refused(404, "There is no such recording.")
+            return _refused(404, NO_RECORDING)
         await self._end(recording)
         return Response(status_code=204)
 
@@ -295,9 +296,9 @@ class Control:
         try:
             try:
                 await self._end_fleet(recording)
-            except OSError as error:  # the engine's; the remaining instances end with the emulator
+            except OSError as error:  # the engine's error; the remaining instances end with the emulator
                 LOG.error("the instances of a run could not be ended: %s", error)
-            # Callers before their callees, and the bucket last: functions write to it until they have ended.
+            # Callers before the functions they call, and the bucket last: functions write to it until they have ended.
             await asyncio.to_thread(self._remove_machines, resources["machine"])
             await asyncio.to_thread(self._remove_functions, resources["function"])
             await self._emulator.service.end(resources["function"])
@@ -361,7 +362,7 @@ class Control:
         environment = request.path_params["environment"]
         path = self._emulator.logs / f"{environment}.log"
         if not re.fullmatch(r"[\w-]+", environment) or not path.exists():
-            return _refused(404, f"There is no log of the environment {environment!r}.")
+            return _refused(404, f"The environment {environment!r} has no log.")
         return PlainTextResponse(await asyncio.to_thread(path.read_bytes))
 
 

@@ -1,4 +1,4 @@
-"""Follow a channel's server for as long as a run is recorded: what it reports, and its end."""
+"""Follow a channel's server while a run is recorded: its reports, and its end."""
 
 import asyncio
 import json
@@ -10,12 +10,12 @@ from urllib.parse import unquote, urlsplit
 
 from slslab.compose.services import ANSWER_S
 
-# A server whose host vanishes is found out after 9 seconds.
+# It takes 9 seconds to notice that a server's host has vanished.
 KEEPALIVE = {socket.TCP_KEEPIDLE: 3, socket.TCP_KEEPINTVL: 2, socket.TCP_KEEPCNT: 3}
 
 
 class Following:
-    """A connection to a server, on which nothing happens until it ends; a parameter server writes its events there.
+    """A connection to a server, which stays silent until it ends; a parameter server writes its events to it.
 
     `on_record` receives them, and a record `failed` if the server ends before `close`.
     """
@@ -36,7 +36,7 @@ class Following:
 
     @classmethod
     async def begin(cls, channel: str, address: str, on_record: Callable[[dict[str, Any]], None]) -> Self:
-        """Connect to a channel's server, and empty it if it is a parameter server; OSError or ValueError if not."""
+        """Connect to a channel's server, and empty it if it is a parameter server; OSError or ValueError on failure."""
         parts = urlsplit(address)
         async with asyncio.timeout(ANSWER_S):
             reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
@@ -56,7 +56,7 @@ class Following:
         return cls(channel, reader, writer, on_record)
 
     async def close(self) -> None:
-        """Say that nothing will be asked any more, and wait until the server has written all and closes, too."""
+        """Announce that no requests will follow, and wait until the server has written everything and closes, too."""
         self._closing = True
         with suppress(OSError, RuntimeError):  # it has ended
             self._writer.write_eof()

@@ -1,4 +1,4 @@
-"""Instances that the emulator of a compose stack launches: the driver's side."""
+"""Launch instances in the emulator of a compose stack, from the driver's side."""
 
 import base64
 import json
@@ -18,9 +18,9 @@ from slslab_workers.driver.deployment import package
 
 
 class RemoteLauncher:
-    """See `InstanceLauncher`, and `Instances` for those of the latest launch.
+    """Implements `InstanceLauncher`, and `Instances` for the latest launch.
 
-    An instance has ended when its metered record is received. `ask` sends a request to the emulator, `path` is the
+    An instance has ended when its metered record is received. `ask` sends a request to the emulator; `path` is the
     recording's.
     """
 
@@ -50,7 +50,7 @@ class RemoteLauncher:
         )
         if status != 200:
             refusal = json.loads(body)
-            raise HostError(refusal["message"], refusal.get("hint", "see what the stack is: `slslab status`."))
+            raise HostError(refusal["message"], refusal.get("hint", "run `slslab status` to see the stack."))
         try:
             yield self
         finally:
@@ -64,7 +64,7 @@ class RemoteLauncher:
         failed = self._failed
         if failed is None:
             if self._broken and self._left:
-                raise HostError("The run's recording ended before its instances did.", "see `docker compose logs`.")
+                raise HostError("The run's recording ended before its instances did.", "run `docker compose logs`.")
             return
         status, body = self._ask("GET", f"/slslab/logs/{quote(failed.id)}", None)
         with tempfile.NamedTemporaryFile() as log:
@@ -80,7 +80,7 @@ class RemoteLauncher:
         self.check()
 
     def ended(self, record: InstanceRecord) -> None:
-        """Take the metered record of an instance that has ended."""
+        """Record that an instance has ended, from its metered record."""
         with self._changed:
             self._left -= 1
             if record.status == "error" and self._failed is None:
@@ -88,7 +88,7 @@ class RemoteLauncher:
             self._changed.notify_all()
 
     def broken(self) -> None:
-        """Note that no further record will be received."""
+        """Record that no further record will be received."""
         with self._changed:
             self._broken = True
             self._changed.notify_all()

@@ -1,6 +1,6 @@
-"""Addresses of the services of a compose network, for its emulator and for programs of the host.
+"""Read the addresses of a compose network's services, for its emulator and for programs on the host.
 
-All come from the variables that docker-compose.yml gives to the service `emulator`.
+All come from the variables that docker-compose.yml sets for the service `emulator`.
 """
 
 import ipaddress
@@ -29,14 +29,14 @@ SCHEMES = {
     "AWS_ENDPOINT_URL_DYNAMODB": ("http",),
     "SLSLAB_PARAMETER_SERVER_URL": ("parameter",),
 }
-# Servers of `--channel`, which need not run, and the variables of their addresses.
+# Optional servers of `--channel`, and the variables with their addresses.
 CHANNELS = {
     "memcached": "SLSLAB_MEMCACHED_URL",
     "redis": "SLSLAB_REDIS_URL",
     "dynamodb": "AWS_ENDPOINT_URL_DYNAMODB",
     "parameter-server": "SLSLAB_PARAMETER_SERVER_URL",
 }
-# Ports of the host, which the same variables change in docker-compose.yml.
+# Ports on the host, which the same variables change in docker-compose.yml.
 PORTS = {
     "SLSLAB_EMULATOR_PORT": "9001",
     "SLSLAB_LOCALSTACK_PORT": "4566",
@@ -49,10 +49,10 @@ PORTS = {
 
 @dataclass(frozen=True)
 class Network:
-    """The services as the emulator's variables name them.
+    """The services in the emulator's variables.
 
-    Each address in `tensors` may stand for several databases: a name has one network address per replica.
-    `channels` are addresses of servers that may run, by the channel; the host reaches DynamoDB alone. `ports` are the
+    Each address in `tensors` may stand for several databases, because a name has one network address per replica.
+    `channels` maps channels to addresses of servers that may run; the host reaches only DynamoDB. `ports` are the
     host's, by part.
     """
 
@@ -69,7 +69,7 @@ class Network:
 
     @classmethod
     def from_variables(cls, variables: Mapping[str, str]) -> Self:
-        """Read the environment variables; RequestError for one that is missing or wrong."""
+        """Read the environment variables; RequestError for a missing or wrong one."""
         optional = {name for name in CHANNELS.values() if not variables.get(name)}
         addresses = {name: _addresses(variables, name) for name in SCHEMES if name not in optional}
         ports = {name: _ports(name, variables.get(name, "") or PORTS[name]) for name in PORTS}
@@ -109,14 +109,14 @@ class Network:
         return tuple(url for address in self.tensors for url in _replicas(address))
 
     def inside(self) -> dict[str, tuple[str, ...]]:
-        """Return the addresses for functions, by part; a channel's server that was not started is none of them."""
+        """Return the addresses for functions, by part, except channel servers that weren't started."""
         parts: dict[str, tuple[str, ...]]
         parts = {"s3": (self.s3,), "states": (self.states,), "tensors": self.tensor_urls(), "queue": (self.queue,)}
-        # A container that does not run has no name in the network.
+        # A container that doesn't run has no name in the network.
         return parts | {channel: (url,) for channel, url in self.channels.items() if _replicas(url)}
 
     def outside(self) -> dict[str, tuple[str, ...]]:
-        """Return the addresses for programs of the host, by part; tensor databases answer at some of theirs."""
+        """Return the addresses for programs on the host, by part; only some tensor databases are reachable there."""
         inside = {"s3": self.s3, "states": self.states, "queue": self.queue, "tensors": self.tensors[0]}
         inside |= {part: url for part, url in self.channels.items() if part in self.ports}
         return {part: tuple(_at(url, HOST, port) for port in self.ports[part]) for part, url in inside.items()}
@@ -129,12 +129,12 @@ class Network:
 
 
 def localstack_variables(url: str) -> dict[str, str]:
-    """Return the variables that send clients to LocalStack: of what it answers, but for S3 and Lambda."""
+    """Return the variables that send clients to LocalStack for its services, except S3 and Lambda."""
     return {f"AWS_ENDPOINT_URL_{service}": url for service in ("SFN", "SQS", "SNS", "CLOUDWATCH_LOGS")}
 
 
 def needed(variables: Mapping[str, str], name: str) -> str:
-    """Return a variable; RequestError if it is not set."""
+    """Return a variable; RequestError if it isn't set."""
     if not variables.get(name):
         raise RequestError(f"{name} is not set.", HINT)
     return variables[name]
@@ -150,7 +150,7 @@ def _addresses(variables: Mapping[str, str], name: str) -> tuple[str, ...]:
             valid = False
         if not valid:
             forms = " or ".join(f"{scheme}://HOST:PORT" for scheme in SCHEMES[name])
-            raise RequestError(f"{name} is {address!r}, which is not an address.", f"give {forms}; {HINT}")
+            raise RequestError(f"{name} is {address!r}, which is not an address.", f"set it to {forms}; {HINT}")
     return addresses
 
 
@@ -162,7 +162,7 @@ def parse_listen(text: str) -> tuple[str, int]:
     except ValueError:
         port = ""
     if not port.isdecimal() or int(port) > 65_535:
-        raise RequestError(f"SLSLAB_LISTEN is {text!r}, which is not an address.", "give one such as 0.0.0.0:9001.")
+        raise RequestError(f"SLSLAB_LISTEN is {text!r}, which is not an address.", "use one such as 0.0.0.0:9001.")
     return host, int(port)
 
 
@@ -173,13 +173,13 @@ def _ports(name: str, text: str) -> tuple[int, ...]:
         match = re.fullmatch(r"(\d{1,5})(?:-(\d{1,5}))?", entry.strip())
         last = int(match[2] or match[1]) if match else 0
         if match is None or not 0 < int(match[1]) <= last <= 65_535:
-            raise RequestError(f"{name} is {text!r}, which is not a port.", "give one such as 9001, or 6379-6394.")
+            raise RequestError(f"{name} is {text!r}, which is not a port.", "use one such as 9001, or 6379-6394.")
         ports += range(int(match[1]), last + 1)
     return tuple(ports)
 
 
 def _replicas(address: str) -> list[str]:
-    """Return the address for each network address of its host, sorted; none while the name is unknown."""
+    """Return the address for each network address of its host, sorted; empty while the name is unknown."""
     parts = urlsplit(address)
     assert parts.hostname is not None
     assert parts.port is not None

@@ -1,4 +1,4 @@
-"""The services of a stack, each asked for its name and version: what it really is, and whether it answers."""
+"""Ask each service of a stack for its name and version: what it really is, and whether it answers."""
 
 import http.client
 import json
@@ -28,9 +28,9 @@ class Service:
     """One service of a stack.
 
     `part` is its role (`lambda`, `s3`, `states`, `tensors`, `queue`) or its channel (`memcached`, `redis`, `dynamodb`,
-    `parameter-server`), `name` its name and version, empty if it does not answer; then `trouble` says why. `inside` is
-    its address for functions, `host` that for programs of this host, empty if they do not reach it; tensor databases
-    have several, separated by spaces.
+    `parameter-server`). `name` is its name and version; if it is empty, the service doesn't answer, and `trouble` says
+    why. `inside` is its address for functions. `host` is its address for programs on this host, empty if they can't
+    reach it; tensor databases have several, separated by spaces.
     """
 
     part: str
@@ -40,12 +40,12 @@ class Service:
     trouble: str = ""
 
     def as_document(self) -> dict[str, Any]:
-        """Return a mapping safe for JSON, with whether it answers."""
+        """Return the service as JSON, with whether it answers."""
         return {**asdict(self), "healthy": not self.trouble}
 
 
 def examine(addresses: Mapping[str, Sequence[str]], host: Mapping[str, Sequence[str]]) -> list[Service]:
-    """Ask every service at its addresses, concurrently; `host` has their other addresses, by the same parts."""
+    """Ask every service at its addresses, concurrently; `host` has their addresses for the host, by the same parts."""
     with ThreadPoolExecutor(len(addresses) or 1, thread_name_prefix="examine") as pool:
         return list(pool.map(lambda part: _examined(part, addresses[part], host.get(part, ())), addresses))
 
@@ -60,7 +60,7 @@ def _examined(part: str, addresses: Sequence[str], host: Sequence[str]) -> Servi
 
 
 def ask(address: str) -> str:
-    """Return name and version of the service at an address of one of these schemes; raises one of UNANSWERED."""
+    """Return name and version of the service at an address with a known scheme; raises one of UNANSWERED."""
     askers: Mapping[str, Callable[[str], str]] = {
         "http": _http,
         "redis": _redis,
@@ -75,9 +75,9 @@ def ask(address: str) -> str:
 
 
 def empty(address: str) -> None:
-    """Remove all that the server at an address holds; raises one of UNANSWERED.
+    """Remove all data from the server at an address; raises one of UNANSWERED.
 
-    DynamoDB's tables are their runs', and a parameter server is emptied by whoever records its events.
+    Does nothing for DynamoDB, whose tables belong to runs, and for a parameter server, which the recorder empties.
     """
     scheme = address.partition("://")[0]
     if scheme == "memcached":
@@ -89,7 +89,7 @@ def empty(address: str) -> None:
 
 
 def server_information(address: str) -> dict[str, Any]:
-    """Return the section `server` of a Redis-compatible server's INFO; redis.RedisError if it does not answer."""
+    """Return the section `server` of a Redis-compatible server's INFO; redis.RedisError if it doesn't answer."""
     with redis.Redis.from_url(address, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S) as client:
         information: dict[str, Any] = client.info("server")
         if "tensordb_version" not in information:
@@ -98,7 +98,7 @@ def server_information(address: str) -> dict[str, Any]:
 
 
 def _http(address: str) -> str:
-    # LocalStack has its version there; any other server answers with an error, and its name.
+    # LocalStack returns its version there; any other server answers with an error that contains its name.
     try:
         with HTTP.open(f"{address}/_localstack/health", timeout=ANSWER_S) as answer:
             health = json.load(answer)
@@ -108,7 +108,7 @@ def _http(address: str) -> str:
     except urllib.error.HTTPError as error:
         with error:
             name = error.headers.get("Server", "a server without a name")
-            # moto does not say its own name. SeaweedFS adds the maximum size of its volumes.
+            # moto doesn't return its own name. SeaweedFS adds the maximum size of its volumes.
             return f"moto on {name.split()[0]}" if name.startswith("Werkzeug/") else re.sub(r" \d+GB\b", "", name)
 
 
@@ -121,7 +121,7 @@ def _redis(address: str) -> str:
 
 
 def _module_version(number: int) -> str:
-    """Return the version that RedisAI encodes as a number: 10207 is 1.2.7."""
+    """Return RedisAI's version from its number: 10207 is 1.2.7."""
     return f"{number // 10_000}.{number // 100 % 100}.{number % 100}"
 
 
@@ -130,13 +130,13 @@ def _memcached(address: str) -> str:
 
 
 def _parameter_server(address: str) -> str:
-    # It is of the workers' image, which is built with the emulator's.
+    # It runs in the workers' image, which is built together with the emulator's.
     _ask_line(address, f"token {unquote(urlsplit(address).password or '')}", "ok")
     return f"slslab {__version__}"
 
 
 def _ask_line(address: str, command: str, answer: str) -> str:
-    """Send a command; return what follows its answer's first word, or raise ValueError if that is another one."""
+    """Send a command; return the answer after its first word, or raise ValueError for another first word."""
     parts = urlsplit(address)
     with (
         socket.create_connection((parts.hostname or "", parts.port or 0), timeout=ANSWER_S) as connection,

@@ -1,1 +1,1 @@
-"""What the kernel and the container engine give: control groups, namespaces, processes, containers."""
+"""Use the kernel and the container engine: control groups, namespaces, processes, containers."""

@@ -1,4 +1,4 @@
-"""Read the accounts of a control group, and change its CPU quota, for cgroup v1 and v2 alike."""
+"""Read the counters of a control group and change its CPU quota, in cgroup v1 and v2."""
 
 import contextlib
 import os
@@ -9,12 +9,12 @@ from slslab.aws.limits import QUOTA_PERIOD_NS
 
 ACCOUNT_BYTES = 1 << 16
 PERIOD_US = QUOTA_PERIOD_NS // 1_000
-# The kernel takes no smaller one.
+# The shortest quota that the kernel accepts.
 LEAST_QUOTA_US = 1_000
 
 
 def cgroup_mounts() -> Iterator[tuple[Path, set[str]]]:
-    """Yield where control groups are mounted, each with its controllers; v2 counts as a controller `cgroup2`."""
+    """Yield each cgroup mount point with its controllers; for v2 they include `cgroup2`."""
     for line in Path("/proc/self/mountinfo").read_text().splitlines():
         left, _, right = line.partition(" - ")
         kind, _source, options = right.split(" ", 2)
@@ -23,18 +23,18 @@ def cgroup_mounts() -> Iterator[tuple[Path, set[str]]]:
 
 
 def cgroups_of(process: int | str = "self") -> dict[str, str]:
-    """Return the groups of a process, by default this one, by controller (the empty string for v2)."""
+    """Return the control groups of a process, by default this one, by controller ("" for v2)."""
     lines = [line.split(":", 2) for line in Path(f"/proc/{process}/cgroup").read_text().splitlines()]
     return {controller: path for _number, controllers, path in lines for controller in controllers.split(",")}
 
 
 def quota_us(cpu_share: float) -> int:
-    """Return the CPU time of so many processors in a period, µs."""
+    """Return the CPU time per period of a share of processors, µs."""
     return max(LEAST_QUOTA_US, round(cpu_share * PERIOD_US))
 
 
 class GroupAccounts:
-    """The accounts of one control group; `paths` has its directory under each controller."""
+    """The counters of one control group; `paths` maps each controller to the group's directory."""
 
     def __init__(self, version: int, paths: Mapping[str, Path]) -> None:
         self.version = version
@@ -44,65 +44,65 @@ class GroupAccounts:
         self._open: dict[tuple[str, str], int] = {}
 
     def pids(self) -> list[int]:
-        """Return every process in the group that has a number here, also one that forked away from its parent."""
-        # Opened each time: through a file that stays open, cgroup v1 may show a list that is a second old.
+        """Return the ids of all processes in the group, even ones that forked away from their parent."""
+        # Reopened each time: read through an open file, the list can be a second old on cgroup v1.
         for path in self.paths.values():
             with contextlib.suppress(OSError), open(f"{path}/cgroup.procs", "rb", buffering=0) as file:
-                # One of another namespace is listed as 0, which to kill(2) is the caller's own group.
+                # Processes of other namespaces are listed as 0, which kill(2) takes as the caller's own group.
                 return [pid for pid in map(int, file.readall().split()) if pid]
         return []
 
     def tasks(self) -> int | None:
-        """Return how many threads the group has; None where the kernel does not count them."""
-        with contextlib.suppress(KeyError, OSError, ValueError):  # KeyError: no controller of processes
+        """Return the number of threads in the group, or None where the kernel doesn't count them."""
+        with contextlib.suppress(KeyError, OSError, ValueError):  # KeyError: no pids controller
             return int(self._read("pids", "pids.current"))
         return None
 
     def held_bytes(self) -> tuple[int, int]:
-        """Return the memory of the group that no disk holds, bytes: anonymous, and that of tmpfs and shared mappings.
+        """Return the group's memory that isn't backed by a disk, bytes: anonymous, and tmpfs with shared mappings.
 
-        Each page counts once, however many processes have it.
+        Each page counts once, however many processes map it.
         """
         stat = self._keyed("memory", "memory.stat")
         anonymous, shared = ("total_rss", "total_shmem") if self.version == 1 else ("anon", "shmem")
         return stat.get(anonymous, 0), stat.get(shared, 0)
 
     def out_of_memory_kills(self) -> int:
-        """Return how many processes of this group the kernel has killed because its memory was exhausted."""
+        """Return how many processes of this group the kernel has killed for lack of memory."""
         return self._value("memory", "memory.oom_control" if self.version == 1 else "memory.events", b"oom_kill") or 0
 
     def peak_bytes(self) -> int | None:
-        """Return the peak memory charged to the group, bytes; None where the kernel does not report it."""
+        """Return the peak memory charged to the group, bytes, or None where the kernel doesn't report it."""
         with contextlib.suppress(KeyError, OSError, ValueError):  # KeyError: no memory controller
             return int(self._read("memory", self._peak_file))
         return None
 
     def reset_peak(self) -> None:
-        """Start a new peak at the present usage.
+        """Reset the peak to the present usage.
 
-        Where the file cannot be written (v2 before Linux 6.12, control groups that are mounted read-only) the peak
-        remains that since the group was made.
+        Where the file can't be written (v2 before Linux 6.12, control groups mounted read-only), the peak still counts
+        from the group's creation.
         """
-        # v2 resets the peak for the open file alone through which it is written: the one that is kept.
+        # v2 resets the peak only for the open file that the reset is written to, so this file is kept.
         with contextlib.suppress(KeyError, OSError):
             os.pwrite(self._descriptor("memory", self._peak_file), b"0" if self.version == 1 else b"reset", 0)
 
     def cpu_ns(self) -> int | None:
-        """Return the CPU time used by the group, nanoseconds; None where the kernel does not report it."""
+        """Return the CPU time used by the group, ns, or None where the kernel doesn't report it."""
         if self.version == 1 and "cpuacct" in self.paths:
             return int(self._read("cpuacct", "cpuacct.usage"))
-        if self.version == 2:  # every group has it, with the controller or without
+        if self.version == 2:  # every group has this file, with or without the controller
             return (self._value(next(iter(self.paths)), "cpu.stat", b"usage_usec") or 0) * 1000
         return None
 
     def throttled_ns(self) -> int:
-        """Return the time for which the quota held back runnable threads, nanoseconds summed over processors."""
+        """Return how long the quota held back runnable threads, ns summed over processors."""
         if self.version == 1:
             return self._value("cpu", "cpu.stat", b"throttled_time") or 0
         return (self._value("cpu", "cpu.stat", b"throttled_usec") or 0) * 1000
 
     def limit_cpu(self, share: float) -> None:
-        """Allow the group so many processors from now on; OSError if this process may not write to it."""
+        """Limit the group to this many processors from now on; OSError if this process may not write the limit."""
         if "cpu" not in self.paths:
             return
         if self.version == 1:
@@ -113,12 +113,12 @@ class GroupAccounts:
             (self.paths["cpu"] / name).write_text(value)
 
     def close(self) -> None:
-        """Close the account files."""
+        """Close the open files."""
         while self._open:
             os.close(self._open.popitem()[1])
 
     def _descriptor(self, controller: str, name: str) -> int:
-        """Open an account and keep it open: it is read several times in every invocation, the peak also written."""
+        """Open a file and keep it open: each invocation reads it several times."""
         descriptor = self._open.get((controller, name))
         if descriptor is None:
             path = self.paths[controller] / name

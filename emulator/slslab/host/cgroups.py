@@ -1,7 +1,7 @@
-"""Have the kernel enforce the limits of each execution environment by a control group, where the host allows it.
+"""Limit each execution environment with a control group, where the host allows it.
 
 One class serves cgroup v1 (one directory per controller) and v2 (one directory). A group limits memory (kill, no swap),
-CPU time (a CFS quota) and processes, as `slslab.aws.limits` has them. This is not a security boundary.
+CPU time (a CFS quota) and processes to the values in `slslab.aws.limits`. It isn't a security boundary.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ LEAF = "slslab-command"
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """Where control groups can be made: the parent directory of each controller, and the cgroup version."""
+    """The place where control groups can be made: a parent directory for each controller, and the cgroup version."""
 
     version: int
     parents: dict[str, Path]
@@ -30,16 +30,16 @@ class Hierarchy:
 
     @property
     def description(self) -> str:
-        """One line for `doctor` and for a run's document."""
+        """Return one line for `doctor` and for a run's document."""
         if not self.parents:
             return "none (no writable cgroup): resident-set watchdog every 10 ms, CPU share not enforced"
         lacking = f", without {', '.join(self.missing)}" if self.missing else ""
         return f"cgroup v{self.version} ({', '.join(sorted(self.parents))}{lacking})"
 
     def nested(self, name: str) -> "Hierarchy":
-        """Make a group of this name below each parent, for the groups of one emulator.
+        """Make a group of this name below each parent, to hold the groups of one emulator.
 
-        Its weight matches this thread's niceness, so both compete for processors alike.
+        Its weight matches this thread's niceness, so that the group competes for processors like the thread.
         """
         for parent in set(self.parents.values()):
             (parent / name).mkdir()
@@ -50,14 +50,14 @@ class Hierarchy:
         return nested
 
     def weigh(self) -> None:
-        """Give these groups, which `nested` made, the weight of this thread's niceness."""
+        """Give the groups that `nested` made the weight of this thread's niceness."""
         if "cpu" in self.parents:
             name, usual, most = ("cpu.shares", 1024, 1 << 18) if self.version == 1 else ("cpu.weight", 100, 10_000)
             (self.parents["cpu"] / name).write_text(str(cpu_weight(usual, most)))
 
 
 def detect() -> Hierarchy:
-    """Find the control groups in which this process may create children, by trying."""
+    """Find out by trying in which control groups this process may create children."""
     mounts = list(cgroup_mounts())
     groups = cgroups_of()
     parents: dict[str, Path] = {}
@@ -75,8 +75,8 @@ def detect() -> Hierarchy:
 
 
 def _writable(mount: Path, group: str) -> Path | None:
-    """Return this process's group below a mount, or else the mount, whichever takes a child."""
-    # A container sees its own group as the mount's root, so the path of /proc/self/cgroup may not exist there.
+    """Return this process's group below a mount, or else the mount's root, whichever accepts a child."""
+    # In a container the mount's root is the container's own group, so the path from /proc/self/cgroup may not exist.
     for parent in (mount / group.lstrip("/"), mount):
         probe = parent / f"slslab-probe-{os.getpid()}"
         with contextlib.suppress(OSError):
@@ -89,17 +89,17 @@ def _writable(mount: Path, group: str) -> Path | None:
 def _delegated_v2(mount: Path, name: str) -> Path | None:
     group = mount / name.lstrip("/")
     if group.name == LEAF:
-        group = group.parent  # an earlier command, or this one, has moved here
+        group = group.parent  # this command or an earlier one has moved itself here
     for parent in dict.fromkeys((group, mount)):
         if not os.access(parent / "cgroup.subtree_control", os.W_OK):
             continue
         with contextlib.suppress(OSError):
-            # Root may write everywhere; what a service manager has not handed over is not rearranged.
+            # Root can write everywhere, but must not rearrange groups that a service manager hasn't delegated.
             if _occupied(parent) and (parent == mount or os.geteuid() != 0 or _marked_delegated(parent)):
                 _vacate(parent)
             offered = (parent / "cgroup.controllers").read_text().split()
             for controller in (controller for controller in CONTROLLERS_V2 if controller in offered):
-                with contextlib.suppress(OSError):  # one by one: a controller that is refused leaves the others
+                with contextlib.suppress(OSError):  # one by one, so that one refused controller doesn't stop the others
                     (parent / "cgroup.subtree_control").write_text(f"+{controller}")
             if _enabled_v2(parent):
                 return parent
@@ -112,7 +112,7 @@ def _enabled_v2(group: Path) -> list[str]:
 
 
 def _occupied(group: Path) -> bool:
-    """Return whether a group has processes and so cannot hand controllers to children; the root group always can."""
+    """Return whether a group contains processes and so can't pass on controllers (the root group always can)."""
     return (group / "cgroup.type").exists() and bool((group / "cgroup.procs").read_text())
 
 
@@ -129,11 +129,11 @@ def _vacate(group: Path) -> None:
     leaf = group / LEAF
     leaf.mkdir(exist_ok=True)
     try:
-        for _ in range(100):  # a process may fork while it is being moved
+        for _ in range(100):  # a process may fork during its move
             pids = (group / "cgroup.procs").read_text().split()
             if not pids:
                 return
-            if "0" in pids:  # of another process namespace; writing 0 would move this process
+            if "0" in pids:  # a process of another namespace; writing 0 would move this process
                 raise OSError(errno.EBUSY, "processes of another namespace", str(group))
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
@@ -146,17 +146,17 @@ def _vacate(group: Path) -> None:
 
 
 class Cgroup(GroupAccounts):
-    """One environment's control group: its limits, its accounts, and the kill of everything in it.
+    """The control group of one environment: its limits, its counters, and a way to kill all its processes.
 
-    A `cpu_share` of 1.0 is one core, `processes` is how many there may be. A process with one thread joins the group by
-    writing 0 into `join_files`; `freezes` says whether the group can be frozen.
+    A `cpu_share` of 1.0 is one core; `processes` is the most processes it may have. A single-threaded process joins the
+    group by writing 0 into each of `join_files`. `freezes` says whether the group can be frozen.
     """
 
     def __init__(self, hierarchy: Hierarchy, name: str, *, memory_bytes: int, cpu_share: float, processes: int) -> None:
         super().__init__(
             hierarchy.version, {controller: parent / name for controller, parent in hierarchy.parents.items()}
         )
-        # For cgroup.procs the kernel waits 10 ms or so, lest a thread be added meanwhile; version 2 has nothing else.
+        # A write to cgroup.procs, the only way in v2, takes about 10 ms: the kernel must prevent new threads meanwhile.
         joined = "tasks" if self.version == 1 else "cgroup.procs"
         self.join_files = [path / joined for path in sorted(set(self.paths.values()))]
         self.freezes = self.version == 2 or "freezer" in self.paths
@@ -184,21 +184,21 @@ class Cgroup(GroupAccounts):
         for controller, name, value in (*settings, ("pids", "pids.max", processes)):
             if controller in self.paths:
                 file = self.paths[controller] / name
-                # Swap accounting is a kernel option; without it there is nothing to limit.
+                # Swap accounting is a kernel option; without it there is no file to write.
                 if "sw" not in name or file.exists():
                     file.write_text(str(value))
         self.limit_cpu(cpu_share)
 
     def freeze(self) -> None:
-        """Stop every process of the group where it stands; it takes effect within moments."""
+        """Stop every process of the group; this takes effect within moments."""
         self._write_freezer("FROZEN", "1")
 
     def thaw(self) -> None:
-        """Let the processes go on; at once."""
+        """Resume the processes at once."""
         self._write_freezer("THAWED", "0")
 
     def _write_freezer(self, state: str, flag: str) -> None:
-        # Twice in each invocation: a path and a text file would take longer than the kernel does.
+        # Called twice in each invocation, so avoid building a path and opening a text file, which would take longer.
         first = self.version == 1
         path = f"{self.paths['freezer']}/freezer.state" if first else f"{next(iter(self.paths.values()))}/cgroup.freeze"
         descriptor = os.open(path, os.O_WRONLY)
@@ -210,7 +210,7 @@ class Cgroup(GroupAccounts):
     def kill(self) -> None:
         """Kill every process of the group."""
         if self.version == 2:
-            with contextlib.suppress(OSError):  # Linux 5.14: all at once, so that no process can fork meanwhile
+            with contextlib.suppress(OSError):  # Linux 5.14 kills all at once, so that no process can fork meanwhile
                 (next(iter(self.paths.values())) / "cgroup.kill").write_text("1")
                 return
         for pid in self.pids():
@@ -218,7 +218,7 @@ class Cgroup(GroupAccounts):
                 os.kill(pid, signal.SIGKILL)
 
     def remove(self, patience_s: float = 5.0) -> None:
-        """Kill what is left and remove the group; OSError if it stays busy longer than `patience_s`."""
+        """Kill the remaining processes and remove the group; OSError if it is still busy after `patience_s`."""
         self.close()
         deadline = time.monotonic() + patience_s
         for path in set(self.paths.values()):
@@ -229,4 +229,4 @@ class Cgroup(GroupAccounts):
                 except OSError:
                     if time.monotonic() > deadline:
                         raise
-                    time.sleep(0.002)  # killed processes leave their group once the kernel has reaped them
+                    time.sleep(0.002)  # killed processes stay in their group until the kernel reaps them

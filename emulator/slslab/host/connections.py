@@ -1,7 +1,7 @@
-"""Tell which processes of this host a TCP connection belongs to: sock_diag(7) finds its socket, /proc who has it open.
+"""Find out which processes of this host own a TCP connection. sock_diag(7) finds the socket, and /proc its processes.
 
-One exact lookup takes 10 µs however many sockets there are. Where the kernel does not answer that, the table in
-/proc/net/tcp is read, which takes 5 ms even on a host with few, because the kernel walks its own table for it.
+An exact lookup takes 10 µs, however many sockets exist. Where the kernel doesn't support it, we read /proc/net/tcp,
+which takes at least 5 ms because the kernel walks its whole table.
 """
 
 import os
@@ -21,11 +21,11 @@ ALL_STATES = 0xFFFFFFFF
 # linux/netlink.h, `struct nlmsghdr`: length, type, flags, sequence, port.
 HEADER = struct.Struct("=IHHII")
 # linux/inet_diag.h, `struct inet_diag_req_v2`: family, protocol, extensions, states; then `struct inet_diag_sockid`:
-# ports and addresses of the socket's own end and of the other, interface, cookie.
+# local and remote port, local and remote address, interface, cookie.
 REQUEST = struct.Struct("=BBBxI 2s2s 4s12x 4s12x I8s")
 ANY_COOKIE = b"\xff" * 8
-# `struct inet_diag_msg` of the answer: its last two fields are the user and the inode. Attributes follow, each with its
-# length and kind; INET_DIAG_CGROUP_ID is one (Linux 5.8).
+# `struct inet_diag_msg` of the answer: the last two fields are the user and the inode. Attributes follow, each with its
+# length and kind. INET_DIAG_CGROUP_ID (Linux 5.8) is one of them.
 MESSAGE = struct.Struct("=64xII")
 ATTRIBUTE = struct.Struct("=HH")
 INET_DIAG_CGROUP_ID = 21
@@ -33,9 +33,9 @@ INET_DIAG_CGROUP_ID = 21
 
 @dataclass(frozen=True)
 class Socket:
-    """A socket of this network namespace; one that its process has closed has the inode 0.
+    """A socket of this network namespace. The inode is 0 if its process has closed it.
 
-    `group` is the inode of the control group (v2) in which it was made; 0 if the kernel does not tell.
+    `group` is the inode of the control group (v2) that created it, or 0 if the kernel doesn't report it.
     """
 
     inode: int
@@ -44,7 +44,7 @@ class Socket:
 
 
 def find_socket(own: Address, other: Address) -> Socket | None:
-    """Return the TCP socket whose own end is at `own` and whose other end is at `other`, both IPv4; None without one.
+    """Return the TCP socket with local address `own` and remote address `other`, both IPv4, or None.
 
     An IPv6 socket is found by the IPv4 address that it is bound to.
     """
@@ -54,7 +54,7 @@ def find_socket(own: Address, other: Address) -> Socket | None:
 def hold(pids: Iterable[int], inode: int) -> bool:
     """Return whether one of these processes has this socket open.
 
-    Raises PermissionError if that may not be known: of another user's processes.
+    Raises PermissionError for processes that belong to another user.
     """
     link = f"socket:[{inode}]"
     for pid in pids:
@@ -68,7 +68,7 @@ def hold(pids: Iterable[int], inode: int) -> bool:
 
 @cache
 def _kernel_answers() -> bool:
-    """Whether the kernel answers questions about single sockets: its module tcp_diag may be missing."""
+    """Return whether the kernel supports lookups of single sockets: its module tcp_diag may be missing."""
     with socket.create_server((LOOPBACK, 0)) as server, socket.create_connection(server.getsockname()) as client:
         try:
             return _ask_kernel(client.getsockname(), client.getpeername()) is not None
@@ -92,12 +92,12 @@ def _ask_kernel(own: Address, other: Address) -> Socket | None:
         size, kind = ATTRIBUTE.unpack_from(answer, at)
         if kind == INET_DIAG_CGROUP_ID:
             (group,) = struct.unpack_from("=Q", answer, at + ATTRIBUTE.size)
-        at += (size + 3) & ~3  # each begins at a multiple of 4
+        at += (size + 3) & ~3  # attributes are aligned to 4 bytes
     return Socket(inode, uid, group)
 
 
 def _read_table(own: Address, other: Address) -> Socket | None:
-    """Find the socket in the table of all: the slow way."""
+    """Find the socket by reading the whole table, which is slow."""
     ends = [f"{int.from_bytes(socket.inet_aton(host), sys.byteorder):08X}:{port:04X}" for host, port in (own, other)]
     for path, prefix in (("/proc/net/tcp", ""), ("/proc/net/tcp6", "0000000000000000FFFF0000")):
         with suppress(FileNotFoundError), open(path) as table:  # a kernel without IPv6

@@ -1,8 +1,8 @@
 """Start, freeze, thaw and remove containers through the engine; meter them by control group and /proc.
 
-A container's log and trace go through named pipes (so its image needs /bin/sh), not through the engine: what it wrote
-before an answer can be read when the answer arrives. The pipes are opened when metering begins and hold the program
-back until then, so that none of its time is missed and none of the engine's work is billed.
+Named pipes carry a container's log and trace, not the engine, so that all output written before an answer can be read
+when the answer arrives. (The image needs /bin/sh for that.) The program starts when the emulator opens the pipes to
+begin metering, so none of its time is missed and none of the engine's work is billed.
 """
 
 import asyncio
@@ -40,17 +40,17 @@ from slslab.host.spawner import TRACE_DESCRIPTOR
 
 WORKER_IMAGE = "slslab/worker:local"
 SHARED = "/run/slslab"
-# Opening a pipe waits for its reader: the program starts when the emulator begins to meter it.
+# Opening a pipe waits for a reader, so the program starts when the emulator begins to meter it.
 GATE = ["/bin/sh", "-c", f'exec "$@" <"$0" >{SHARED}/log 2>&1 {TRACE_DESCRIPTOR}>{SHARED}/trace']
 SIGNALLED = 128
 Result = TypeVar("Result")
 
 
 class Containers(Managed):
-    """What the containers of one command share: the engine, an image, and threads for calls of the engine.
+    """The engine, image and threads for engine calls that all containers of one command share.
 
-    All are removed at the end; `labels` are those by which they are found. Entering raises HostError if no engine
-    answers or it has no such image.
+    All containers with these `labels` are removed at the end. Entering raises HostError if no engine answers or it
+    doesn't have the image.
     """
 
     def __init__(self, session: Session, image: str | None = None) -> None:
@@ -71,13 +71,14 @@ class Containers(Managed):
         except OSError as error:
             raise HostError(f"The engine does not list its containers: {reason(error)}.", HINT) from error
         self._session.watch_containers(True)
-        # Twice: first to end what threads wait for; and when they are done, for a container that one has still made.
+        # Twice: first to end the containers that threads wait for, and then for a container that a thread has made
+        # meanwhile.
         stack.callback(self._remove_last)
         self._threads = stack.enter_context(ThreadPoolExecutor(CONNECTIONS, "slslab-engine"))
         stack.callback(self._remove)
 
     async def call(self, method: Callable[..., Result], *arguments: Any) -> Result:
-        """Call the engine on a thread, because its client blocks."""
+        """Call the engine in a thread, because its client blocks."""
         return await asyncio.get_running_loop().run_in_executor(self._threads, method, *arguments)
 
     def _remove(self) -> None:
@@ -95,9 +96,9 @@ class Containers(Managed):
 
 
 class ContainerAccounts(GroupAccounts):
-    """The accounts of a container's group; the engine removes the group with the container, so last values are kept.
+    """The counters of a container's group, with their last values: the engine removes the group with the container.
 
-    `reported_kills` counts kills for exhausted memory that the engine reports, maybe of the last process.
+    `reported_kills` counts the out-of-memory kills that the engine reports; the last process's may be among them.
     """
 
     def __init__(self, version: int, paths: Mapping[str, Path]) -> None:
@@ -106,11 +107,11 @@ class ContainerAccounts(GroupAccounts):
         self.reported_kills = 0
 
     def out_of_memory_kills(self) -> int:
-        """Return how many processes were killed because memory was exhausted, at least."""
+        """Return how many processes were killed for lack of memory; there may have been more."""
         return max(super().out_of_memory_kills(), self.reported_kills)
 
     def keep(self) -> None:
-        """Read what must be known when the group is gone; its processes have ended, so nothing will change."""
+        """Save the last values; the processes have ended, so nothing will change any more."""
         self.cpu_ns()
         self.throttled_ns()
         self.peak_bytes()
@@ -128,11 +129,10 @@ class ContainerAccounts(GroupAccounts):
 class Container:
     """One container.
 
-    `configure` receives the directory that the container shares with this process, which holds `files`, and returns the
-    engine's configuration; `home` is where that directory is made. The container's output goes to `log`, and what it
-    writes to descriptor 3 to `trace`. `began` becomes its accounts when its program
-    starts. `exited` becomes its exit code, negative for a signal, once the engine has
-    reported it; `ended_ns` is when it ended (CLOCK_MONOTONIC).
+    `configure` takes the directory that the container shares with this process and returns the engine's configuration.
+    That directory contains `files` and is made in `home`. `log` receives the container's output, and `trace` what it
+    writes to descriptor 3. `began` resolves to its counters when its program starts. `exited` resolves to its exit
+    code, negative for a signal, when the engine reports it. `ended_ns` is the time when it ended (CLOCK_MONOTONIC).
     """
 
     failure = ""
@@ -168,7 +168,7 @@ class Container:
             await self._create(shared)
             await self._call(self._api.start, self._container)
             await self._adopt()
-            # Opened last: the program starts now. They do not exist if `home` was removed while the container started.
+            # Opened last, because this starts the program. The pipes are gone if `home` was removed meanwhile.
             self._output.open_named(shared / "log")
             self._trace.open_named(shared / "trace")
             self.began.set_result(take_sample(time.monotonic_ns(), self.pids(), self.accounts))
@@ -177,44 +177,44 @@ class Container:
                 await self.end()
             finally:
                 await self.close()
-            if isinstance(error, OSError):  # also what the engine refuses
+            if isinstance(error, OSError):  # includes errors from the engine
                 raise StartFailed(reason(error)) from error
             raise
 
     def pids(self) -> list[int]:
-        """Return its processes, as this host numbers them."""
+        """Return its processes by their ids on this host."""
         return self.accounts.pids() if self.accounts is not None else []
 
     def drain(self) -> None:
-        """Read what it has written until now."""
+        """Read its output so far."""
         self._output.drain()
         self._trace.drain()
 
     async def freeze(self) -> None:
-        """Pause the container, if the engine can; the end of one that has ended is reported by `exited`."""
+        """Pause the container if the engine can. If the container has ended, `exited` reports that."""
         self._paused = True
         with suppress(OSError):
             await self._call(self._api.pause, self._container)
 
     async def thaw(self) -> None:
-        """Resume the container; OSError if the engine does not answer."""
+        """Resume the container; OSError if the engine doesn't answer."""
         if self._paused:
             self._paused = False
-            with suppress(APIError):  # it has ended, or was not paused
+            with suppress(APIError):  # it has ended, or wasn't paused
                 await self._call(self._api.unpause, self._container)
 
     async def limit_cpu(self, share: float) -> None:
-        """Allow the container so many processors from now on; the end of one that has ended is reported by `exited`."""
+        """Limit the container to this many processors from now on; `exited` reports it if the container has ended."""
         assert self.accounts is not None
         try:
-            self.accounts.limit_cpu(share)  # the engine takes a thousand times as long
+            self.accounts.limit_cpu(share)  # a thousand times faster than through the engine
         except OSError:
             quota = {"cpu_period": PERIOD_US, "cpu_quota": quota_us(share)}
             with suppress(APIError):
                 await self._call(partial(self._api.update_container, self._container, **quota))
 
     async def end(self) -> None:
-        """Kill and remove the container; OSError if the engine fails, which is called again at the command's end."""
+        """Kill and remove the container; OSError if the engine fails. The command retries this when it ends."""
         if self._container:
             await self._call(remove, self._api, self._container)
         if self._watching is not None:
@@ -223,8 +223,8 @@ class Container:
             self.exited.set_result(-signal.SIGKILL)
 
     async def close(self) -> None:
-        """Close its streams and accounts."""
-        if self._watching is not None and not self._watching.done():  # it could not be removed
+        """Close its streams and counters."""
+        if self._watching is not None and not self._watching.done():  # it couldn't be removed
             self._watching.cancel()
             await asyncio.wait([self._watching])
         if self._pidfd >= 0:
@@ -281,11 +281,11 @@ class Container:
         await over.wait()
         accounts.keep()
         status = -int(signal.SIGKILL)
-        with suppress(OSError):  # it has been removed, so it was killed; or the engine does not answer
+        with suppress(OSError):  # it was removed, so it was killed; or the engine doesn't answer
             await self._call(self._api.wait, self._container)
             state = (await self._inspect())["State"]
             status = state["ExitCode"]
-            if status > SIGNALLED:  # the init reports a signal this way
+            if status > SIGNALLED:  # the init's way of reporting a signal
                 status = SIGNALLED - status
             if state["OOMKilled"]:
                 accounts.reported_kills = 1
@@ -296,7 +296,7 @@ class Container:
 
 
 def container_accounts(pid: int, container: str) -> ContainerAccounts:
-    """Return the accounts of a container, given its first process; FileNotFoundError if its group is not found here."""
+    """Return the counters of a container, given its first process; FileNotFoundError if its group isn't visible."""
     groups = cgroups_of(pid)
     paths: dict[str, Path] = {}
     for mount, controllers in cgroup_mounts():
@@ -317,8 +317,8 @@ def container_accounts(pid: int, container: str) -> ContainerAccounts:
 def _group(mount: Path, name: str, container: str) -> Path | None:
     """Return a container's group below a mount.
 
-    Seen from another control group namespace the group has another path, but its last part still contains the
-    container's id. os.walk looks for it, because it tolerates groups that come and go meanwhile.
+    From another cgroup namespace the group's path differs, but its last part still contains the container's id. os.walk
+    finds it and tolerates groups that appear and disappear meanwhile.
     """
     path = mount / name.lstrip("/")
     if container in path.name and path.exists():
@@ -328,5 +328,5 @@ def _group(mount: Path, name: str, container: str) -> Path | None:
     )
 
 
-# assumed: AWS does not document the group id of Lambda's sandbox user; `id` prints this one there.
+# assumed: AWS doesn't document the group id of Lambda's sandbox user; `id` prints this one there.
 LAMBDA_GID = 990

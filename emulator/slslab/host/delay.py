@@ -1,4 +1,4 @@
-"""Measure for how long a busy host held up threads that were ready to run."""
+"""Measure how long a busy host kept runnable threads waiting."""
 
 from slslab.host.procfs import Sample, ThreadTimes
 
@@ -7,7 +7,7 @@ UNSTARTED = ThreadTimes(0, 0)
 
 
 def host_delay_ns(before: Sample, after: Sample) -> int:
-    """Return the nanoseconds between two samples for which a busy host held up the threads: the mean of active ones."""
+    """Return how long a busy host kept threads waiting between two samples, ns: the mean over active threads."""
     wall = after.wall_ns - before.wall_ns
     delays, active = 0, 0
     for thread, times in after.threads.items():
@@ -21,6 +21,6 @@ def host_delay_ns(before: Sample, after: Sample) -> int:
 
 
 def busiest_ns(before: Sample, after: Sample) -> int:
-    """Return the CPU time that the busiest thread used between two samples, nanoseconds."""
+    """Return the CPU time of the busiest thread between two samples, ns."""
     used = (times.cpu_ns - before.threads.get(thread, UNSTARTED).cpu_ns for thread, times in after.threads.items())
     return max(used, default=0)

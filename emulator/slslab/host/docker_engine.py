@@ -1,8 +1,8 @@
-"""Talk to the Docker engine: this process's own container, if it runs in one, and containers to be removed.
+"""Talk to the Docker engine about this process's own container, if it runs in one, and about leftover containers.
 
-Labels mark each container with its emulator and with the emulator's process. An emulator removes its containers when
-it ends; its reaper does if it is killed. If the reaper was killed too (both ran in one container), the next emulator
-removes them. `python -m slslab.host.docker_engine MARK` removes those of one mark.
+Labels mark each container with its emulator and the emulator's process. An emulator removes its containers when it
+ends; if it is killed, its reaper does. If the reaper was killed too (both ran in one container), the next emulator
+removes them. `python -m slslab.host.docker_engine MARK` removes the containers with this mark.
 """
 
 import os
@@ -22,7 +22,7 @@ from slslab.host.connections import LOOPBACK
 MARK_LABEL, OWNER_LABEL, FUNCTION_LABEL = "slslab.emulator", "slslab.owner", "slslab.function"
 CONNECTIONS = 64
 LOCAL = "unix:///var/run/docker.sock"
-# A start waits for the engine's other starts; on a busy host a hundred at once take minutes.
+# Starts wait for each other in the engine; on a busy host, a hundred at once take minutes.
 ANSWER_LIMIT_S = 600
 HINT = (
     "start Docker and let this user use it (the group `docker`, or DOCKER_HOST); `slslab doctor` shows what it finds."
@@ -30,7 +30,7 @@ HINT = (
 
 
 class Engine:
-    """A connection to the engine that DOCKER_HOST names, or the local one. HostError if none answers."""
+    """A connection to the engine that DOCKER_HOST names, or to the local one. HostError if no engine answers."""
 
     def __init__(self) -> None:
         with ExitStack() as stack:
@@ -47,7 +47,7 @@ class Engine:
             stack.pop_all()
 
     def network(self) -> str:
-        """Return the network that containers join: this process's own, if it is in a container, or else the host's."""
+        """Return the network that containers join: this process's own if it runs in a container, else the host's."""
         if self.own is None:
             return "host"
         return str(next(iter(self.own["NetworkSettings"]["Networks"])))
@@ -56,11 +56,11 @@ class Engine:
         """Return the address at which containers in that network reach this process."""
         if self.own is None:
             return LOOPBACK
-        # The host's network, which a container may be in, has no address of its own.
+        # A container in the host's network has no address of its own.
         return str(self.own["NetworkSettings"]["Networks"][self.network()]["IPAddress"]) or LOOPBACK
 
     def host_path(self, path: Path) -> str:
-        """Return the host's name of a path, which is the one the engine takes; HostError if it has none there."""
+        """Return a path as the host sees it, which is what the engine expects; HostError if the host can't see it."""
         if self.own is None:
             return str(path)
         for mount in sorted(self.own["Mounts"], key=lambda mount: -len(mount["Destination"])):
@@ -72,8 +72,8 @@ class Engine:
         )
 
     def image(self, name: str) -> Mapping[str, Any] | None:
-        """Return the image as `docker inspect` shows it; None if the engine does not have it."""
-        if ".." in name:  # it is not an image's name, but a path to something else in the engine's API
+        """Return the image as `docker inspect` shows it, or None if the engine doesn't have it."""
+        if ".." in name:  # not an image's name, but a path to something else in the engine's API
             return None
         try:
             return dict(self.api.inspect_image(name))
@@ -83,7 +83,7 @@ class Engine:
             return None
 
     def remove_marked(self, mark: str) -> None:
-        """Remove every container of one emulator."""
+        """Remove all containers of one emulator."""
         for container in self.api.containers(all=True, filters={"label": f"{MARK_LABEL}={mark}"}):
             remove(self.api, container["Id"])
 
@@ -103,18 +103,18 @@ class Engine:
         try:
             container: Mapping[str, Any] = self.api.inspect_container(socket.gethostname())
         except NotFound:
-            return None  # of another engine: this one's containers share the host with it, but not its network
+            return None  # a container of another engine: ours share the host with it, but not its network
         if container["HostConfig"]["PidMode"] != "host":
             raise HostError(
-                "The emulator's container does not see the processes of other containers, so it cannot meter them.",
+                "The emulator's container can't meter other containers because it doesn't see their processes.",
                 "give it `pid: host`, as docker-compose.yml does.",
             )
         return container
 
 
 def remove(api: docker.APIClient, container: str) -> None:
-    """Kill and remove a container, also a paused one, and return when it is gone."""
-    with suppress(APIError):  # it is not paused, or is gone
+    """Kill and remove a container, even a paused one, and return when it is gone."""
+    with suppress(APIError):  # it isn't paused, or is gone
         api.unpause(container)
     try:
         api.remove_container(container, v=True, force=True)
@@ -128,7 +128,7 @@ def remove(api: docker.APIClient, container: str) -> None:
 
 
 def _knock(address: str) -> None:
-    """Raise OSError if nothing listens at an engine's Unix socket; the client would leave a socket open then."""
+    """Raise OSError if nothing listens at an engine's Unix socket. The client would leave a socket open then."""
     scheme, _, path = address.partition("://")
     if scheme == "unix":
         with socket.socket(socket.AF_UNIX) as probe:
@@ -139,25 +139,25 @@ def _knock(address: str) -> None:
 
 
 def owner() -> str:
-    """Return a name of this process that no later process of this host can have."""
+    """Return a name for this process that no later process on this host can have."""
     return f"{os.getpid()}:{_started(os.getpid())}"
 
 
 def runs(name: str) -> bool:
-    """Return whether the process of this name still runs."""
+    """Return whether the process with this name still runs."""
     pid, _, started = name.partition(":")
     return pid.isdecimal() and _started(int(pid)) == started
 
 
 def _started(pid: int) -> str | None:
-    """Return when a process started, in the kernel's ticks; None if it does not run."""
+    """Return when a process started, in kernel ticks, or None if it doesn't run."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     return None
 
 
 def reason(error: Exception) -> str:
-    """Return the engine's error message, in one line."""
+    """Return the engine's error message on one line."""
     text = error.explanation if isinstance(error, APIError) and error.explanation else str(error)
     return " ".join(str(text).split()).rstrip(".")
 

@@ -1,16 +1,16 @@
-"""Where a signal's handler may raise: not where the exception would be dropped, or would leave a lock locked."""
+"""Decide where a signal handler may raise: not where the exception would be dropped, or would leave a lock locked."""
 
 from types import FrameType
 
-# The standard library's packages that take locks in Python: an exception between the lock and the block that releases
-# it leaves it locked, and the next who wants it waits for ever.
+# Packages of the standard library that take locks in Python. An exception between taking a lock and the block that
+# releases it would leave it locked, and the next thread that takes it would wait forever.
 LOCKING = frozenset(("concurrent", "contextlib", "importlib", "logging", "multiprocessing", "queue", "threading"))
-# The destructors of files call these, and Python drops what they raise (CPython: iobase_finalize in _io/iobase.c).
+# File finalizers call these, and Python drops their exceptions (CPython: iobase_finalize in _io/iobase.c).
 CLOSING = frozenset(("close", "closed"))
 
 
 class Interrupts:
-    """Decides where the main thread is interrupted."""
+    """Decides where the main thread may be interrupted."""
 
     def __init__(self) -> None:
         self._place: object = None
@@ -18,7 +18,7 @@ class Interrupts:
     def may_raise(self, frame: FrameType | None) -> bool:
         """Return whether a handler may raise in this frame; if not, it asks again soon.
 
-        A thread that is still at the same place then waits there, and an exception ends the wait.
+        A thread that is still at the same place is waiting, and an exception there only ends the wait.
         """
         place = frame and (frame.f_code, frame.f_lasti)
         waits, self._place = place == self._place, place

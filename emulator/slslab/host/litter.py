@@ -1,4 +1,4 @@
-"""Give back to the host what large requests have left in a process."""
+"""Give memory that large requests have left behind back to the host."""
 
 import ctypes
 import gc
@@ -9,13 +9,13 @@ from pathlib import Path
 
 from slslab.aws.limits import MB
 
-# What the process may grow by until it looks for garbage. That takes 0.1 s and more, in which nothing else happens, and
-# then has a pause of so many times as long.
+# The process may grow by LITTER_BYTES before it collects garbage. A collection takes 0.1 s or more, during which
+# nothing else runs, so it pauses for PAUSES times as long.
 LITTER_BYTES, PAUSES = 32 * MB, 20
 
 
 class Litter:
-    """Cycles of references, and free memory that the allocator keeps."""
+    """Reference cycles, and free memory that the allocator holds."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -23,7 +23,7 @@ class Litter:
         self._next_s = 0.0
 
     def collect(self) -> None:
-        """Give it back to the host if the process has grown by LITTER_BYTES since this object was made."""
+        """Free it if the process has grown by LITTER_BYTES since this object was made."""
         with self._lock:
             began = time.monotonic()
             if began > self._next_s and _resident_bytes() > self._most:

@@ -1,4 +1,4 @@
-"""Context managers that are made of others."""
+"""Build context managers from others."""
 
 from abc import ABC, abstractmethod
 from contextlib import ExitStack
@@ -6,14 +6,14 @@ from typing import Self
 
 
 class Managed(ABC):
-    """A context manager whose `_enter` registers on an exit stack all that must be undone at its end.
+    """A context manager with an exit stack, on which `_enter` registers all that must be undone at the end.
 
-    If `_enter` raises, what it had registered until then is undone at once.
+    If `_enter` raises, whatever it has registered is undone at once.
     """
 
     @abstractmethod
     def _enter(self, stack: ExitStack) -> None:
-        """Acquire everything, and register on the stack how it is released."""
+        """Acquire everything, and register on the stack how to release it."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:

@@ -1,9 +1,9 @@
-"""Separate execution environments from each other and from the host by namespaces, where the kernel allows it.
+"""Separate execution environments from each other and from the host with namespaces, where the kernel allows it.
 
-As root every environment has its own mount, pid and IPC namespace and its own user id. Without privileges it has the
-same namespaces inside a user namespace, where all environments share one user id. Otherwise it is a process group that
-its init cleans up. The network is the host's, because functions reach the stack on loopback. This keeps functions from
-disturbing each other, as on Lambda; it is not a security boundary.
+As root, every environment has its own mount, pid and IPC namespace and its own user id. Without root it has the same
+namespaces inside a user namespace, in which all environments share one user id. Otherwise it is a process group, which
+its init cleans up. All use the host's network, because functions reach the stack on loopback. This keeps functions from
+disturbing each other, as on Lambda; it isn't a security boundary.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from slslab.host.procfs import Sample, ThreadTimes, process_tree
 
 SPAWNER = Path(__file__).with_name("spawner.py")
 SYSTEM_PATHS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc")
-# Lambda's own user is 993; environments get ids of their own, from a range that nothing else uses.
+# Lambda's own user is 993; environments get ids from a range that nothing else uses.
 LAMBDA_UID = 993
 SPAWNER_VARIABLES = ("PATH", "LANG", "LC_", "LD_LIBRARY_PATH", "PYTHON", "OMP_", "MKL_", "TMPDIR", "COVERAGE")
 FIRST_UID, UIDS = 1_819_475_968, 65_536
@@ -37,9 +37,9 @@ TASK_ROOT = "/var/task"
 
 @dataclass(frozen=True)
 class Isolation:
-    """How environments are separated: `mode` is `root`, `user`, `docker` or empty, `missing` what failed and why.
+    """How environments are separated: `mode` is `root`, `user`, `docker` or empty; `missing` says what failed and why.
 
-    `engine` is the name and version of what runs containers.
+    `engine` is the container engine's name and version.
     """
 
     mode: str
@@ -49,7 +49,7 @@ class Isolation:
 
     @property
     def description(self) -> str:
-        """One line for `doctor` and for a run's document."""
+        """Return one line for `doctor` and for a run's document."""
         if not self.mode:
             return "none: environments see the host's files and processes (" + "; ".join(self.missing) + ")"
         if self.engine:
@@ -64,7 +64,7 @@ class SpawnError(OSError):
 
 
 class Spawner:
-    """The emulator's end of a spawner process; with `modules` it is a template that has imported them."""
+    """The emulator's end of a spawner process. With `modules`, it is a template that has imported them."""
 
     def __init__(self, isolation: Isolation, modules: tuple[str, ...] = ()) -> None:
         self.isolation = isolation
@@ -73,7 +73,7 @@ class Spawner:
 
     def _start(self) -> None:
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        # A template needs the packages; the plain spawner starts without looking for them.
+        # A template needs the packages; the plain spawner starts faster without them.
         flags = [] if self._modules else ["-I", "-S"]
         with theirs:
             self._process = subprocess.Popen(
@@ -82,7 +82,7 @@ class Spawner:
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
                 cwd="/",
-                # A template's forks can read its environment in /proc, so it has none of the user's secrets.
+                # A template's forks can read its environment in /proc, so it must not contain the user's secrets.
                 env={name: value for name, value in os.environ.items() if name.startswith(SPAWNER_VARIABLES)},
             )
         answer = self._channel.recv(4096).decode()
@@ -91,9 +91,9 @@ class Spawner:
             raise SpawnError(answer or "the spawner ended before it was ready")
 
     def spawn(self, request: Mapping[str, Any], log: int, trace: int, status: int) -> None:
-        """Start an environment's processes, on which the status pipe reports; OSError if the host cannot.
+        """Start an environment's processes, which report on the status pipe; OSError if the host can't.
 
-        A spawner that has been killed, and all its environments with it, is started again.
+        Starts a new spawner if the last one was killed, which also killed all its environments.
         """
         message = json.dumps({"mode": self.isolation.mode, "inner_uid": LAMBDA_UID, **request}).encode()
         try:
@@ -105,27 +105,27 @@ class Spawner:
 
     @property
     def pid(self) -> int:
-        """The spawner's process."""
+        """Return the spawner's process id."""
         return self._process.pid
 
     def close(self) -> None:
-        """End the spawner, and with it every init that it started."""
+        """End the spawner and all inits that it started."""
         self._channel.close()
         self._process.wait()
 
 
 class Processes:
-    """One environment's processes: its init and, below it, the runtime with everything that it starts.
+    """The processes of one environment: its init, and below it the runtime with everything that it starts.
 
-    `started` becomes the init's process id, 0 if there is none; `began` the runtime's accounts at its first
-    instruction, or when it failed before; `exited` its exit code (negative for a signal), if `end` killed it when all
-    have ended. `failure` says why the runtime did not start.
+    `started` resolves to the init's process id (0 if it didn't start), and `began` to the runtime's counters at its
+    first instruction, or when it failed before. `exited` resolves to the exit code (negative for a signal); after
+    `end`, only once all processes are gone. `failure` says why the runtime did not start.
     """
 
     def __init__(self, spawner: Spawner, request: Mapping[str, Any], log: int, trace: int) -> None:
         loop = asyncio.get_running_loop()
         self.exited: asyncio.Future[int] = loop.create_future()
-        # The exit code as soon as it is known, or init has ended without it.
+        # Resolves to the exit code, or when init has ended without reporting it.
         self._over: asyncio.Future[int] = loop.create_future()
         self._killed = False
         self.failure = ""
@@ -147,14 +147,14 @@ class Processes:
             os.close(status)
 
     def pids(self) -> list[int]:
-        """Return the runtime and its descendants, as the host numbers them."""
+        """Return the runtime and its descendants by their ids on this host."""
         return process_tree(self._init)[1:] if self._init is not None else []
 
     async def end(self, pids: Iterable[int]) -> None:
-        """Kill everything, and return when these processes have ended, which are all that are known.
+        """Kill everything, and return when these processes have ended. The caller passes all that it knows.
 
-        Where the end of a namespace kills them, that of its init shows before theirs, and until theirs their memory is
-        charged to a control group that others may use again.
+        When a namespace's end kills them, its init's end is visible before theirs. Until they have ended, too, their
+        memory is charged to a control group that others may use again.
         """
         await self.started
         self._killed = True
@@ -172,7 +172,7 @@ class Processes:
         finally:
             if not self.exited.done():
                 self.exited.set_result(self._over.result() if self._over.done() else -signal.SIGKILL)
-        self._init = None  # another process may have its number
+        self._init = None  # its number may be reused
         self._status.close()
 
     def _feed(self, chunk: bytes) -> None:
@@ -190,7 +190,7 @@ class Processes:
                 self._set_over(os.waitstatus_to_exitcode(int(rest)))
             elif word == "failed":
                 self.failure = rest
-        # The two lines come from two processes, in either order.
+        # The two lines come from two processes, in any order.
         if self._first and self._init is not None and not self.began.done():
             wall_ns, cpu_ns, delay_ns = self._first
             runtime = process_tree(self._init)[1:2]
@@ -204,7 +204,7 @@ class Processes:
         self._set_over(-signal.SIGKILL)
 
     def _set_over(self, code: int) -> None:
-        """Note the runtime's exit code; when init is killed, those below it go on until their namespace has ended."""
+        """Note the runtime's exit code. Killing init leaves its children running until their namespace has ended."""
         if not self._over.done():
             self._over.set_result(code)
             if not self._killed:
@@ -236,15 +236,15 @@ async def _ended(process: int) -> None:
 
 @cache
 def visible_paths() -> list[str]:
-    """Return the paths of the host that a function sees: system programs and libraries, the interpreter, its packages.
+    """Return the host's paths that a function sees: system programs and libraries, the interpreter and its packages.
 
-    Directories that an editable installation adds to `sys.path` are not among them: on Lambda they would not exist.
+    Directories that an editable installation adds to `sys.path` are left out: on Lambda they wouldn't exist.
     """
     return outermost([*SYSTEM_PATHS, sys.prefix, sys.base_prefix, *package_directories()])
 
 
 def outermost(paths: Iterable[str]) -> list[str]:
-    """Return the paths that exist, without those below others."""
+    """Return the paths that exist, except those below another one."""
     visible: list[str] = []
     for path in sorted({os.path.abspath(path) for path in paths if os.path.lexists(path)}):
         if not any(path == known or path.startswith(known + "/") for known in visible if not os.path.islink(known)):
@@ -253,16 +253,16 @@ def outermost(paths: Iterable[str]) -> list[str]:
 
 
 def extra_files() -> list[tuple[str, str]]:
-    """Return files that visible links point to elsewhere: the resolver's configuration, on systemd hosts below /run."""
+    """Return the files outside that visible links point to: the resolver's configuration, below /run with systemd."""
     resolver = os.path.realpath("/etc/resolv.conf")
     inside = not os.path.exists(resolver) or resolver.startswith("/etc/")
     return [] if inside else [(resolver, resolver)]
 
 
 def detect(enabled: bool = True, folder: Path | None = None) -> Isolation:
-    """Find out by trying what this host allows: namespaces as root, in a user namespace, or none.
+    """Try what this host allows: namespaces as root, namespaces in a user namespace, or none.
 
-    `folder` is where the trials have their files, by default that of temporary files.
+    The trials store their files in `folder`, by default the temporary folder.
     """
     if not enabled:
         return Isolation("", False, ("isolation was switched off",))
@@ -325,10 +325,10 @@ def environment_request(
     visible: Iterable[str] | None = None,
     forked: bool = True,
 ) -> dict[str, Any]:
-    """Return the spawner's request to start environment `number`, whose own directory on the host is `home`.
+    """Return the spawner's request to start environment `number`, with its directory on the host at `home`.
 
-    `resources` are limits by their names (`NOFILE`), `visible` the host's paths that it sees, by default what this
-    Python needs. A template starts it as a program if it is not `forked`.
+    `resources` are limits by name (`NOFILE`), and `visible` the host's paths that the environment sees, by default what
+    this Python needs. If it isn't `forked`, a template starts it as a program.
     """
     uid = FIRST_UID + number % UIDS if isolation.own_uid else None
     if isolation.mode:

@@ -1,6 +1,6 @@
-"""Servers of this package whose address exists at once and whose process starts with the first request.
+"""Start servers on demand: their address exists at once, and the process starts with the first request.
 
-The socket is bound here and handed over. A client that comes before the process is ready waits in the socket's queue.
+The socket is bound here and passed on. A client that connects before the process is ready waits in the socket's queue.
 """
 
 import os
@@ -16,7 +16,7 @@ class OnDemandServer(ServerProcess):
     """A module of this package behind a socket that listens from the start.
 
     A subclass makes the socket in `_listen` and launches the module with it in `_launch_at`. Without `on_demand` the
-    process starts at once and gets ready in the background.
+    process starts at once, in the background.
     """
 
     on_demand = True
@@ -24,17 +24,17 @@ class OnDemandServer(ServerProcess):
 
     @property
     def memory_mb(self) -> int:
-        """The memory that the process may take, MB: enough for a thousand threads with stacks of 4 MB."""
-        # assumed. measured: after a first request Step Functions, the endpoint and moto's services have 43 to 97 MB.
+        """The memory that the process may use, MB: enough for a thousand threads with stacks of 4 MB."""
+        # assumed. measured: after a first request, Step Functions, the endpoint and moto's services use 43 to 97 MB.
         return min(4096, super().memory_mb)
 
     @property
     def pid(self) -> int | None:  # type: ignore[override]
-        """The process; None before it has started."""
+        """The process id; None before the process has started."""
         return None if self._process is None else self._process.pid
 
     def ready(self) -> None:
-        """Wait until it answers, unless it is still to start on demand. Raises HostError if it exited instead."""
+        """Wait until it answers, unless it hasn't been started yet. Raises HostError if it exited instead."""
         if self._process is None:
             return
         with self._asking:
@@ -72,5 +72,5 @@ class OnDemandServer(ServerProcess):
 
     def _hand_over(self, listener: socket.socket) -> None:
         self._launch_at(listener)
-        # If the process exits, its clients' connections break; with the socket open here they would wait for ever.
+        # If the process exits, its clients' connections break; with the socket open here, they would wait forever.
         listener.close()

@@ -1,4 +1,4 @@
-"""Read what an environment's processes write: the function's log, with Lambda's tail of it, and trace records."""
+"""Read the output of an environment's processes: the function's log with Lambda's tail of it, and trace records."""
 
 import asyncio
 import contextlib
@@ -14,18 +14,18 @@ from slslab_workers.trace.event import FIELDS, REQUIRED, wrong_field
 from slslab_workers.trace.operations import EMULATED
 
 CHUNK_BYTES = 65_536
-# A function that writes without end must not keep the emulator from its other work.
+# A function that writes endlessly must not keep the emulator from its other work.
 CHUNKS_AT_ONCE = 16
 LOG_BYTES = 256 << 20
 FRAME_BYTES = 1 << 20
-# What a record of a log begins with: of its type the last byte differs by level and kind.
+# Every log record begins like this; the last byte of its type depends on level and kind.
 RECORD, RECORD_HEAD = b"\xa5\x5a\x00", 16
 MOST_INVALID = 100
 LOG = logging.getLogger(__name__)
 
 
 class Stream:
-    """The reading end of a pipe on the event loop: `consume` receives what arrives, then `ended` is called."""
+    """The reading end of a pipe on the event loop. `consume` receives the data; `ended` is called at the end."""
 
     def __init__(self, consume: Callable[[bytes], object], ended: Callable[[], None] = lambda: None) -> None:
         self._consume = consume
@@ -33,14 +33,14 @@ class Stream:
         self._descriptors: list[int] = []
 
     def open(self) -> int:
-        """Make a pipe and return its writing end, which the caller closes when the processes have it."""
+        """Make a pipe and return its writing end. The caller closes that once the processes have it."""
         read, write = os.pipe()
         os.set_blocking(read, False)
         self._attach(read)
         return write
 
     def open_named(self, path: Path) -> None:
-        """Open a named pipe, for which its writers have waited; it stays open when one of them closes it."""
+        """Open a named pipe, which lets its waiting writers proceed. It stays open when one of them closes it."""
         self._attach(os.open(path, os.O_RDONLY | os.O_NONBLOCK))
         self._descriptors.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
 
@@ -49,7 +49,7 @@ class Stream:
         asyncio.get_running_loop().add_reader(descriptor, self.drain)
 
     def close(self) -> None:
-        """Read what is there, and close."""
+        """Read the remaining data and close."""
         self.drain()
         if self._descriptors:
             asyncio.get_running_loop().remove_reader(self._descriptors[0])
@@ -57,7 +57,7 @@ class Stream:
             os.close(self._descriptors.pop())
 
     def drain(self) -> None:
-        """Read what is there now."""
+        """Read all data that is available now."""
         with contextlib.suppress(BlockingIOError):
             for _ in range(CHUNKS_AT_ONCE if self._descriptors else 0):
                 chunk = os.read(self._descriptors[0], CHUNK_BYTES)
@@ -71,9 +71,9 @@ class Stream:
 
 
 class LogRecords:
-    """Splits a runtime's output into text and records, which may have several lines.
+    """Splits a runtime's output into text and records; a record may have several lines.
 
-    awslambdaric puts a head before what `logging` writes and before errors: 4 bytes of type (the last one tells the
+    awslambdaric puts a header before the output of `logging` and before errors: 4 bytes of type (the last is the
     level), 4 of length and 8 of time, big-endian. Everything else is text.
     """
 
@@ -81,7 +81,7 @@ class LogRecords:
         self._held = b""
 
     def feed(self, chunk: bytes) -> Iterator[tuple[bytes, bool]]:
-        """Yield pieces, and whether each is a record; the beginning of a record is held until the rest arrives."""
+        """Yield pieces, each with whether it is a record; the beginning of a record is held until the rest arrives."""
         rest, self._held = self._held + chunk, b""
         while rest:
             start = rest.find(RECORD)
@@ -90,7 +90,7 @@ class LogRecords:
                 yield text, False
             rest = rest[len(text) :]
             size = int.from_bytes(rest[4:8], "big")
-            if len(rest) >= 8 and size > FRAME_BYTES:  # no runtime wrote this
+            if len(rest) >= 8 and size > FRAME_BYTES:  # not written by a runtime
                 yield rest[: len(RECORD)], False
                 rest = rest[len(RECORD) :]
             elif len(rest) < RECORD_HEAD or len(rest) < RECORD_HEAD + size:
@@ -101,7 +101,7 @@ class LogRecords:
                 rest = rest[RECORD_HEAD + size :]
 
     def end(self) -> bytes:
-        """Return the beginning of a record that never came to its end."""
+        """Return the beginning of a record that was never completed."""
         held, self._held = self._held, b""
         return held
 
@@ -114,8 +114,8 @@ def _begun(text: bytes) -> int:
 class FunctionLog:
     """The log of one environment: a file, and the tail that Invoke returns.
 
-    `tail` has the last bytes of the log of the present or latest invocation. `wrote` is called with the place of each
-    piece in the file, and whether it is one record. Of printed lines only those are written that `keeps` accepts.
+    `tail` holds the last bytes of the present or latest invocation's log. `wrote` is called with each piece's place in
+    the file and whether it is one record. Of the printed lines, only the ones that `keeps` accepts are written.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class FunctionLog:
         self.tail = b""
 
     def write(self, chunk: bytes) -> None:
-        """Append what a runtime has written: text, and records, which begin and end a line."""
+        """Append a runtime's output: text, and records, each of which begins and ends a line."""
         for piece, record in self._records.feed(chunk):
             if record:
                 self._end_line(b"")
@@ -150,18 +150,18 @@ class FunctionLog:
                 self._print(piece)
 
     def say(self, text: bytes) -> None:
-        """Append what Lambda itself says; what has come of a record until then is text."""
+        """Append Lambda's own output. An incomplete record before it counts as text."""
         self._end_line(self._records.end())
         self._append(text, False)
 
     def _end_line(self, text: bytes) -> None:
-        """Append text, and end the line: what comes next is not the function's, or begins a record."""
+        """Append text and end the line, because the next output is Lambda's or a record."""
         self._print(text, whole=True)
         if not self._line_ended:
             self._append(b"\n", False)
 
     def _print(self, text: bytes, *, whole: bool = False) -> None:
-        """Append text; with a filter, only complete lines that it accepts. `whole` text is complete already."""
+        """Append text. With a filter, append only complete lines that it accepts; `whole` text is complete already."""
         if self._keeps is None:
             self._append(text, False)
             return
@@ -188,13 +188,13 @@ class FunctionLog:
         self.tail = (self.tail + chunk[-self._tail_bytes :])[-self._tail_bytes :]
 
     def close(self) -> None:
-        """Close the file; later writes reach the tail only."""
+        """Close the file; later writes reach only the tail."""
         self._print(self._records.end(), whole=True)
         self._file.close()
 
 
 class TraceFrames:
-    """Parses the frames that workers write (4-byte big-endian length, JSON); `on_event` receives their events."""
+    """Parses the frames that workers write (4-byte big-endian length, JSON) and passes their events to `on_event`."""
 
     def __init__(self, environment: str, on_event: Callable[[dict[str, Any]], None]) -> None:
         self._environment = environment
@@ -204,7 +204,7 @@ class TraceFrames:
         self._invalid = 0
 
     def feed(self, chunk: bytes) -> None:
-        """Parse bytes as they arrive; a record that is too large, or too many that are invalid, end the trace."""
+        """Parse bytes as they arrive. A record that is too large, or too many invalid ones, end the trace."""
         if self._broken:
             return
         self._buffer += chunk
@@ -233,7 +233,7 @@ class TraceFrames:
 
 
 def _event(frame: bytes) -> dict[str, Any] | None:
-    """Return the worker's event in a frame; None if there is none, for a function may write anything to its trace."""
+    """Return the worker's event in a frame; None for anything else, which a function may write, too."""
     try:
         event = json.loads(frame)
     except (ValueError, RecursionError):

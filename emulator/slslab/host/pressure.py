@@ -1,6 +1,6 @@
-"""Read for how long work on this host waited: for processors, memory and disks, and for a hypervisor's other guests.
+"""Read how long work on this host waited: for processors, memory, disks, and a hypervisor's other guests.
 
-The kernel's pressure stall information (https://docs.kernel.org/accounting/psi.html), and proc_stat(5).
+Sources: the kernel's pressure stall information (https://docs.kernel.org/accounting/psi.html), and proc_stat(5).
 """
 
 import os
@@ -9,12 +9,12 @@ from contextlib import suppress
 from typing import NamedTuple
 
 FILES = ("/proc/pressure/cpu", "/proc/pressure/memory", "/proc/pressure/io")
-# All environments share what was read last: reading it takes as long as half an invocation's other accounts.
+# All environments share the last reading, because one takes half as long as all other counters of an invocation.
 FRESH_NS = 10_000_000
 
 
 class Stalls(NamedTuple):
-    """For how long something has waited since the boot, nanoseconds: for a processor, or for memory or a disk."""
+    """How long something has waited since boot, ns: for a processor, or for memory or a disk."""
 
     cpu_ns: int
     disk_ns: int
@@ -24,7 +24,7 @@ NONE = Stalls(0, 0)
 
 
 class Pressure:
-    """The host's pressure; `known` is False where the kernel does not tell."""
+    """The host's pressure; `known` is False where the kernel doesn't report it."""
 
     def __init__(self) -> None:
         self._descriptors: list[int] = []
@@ -35,19 +35,19 @@ class Pressure:
         self.known = len(self._descriptors) == len(FILES) and self._read() is not None
 
     def stalls(self) -> Stalls:
-        """Return the stalls until now, or 10 ms ago; none if they are unknown."""
+        """Return the stalls until now, or up to 10 ms ago; zeros if they are unknown."""
         now = time.monotonic_ns()
         if self.known and now - self._read_ns > FRESH_NS:
             self._read_ns, self._stalls = now, self._read() or NONE
         return self._stalls
 
     def close(self) -> None:
-        """Close its files."""
+        """Close the open files."""
         while self._descriptors:
             os.close(self._descriptors.pop())
 
     def _read(self) -> Stalls | None:
-        """Return the totals of the lines `some avg10=… total=MICROSECONDS`; None if the kernel keeps none."""
+        """Return the totals of the lines `some avg10=… total=MICROSECONDS`; None if the kernel doesn't count them."""
         try:
             lines = [os.pread(descriptor, 256, 0).partition(b"\n")[0] for descriptor in self._descriptors]
         except OSError:  # the kernel was started with psi=0
@@ -57,13 +57,13 @@ class Pressure:
 
 
 class Times(NamedTuple):
-    """What this host's processors did since the boot, clock ticks: work, and wait while the hypervisor ran others."""
+    """What this host's processors did since boot, clock ticks: work, and waiting while the hypervisor ran others."""
 
     busy: int
     stolen: int
 
     def stolen_share(self, before: "Times") -> float:
-        """Return for how much of the time in which processors had work since `before` the hypervisor ran others."""
+        """Return the share of the busy time since `before` in which the hypervisor ran others."""
         busy, stolen = self.busy - before.busy, self.stolen - before.stolen
         return stolen / (busy + stolen) if stolen > 0 else 0.0
 
@@ -71,8 +71,8 @@ class Times(NamedTuple):
 def read_times() -> Times:
     """Return the times until now.
 
-    The Lambda clock doesn't leave stolen time out: the kernel counts it neither as a thread's wait nor, where the
-    hypervisor reports it, as its CPU time.
+    The Lambda clock can't leave stolen time out: the kernel doesn't count it as a thread's waiting, nor, where the
+    hypervisor reports it, as the thread's CPU time.
     """
     with open("/proc/stat") as lines:
         user, nice, system, _idle, _iowait, interrupts, soft, stolen, *_ = map(int, lines.readline().split()[1:])

@@ -1,7 +1,7 @@
-"""Set how this process, and what it starts, compete with others for this host's processors: by niceness.
+"""Set the niceness of this process and its children, which decides how they compete for this host's processors.
 
-New threads and processes inherit it. It doesn't reach across control groups and sessions: those have weights of their
-own, which follow the niceness of whoever makes them (`cpu_weight`, `weigh_session`).
+New threads and processes inherit it. It has no effect across control groups and sessions, which have their own weights:
+the niceness of the thread that makes them sets these (`cpu_weight`, `weigh_session`).
 """
 
 import os
@@ -15,21 +15,20 @@ from slslab.host.procfs import process_tree
 
 HIGHEST = -20
 ATTEMPTS = 10
-# The kernel's weights: a niceness of one less is a quarter more (sched(7), kernel/sched/core.c).
+# The kernel's weights: one less niceness means a quarter more weight (sched(7), kernel/sched/core.c).
 STEP = 1.25
 
 
 @contextmanager
 def high_priority(pids: Sequence[int] = ()) -> Iterator[bool]:
-    """Run this process, these others with their descendants, and all that they start meanwhile at the highest priority;
-    yield whether the host allows that.
+    """Run this process, the given ones, and all their children at the highest priority; yield whether that is allowed.
 
-    Afterwards all of them get this thread's earlier priority.
+    At the end all of them get this thread's earlier priority.
     """
     before = niceness()
     try:
         os.setpriority(os.PRIO_PROCESS, 0, HIGHEST)
-    except OSError:  # that takes root, or a limit (RLIMIT_NICE) that allows it
+    except OSError:  # needs root, or a limit (RLIMIT_NICE) that allows it
         yield False
         return
     try:
@@ -40,7 +39,7 @@ def high_priority(pids: Sequence[int] = ()) -> Iterator[bool]:
 
 
 def _set_all(pids: Sequence[int], nice: int) -> None:
-    """Set the niceness of all threads of this process and of these with their descendants, and of sessions that these
+    """Set the niceness of `pids`, this process and their descendants: of all their threads, and of sessions they
     lead."""
     _set_threads(os.getpid(), nice)
     for pid in chain.from_iterable(map(process_tree, pids)):
@@ -62,12 +61,12 @@ def niceness() -> int:
 
 
 def cpu_weight(usual: int, most: int) -> int:
-    """Return the weight of a control group that competes as this thread does; `usual` is that of a niceness of 0."""
+    """Return the weight of a control group that competes like this thread; `usual` is the weight of niceness 0."""
     return min(most, max(2, round(usual / STEP ** niceness())))
 
 
 def weigh_session(pid: int) -> None:
-    """Let the session that a process leads compete with other sessions as this thread does (autogroup, sched(7))."""
+    """Make the session that a process leads compete with other sessions like this thread (autogroup, sched(7))."""
     if nice := niceness():
         _weigh_session(pid, nice)
 
@@ -76,9 +75,9 @@ def _weigh_session(pid: int, nice: int) -> None:
     for _ in range(ATTEMPTS):
         try:
             Path(f"/proc/{pid}/autogroup").write_bytes(str(nice).encode())
-        except BlockingIOError:  # without CAP_SYS_ADMIN the kernel takes one every 100 ms
+        except BlockingIOError:  # without CAP_SYS_ADMIN the kernel accepts one change every 100 ms
             time.sleep(0.1)
-        except OSError:  # the process has ended, or this kernel groups no sessions
+        except OSError:  # the process has ended, or this kernel doesn't group sessions
             return
         else:
             return

@@ -1,4 +1,4 @@
-"""Tell whether strangers load this host: a fixed amount of work on every processor, and how long anything stalled."""
+"""Find out whether other work loads this host: time a fixed amount of work on every processor, and read stalls."""
 
 import hashlib
 import os
@@ -13,16 +13,16 @@ from statistics import median
 from slslab.host.pressure import Pressure
 
 TIMES = 8
-# A busy host's probe ends earlier: a few times are enough to tell.
+# On a busy host the probe stops earlier, because a few repetitions are enough to tell.
 LEAST_TIMES, LIMIT_S = 3, 1.0
-# About 50 ms of SHA-256, during which the interpreter's lock is free.
+# About 50 ms of SHA-256, which releases the interpreter's lock.
 WORK = bytes(1 << 26)
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What the same work took, several times on every processor at once, seconds; `stalled_share` of the time in which
-    anything on the host waited for a processor, None where the kernel does not tell."""
+    """The times of the same work, repeated on every processor at once, seconds, and the share of the time in which
+    anything on the host waited for a processor (`stalled_share`; None where the kernel doesn't report it)."""
 
     wall_s: Sequence[float]
     cpu_s: Sequence[float]
@@ -30,7 +30,7 @@ class Probe:
 
 
 def probe() -> Probe:
-    """Take the processors for half a second, or a little more than a second on a busy host."""
+    """Occupy all processors for half a second, or a little more than a second on a busy host."""
     processors = len(os.sched_getaffinity(0))
     together = threading.Barrier(processors)
 
@@ -41,7 +41,7 @@ def probe() -> Probe:
         return time.monotonic() - wall, time.thread_time() - cpu
 
     with closing(Pressure()) as pressure, ThreadPoolExecutor(processors) as threads, ExitStack() as undo:
-        # After an interrupt, some may wait for others that never come.
+        # After an interrupt, some may wait for others that never arrive.
         undo.callback(together.abort)
         before, began = pressure.stalls(), time.monotonic_ns()
         taken: list[tuple[float, float]] = []
@@ -54,6 +54,5 @@ def probe() -> Probe:
 
 
 def slowdown(probes: Sequence[Probe]) -> float:
-    """Return how many times longer the slowest of these probes took, by the median of its times, than the work's least
-    CPU time in any of them."""
+    """Return the slowest probe's slowdown: the median of its times over the work's least CPU time in any probe."""
     return max(median(one.wall_s) for one in probes) / min(min(one.cpu_s) for one in probes)

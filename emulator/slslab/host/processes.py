@@ -1,4 +1,4 @@
-"""What a process of ours gives to those that it starts: their end with its own, and a limit of open files."""
+"""Tie child processes to this process's end, and raise its limit of open files."""
 
 import resource
 import shutil
@@ -8,19 +8,19 @@ DESCRIPTORS = 65_536
 
 
 def tied_to_this_process() -> list[str]:
-    """Return a prefix to a command with which the kernel kills it when this process exits.
+    """Return a command prefix that makes the kernel kill the command when this process exits.
 
-    It is empty where that is not possible; the reaper kills such processes.
+    The prefix is empty where that isn't possible; the reaper kills such processes.
     """
     setpriv = shutil.which("setpriv")
-    # The kernel watches the thread that starts the command, and any other may end before the process.
+    # The kernel watches the thread that starts the command; any thread but the main one may end before the process.
     if setpriv is None or threading.current_thread() is not threading.main_thread():
         return []
     return [setpriv, "--pdeathsig", "KILL"]
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the soft limit of open files: an environment takes a dozen of its host's process, 1,024 are soon gone."""
+    """Raise the soft limit of open files: an environment needs a dozen in this process, so 1,024 run out soon."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, DESCRIPTORS)
     if soft != resource.RLIM_INFINITY and soft < limit:

@@ -1,4 +1,4 @@
-"""Read from /proc what an environment's processes used: CPU time, waiting for a processor, memory."""
+"""Read from /proc how much CPU time, waiting for a processor and memory an environment's processes used."""
 
 import os
 import platform
@@ -12,14 +12,14 @@ from slslab.host.pressure import NONE, Stalls
 
 
 class ThreadTimes(NamedTuple):
-    """One thread's `schedstat`: nanoseconds on a processor, and runnable without one (throttling included)."""
+    """One thread's `schedstat`, ns: time on a processor, and time runnable without one (including throttling)."""
 
     cpu_ns: int
     delay_ns: int
 
 
 class ResidentSet(NamedTuple):
-    """One process's memory, bytes: its high-water mark, and what is resident by kind (`VmHWM`, `RssAnon` …)."""
+    """One process's memory, bytes: its peak (`VmHWM`), and the resident bytes by kind (`RssAnon` …)."""
 
     peak: int
     anonymous: int
@@ -28,7 +28,7 @@ class ResidentSet(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """The state of an environment's accounts, and the host's stalls, at one instant of CLOCK_MONOTONIC."""
+    """An environment's counters and the host's stalls at one instant of CLOCK_MONOTONIC."""
 
     wall_ns: int
     cpu_ns: int
@@ -38,7 +38,7 @@ class Sample(NamedTuple):
 
 
 def processors() -> str:
-    """Return how many processors of which name this host has, as Linux reports them."""
+    """Return the number and name of this host's processors, as Linux reports them."""
     with open("/proc/cpuinfo") as lines:
         names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     return f"{len(names)} × {names[0]}" if names else platform.machine()
@@ -58,7 +58,7 @@ def write_file(path: str, data: bytes) -> None:
 
 
 def process_tree(root: int) -> list[int]:
-    """Return the process and its running descendants (those whose parents run)."""
+    """Return the process and its running descendants, except children of processes that have exited."""
     tree, frontier = [], [root]
     while frontier:
         pid = frontier.pop()
@@ -70,12 +70,12 @@ def process_tree(root: int) -> list[int]:
 
 
 def take_sample(wall_ns: int, pids: list[int], group: GroupAccounts | None) -> Sample:
-    """Read the accounts of these processes now; `wall_ns` is CLOCK_MONOTONIC as the caller just read it."""
+    """Read the counters of these processes now; `wall_ns` is CLOCK_MONOTONIC, which the caller just read."""
     return make_sample(wall_ns, thread_times(schedstats(pids)), group)
 
 
 def make_sample(wall_ns: int, threads: dict[int, ThreadTimes], group: GroupAccounts | None) -> Sample:
-    """Return a sample of threads whose times have just been read, and of their group's accounts now."""
+    """Return a sample of thread times that were just read and of the group's counters now."""
     cpu_ns = group.cpu_ns() if group is not None else None
     if cpu_ns is None:
         cpu_ns = sum(times.cpu_ns for times in threads.values())
@@ -83,13 +83,13 @@ def make_sample(wall_ns: int, threads: dict[int, ThreadTimes], group: GroupAccou
 
 
 def schedstats(pids: Iterable[int]) -> dict[int, str]:
-    """Return the file of each thread's times."""
+    """Return the text of each thread's schedstat."""
     threads = (thread for pid in pids for thread in _threads(pid))
     return {int(thread.rpartition("/")[2]): f"{thread}/schedstat" for thread in threads}
 
 
 def thread_times(files: Mapping[int, str], read: Callable[[str], bytes] = read_file) -> dict[int, ThreadTimes]:
-    """Return the times in these files; a thread that has exited has none."""
+    """Return the times in these files, without threads that have exited."""
     times: dict[int, ThreadTimes] = {}
     for thread, path in files.items():
         if words := read(path).split():
@@ -98,25 +98,25 @@ def thread_times(files: Mapping[int, str], read: Callable[[str], bytes] = read_f
 
 
 def resident_sets(pids: Iterable[int], read: Callable[[str], bytes] = read_file) -> dict[int, ResidentSet]:
-    """Return the resident set of each process that has memory; one that has exited has none."""
+    """Return the resident set of each process that has memory, without processes that have exited."""
     sets: dict[int, ResidentSet] = {}
     for pid in pids:
         status = read(f"/proc/{pid}/status")
         start = status.find(b"VmHWM:")
         if start >= 0:  # a zombie has no memory lines
-            # VmHWM, VmRSS, RssAnon, RssFile and RssShmem follow one another, each as `name: number kB`.
+            # VmHWM, VmRSS, RssAnon, RssFile and RssShmem follow each other, each as `name: number kB`.
             peak, _, anonymous, file, shared = (int(word) * 1024 for word in status[start:].split(None, 14)[1:14:3])
             sets[pid] = ResidentSet(peak, anonymous, file, shared)
     return sets
 
 
 def peak_resident_bytes(pids: list[int]) -> int:
-    """Return the sum of the processes' resident high-water marks, bytes."""
+    """Return the sum of the processes' peak resident memory, bytes."""
     return sum(resident.peak for resident in resident_sets(pids).values())
 
 
 def proportional_bytes(pids: Iterable[int]) -> tuple[int, int]:
-    """Return what processes hold of anonymous and of shared memory, bytes, each page divided by those that have it.
+    """Return the processes' anonymous and shared memory, bytes. A page counts in parts if several processes map it.
 
     The kernel walks through all their pages (about 20 ms for a gigabyte).
     """
@@ -129,7 +129,7 @@ def proportional_bytes(pids: Iterable[int]) -> tuple[int, int]:
 
 
 def memory_files_bytes(pids: Iterable[int]) -> int:
-    """Return what the files hold that processes have open and that are in memory alone (memfd_create), bytes."""
+    """Return the size of the memory-only files (memfd_create) that these processes have open, bytes."""
     sizes: dict[tuple[int, int], int] = {}
     for pid in pids:
         with suppress(OSError):
@@ -143,7 +143,7 @@ def memory_files_bytes(pids: Iterable[int]) -> int:
 
 
 def files_bytes(pids: Iterable[int]) -> int | None:
-    """Return what is used of the file system that these processes see as /tmp, bytes.
+    """Return the used space of the file system that these processes see as /tmp, bytes.
 
     None if they have exited, or this user may not look.
     """
@@ -155,7 +155,7 @@ def files_bytes(pids: Iterable[int]) -> int | None:
 
 
 def reset_peak_resident(pids: Iterable[int], write: Callable[[str, bytes], object] = write_file) -> None:
-    """Lower the high-water marks to the present resident sets (proc(5), `clear_refs` value 5)."""
+    """Lower the peaks to the present resident memory (proc(5), `clear_refs` value 5)."""
     for pid in pids:
         write(f"/proc/{pid}/clear_refs", b"5")
 

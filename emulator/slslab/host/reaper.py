@@ -1,11 +1,11 @@
 """Remove what a killed command left behind: a small process that outlives its emulator.
 
-A session (`slslab.host.session`) keeps a journal in its home, locked as long as its process lives, of lines `cgroup
-PATH` and `containers yes` (or `no`, when they are removed). The reaper waits for that lock, which it gets when the
-emulator has ended, in whatever way (also `kill -9`). It waits in a process that is not the emulator's child, as whoever
-ends the emulator may kill its children (Ray does). Then it kills every process that carries the emulator's mark in its
-environment, and removes the control groups, the containers and the home. It runs as a script, so that it starts without
-the package's imports; the engine's client is imported only if there are containers.
+A session (`slslab.host.session`) keeps a journal in its home, with lines `cgroup PATH` and `containers yes` (or `no`
+after their removal). It locks the journal as long as its process lives. The reaper waits for this lock, so it wakes
+when the emulator has ended in any way, including `kill -9`. It isn't the emulator's child, because a program that kills
+the emulator may kill its children, too (Ray does). The reaper kills every process with the emulator's mark in its
+environment, then removes the control groups, the containers and the home. It runs as a script, so that it starts
+without importing the package; it imports the engine's client only if containers exist.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ ENGINE = "slslab.host.docker_engine"
 
 
 def marked_processes(emulator_id: str) -> list[int]:
-    """Return the ids of other processes whose environment carries this emulator's mark."""
+    """Return the ids of other processes that have this emulator's mark in their environment."""
     mark = f"{MARK}={emulator_id}".encode()
     pids = []
     for name in filter(str.isdigit, os.listdir("/proc")):
@@ -44,7 +44,7 @@ def clean(emulator_id: str, cgroups: list[str], paths: list[str], patience_s: fl
         for group in groups:
             with suppress(OSError):
                 pids += map(int, Path(group, "cgroup.procs").read_text().split())
-            with suppress(OSError):  # cgroup v1 delivers a kill to a frozen process only when it is thawed
+            with suppress(OSError):  # cgroup v1 delivers a kill to a frozen process only after a thaw
                 Path(group, "freezer.state").write_text("THAWED")
         for pid in pids:
             with suppress(ProcessLookupError):
@@ -56,21 +56,21 @@ def clean(emulator_id: str, cgroups: list[str], paths: list[str], patience_s: fl
             shutil.rmtree(path, ignore_errors=True)
         left = bool(pids) or any(os.path.exists(path) for path in cgroups + paths)
         if left:
-            time.sleep(0.005)  # no event says that a killed process has left its group
+            time.sleep(0.005)  # no event reports that a killed process has left its group
     return not left
 
 
 def reap(emulator_id: str, journal: BinaryIO) -> bool:
-    """Remove what a journal names, and the directory that it is in; return True when nothing is left."""
+    """Remove what a journal names, and its directory; return True when nothing is left."""
     home = os.path.dirname(journal.name)
     watched: dict[str, list[str]] = {"cgroup": [], "containers": []}
-    # The last line is empty, or was broken off by a full disk.
+    # The last line is empty, or cut off by a full disk.
     for line in journal.read().split(b"\n")[:-1]:
         kind, _, path = os.fsdecode(line).partition(" ")
-        # Other versions may have noted further kinds.
+        # Other versions may have recorded further kinds.
         watched.setdefault(kind, []).append(path)
     if watched["containers"][-1:] == ["yes"]:
-        # Before the home, below which lies what containers share with the emulator.
+        # Before the home, which holds the directories that containers share with the emulator.
         subprocess.run([sys.executable, "-P", "-m", ENGINE, emulator_id], check=False)
     # The home last: as long as something is left, the next session finds the journal in it.
     return clean(emulator_id, watched["cgroup"], []) and clean(emulator_id, [], [home])

@@ -1,4 +1,4 @@
-"""Servers as child processes: one way to start them, wait for them, read why they did not start, and stop them."""
+"""Run servers as child processes: start them, wait for them, report why one didn't start, and stop them."""
 
 import errno
 import json
@@ -32,17 +32,17 @@ TAIL_CHARACTERS = 500
 CHUNK_BYTES = 65_536
 FIRST_PORT, LEAST_PORTS = 15_000, 1_000
 MB = 1024 * 1024
-# assumed: a server that keeps its users' data may take this share of the host's memory; the rest is for functions.
-# measured: the S3 server holds 105 MB while 16 clients put and get objects of 45 MB (docs/object-store.md).
+# assumed: a server that stores users' data may use this share of the host's memory, so that the rest is left for
+# functions. measured: the S3 server uses 105 MB while 16 clients put and get objects of 45 MB (docs/object-store.md).
 MEMORY_SHARE = 0.5
 
 
 class ServerProcess:
     """A server in a child process that ends with this one; a context manager.
 
-    A subclass sets `title` and `hint` for the error if the server does not start, and starts it in `_start`. If
-    `port_taken` is in the server's output, another process has bound a port between its choice and the server's start,
-    and the start is tried again. Whatever interrupts the start, Ctrl-C too, stops the server.
+    A subclass starts the server in `_start`, and sets `title` and `hint` for the error if that fails. If the server
+    prints `port_taken`, another process has bound its port meanwhile, and the start is repeated with another port. Any
+    interruption of the start, even Ctrl-C, stops the server.
     """
 
     title: str
@@ -56,20 +56,20 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """The process's number; an AssertionError where it does not run."""
+        """The process id; an AssertionError if the server doesn't run."""
         return self._running.pid
 
     @property
     def memory_mb(self) -> int:
-        """The memory that each of the server's processes may take, MB: half of the host's."""
+        """The memory that each of the server's processes may use, MB: half of the host's."""
         return int(psutil.virtual_memory().total * MEMORY_SHARE) // MB
 
     def end(self) -> str | None:
-        """Return how the server has ended by itself, such as "killed by SIGKILL"; None while it runs, or never ran."""
+        """Return how the server ended by itself, such as "killed by SIGKILL"; None if it runs or hasn't started."""
         process = self._process
         if process is None:
             return None
-        # Its status is left for `_stop`.
+        # Leaves the status for `_stop`.
         status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
         if status is None:
             return None
@@ -78,16 +78,16 @@ class ServerProcess:
         return f"killed by {signal.Signals(status.si_status).name}"
 
     def settle(self) -> None:
-        """Hand on all trace records that the server has written until now."""
+        """Pass on all trace records that the server has written so far."""
         if self._trace is not None:
             self._trace.settle()
 
     def obituary(self, how: str) -> str:
-        """Return a sentence about its end, as `end` tells it, with the last words of its output."""
+        """Return a sentence about its end (`how`, from `end`), with the last words of its output."""
         words = " ".join(self._reason(self.output()).split())
         return (
             f"{self.title} ended ({how}; it may take {self.memory_mb:,} MB of memory){': ' * bool(words)}{words}. "
-            "To have it again, run `slslab down` and `slslab up`."
+            "To restart it, run `slslab down` and `slslab up`."
         )
 
     @property
@@ -116,12 +116,12 @@ class ServerProcess:
     def _start(self, undo: ExitStack) -> bool:
         """Launch the server and wait until it is ready; False if it exited instead, or the limit passed.
 
-        What is registered at `undo` is undone before the server is stopped.
+        Whatever is registered on `undo` is undone before the server is stopped.
         """
         raise NotImplementedError
 
     def _launch(self, command: Sequence[str], variables: Mapping[str, str], directory: Path) -> None:
-        """Launch a program in a directory, with these environment variables. Its end is a kill: its data goes, too."""
+        """Launch a program in a directory with these environment variables. It ends by a kill; its data isn't kept."""
         self._popen([*tied_to_this_process(), *command], variables, stdin=subprocess.DEVNULL, cwd=directory)
 
     def _launch_module(
@@ -135,14 +135,14 @@ class ServerProcess:
     ) -> None:
         """Launch a module of this package that ends when its standard input closes, and reports on standard output.
 
-        `inherited` are further descriptors for it; `on_event` gets the records that it writes to the descriptor that
-        SLSLAB_TRACE_FD names, on a thread of its own.
+        The module also gets the descriptors in `inherited`. `on_event` receives the records that it writes to the
+        descriptor named by SLSLAB_TRACE_FD, in a thread of its own.
         """
         trace = None
         if on_event is not None:
             self._trace = _Trace(module, on_event)
             trace = self._trace.writing
-        # This process may have a descriptor of its own for a trace.
+        # This process may itself have a trace descriptor.
         variables = {name: value for name, value in variables.items() if name != "SLSLAB_TRACE_FD"}
         if trace is not None:
             variables["SLSLAB_TRACE_FD"] = str(trace)
@@ -159,7 +159,7 @@ class ServerProcess:
                 os.close(trace)
 
     def _popen(self, command: Sequence[str], variables: Mapping[str, str], **options: Any) -> None:
-        # A session of its own, so that Ctrl-C in the terminal reaches this process alone.
+        # In a session of its own, so that Ctrl-C in the terminal reaches only this process.
         settings: dict[str, Any] = {
             "stdout": self._log,
             "stderr": self._log,
@@ -175,8 +175,8 @@ class ServerProcess:
     ) -> bool:
         """Wait until `ready` returns something true; False if the process exited instead, or the limit passed.
 
-        It is called whenever the descriptor `source` can be read; without one every `again_s` seconds, for a server
-        that can only be asked again.
+        `ready` is called when the descriptor `source` becomes readable, or without one every `again_s` seconds, for a
+        server that must be polled.
         """
         deadline = time.monotonic() + limit_s
         exited, poll = os.pidfd_open(self.pid), select.poll()
@@ -194,14 +194,14 @@ class ServerProcess:
             os.close(exited)
 
     def _report(self, limit_s: float | None = None) -> Any:
-        """Return the JSON that a module of this package prints when it is ready; None if it does not do so."""
+        """Return the JSON that a module of this package prints when it is ready; None if it doesn't."""
         pipe = self._running.stdout
         assert pipe is not None
         line = pipe.readline() if limit_s is None or self._wait(lambda: True, limit_s, pipe.fileno()) else b""
         return json.loads(line) if line else None
 
     def output(self) -> str:
-        """Return everything that the server has printed until now, but for reports."""
+        """Return everything that the server has printed so far, except reports."""
         log = self._log.fileno()
         return os.pread(log, os.fstat(log).st_size, 0).decode(errors="replace")
 
@@ -226,9 +226,9 @@ class ServerProcess:
 
 
 class _Trace:
-    """Hands on the trace records that a server writes to `writing`, on a thread of its own until no writer is left.
+    """Passes on the trace records that a server writes to `writing`, in a thread of its own, until every writer closes.
 
-    The caller closes `writing` when the server has it.
+    The caller closes its `writing` once the server has it.
     """
 
     def __init__(self, name: str, on_event: Callable[[dict[str, Any]], None]) -> None:
@@ -240,7 +240,7 @@ class _Trace:
         self._thread.start()
 
     def settle(self) -> None:
-        """Hand on what has been written until now."""
+        """Pass on everything written so far."""
         with self._lock, suppress(BlockingIOError):
             while not self._ended:
                 chunk = os.read(self._reading, CHUNK_BYTES)
@@ -248,7 +248,7 @@ class _Trace:
                 self._ended = not chunk
 
     def join(self) -> None:
-        """Wait until all has been handed on and no writer is left."""
+        """Wait until everything is passed on and every writer has closed."""
         self._thread.join()
 
     def _read(self) -> None:
@@ -276,7 +276,7 @@ def listening_socket(host: str, port: int, option: str = "--port") -> socket.soc
             else f"The {what} cannot be bound: {os.strerror(error.errno or 0)}.",
             f"{'stop it, or ' if taken else ''}choose another with {option}, or 0 for any free one.",
         ) from error
-    # Accepted connections inherit it; asyncio sets it only on sockets that name their protocol.
+    # Accepted connections inherit this; asyncio sets it only on sockets with an explicit protocol.
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listener
 
@@ -291,13 +291,13 @@ def _holder(port: int) -> str:
 
 
 def free_ports(count: int) -> list[int]:
-    """Choose free loopback ports. They differ, and until a server binds them no client's connection gets them.
+    """Choose free, distinct loopback ports. Until a server binds them, no client's connection gets them.
 
-    They are below those that the kernel gives to connections, of which a busy host uses up thousands in a second.
+    They are below the kernel's range for outgoing connections, of which a busy host uses thousands in a second.
     """
     given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     own = range(FIRST_PORT, given)
-    # Where the kernel gives them all to connections, it may choose one.
+    # If the kernel's range covers all ports, let it choose one.
     candidates = random.SystemRandom().sample(own, LEAST_PORTS) if len(own) >= LEAST_PORTS else [0] * count
     ports: list[int] = []
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""A process that serves: it prints one JSON line when it answers, and ends on a signal, or with its parent."""
+"""Run a service process: it prints one JSON line when it is ready, and ends on a signal, or with its parent."""
 
 import json
 import os
@@ -16,10 +16,10 @@ def serve(
 ) -> None:
     """Start the service, print what it yields, wait for a signal, and resume the service, which then ends.
 
-    With `ends_with_parent` it also ends when standard input closes: that happens when the parent ends in any way.
+    With `ends_with_parent` it also ends when standard input closes, which happens when the parent ends in any way.
     """
-    # Python writes a signal's number into the pipe at once, so none is lost before the wait. A blocked signal would
-    # end the process all the same, in one of the threads that NumPy starts at its import.
+    # Python writes a signal's number into the pipe at once, so none is lost before the wait. Blocking the signal
+    # wouldn't work: one of the threads that NumPy starts at import would receive it and end the process.
     ending, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing)

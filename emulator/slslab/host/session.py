@@ -1,4 +1,4 @@
-"""What a command makes and must not leave behind, in whatever way it ends."""
+"""Clean up after a command, however it ends."""
 
 import fcntl
 import os
@@ -21,10 +21,10 @@ JOURNAL = "session"
 
 
 class Session(Managed):
-    """A temporary home, and a reaper process that removes what a command made, also after `kill -9`.
+    """A temporary home, and a reaper process that removes what a command made, even after `kill -9`.
 
-    `mark` is the environment variable by which the reaper knows the command's processes. If the reaper is killed, too,
-    the next session removes what is left. Raises HostError where the temporary folder cannot be written.
+    The reaper finds the command's processes by the environment variable `mark`. If the reaper is killed, too, the next
+    session cleans up. Raises HostError where the temporary folder can't be written.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Session(Managed):
 
     def _enter(self, stack: ExitStack) -> None:
         try:
-            folder = Path(tempfile.gettempdir()).absolute()  # TMPDIR may be `.`, and others have other directories
+            folder = Path(tempfile.gettempdir()).absolute()  # TMPDIR may be `.`, which differs by process
             sweep(folder)
             self.home = folder / f"{HOME}{self.id}"
             stack.callback(self._end)
@@ -42,11 +42,11 @@ class Session(Managed):
             unlocked = self.home / f".{JOURNAL}"
             self._journal = stack.enter_context(unlocked.open("ab", buffering=0))
             fcntl.flock(self._journal, fcntl.LOCK_EX)
-            # Only now, as a journal that is not locked is that of a command that was killed.
+            # Only now, because an unlocked journal means a killed command.
             journal = unlocked.rename(self.home / JOURNAL)
         except OSError as error:
             raise _unwritable(error) from error
-        # In a session of its own, so that Ctrl-C in the terminal reaches the command alone.
+        # In a session of its own, so that Ctrl-C in the terminal reaches only the command.
         self._reaper = subprocess.Popen(
             [sys.executable, "-I", "-S", reaper.__file__, self.id, journal],
             stdin=subprocess.DEVNULL,
@@ -63,11 +63,11 @@ class Session(Managed):
             sweep(self.home.parent)
 
     def watch_cgroup(self, path: Path) -> None:
-        """Have this control group removed at the end, with the groups in it, and their processes killed."""
+        """Have this control group and the groups in it removed at the end, and their processes killed."""
         self._note(f"cgroup {path}")
 
     def watch_containers(self, there_are: bool) -> None:
-        """Have the engine's containers with this command's mark removed at the end; none, when none is left."""
+        """Have the engine's containers with this command's mark removed at the end; False once they are gone."""
         self._note(f"containers {'yes' if there_are else 'no'}")
 
     def _note(self, line: str) -> None:
@@ -78,10 +78,10 @@ class Session(Managed):
 
 
 def sweep(folder: Path) -> None:
-    """Remove what sessions below this folder have left whose commands were killed together with their reapers.
+    """Remove what killed sessions below this folder have left, if their reapers were killed, too.
 
-    Such a session is known by its journal, which nobody holds the lock of any more. In a folder that others may write
-    to, only homes of this user count, which nobody else can have made or changed.
+    Such a session has a journal that is no longer locked. In a folder that others may write to, only homes of this user
+    count: others can't have made or changed them.
     """
     for home in folder.glob(f"{HOME}*"):
         try:
@@ -91,11 +91,11 @@ def sweep(folder: Path) -> None:
             with (home / JOURNAL).open("rb") as journal:
                 fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 reaper.reap(home.name.removeprefix(HOME), journal)
-        except OSError:  # it is not a session's, or its command lives, or another one sweeps
+        except OSError:  # not a session's, or its command is alive, or another sweep is at work
             continue
 
 
 def _unwritable(error: OSError) -> HostError:
     return HostError(
-        f"The temporary folder cannot be written: {error.strerror}.", "make room in it, or name another in TMPDIR."
+        f"The temporary folder cannot be written: {error.strerror}.", "make room in it, or set TMPDIR to another one."
     )

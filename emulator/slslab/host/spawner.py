@@ -1,17 +1,18 @@
 """Start execution environments' processes in namespaces of their own: a small script that the emulator talks to.
 
-It is a process of its own because it forks: a fork of a small process with one thread takes a millisecond and cannot
-meet a held lock. For every environment it makes an *init*, process 1 of the environment's pid namespace, which builds
-the file system that the function sees, starts the runtime, reaps orphans, and ends with the runtime: then the kernel
-kills every descendant, also one that forked away. Lambda documents of that file system: everything is read-only except
-/tmp (https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html), code is in /var/task, and there is no
-/dev/shm (https://aws.amazon.com/blogs/compute/parallel-processing-in-python-with-aws-lambda/).
+It is a separate process because it forks: a fork of a small single-threaded process takes a millisecond and can't meet
+a held lock. For every environment it makes an *init*, process 1 of the environment's pid namespace. The init builds the
+file system that the function sees, starts the runtime, reaps orphans, and ends with the runtime; then the kernel kills
+every descendant, even one that forked away from its parent. The file system is as Lambda documents it: everything is
+read-only except /tmp (https://docs.aws.amazon.com/lambda/latest/dg/gettingstarted-limits.html), code is in /var/task,
+and /dev/shm doesn't exist (https://aws.amazon.com/blogs/compute/parallel-processing-in-python-with-aws-lambda/).
 
-Requests are JSON datagrams with three descriptors: the function's log, its trace, and the status pipe, which carries
-lines back: `started PID` (of the init, as the host sees it), `began …` (`report_first`), `failed WHY`, `exited
+Requests are JSON datagrams with three descriptors: the function's log, its trace, and the status pipe. The status pipe
+returns lines: `started PID` (of the init, as the host sees it), `began …` (`report_first`), `failed WHY`, `exited
 WAITSTATUS` (of the runtime).
-Without a mode the same processes start in the host's own namespaces, with the init as their subreaper. As a *template*
-(a comma-separated list of modules as third argument) the script imports those once and runtimes are forks of it.
+
+Without a mode, the same processes start in the host's own namespaces, with the init as their subreaper. As a *template*
+(third argument: a comma-separated list of modules) the script imports the modules once, and runtimes are its forks.
 """
 
 import ctypes
@@ -35,13 +36,13 @@ MNT_DETACH, AT_FDCWD, AT_EMPTY_PATH, AT_RECURSIVE = 2, -100, 0x1000, 0x8000
 MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_IDMAP = 1, 2, 0x100000
 OPEN_TREE_CLONE, MOVE_MOUNT_F_EMPTY_PATH = 1, 4
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
-# Numbers of system calls that have no wrapper in every C library; the newer ones are the same everywhere.
+# Numbers of system calls that some C libraries don't wrap; the newer ones are the same on all architectures.
 CLONE, PIVOT_ROOT = {"x86_64": (56, 155), "aarch64": (220, 41)}.get(platform.machine(), (-1, -1))
 OPEN_TREE, MOVE_MOUNT, MOUNT_SETATTR = 428, 429, 442
 DEVICES = ("null", "zero", "full", "random", "urandom")
 TRACE_DESCRIPTOR = 3
 MESSAGE_BYTES = 1 << 17
-# The kernel's own, which some users of these namespaces could write.
+# The kernel's default limit, which some users of these namespaces could write.
 KERNEL_FILES = ("sys", "irq", "bus", "sysrq-trigger")
 SECRETS = ("/etc/shadow", "/etc/gshadow", "/etc/shadow-", "/etc/gshadow-", "/etc/ssh", "/etc/sudoers")
 # PyDLL keeps the interpreter's lock, so that no Python code runs between a clone and its return.
@@ -82,7 +83,7 @@ def map_ids(inside: int, outside: int, group_outside: int, process: str = "self"
 
 
 def fork_into(flags: int) -> int:
-    """Call fork(2) with new namespaces for the child alone."""
+    """Call fork(2) so that only the child gets new namespaces."""
     if CLONE < 0:
         raise OSError(0, f"no system call numbers are known for {platform.machine()}")
     pid = check(LIBC.syscall(CLONE, ctypes.c_ulong(flags | signal.SIGCHLD), 0, 0, 0, 0), "clone")
@@ -105,10 +106,10 @@ def bind(source: str, target: str) -> None:
 
 
 def open_directory(path: str) -> int:
-    """Return a descriptor of a code directory, named by its real path (O_PATH); OSError if that is not it any more.
+    """Return a descriptor of a code directory, given its real path (O_PATH); OSError if the path changed meanwhile.
 
-    Whoever may write beside the directory could put a link in its place, or in that of a directory above it, after the
-    path was checked: to a folder that only root may read, for instance. So no link is followed here.
+    After the path was checked, someone with write permission could replace the directory, or one above it, with a link,
+    for instance to a folder that only root may read. So this follows no link.
     """
     descriptor = os.open("/", os.O_PATH)
     for name in Path(path).parts[1:]:
@@ -123,12 +124,12 @@ def open_directory(path: str) -> int:
 
 
 def bind_code(request: dict[str, Any], target: str) -> None:
-    """Bind the code directory; map one that only its owner may read to the environment's user, or else copy it.
+    """Bind the code directory. If only its owner may read it, map it to the environment's user, or else copy it.
 
-    Links in it that lead out of it lead nowhere: the function follows them in its own file system.
+    Links that lead out of the directory lead nowhere, because the function follows them in its own file system.
     """
     descriptor, uid = open_directory(request["code"]), request["uid"]
-    # The directory that was opened, whatever has its path by now; without the dot it would be a link to it.
+    # The opened directory, even if its path now leads elsewhere; without the dot it would be a link to it.
     source = f"/proc/self/fd/{descriptor}/."
     readable = stat.S_IROTH | stat.S_IXOTH
     try:
@@ -136,7 +137,7 @@ def bind_code(request: dict[str, Any], target: str) -> None:
             return bind(source, target)
         try:
             bind_mapped(source, target, uid)
-        except OSError:  # not every file system can be mapped; Docker's overlay cannot
+        except OSError:  # some file systems, such as Docker's overlay, can't be mapped
             import shutil
 
             copy = shutil.copytree(source, f"{request['root']}-code", symlinks=True)
@@ -149,7 +150,7 @@ def bind_code(request: dict[str, Any], target: str) -> None:
 
 
 def bind_mapped(source: str, target: str, uid: int) -> None:
-    """Bind a directory so that the user `uid` may do there what its owner may (an idmapped mount, Linux 5.12)."""
+    """Bind a directory so that user `uid` has its owner's permissions there (an idmapped mount, Linux 5.12)."""
     os.makedirs(target, exist_ok=True)
     (stop_read, stop_write), (pid_read, pid_write) = os.pipe(), os.pipe()
     helper = fork_into(CLONE_NEWUSER)
@@ -176,7 +177,7 @@ def bind_mapped(source: str, target: str, uid: int) -> None:
 
 
 def build_root(request: dict[str, Any]) -> None:
-    """Give this mount namespace the file system that the function sees, and nothing else of the host's."""
+    """Give this mount namespace the file system that the function sees, and nothing else from the host."""
     root = request["root"]
     mount("", "/", "", MS_REC | MS_PRIVATE)
     mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=755,size=1m")
@@ -223,7 +224,7 @@ def become_runtime(request: dict[str, Any], log: int, trace: int, groups: list[i
     uid = request["uid"]
     for name, limit in request["resources"].items():
         number = getattr(resource, f"RLIMIT_{name}")
-        # The kernel counts the processes of a user, who may be the emulator's own; and nobody else may raise a limit.
+        # Only root may raise a limit. The kernel counts all processes of a user, who may be the emulator's own.
         if name != "NPROC" or uid is not None:
             most = resource.getrlimit(number)[1]
             resource.setrlimit(
@@ -234,14 +235,14 @@ def become_runtime(request: dict[str, Any], log: int, trace: int, groups: list[i
         os.setresgid(uid, uid, uid)
         os.setresuid(uid, uid, uid)
     elif request["mode"]:
-        # Root in the environment's namespaces could undo them; an ordinary user in one more namespace cannot.
+        # Root in the environment's namespaces could undo the mounts; an ordinary user in a nested namespace can't.
         check(LIBC.unshare(CLONE_NEWUSER), "unshare of the user namespace")
         map_ids(request["inner_uid"], 0, 0)
     else:
         check(LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "parent death signal")
     check(LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "no_new_privs")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    # The descriptors may have any numbers; copies have numbers above the fixed ones.
+    # The descriptors may have any numbers, so copy them above the fixed ones first.
     log, trace = os.dup(log), os.dup(trace)
     for number, descriptor in ((1, log), (2, log), (TRACE_DESCRIPTOR, trace)):
         os.dup2(descriptor, number)
@@ -251,13 +252,13 @@ def become_runtime(request: dict[str, Any], log: int, trace: int, groups: list[i
 
 
 def report_first(status: int) -> None:
-    """Report the runtime's accounts before its first instruction: CLOCK_MONOTONIC, CPU time, waits for a processor."""
+    """Report the runtime's counters before its first instruction: CLOCK_MONOTONIC, CPU time, waits for a processor."""
     cpu_ns, delay_ns, _ = Path("/proc/self/schedstat").read_text().split()
     os.write(status, f"began {time.monotonic_ns()} {cpu_ns} {delay_ns}\n".encode())
 
 
 def run_forked(request: dict[str, Any]) -> NoReturn:
-    """Run a runtime that is a fork of the template, as if its last argument had been started as a program."""
+    """Run a runtime as a fork of the template, as if its last argument had been started as a program."""
     os.closerange(TRACE_DESCRIPTOR + 1, 4096)
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -279,7 +280,7 @@ def run_forked(request: dict[str, Any]) -> NoReturn:
 
 
 def end_orphans() -> None:
-    """Kill the processes that the runtime left: this subreaper inherited them, and there is no namespace to end."""
+    """Kill the processes that the runtime left. This subreaper inherited them, because no namespace ends them."""
     children = Path(f"/proc/self/task/{os.getpid()}/children")
     while orphans := children.read_text().split():
         for orphan in orphans:
@@ -318,14 +319,14 @@ def run_init(
                     end_orphans()
                 os.write(status, f"exited {ended}\n".encode())
                 os._exit(0)
-    except BaseException as error:  # whatever it is, the emulator must know, and no second spawner may run on
+    except BaseException as error:  # report any error to the emulator, and never let a second spawner run on
         os.write(status, f"failed {error}\n".encode())
     finally:
         os._exit(1)
 
 
 def keep_files(request: dict[str, Any]) -> None:
-    """Mount what becomes /tmp, unless this environment has had a sandbox before: a reset environment keeps its files.
+    """Mount a directory that becomes /tmp, unless this environment had a sandbox before: a reset keeps its files.
 
     The mount is in the spawner's own mount namespace. The kernel removes it with its directory, or with the spawner.
     """
@@ -345,7 +346,7 @@ def spawn(request: dict[str, Any], channel: socket.socket, template: bool, log: 
 
 
 def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
-    """Receive one request and its descriptors, which no program that is started later inherits."""
+    """Receive one request and its descriptors; programs that are started later don't inherit them."""
     message, descriptors, _flags, _address = socket.recv_fds(channel, MESSAGE_BYTES, 3)
     for descriptor in descriptors:
         os.set_inheritable(descriptor, False)  # Python 3.11 ignores recv_fds's flags
@@ -353,21 +354,21 @@ def receive(channel: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def enter_user_namespace() -> None:
-    """Become the root of a new user namespace, which makes the other namespaces possible without privileges."""
+    """Become root of a new user namespace, in which the other namespaces need no privileges."""
     uid, gid = os.getuid(), os.getgid()
     check(LIBC.unshare(CLONE_NEWUSER), "unshare of the user namespace")
     map_ids(0, uid, gid)
 
 
 def enter_mount_namespace() -> None:
-    """See mounts of one's own beside the host's, which show here as they come and go."""
+    """Enter a mount namespace that still sees the host's mounts come and go."""
     check(LIBC.unshare(CLONE_NEWNS), "unshare of the mount namespace")
     mount("", "/", "", MS_REC | MS_SLAVE)
 
 
 def main(descriptor: int, mode: str, modules: str) -> int:
-    """Serve requests until the emulator closes its end of the socket or ends, in whatever way."""
-    # Without a handler of SIGCHLD the kernel reaps inits; the status pipe reports their end.
+    """Serve requests until the emulator closes its end of the socket, or ends."""
+    # Ignoring SIGCHLD makes the kernel reap inits; the status pipe reports their end.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
         signal.signal(number, signal.SIG_IGN)
     channel = socket.socket(fileno=descriptor)
@@ -386,12 +387,12 @@ def main(descriptor: int, mode: str, modules: str) -> int:
         except Exception as error:  # a module may raise anything while it is imported
             channel.send(f"{module}: {error}".encode())
             return 1
-    # Libraries with threads of their own (OpenBLAS in numpy) end them before a fork and start them again when needed.
-    # Cloning an init does not notify them: when it forked its runtime, they would wait for threads that it lacks.
+    # Libraries with threads (OpenBLAS in numpy) stop them before a fork and restart them when needed. A clone
+    # doesn't notify the library, so an init that forked its runtime would wait for threads that it lacks.
     if modules and os.fork() == 0:
         os._exit(0)
     if modules:
-        # What the template imported stays: forks do not search it for garbage, which would copy its pages to them.
+        # Keep the template's objects out of garbage collection in forks, because collecting would copy their pages.
         gc.freeze()
     channel.send(b"ready")
     while True:
@@ -400,7 +401,7 @@ def main(descriptor: int, mode: str, modules: str) -> int:
             return 0
         try:
             spawn(json.loads(message), channel, bool(modules), *descriptors)
-        except Exception as error:  # one request that fails must not end all environments
+        except Exception as error:  # one failed request must not end all environments
             if len(descriptors) == 3:
                 os.write(descriptors[-1], f"failed {error}\n".encode())
         for received in descriptors:
@@ -408,5 +409,5 @@ def main(descriptor: int, mode: str, modules: str) -> int:
 
 
 if __name__ == "__main__":
-    with suppress(BrokenPipeError, ConnectionResetError):  # the emulator has ended before it was answered
+    with suppress(BrokenPipeError, ConnectionResetError):  # the emulator ended before it got the answer
         sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3]))

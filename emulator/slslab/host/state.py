@@ -1,4 +1,4 @@
-"""Where a user's commands keep what they must find again: the running service, the stack that was started, its keys."""
+"""Find the directory where a user's commands keep the running service, the started stack and its keys."""
 
 import os
 import tempfile
@@ -16,7 +16,7 @@ def state_directory() -> Path:
 
 
 def make_state_directory() -> Path:
-    """Return the directory, made if it is missing. Raises HostError if it is another user's or cannot be made."""
+    """Return the directory, creating it if needed. Raises HostError if another user owns it or it can't be made."""
     directory = state_directory()
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -24,18 +24,18 @@ def make_state_directory() -> Path:
     except OSError as error:
         raise unusable(error) from error
     if owner != os.getuid():
-        raise HostError(f"The state directory {directory} belongs to another user.", "name one in SLSLAB_STATE.")
+        raise HostError(f"The state directory {directory} belongs to another user.", "set SLSLAB_STATE to another one.")
     return directory
 
 
 def unusable(error: OSError) -> HostError:
-    """Return the error of a state directory that cannot be used."""
+    """Return the error for a state directory that can't be used."""
     return HostError(
         f"The state directory {state_directory()} cannot be used: {error.strerror}.",
-        "name another one in SLSLAB_STATE.",
+        "set SLSLAB_STATE to another one.",
     )
 
 
 def only_owner(path: str, flags: int) -> int:
-    """Open a file of the state, which nobody else may read; an `opener` of `open`."""
+    """Open a file that only this user may read; an `opener` for `open`."""
     return os.open(path, flags, 0o600)

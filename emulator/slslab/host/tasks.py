@@ -1,4 +1,4 @@
-"""Read the processes and threads of one environment again and again, for little."""
+"""Read the processes and threads of one environment again and again, cheaply."""
 
 import os
 from collections.abc import Callable
@@ -9,7 +9,7 @@ KEPT = 64
 
 
 class KeptFiles:
-    """Files of processes in /proc, which stay open: to open one takes several times as long as to read it."""
+    """Files of processes in /proc. They stay open, because opening one takes several times as long as reading it."""
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
@@ -30,7 +30,7 @@ class KeptFiles:
             self._forget(path)
 
     def close(self) -> None:
-        """Close all."""
+        """Close all files."""
         while self._open:
             os.close(self._open.popitem()[1])
 
@@ -48,10 +48,10 @@ class KeptFiles:
 
 
 class Tasks:
-    """The processes and threads of one environment as they were last read: `pids`, and the `times` of each thread.
+    """The processes and threads of one environment at the last reading: `pids`, and the `times` of each thread.
 
-    `find` lists the processes, and `count` tells how many threads there are, where that is known. While there are as
-    many as before and none of those has exited, nothing is listed again. `files` keeps their files.
+    `find` lists the processes, and `count` returns the number of threads, where that is known. While that number stays
+    the same and no thread has exited, nothing is listed again. `files` keeps the open files.
     """
 
     def __init__(self, find: Callable[[], list[int]], count: Callable[[], int | None]) -> None:

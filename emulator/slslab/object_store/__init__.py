@@ -1,3 +1,3 @@
-"""The embedded S3 server: names and versions in memory, bodies in files, requests and answers by botocore's model."""
+"""Serve S3 from this host: names and versions in memory, bodies in files, requests and answers by botocore's model."""
 
 SERVER = "slslab S3"

@@ -1,4 +1,4 @@
-"""The ASGI application: finds the operation and the caller of a request, and sends the answer in S3's format."""
+"""Serve S3 as an ASGI application: find the operation and caller of a request, and answer in S3's format."""
 
 import asyncio
 import re
@@ -31,12 +31,12 @@ from slslab.object_store.storage import Store, read
 LARGEST_HEAD = 8192
 # assumed: a longer document is parsed on another thread.
 LARGE_DOCUMENT = 16 * 1024
-# Some clients put the bucket before the name of the host.
+# Some clients put the bucket's name before the host's name.
 HOST = re.compile(r"(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])\.localhost", re.IGNORECASE)
 # Characters that parameters and forms can contain, but headers can't.
 CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
 Handler = Callable[[Call], Awaitable[Answer]]
-# Takes operation, function, start_ns, end_ns and size of a request (`slslab.stack.access_log.Logged`).
+# Takes the operation, function, start_ns, end_ns and size of a request (`slslab.stack.access_log.Logged`).
 Log = Callable[[str, str, int, int, int], None]
 HANDLERS: Mapping[str, Handler] = {
     "AbortMultipartUpload": uploads.abort_multipart_upload,
@@ -86,11 +86,11 @@ HANDLERS: Mapping[str, Handler] = {
 # What to use instead of an operation.
 HINTS = {
     "PutBucketNotificationConfiguration": "invoke the function, or send the message, when the object has been put.",
-    "PutBucketLifecycleConfiguration": "delete objects by DeleteObjects; they go with the service at the latest.",
+    "PutBucketLifecycleConfiguration": "delete objects with DeleteObjects; when the service ends, all are deleted.",
     "SelectObjectContent": "read the object with GetObject.",
 }
-# HEAD and all other reads cost what GET costs; a multipart upload's beginning and its end are POST. documented: Amazon
-# S3 pricing, "Requests & data retrievals".
+# HEAD and all other reads cost the same as GET; starting and completing a multipart upload cost the same as POST.
+# documented: Amazon S3 pricing, "Requests & data retrievals".
 PUT, LIST, GET, DELETE = "object.put", "object.list", "object.get", "object.delete"
 BILLED = {"PUT": PUT, "POST": PUT, "DELETE": DELETE}
 
@@ -168,7 +168,7 @@ class Request:
             del given[""]
         headers = {name: ",".join(self._headers.getlist(name)) for name in set(self._headers)}
         for name, value in given.items():
-            # Boto3 moves headers into the query when it presigns by Version 2.
+            # When boto3 presigns with Version 2, it moves headers into the query.
             if name.startswith("x-amz-") or name == "content-type":
                 headers.setdefault(name, value)
         try:
@@ -198,7 +198,7 @@ class Request:
         return answer, model.document(operation, answer.output) if answer.body is None else b""
 
     def refused(self, error: ServiceError) -> tuple[Answer, bytes]:
-        """Return the answer that is an error."""
+        """Return an error as an answer."""
         if error.status == 304 or self._method == "HEAD":
             return Answer(status=error.status, headers=error.headers), b""
         fields = "".join(f"<{name}>{model.text_of(value)}</{name}>" for name, value in error.fields.items())
@@ -211,10 +211,10 @@ class Request:
         return Answer(status=error.status, headers=error.headers), document.encode(errors="replace")
 
     def billed(self, status: int) -> str:
-        """Return the operation that AWS bills the request as; empty for one that it does not bill.
+        """Return the operation that AWS bills the request as; empty if AWS doesn't bill it.
 
-        documented: S3 user guide, "Billing for Amazon S3 error responses": not its own failures, nor what it refuses to
-        a stranger. assumed: nor what it refuses because there is no bucket, and so no owner to bill.
+        documented: S3 user guide, "Billing for Amazon S3 error responses": AWS doesn't bill its own failures, nor
+        refused requests from outside the account. assumed: nor requests for missing buckets, which have no owner.
         """
         nobodys = status == 404 and self._bucket not in self._store.buckets
         if status >= 500 or nobodys or (status == 403 and self._principal is None):
@@ -226,7 +226,7 @@ class Request:
         return BILLED.get(self._method, GET)
 
     async def send(self, answer: Answer, document: bytes, send: Send, log: Log) -> None:
-        """Send an answer, an object only as fast as its client reads. It is logged before the last part is sent."""
+        """Send an answer, but an object only as fast as its client reads. It is logged before the last part is sent."""
         headers = [
             ("server", SERVER),
             ("x-amz-request-id", self._id),
@@ -253,12 +253,12 @@ class Request:
         if operation := self.billed(answer.status):
             function = self._principal.function if self._principal is not None else ""
             log(operation, function, self._began_ns, time.monotonic_ns(), self._moved(answer))
-        # An answer without a body is whole for its client when it has the headers.
+        # The client has an answer without a body as soon as it has the headers.
         await send(waiting)
         await send({"type": "http.response.body"})
 
     def _moved(self, answer: Answer) -> int:
-        """Return how many bytes of objects were in the request and its answer."""
+        """Return how many bytes of objects the request and its answer contained."""
         if self._operation is None or answer.status >= 300 or self._method == "HEAD":
             return 0
         stored = (self._incoming.length or 0) if self._operation.streams else 0
@@ -282,7 +282,7 @@ class Request:
             raise failure("InvalidURI") from error
 
     async def _read_body(self, call: Call, headers: Mapping[str, str]) -> None:
-        """Read a document in the body into the members. The bytes of an object are left for the operation."""
+        """Read a document in the body into the members. Leave the bytes of an object for the operation."""
         operation = call.operation
         if operation.streams:
             if "x-amz-trailer" in headers:
@@ -290,7 +290,7 @@ class Request:
             return
         if operation.payload is None:
             return
-        # The checksum in CompleteMultipartUpload is that of the object, not of the request.
+        # The checksum in CompleteMultipartUpload covers the object, not the request.
         sums = checksums.given(call.members) if operation.model.http_checksum else {}
         document = await self._incoming.document(call.members.get("ContentMD5"), sums)
         if operation.payload.type_name == "string":

@@ -1,4 +1,4 @@
-"""The bodies of requests: decoded, hashed and stored as they arrive. None is held whole in memory.
+"""Decode, hash and store the bodies of requests as they arrive, never holding a whole body in memory.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-streaming.html
 """
@@ -22,9 +22,9 @@ from slslab.object_store.storage import IN_MEMORY_BYTES, MEMORY_BYTES, Folder, P
 # Hashed and written together, on another thread.
 BATCH_BYTES = 1024 * 1024
 LARGEST_PUT = 5 * 1024**3
-# The length of a file in a form, which no header tells.
+# The length of a file in a form, which the headers don't contain.
 ANY_LENGTH = -1
-# assumed: more than a thousand keys to delete of 1,024 bytes each, and less than half a second to parse.
+# assumed: enough for a thousand keys of 1,024 bytes to delete, and less than half a second to parse.
 LARGEST_DOCUMENT = 2 * 1024 * 1024
 LONGEST_LINE = 16 * 1024
 # recorded: only the last chunk may be smaller. assumed: clients send one trailer, or two with its signature.
@@ -41,7 +41,7 @@ class Incoming:
     def __init__(self, receive: Receive, length: int | None, payload: str, signer: ChunkSigner | None) -> None:
         self._receive = receive
         self._more = True
-        # Whether reading it has not begun.
+        # Whether reading hasn't begun.
         self.untouched = True
         self.length = length
         self._payload = payload
@@ -49,12 +49,12 @@ class Incoming:
         self.trailers: dict[str, str] = {}
 
     async def discard(self) -> None:
-        """Read the rest and drop it: if the connection were closed instead, the client would lose the answer."""
+        """Read and drop the rest. Closing the connection instead would lose the client the answer."""
         async for _ in self.raw():
             pass
 
     async def document(self, md5: str | None, expected: dict[str, str]) -> bytes:
-        """Return the whole body; S3's errors if it is too large or does not match the digests."""
+        """Return the whole body; S3's errors if it is too large or doesn't match the digests."""
         sums = Sums(self._payload, next(iter(expected), ""))
         parts, size = [], 0
         async for part in self._pieces():
@@ -67,7 +67,7 @@ class Incoming:
         return b"".join(parts)
 
     async def store(self, folder: Folder, md5: str | None, algorithm: str, expected: dict[str, str]) -> "Stored":
-        """Store the body; BadDigest and similar errors if it does not match its headers or trailers.
+        """Store the body; BadDigest and similar errors if it doesn't match its headers or trailers.
 
         `algorithm` names its checksum. `expected` contains the checksum unless a trailer does.
         """
@@ -136,7 +136,7 @@ class Sums:
         self._chosen = checksums.new(algorithm) if algorithm else None
 
     def update(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         self.md5.update(data)
         if self._sha256 is not None:
             self._sha256.update(data)
@@ -144,7 +144,7 @@ class Sums:
             self._chosen.update(data)
 
     def check(self, md5: str | None, expected: dict[str, str]) -> dict[str, str]:
-        """Compare the digests with those that the client sent; return the checksum as a member of the API."""
+        """Compare the digests with the client's; return the checksum as a member of the API."""
         checksums.check_md5(md5, self.md5.digest())
         if self._sha256 is not None and not hmac.compare_digest(self._sha256.hexdigest(), self._signed):
             raise failure("XAmzContentSHA256Mismatch")
@@ -170,7 +170,7 @@ class Sink:
         self.size = 0
 
     async def write(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         self._batch.append(data)
         self._held += len(data)
         self.size += len(data)
@@ -241,7 +241,7 @@ class Chunks:
         self._trailers: dict[str, str] = {}
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Decode more bytes; return those of the body."""
+        """Decode more bytes; return the body's."""
         self._buffer += data
         found: list[bytes] = []
         while self._step(found):

@@ -1,4 +1,4 @@
-"""The operations on buckets: creating, listing, versions, and the settings that have an effect here."""
+"""Implement the operations on buckets: creating, listing, versions, and the settings that have an effect here."""
 
 import base64
 import binascii
@@ -54,7 +54,7 @@ async def create_bucket(call: Call) -> Answer:
     if members.get("ObjectOwnership", "BucketOwnerEnforced") != "BucketOwnerEnforced":
         raise refusal("ObjectOwnership, which enables access control lists", "grant access by a bucket policy.")
     if members.get("ObjectLockEnabledForBucket"):
-        raise refusal("ObjectLockEnabledForBucket", "enable versioning, which keeps what is overwritten.")
+        raise refusal("ObjectLockEnabledForBucket", "enable versioning, which keeps overwritten objects.")
     configuration = members.get("CreateBucketConfiguration", {})
     if configuration.keys() - {"LocationConstraint", "Tags"}:
         raise refusal("directory buckets", "leave Location and Bucket out of the configuration.")
@@ -201,7 +201,7 @@ def _setting(call: Call, name: str, error: str) -> Any:
 
 
 async def delete_setting(call: Call) -> Answer:
-    """Remove the bucket's settings that the operation is about."""
+    """Remove the operation's settings from the bucket."""
     call.only()
     for name in DELETED[call.operation.name]:
         call.bucket().settings.pop(name, None)
@@ -221,12 +221,12 @@ async def put_bucket_tagging(call: Call) -> Answer:
 
 
 async def get_bucket_policy(call: Call) -> Answer:
-    """Return a bucket's policy, as it was given."""
+    """Return a bucket's policy as it was set."""
     return Answer({"Policy": _setting(call, "policy", "NoSuchBucketPolicy")})
 
 
 async def put_bucket_policy(call: Call) -> Answer:
-    """Set the policy; one that could not be enforced is refused."""
+    """Set the policy; refuse one that can't be enforced."""
     call.only("Policy", "ConfirmRemoveSelfBucketAccess", *CHECKSUMS)
     bucket, text = call.bucket(), call.members["Policy"]
     if len(text) > LARGEST_POLICY:
@@ -265,7 +265,7 @@ async def get_public_access_block(call: Call) -> Answer:
 
 
 async def put_public_access_block(call: Call) -> Answer:
-    """Block public access. The two settings for access control lists have no effect: there are no such lists."""
+    """Block public access. The two settings for access control lists have no effect, because buckets here have none."""
     call.only("PublicAccessBlockConfiguration", *CHECKSUMS)
     given = call.members["PublicAccessBlockConfiguration"]
     call.bucket().settings["publicAccessBlock"] = {name: given.get(name, False) for name in BLOCKS}
@@ -287,7 +287,7 @@ async def put_bucket_cors(call: Call) -> Answer:
 
 
 async def get_acl(call: Call) -> Answer:
-    """Return the only access control list there is: the owner has full control."""
+    """Return the only possible access control list: the owner has full control."""
     call.only("VersionId")
     if call.key:
         call.version()
@@ -320,7 +320,7 @@ DELETED = {
 # Answers about settings that a bucket can't have: the output, or the error.
 UNSET: Mapping[str, str | dict[str, Any]] = {
     "GetBucketNotificationConfiguration": {},
-    # Objects are not encrypted here.
+    # Objects aren't encrypted here.
     "GetBucketEncryption": "ServerSideEncryptionConfigurationNotFoundError",
     "GetBucketLogging": {},
     "GetBucketAccelerateConfiguration": {},
@@ -336,7 +336,7 @@ UNSET: Mapping[str, str | dict[str, Any]] = {
 
 
 async def get_unset(call: Call) -> Answer:
-    """Answer that the bucket does not have this setting."""
+    """Answer that the bucket doesn't have this setting."""
     found = UNSET[call.operation.name]
     bucket = call.bucket()
     if isinstance(found, str):

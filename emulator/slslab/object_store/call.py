@@ -1,4 +1,4 @@
-"""A request as operations get it, and their answer."""
+"""Hold a request as operations see it, and their answer."""
 
 import base64
 import re
@@ -32,13 +32,13 @@ WRITTEN = frozenset({*SETTINGS, "Tagging", "StorageClass", "ACL", "ServerSideEnc
 CHECKSUMS = frozenset(f"Checksum{name}" for name in checksums.ALGORITHMS)
 METADATA_BYTES = 2048
 LONGEST_KEY = 1024
-# A name that a header can have (RFC 9110, 5.6.2).
+# A valid header name (RFC 9110, 5.6.2).
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @dataclass
 class Answer:
-    """The answer of an operation: members of the output, bytes of an object, further headers."""
+    """An operation's answer: members of the output, bytes of an object, further headers."""
 
     output: Mapping[str, Any] = field(default_factory=dict)
     status: int = 200
@@ -68,13 +68,13 @@ class Call:
         return f"http://{self.host}/{self.bucket_name}/{quote(self.key, safe='')}"
 
     def bucket(self) -> Bucket:
-        """Return the bucket; NoSuchBucket if it does not exist."""
+        """Return the bucket; NoSuchBucket if it doesn't exist."""
         return self.store.bucket(self.bucket_name)
 
     def authorize(self, key: str, version_id: str | None = None, operation: str = "", bucket_name: str = "") -> None:
-        """Raise AccessDenied unless the caller may do this or another operation to an object, or to the bucket.
+        """Raise AccessDenied unless the caller may do this or another operation on an object, or on the bucket.
 
-        KeyTooLongError for a key that no object can have.
+        KeyTooLongError for a key that is too long.
         """
         if (size := len(key.encode())) > LONGEST_KEY:
             raise failure("KeyTooLongError", Size=str(size), MaxSizeAllowed=str(LONGEST_KEY))
@@ -84,7 +84,7 @@ class Call:
         rights.check(self.principal, action, bucket, name, key, self.context(bucket, key, version_id))
 
     def context(self, bucket: Bucket | None, key: str, version_id: str | None = None) -> dict[str, str]:
-        """Return the values for conditions of policies: parameters and headers of the request, tags of the object.
+        """Return the values for policy conditions: parameters and headers of the request, tags of the object.
 
         Requests of a multipart upload also have the headers that began the upload.
         """
@@ -132,7 +132,7 @@ class Call:
         return found
 
     def limit(self, member: str, name: str, most: int = 1000) -> int:
-        """Return how many entries a list may have at most; InvalidArgument with this name for no such number."""
+        """Return the maximum length of a list; InvalidArgument with this name if the member isn't a valid number."""
         return min(integer(self.members.get(member, most), name), most)
 
     def settings(self) -> dict[str, Any]:
@@ -218,7 +218,7 @@ def same_etag(wanted: str, etag: str) -> bool:
 
 
 def integer(value: Any, name: str) -> int:
-    """Return an argument as a number; InvalidArgument with its name if it is not one."""
+    """Return an argument as a number; InvalidArgument with its name if it isn't one."""
     text = str(value)
     if not (text.isascii() and text.isdigit() and len(text) <= 10 and int(text) < 2**31):
         raise failure("InvalidArgument", f"Argument {name} must be an integer between 0 and 2147483647")
@@ -226,7 +226,7 @@ def integer(value: Any, name: str) -> int:
 
 
 def _in_ascii(text: str) -> str:
-    """Return the value of a header as S3 sends it back: UTF-8 by RFC 2047 (documented: UsingMetadata.html)."""
+    """Return a header's value as S3 returns it: UTF-8 by RFC 2047 (documented: UsingMetadata.html)."""
     if text.isascii():
         return text
     return f"=?UTF-8?B?{base64.b64encode(text.encode('latin-1')).decode()}?="

@@ -1,4 +1,4 @@
-"""The checksums of S3. Those that clients send are verified, stored and returned.
+"""Verify, store and return the checksums of S3 that clients send.
 
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/checking-object-integrity.html
 """
@@ -32,14 +32,14 @@ class Hash(Protocol):
     """Takes bytes, and returns their digest."""
 
     def update(self, data: bytes, /) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
 
     def digest(self) -> bytes:
         """Return the digest."""
 
 
 class Cyclic:
-    """A cyclic redundancy check; `step` computes it from the next bytes and the value before them."""
+    """A cyclic redundancy check; `step` computes it from the next bytes and the previous value."""
 
     def __init__(self, step: Callable[[bytes, int], int], length: int) -> None:
         self._step = step
@@ -47,7 +47,7 @@ class Cyclic:
         self._value = 0
 
     def update(self, data: bytes) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         self._value = self._step(data, self._value)
 
     def digest(self) -> bytes:
@@ -56,7 +56,7 @@ class Cyclic:
 
 
 def new(algorithm: str) -> Hash:
-    """Return an empty sum; InvalidRequest for an unknown algorithm, NotImplemented for one that needs awscrt."""
+    """Return an empty checksum; InvalidRequest for an unknown algorithm, NotImplemented for one that needs awscrt."""
     if algorithm in ("SHA1", "SHA256"):
         return hashlib.new(algorithm.lower(), usedforsecurity=False)
     if algorithm == "CRC32":
@@ -76,7 +76,7 @@ def new(algorithm: str) -> Hash:
 
 
 def given(members: Mapping[str, Any]) -> dict[str, str]:
-    """Return the checksums among the members of a request; InvalidRequest for a malformed one."""
+    """Return the checksums in a request; InvalidRequest for a malformed one."""
     found = {name: members[f"Checksum{name}"] for name in ALGORITHMS if f"Checksum{name}" in members}
     if len(found) > 1:
         raise failure(
@@ -115,7 +115,7 @@ async def of(algorithm: str, parts: Iterator[bytes]) -> str:
 
 
 async def add(parts: Iterator[bytes], *totals: Hash) -> None:
-    """Add bytes to sums, two parts at a time on another thread, so that no request waits for a whole object's."""
+    """Add bytes to checksums, two parts at a time on another thread, so that no request waits for a whole object's."""
 
     def step() -> bool:
         some = list(itertools.islice(parts, 2))

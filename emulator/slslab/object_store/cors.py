@@ -1,4 +1,4 @@
-"""The rules of a bucket for pages of other web sites.
+"""Apply a bucket's rules for pages of other web sites.
 
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/ManageCorsUsing.html
 """
@@ -9,14 +9,14 @@ from typing import Any
 from slslab.object_store.errors import failure
 
 METHODS = ("GET", "PUT", "POST", "DELETE", "HEAD")
-# assumed: more entries than fit into 64 KB, S3's limit (documented: API_PutBucketCors.html), and more headers than a
-# page sends.
+# assumed: more rules than fit into 64 KB, S3's limit (documented: API_PutBucketCors.html), and more headers than a page
+# sends.
 MOST_ENTRIES, MOST_ASKED = 2000, 100
 Rules = Sequence[Mapping[str, Any]]
 
 
 def check(rules: Rules) -> None:
-    """Raise MalformedXML or InvalidRequest for rules that S3 does not take."""
+    """Raise MalformedXML or InvalidRequest for rules that S3 refuses."""
     entries = sum(len(entry) for rule in rules for entry in rule.values() if isinstance(entry, list))
     if not 0 < len(rules) <= 100 or entries > MOST_ENTRIES:
         raise failure("MalformedXML")

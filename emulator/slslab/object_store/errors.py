@@ -1,4 +1,4 @@
-"""S3's errors: the status and the usual message of each code.
+"""Define S3's errors: the status and the usual message of each code.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html
 """
@@ -109,5 +109,5 @@ def failure(code: str, message: str = "", **fields: str) -> ServiceError:
 
 
 def refusal(what: str, hint: str) -> ServiceError:
-    """Return the error for something that slslab does not emulate, such as "PutBucketWebsite"."""
+    """Return the error for something that slslab doesn't emulate, such as "PutBucketWebsite"."""
     return failure("NotImplemented", f"slslab does not emulate {what}: {hint}")

@@ -1,4 +1,4 @@
-"""Uploads by HTML forms that carry a signed policy, as `generate_presigned_post` makes them.
+"""Accept uploads by HTML forms with a signed policy, as `generate_presigned_post` makes them.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-HTTPPOSTConstructPolicy.html
 """
@@ -117,7 +117,7 @@ class Form:
 
 
 def signer(keys: Keyring, fields: Mapping[str, str]) -> Principal | None:
-    """Return who signed the policy of a form; None without a policy or a signature.
+    """Return the signer of a form's policy; None without a policy or a signature.
 
     Raises S3's errors for an incomplete or wrong signature.
     """
@@ -147,7 +147,7 @@ def signer(keys: Keyring, fields: Mapping[str, str]) -> Principal | None:
 
 
 def check(fields: Mapping[str, str], bucket: str) -> tuple[int, int] | None:
-    """Raise AccessDenied unless the policy of a form allows its fields; return the range of lengths that it allows."""
+    """Raise AccessDenied unless the form's policy allows its fields; return the range of lengths that it allows."""
     try:
         policy = json.loads(base64.b64decode(fields["policy"]))
         conditions, expires = policy["conditions"], _expiration(policy["expiration"])

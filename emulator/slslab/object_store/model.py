@@ -1,4 +1,4 @@
-"""S3's operations, from botocore's model: finds the operation and members of a request, and writes its answer."""
+"""Read S3's operations from botocore's model: find a request's operation and members, and write its answer."""
 
 import email.utils
 import re
@@ -44,17 +44,17 @@ ROOTS = {
     "GetBucketAccelerateConfiguration": "AccelerateConfiguration",
     "GetBucketRequestPayment": "RequestPaymentConfiguration",
 }
-# Parameters that every request may have: the signature's, and clients' own.
+# Parameters that every request may have: for the signature, and for clients' own use.
 ANY_PARAMETER = re.compile(r"[Xx]-.*|AWSAccessKeyId|Signature|Expires|content-type|content-md5")
 # Characters that XML 1.0 can't contain, not even as references.
 NOT_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
-# assumed: 10,000 parts of an upload, with four elements of two tags each, stay below.
+# assumed: 10,000 parts of an upload, with four elements of two tags each, stay below this.
 MOST_TAGS = 100_000
 INTEGER = re.compile(r"-?[0-9]{1,18}")
 
 
 class Place(NamedTuple):
-    """Where a member is in a request or an answer."""
+    """The place of a member in a request or an answer."""
 
     member: str
     shape: Shape
@@ -64,7 +64,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation: its name, and where the members of its input and output are.
+    """An operation: its name, and the places of its input's and output's members.
 
     `payload` is the member in the body, and `streams` says whether the body is an object's bytes.
     """

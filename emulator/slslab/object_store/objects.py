@@ -1,4 +1,4 @@
-"""The operations on objects: put, get, head, attributes, copy, delete, tags."""
+"""Implement the operations on objects: put, get, head, attributes, copy, delete, tags."""
 
 import asyncio
 import hashlib
@@ -41,14 +41,14 @@ TAG = re.compile(r"[\w .:/=+\-@]*")
 
 
 async def put_object(call: Call, lengths: tuple[int, int] | None = None) -> Answer:
-    """Store an object; EntityTooSmall or EntityTooLarge if its length is not within the range `lengths`."""
+    """Store an object; EntityTooSmall or EntityTooLarge if its length is outside the range `lengths`."""
     call.only(*WRITTEN, *CHECKSUMS, *CONDITIONS, "ContentLength", "trailer")
     bucket, settings, tags = call.bucket(), call.settings(), given_tags(call)
     check_write(call.members, bucket.current(call.key), call.key)
     stored = await call.store_body()
     if lengths is not None and not lengths[0] <= stored.piece.size <= lengths[1]:
         raise failure("EntityTooSmall" if stored.piece.size < lengths[0] else "EntityTooLarge")
-    # Other requests may have come between. None does from here on.
+    # Other requests may have run meanwhile, but none can from here on.
     bucket = call.bucket()
     check_write(call.members, bucket.current(call.key), call.key)
     sums = {**stored.checksums, **({"ChecksumType": checksums.FULL} if stored.checksums else {})}
@@ -101,7 +101,7 @@ async def get_object_attributes(call: Call) -> Answer:
         marker = integer(call.members.get("PartNumberMarker", "0"), "part-number-marker")
         rest = [part for part in version.parts if part.number > marker]
         found["ObjectParts"] = {"TotalPartsCount": len(version.parts)}
-        # documented: API_GetObjectAttributes.html: parts are named if they have checksums.
+        # documented: API_GetObjectAttributes.html: parts are listed if they have checksums.
         if any(part.checksums for part in version.parts):
             found["ObjectParts"] |= {
                 "PartNumberMarker": str(marker),
@@ -120,7 +120,7 @@ async def get_object_attributes(call: Call) -> Answer:
 
 
 async def delete_object(call: Call) -> Answer:
-    """Delete an object, or one version of it for good."""
+    """Delete an object, or one of its versions permanently."""
     call.only("VersionId", "IfMatch")
     bucket = call.bucket()
     return Answer(_delete(bucket, call.key, call.members.get("VersionId"), call.members.get("IfMatch")), 204)
@@ -214,7 +214,7 @@ async def delete_object_tagging(call: Call) -> Answer:
 
 
 def described(bucket: Bucket, version: Version) -> dict[str, Any]:
-    """Return the members of the output of every read."""
+    """Return the output members that all reads have."""
     return {
         "LastModified": version.modified,
         "ETag": f'"{version.etag}"',
@@ -224,19 +224,19 @@ def described(bucket: Bucket, version: Version) -> dict[str, Any]:
 
 
 def version_member(bucket: Bucket, version: Version) -> dict[str, Any]:
-    """Return the member VersionId of a read; nothing in buckets without versioning."""
+    """Return the member VersionId of a read, or nothing in buckets without versioning."""
     return {"VersionId": version.id} if bucket.versioning else {}
 
 
 def written_version(version: Version) -> dict[str, Any]:
-    """Return the member VersionId of a write; nothing for null versions."""
+    """Return the member VersionId of a write, or nothing for null versions."""
     return {} if version.id == NULL else {"VersionId": version.id}
 
 
 def check_read(members: Mapping[str, Any], version: Version, prefix: str = "", missed: str = NOT_MODIFIED) -> None:
-    """Raise S3's errors unless the conditions of a read hold; `prefix` is that of their members, `missed` an error.
+    """Raise S3's errors unless a read's conditions hold: `missed` if unchanged; `prefix` starts the members' names.
 
-    Conditions on ETags take precedence over those on times.
+    Conditions on ETags take precedence over conditions on times.
 
     documented: API_GetObject.html, "Additional Considerations about Request Headers".
     """
@@ -255,7 +255,7 @@ def check_read(members: Mapping[str, Any], version: Version, prefix: str = "", m
 
 
 def byte_range(text: str | None, size: int) -> tuple[int, int] | None:
-    """Return start and length of a range; None for no or an invalid range (RFC 9110, 14.2)."""
+    """Return start and length of a range; None without a valid range (RFC 9110, 14.2)."""
     found = RANGE.fullmatch(text.strip()) if text else None
     if found is None or not (found[1] or found[2]):
         return None
@@ -307,7 +307,7 @@ def split_source(text: str) -> tuple[str, str, str]:
 
 
 def given_tags(call: Call) -> dict[str, str]:
-    """Return the tags of a write, given as a query; AccessDenied if the caller may not set tags."""
+    """Return the tags of a write, which are given as a query; AccessDenied if the caller may not set tags."""
     pairs = parse_qsl(call.members.get("Tagging", ""), keep_blank_values=True)
     if pairs:
         call.authorize(call.key, None, "PutObjectTagging")
@@ -337,7 +337,7 @@ def tags_of(entries: list[dict[str, str]], most: int) -> dict[str, str]:
 
 
 def tag_set(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return tags in the API's form, in the order of their keys."""
+    """Return tags in the API's form, sorted by key."""
     return [{"Key": key, "Value": value} for key, value in sorted(tags.items())]
 
 
@@ -365,7 +365,7 @@ def _place_of_part(version: Version, number: int) -> tuple[int, int]:
 
 
 async def _copied_sums(source: Version, algorithm: str) -> tuple[str, dict[str, str]]:
-    """Return ETag and checksum of a copy. They are computed if the source has parts, or `algorithm` is another one."""
+    """Return a copy's ETag and checksum, computed again if the source has parts or another `algorithm`."""
     known = algorithm or next((name for name in checksums.ALGORITHMS if f"Checksum{name}" in source.checksums), "")
     kept = source.checksums.get("ChecksumType") == checksums.FULL and f"Checksum{known}" in source.checksums
     sums = dict(source.checksums) if kept else {}

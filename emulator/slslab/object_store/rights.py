@@ -1,4 +1,4 @@
-"""Who may do what: the owner everything, functions what their keys allow, others what a bucket's policy allows.
+"""Decide what callers may do: the owner everything, functions what their keys allow, others what the policy allows.
 
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/access-policy-language-overview.html
 """
@@ -10,8 +10,8 @@ from slslab.aws.policies import Statement, decide
 from slslab.object_store.errors import failure
 from slslab.object_store.storage import Bucket
 
-# documented: Service Authorization Reference, "Actions, resources, and condition keys for Amazon S3"; other operations
-# are actions of their own names.
+# documented: Service Authorization Reference, "Actions, resources, and condition keys for Amazon S3"; for other
+# operations, the action has the operation's name.
 ACTIONS = {
     "CompleteMultipartUpload": "PutObject",
     "CopyObject": "PutObject",
@@ -56,8 +56,8 @@ def action_of(operation: str, version_id: str | None) -> str:
 def check(
     principal: Principal | None, action: str, bucket: Bucket | None, name: str, key: str, context: Mapping[str, str]
 ) -> None:
-    """Raise AccessDenied unless a caller, None for one without a key, may do this to an object, or to the bucket if
-    `key` is empty; NoSuchBucket if it does not exist. `context` has the values for conditions."""
+    """Raise AccessDenied unless a caller (None without a key) may do this to an object, or to the bucket if `key` is
+    empty; NoSuchBucket if it doesn't exist. `context` has the values for conditions."""
     if bucket is None and name and action != "s3:CreateBucket":
         raise failure("NoSuchBucket", BucketName=name)
     resource = f"arn:aws:s3:::{name}{'/' * bool(key)}{key}" if name else "*"
@@ -72,7 +72,7 @@ def check(
 
 
 def allowed_policy(bucket: Bucket | None) -> tuple[Statement, ...]:
-    """Return the statements in force: without the public ones if public access is blocked."""
+    """Return the statements in force, without public ones if public access is blocked."""
     if bucket is None:
         return ()
     policy: tuple[Statement, ...] = bucket.settings.get("statements", ())

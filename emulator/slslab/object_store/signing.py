@@ -1,4 +1,4 @@
-"""Verifies signatures of S3: Version 4, and in presigned URLs also Version 2.
+"""Verify signatures of S3: Version 4, and in presigned URLs also Version 2.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-authenticating-requests.html
 https://docs.aws.amazon.com/AmazonS3/latest/API/RESTAuthentication.html
@@ -35,7 +35,7 @@ EMPTY = hashlib.sha256().hexdigest()
 
 
 class Signed(NamedTuple):
-    """The signer of a request, None without a signature; its x-amz-content-sha256; and the verifier of its chunks."""
+    """The signer of a request (None without a signature), its x-amz-content-sha256, and the verifier of its chunks."""
 
     principal: Principal | None
     payload: str
@@ -43,7 +43,7 @@ class Signed(NamedTuple):
 
 
 class ChunkSigner:
-    """Verifies the signatures of a body's chunks. Each covers the one before."""
+    """Verifies the signatures of a body's chunks, each of which covers the previous one."""
 
     def __init__(self, signature: Signature, key: bytes) -> None:
         self._previous = signature.signature
@@ -69,7 +69,7 @@ def authenticate(
 ) -> Signed:
     """Verify the signature of a request; raises S3's errors.
 
-    Version 4 signs the path as it was sent. Version 2 signs the resource: a path that begins with the bucket.
+    Version 4 signs the path as sent. Version 2 signs the resource, a path that begins with the bucket.
     """
     payload = headers.get("x-amz-content-sha256")
     if "authorization" not in headers and "X-Amz-Algorithm" not in parameters:
@@ -77,7 +77,7 @@ def authenticate(
             return Signed(_by_version_2(keys, method, resource, query, parameters, headers), UNSIGNED, None)
         return Signed(None, payload if payload == CHUNKED_UNSIGNED else UNSIGNED, None)
     if headers.get("authorization", "").startswith("AWS "):
-        raise refusal("Signature Version 2 in headers", "sign by Version 4, as AWS's clients do by default.")
+        raise refusal("Signature Version 2 in headers", "sign with Version 4, as AWS's clients do by default.")
     try:
         signature = Signature.of(headers, query)
         if signature.service != "s3":
@@ -114,7 +114,7 @@ def authenticate(
 def _by_version_2(
     keys: Keyring, method: str, resource: str, query: str, parameters: Mapping[str, str], headers: Headers
 ) -> Principal:
-    """Return who signed a URL by Version 2, boto3's default for S3."""
+    """Return who signed a URL with Version 2, boto3's default for S3."""
     token = parameters.get("x-amz-security-token", "")
     secret, principal = holder(keys, parameters["AWSAccessKeyId"], token)
     expires = parameters.get("Expires", "")
@@ -128,7 +128,7 @@ def _by_version_2(
     named = (entry.partition("=") for entry in query.split("&"))
     signed = sorted((name, equals + unquote(value)) for name, equals, value in named if name in SIGNED_BY_2)
     if resource.count("/") == 1 and resource != "/":
-        # documented: of "/bucket", boto3 signs "/bucket/", as S3 accepts no other (botocore/handlers.py, fix_s3_host).
+        # documented: for "/bucket", boto3 signs "/bucket/", which S3 requires (botocore/handlers.py, fix_s3_host).
         resource += "/"
     if signed:
         resource += "?" + "&".join(name + value for name, value in signed)
@@ -148,7 +148,7 @@ def _by_version_2(
 
 
 def holder(keys: Keyring, key_id: str, token: str) -> tuple[str, Principal]:
-    """Return the secret and the holder of a key."""
+    """Return a key's secret and holder."""
     try:
         pair, principal = keys.find(key_id, token)
     except ServiceError as error:

@@ -1,4 +1,4 @@
-"""Buckets, versions of objects, and bodies. Names are in memory, bodies above 16 KB in files."""
+"""Store buckets, versions of objects, and bodies: names in memory, bodies above 16 KB in files."""
 
 import itertools
 import os
@@ -15,7 +15,7 @@ from slslab.object_store.errors import failure
 
 # A file costs about 50 µs more than memory, and a page of the disk.
 IN_MEMORY_BYTES = 16 * 1024
-# Of all bodies together. Further ones go to files.
+# For all bodies together. Further ones go to files.
 MEMORY_BYTES = 256 * 1024 * 1024
 READ_BYTES = 512 * 1024
 NULL = "null"
@@ -36,7 +36,7 @@ class Folder:
 
 
 class Piece:
-    """Bytes that were stored together, in memory or in a file. The file goes with the last reference to the piece."""
+    """Bytes that were stored together, in memory or in a file. The file is removed with the piece's last reference."""
 
     __slots__ = ("_data", "_folder", "_path", "size")
 
@@ -120,7 +120,7 @@ class Part:
 class Version:
     """A version of an object, or a delete marker.
 
-    `settings` are members of the API that are returned as they were given, such as ContentType. ETags have no quotation
+    `settings` are members of the API that are returned as they were set, such as ContentType. ETags have no quotation
     marks. `upload` is the id of the multipart upload that made it. Newer versions have larger numbers.
     """
 
@@ -141,10 +141,10 @@ class Version:
 
 @dataclass
 class Upload:
-    """A multipart upload that has not ended.
+    """A multipart upload that hasn't ended.
 
-    `context` has the values of its first request for conditions of policies. `overtaken` says whether its key has been
-    written or deleted since.
+    `context` has the first request's values for policy conditions. `overtaken` says whether its key has been written or
+    deleted since.
     """
 
     id: str
@@ -167,11 +167,11 @@ class Bucket:
         self.region = region
         self.created = now()
         self.versioning = ""
-        # Uploads by their keys and ids.
+        # Uploads by key and id.
         self.uploads: dict[str, dict[str, Upload]] = {}
         # policy and its statements, cors, tags, publicAccessBlock
         self.settings: dict[str, Any] = {}
-        # Versions by keys and ids, the newest last.
+        # Versions by key and id, newest last.
         self._versions: dict[str, dict[str, Version]] = {}
         self._keys: list[str] = []
         self._numbers = itertools.count(1)
@@ -196,7 +196,7 @@ class Bucket:
         return self._versions.get(key, {}).get(version_id)
 
     def completed(self, key: str, upload_id: str) -> Version | None:
-        """Return the version that a multipart upload has made."""
+        """Return the version made by a multipart upload."""
         return next((version for version in self._versions.get(key, {}).values() if version.upload == upload_id), None)
 
     def begin(self, upload: Upload) -> None:
@@ -236,7 +236,7 @@ class Bucket:
         return marker
 
     def remove(self, key: str, version_id: str) -> Version | None:
-        """Remove one version for good; return it."""
+        """Remove one version permanently; return it."""
         versions = self._versions.get(key, {})
         if version_id not in versions:
             return None
@@ -291,7 +291,7 @@ class Bucket:
         return found, groups, False
 
     def _older(self, key: str, version_id: str) -> Iterator[Version]:
-        """Return the versions older than this one, newest first; none if the id isn't ours."""
+        """Yield the versions older than this one, newest first; nothing if the id isn't ours."""
         version = self.find(key, version_id)
         removed = int(version_id[:12], 16) if VERSION_ID.fullmatch(version_id) else 0
         number = removed if version is None else version.number
@@ -324,7 +324,7 @@ def _end_of(keys: Sequence[str], prefix: str, place: int) -> int:
 
 
 def now() -> datetime:
-    """Return the time as S3 keeps it, in whole seconds."""
+    """Return the time in S3's resolution, whole seconds."""
     return datetime.now(UTC).replace(microsecond=0)
 
 
@@ -336,7 +336,7 @@ class Store:
         self.buckets: dict[str, Bucket] = {}
 
     def bucket(self, name: str) -> Bucket:
-        """Return a bucket; NoSuchBucket if it does not exist."""
+        """Return a bucket; NoSuchBucket if it doesn't exist."""
         found = self.buckets.get(name)
         if found is None:
             raise failure("NoSuchBucket", BucketName=name)

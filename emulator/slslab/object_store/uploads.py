@@ -1,4 +1,4 @@
-"""The operations on multipart uploads. The finished object shares the bytes of its parts."""
+"""Implement the operations on multipart uploads. The finished object shares the bytes of its parts."""
 
 import hashlib
 import re
@@ -56,7 +56,7 @@ async def upload_part(call: Call) -> Answer:
     part = Part(number, stored.md5, stored.piece.size, whole(stored.piece), stored.checksums, now())
     if part.size > LARGEST_PART:
         raise failure("EntityTooLarge")
-    # The upload may have ended in the meantime.
+    # The upload may have ended meanwhile.
     _upload(call).parts[number] = part
     return Answer({"ETag": f'"{part.etag}"', **part.checksums})
 

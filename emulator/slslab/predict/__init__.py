@@ -1,1 +1,1 @@
-"""What one invocation takes on Lambda, with its range."""
+"""Predict how long one invocation takes on Lambda, with a range."""

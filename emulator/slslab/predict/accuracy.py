@@ -1,6 +1,6 @@
-"""How far modelled figures are off, as accuracy.toml states it.
+"""Read the errors of modelled figures from accuracy.toml.
 
-The replay errs on plans that a host had not run, and a profile on what AWS takes.
+The replay's errors are for plans that a host hasn't run, a profile's are for times on AWS.
 """
 
 import math
@@ -22,7 +22,7 @@ SCHEMA = 1
 
 
 class Deviation(TomlTable):
-    """Mean and greatest absolute error, as shares of what was measured."""
+    """Mean and greatest absolute error, as shares of the measured figure."""
 
     mean: Annotated[float, Field(gt=0)]
     worst: Annotated[float, Field(gt=0)]
@@ -36,15 +36,15 @@ class ProfileErrors(TomlTable):
 
 
 class Speed(TomlTable):
-    """What the 80 % range of an assumed speed reaches to, as a factor, and why."""
+    """The factor by which an assumed speed may be off (80 % range), and why."""
 
     factor: Annotated[float, Field(gt=1)]
     reason: Annotated[str, Field(min_length=1)]
 
 
 class Accuracy(TomlTable):
-    """The errors of seconds and of billed seconds; when, how and on what they were measured; those of profiles; and
-    those of the speeds of GPUs and of other processors of instances."""
+    """The errors of seconds and of billed seconds; when, how and on what they were measured; the errors of profiles;
+    and the errors of the speeds of GPUs and of instances' processors."""
 
     schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
     date: date
@@ -65,7 +65,7 @@ def _load(path: Path) -> Accuracy:
 
 @dataclass(frozen=True)
 class MeanErrors:
-    """Mean absolute errors of seconds, billed seconds and cost; `profile` is None for one that nothing tested."""
+    """Mean absolute errors of seconds, billed seconds and cost; `profile` is None for a profile that nothing tested."""
 
     replay: Mapping[str, float]
     profile: Mapping[str, float] | None
@@ -74,9 +74,9 @@ class MeanErrors:
 def mean_errors(profile: str, *, instances: bool) -> MeanErrors:
     """Return the mean errors of the replay and of a profile.
 
-    The cost's error is that of billed seconds: what else is billed follows from them, or is a count of requests.
-    Instances are billed from launch to end, so that for them it is that of seconds. So it is for a profile that
-    predicted no costs.
+    The cost's error is the billed seconds' error, because everything else on the bill follows from them or counts
+    requests. For instances, which are billed from launch to end, and for a profile that predicted no costs, it is the
+    error of seconds.
     """
     accuracy = _load(FILE)
     seconds = accuracy.seconds.mean

@@ -1,4 +1,4 @@
-"""Anchors: work with known times on Lambda, and what the same work takes on the reference machine (`anchors.toml`)."""
+"""Read the anchors: work with known times on Lambda and on the reference machine (`anchors.toml`)."""
 
 import math
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ Architecture = Literal["x86_64", "arm64"]
 Form = Literal["whole", "short"]
 PATH = Path(__file__).with_name("anchors.toml")
 SCHEMA = 1
-# A range of 80 % of a normal distribution reaches this many standard deviations to each side.
+# The 80 % range of a normal distribution extends this many standard deviations to each side.
 Z80 = NormalDist().inv_cdf(0.9)
 
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -31,7 +31,7 @@ class AnchorError(RequestError):
 
 
 class Reference(TomlTable):
-    """The machine that `workloads` were measured on, and the state it was in; `provisional` until measured idle."""
+    """The machine on which `workloads` were measured, and its state; `provisional` until it was idle."""
 
     processor: Text
     flags: Text
@@ -48,7 +48,7 @@ class Workload(TomlTable):
     """CPU seconds of one reference workload on the reference machine: the least of several repetitions.
 
     `spread` is the standard deviation of the repetitions' logarithms. `python` holds the seconds in other versions of
-    the interpreter as multiples of those in the reference's.
+    the interpreter, as multiples of the seconds in the reference's version.
     """
 
     description: Text
@@ -58,7 +58,7 @@ class Workload(TomlTable):
     python: Mapping[str, Positive] = {}
 
     def seconds(self, form: Form, python: str = "") -> float:
-        """Return the seconds of one form in a version of Python, such as 3.12; in the reference's if it isn't known.
+        """Return the seconds of one form in a version of Python, such as 3.12; for an unknown version, the reference's.
 
         AnchorError if the workload has no short form.
         """
@@ -69,7 +69,7 @@ class Workload(TomlTable):
 
 
 class KindOfWork(TomlTable):
-    """One kind of work, and how uncertain one anchor of it is (standard deviations of logarithms).
+    """One kind of work, and how uncertain a single anchor for it is (standard deviations of logarithms).
 
     `deviation` holds for any work of this kind, `year_deviation` for the time that has passed since the anchor was
     measured.
@@ -86,8 +86,8 @@ class KindOfWork(TomlTable):
 class Anchor(TomlTable):
     """Work with a known time on Lambda: seconds on one full vCPU, by architecture.
 
-    `reference` is the workload that is this work itself, `hosts` those that other hosts are compared by. An anchor of
-    `ratios_only` gives no factor, and neither does one that only checks the others: `check` says why it does.
+    `reference` is the workload for the same work, and `hosts` lists the workloads for comparing other hosts. An anchor
+    with `ratios_only` gives no factor. Neither does one with `check`, which only checks the others and says why.
     """
 
     kind: Kind
@@ -103,7 +103,7 @@ class Anchor(TomlTable):
 
 
 class HostDeviations(TomlTable):
-    """What is added to a host's own deviation: always at least `least`, and more for each difference to the reference.
+    """Additions to a host's own deviation: always at least `least`, and more for each difference from the reference.
 
     `short` is for short forms, `python` for another version of Python that `workloads` know, `unknown_python` for one
     that they don't, `torch` for another version of PyTorch.
@@ -118,7 +118,7 @@ class HostDeviations(TomlTable):
 
 
 class Unanchored(TomlTable):
-    """The least and the largest factor seen between a host of this project and Lambda, of any kind of work."""
+    """The smallest and the largest factor seen between a host of this project and Lambda, for any kind of work."""
 
     lowest: Positive
     highest: Positive
@@ -160,7 +160,7 @@ class Anchors(TomlTable):
         return {name: anchor for name, anchor in self.anchors.items() if not anchor.ratios_only}
 
     def fitted(self, kind: Kind) -> list[str]:
-        """Return the anchors that give a kind's factor."""
+        """Return the anchors from which a kind's factor is computed."""
         return [name for name, anchor in self.usable().items() if anchor.kind == kind and not anchor.check]
 
     def constant(self, name: str) -> float:
@@ -169,21 +169,21 @@ class Anchors(TomlTable):
         return anchor.seconds["x86_64"] / self.workloads[anchor.reference].seconds("whole", anchor.python)
 
     def constants(self, kind: Kind) -> list[float]:
-        """Return the constants of all anchors of a kind that give its factor."""
+        """Return the constants of all anchors from which a kind's factor is computed."""
         return [self.constant(name) for name in self.fitted(kind)]
 
     def deviation(self, kind: Kind) -> float:
-        """Return how uncertain the constant of a kind is: the standard deviation of its logarithm, without the year.
+        """Return how uncertain a kind's constant is: the standard deviation of its logarithm, without the year.
 
-        It is the larger of two: what the file states, and half the distance between the kind's anchors. More anchors
+        It is the larger of two: the value in the file, and half the distance between the kind's anchors. More anchors
         never make it smaller.
         """
         return max(self.kinds[kind].deviation, envelope(self.constants(kind))[1])
 
     def arm64(self, kind: Kind) -> tuple[float, float]:
-        """Return arm64's seconds ÷ x86_64's for a kind, and the deviation that holds the ratios of all its anchors.
+        """Return arm64's seconds ÷ x86_64's for a kind, and a deviation that covers the ratios of all its anchors.
 
-        For a kind without an anchor on arm64, all anchors' ratios and 1 count.
+        A kind without an anchor on arm64 gets all anchors' ratios, and 1.
         """
         ratios = {
             name: anchor.seconds["arm64"] / anchor.seconds["x86_64"]
@@ -195,7 +195,7 @@ class Anchors(TomlTable):
 
 
 def envelope(values: list[float]) -> tuple[float, float]:
-    """Return the middle of these values on a logarithmic scale, and the deviation with which 80 % hold them all."""
+    """Return the logarithmic middle of these values, and the deviation at which the 80 % range covers them all."""
     low, high = math.log(min(values)), math.log(max(values))
     return math.exp((low + high) / 2), (high - low) / 2 / Z80
 
@@ -207,7 +207,7 @@ def minor_version(version: str) -> str:
 
 @cache
 def load_anchors(path: Path = PATH) -> Anchors:
-    """Return the anchors; AnchorError names the first entry that is wrong."""
+    """Return the anchors; AnchorError names the first invalid entry."""
     document = read_toml(path, "file of anchors", (), AnchorError)
     check_schema(document, SCHEMA, path, "file of anchors", AnchorError)
     return validate(Anchors, document, path, "file of anchors", AnchorError)

@@ -1,4 +1,4 @@
-"""An execution environment as Lambda would run it: its share of processors, its speeds, and its network."""
+"""Model an execution environment on Lambda: its share of processors, its speeds, and its network."""
 
 import math
 from collections.abc import Mapping
@@ -11,10 +11,10 @@ NS = 1_000_000_000
 
 
 class Environment:
-    """An environment or an instance: it has so many CPU nanoseconds in each period.
+    """An environment or an instance, with a quota of CPU nanoseconds in each period.
 
-    `seen` holds the operations that it has requested. A function's network is a token bucket for each direction; that
-    of a machine of its own has no bound but the connections'.
+    `seen` holds the operations that it has requested. A function's network is a token bucket for each direction; on an
+    instance, only the connections limit the network.
     """
 
     __slots__ = (
@@ -23,11 +23,11 @@ class Environment:
     )  # fmt: skip
 
     def __init__(self, share: float, memory_mb: int, profile: Profile, speeds: Mapping[Kind, float]) -> None:
-        """`speeds` are those of each kind of work; an infinite share is that of a machine of its own."""
+        """Take the `speeds` by kind of work; an infinite share means an instance."""
         self.period_ns = to_ns(profile.compute.period_ms)
         self.limit_cpu(share)
         self.threads = thread_count(memory_mb)
-        # What was measured of threads was measured on Lambda.
+        # The thread figures were measured on Lambda only.
         self.processors = profile.compute.processors(self.threads) if math.isfinite(share) else self.threads
         self.speeds = speeds
         self.serial = 1.0 - profile.compute.parallel.value
@@ -35,11 +35,11 @@ class Environment:
         self.period = 0
         self.used = 0
         self.network = profile.functions.network if math.isfinite(share) else None
-        # By direction, bytes that may still be moved at once, and since when (ns).
+        # By direction, the bytes that may still be moved at once, and since when (ns).
         self.buckets: dict[bool, tuple[float, int]] = {}
 
     def limit_cpu(self, share: float) -> None:
-        """Allow so many processors from now on."""
+        """Limit the processors to this share from now on."""
         self.quota = round(share * self.period_ns) if math.isfinite(share) else 0
 
     def transfer(self, now: int, size: int, sends: bool, least_ns: int) -> int:
@@ -64,15 +64,15 @@ class Environment:
 
     def repeat(self, now: int, cpu_ns: int, pause_ns: int, until: int) -> tuple[int, int]:
         """Repeat a request of `cpu_ns` followed by a pause as long as it begins before `until`; return when the next
-        repetition would begin, and how many there were."""
+        repetition would begin, and how many ran."""
         work = round(cpu_ns / self.speeds[REQUESTS])
         spaced, times = work + pause_ns, 0
-        # After two periods what was used before no longer counts; then all take equally long, if the share allows it.
+        # After two periods, earlier use no longer counts; then all take equally long, if the share allows it.
         settled = now + 2 * self.period_ns
         lasts = not self.quota or (self.period_ns // max(1, spaced) + 2) * work <= self.quota
         while now < until:
             if lasts and now >= settled and (skipped := (until - 2 * self.period_ns - now) // max(1, spaced)) > 0:
-                # The last ones are played one by one, so that what they use of their periods is known.
+                # The last ones are simulated one by one, so that their use of each period is known.
                 now += skipped * spaced
                 times += skipped
                 lasts = False

@@ -1,8 +1,8 @@
-"""What one metered invocation takes on Lambda: init, duration and billed time, each with its 80 % range.
+"""Predict how long one metered invocation takes on Lambda: init, duration and billed time, each with its 80 % range.
 
-Its parts are predicted apart. CPU time is multiplied by the processor's factor for its kind of work, and takes as long
-as Lambda's quota allows. Requests that our S3 server answered take the profile's time. All other waits stay as they
-were measured on this host.
+Its parts are predicted separately. CPU time is multiplied by the processor's factor for its kind of work, and lasts as
+long as Lambda's quota makes it. Requests that our S3 server answered take the profile's time. All other waits stay as
+measured on this host.
 """
 
 import math
@@ -26,7 +26,7 @@ from slslab_workers.trace.kinds import INIT, KINDS
 REQUESTS, HOST_WAITS, QUOTA = "requests", "host waits", "quota"
 # Records without a period were made with this one.
 FORMER_PERIOD_MS = 100
-# A phase begins at any moment of a period: 80 % of all moments are at most this share of the period from its middle.
+# A phase may begin anywhere in a period: 80 % of all moments are at most this share of the period from its middle.
 MIDDLE_80 = 0.4
 TIMED_OUT = "Sandbox.Timedout"
 Record = Mapping[str, Any]
@@ -53,7 +53,7 @@ NOTHING = Range(0.0, 0.0, 0.0)
 class Request:
     """A request that one of our servers answered for a function.
 
-    `op` is its operation as in a trace (`object.get`), `size` the bytes that it moved. Times are ns of
+    `op` is its operation as in a trace (`object.get`), and `size` the bytes that it moved. Times are ns of
     CLOCK_MONOTONIC.
     """
 
@@ -70,10 +70,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What an invocation takes on Lambda, in ms.
+    """The predicted times of an invocation on Lambda, ms.
 
-    `parts` are the milliseconds of `init`, and of the duration's `cpu`, `requests` and other `waits`. `timed_out` tells
-    that the function was stopped at its timeout here, so that its duration on Lambda may be anything up to that.
+    `parts` are the milliseconds of `init`, and of the duration's `cpu`, `requests` and other `waits`. `timed_out` means
+    that the function was stopped at its timeout here, so its duration on Lambda may be anything up to the timeout.
     """
 
     init_ms: Range | None
@@ -92,7 +92,7 @@ class _Quota:
         self._environment = Environment(share, 128, profile, dict.fromkeys(KINDS, 1.0))
 
     def wall_ms(self, cpu_ms: float) -> float:
-        """Return how long one thread takes for this much CPU time that begins with a period."""
+        """Return how long one thread takes for this much CPU time, if it begins with a period."""
         self._environment.period = self._environment.used = 0
         return self._environment.compute(0, round(cpu_ms * 1e6), INIT) / 1e6
 
@@ -102,7 +102,7 @@ class _Quota:
 
 @dataclass(frozen=True)
 class _Phase:
-    """An init or an invocation as it was measured here, ms, with the quotas that hold it back here and on Lambda."""
+    """An init or an invocation as measured here, ms, with the quotas that hold it back here and on Lambda."""
 
     kind: str
     took_ms: float
@@ -121,12 +121,12 @@ class _Phase:
 
     @cached_property
     def waits_ms(self) -> float:
-        """Waits for anything but our servers, and Lambda's own."""
+        """Waits for anything except our servers and Lambda itself."""
         waits_ms = self.took_ms - self.busy_ms - sum(request.took_ms for request in self.requests)
         return max(0.0, waits_ms) + self.lambda_waits_ms
 
     def computing_ms(self, factor: float) -> float:
-        """Return what the CPU time takes on Lambda, if a CPU second here is worth this many there."""
+        """Return how long the CPU time takes on Lambda, if a CPU second here is `factor` seconds there."""
         if not (alone_ms := self.here.wall_ms(self.cpu_ms)):
             return 0.0
         # Below 1 if threads ran at once, or if the phase began in the middle of a period.
@@ -134,7 +134,7 @@ class _Phase:
         return max(share * self.there.wall_ms(self.cpu_ms * factor), self.least_ms(factor))
 
     def least_ms(self, factor: float) -> float:
-        """Return what the CPU time takes on Lambda if no quota holds it back."""
+        """Return how long the CPU time takes on Lambda if no quota holds it back."""
         return self.cpu_ms * factor / max(1.0, self.there.share)
 
     def sources(self, factor: float) -> list[str]:
@@ -162,11 +162,11 @@ class _Phase:
 
 @dataclass(frozen=True)
 class Predictor:
-    """Predicts what invocations that were metered on one host take on Lambda.
+    """Predicts the times on Lambda of invocations that were metered on one host.
 
-    `processor` is the host's next to Lambda's. If the profile's speed was measured or fitted (by REPORT lines of AWS),
-    that speed counts instead. `kind` is the handlers' kind of work. `enforced` tells whether the host held functions to
-    their CPU share.
+    `processor` compares the host's processor with Lambda's. If the profile's speed was measured or fitted (to AWS's
+    REPORT lines), that speed is used instead. `kind` is the handlers' kind of work. `enforced` tells whether the host
+    held functions to their CPU share.
     """
 
     processor: Processor
@@ -175,9 +175,9 @@ class Predictor:
     enforced: bool = True
 
     def predict(self, record: Record, requests: Sequence[Request] = ()) -> Prediction | None:
-        """Return what an invocation takes on Lambda, by its metered record and its requests to our servers.
+        """Return an invocation's predicted times on Lambda, from its metered record and its requests to our servers.
 
-        None for a cold start whose record doesn't tell the CPU time of init from that of the invocation.
+        None for a cold start whose record doesn't separate init's CPU time from the invocation's.
         """
         init_cpu_ms = record.get("init_cpu_ms")
         if record["init_ms"] is not None and init_cpu_ms is None:
@@ -201,7 +201,7 @@ class Predictor:
         return _stopped(prediction, record["duration_ms"]) if record["error_type"] == TIMED_OUT else prediction
 
     def factor(self, kind: str, architecture: Architecture) -> Factor:
-        """Return the factor of a kind of work: by AWS's own times if the profile was fitted to them."""
+        """Return the factor of a kind of work; from AWS's own times if the profile was fitted to them."""
         speed = self.profile.compute.speed
         if speed.status != "assumed":
             return Factor(1 / speed.value)
@@ -217,7 +217,7 @@ class Predictor:
         return tested["seconds"] * PER_MEAN_ERROR if tested else 0.0
 
     def _quota(self, share: float, period_ms: float) -> _Quota:
-        # Each share of at least one is the same to one thread.
+        # To a single thread, all shares of at least one are equal.
         key = (share, period_ms)
         return self._quotas.get(key) or self._quotas.setdefault(key, _Quota(share, period_ms, self.profile))
 
@@ -282,14 +282,14 @@ def make_predictor(
 
 
 def match_requests(records: Sequence[Record], requests: Mapping[str, Sequence[Request]]) -> dict[int, list[Request]]:
-    """Return by position in `records` the requests of each invocation; `requests` are those of each function.
+    """Return each invocation's requests by its position in `records`; `requests` are by function.
 
-    If several invocations of a function ran at once, a request counts to the one that began last.
+    If several invocations of a function ran at once, a request counts for the one that began last.
     """
     matched: dict[int, list[Request]] = {}
     windows: dict[str, list[tuple[int, int, int]]] = {}
     for position, record in enumerate(records):
-        # Init came first, and took no longer than this.
+        # Init came first, and took at most this long.
         before_ms = record["init_ms"] + record["host_delay_ms"] if record["init_ms"] is not None else 0.0
         window = (record["start_ns"] - round(before_ms * 1e6), record["end_ns"], position)
         windows.setdefault(record["function"], []).append(window)

@@ -1,8 +1,8 @@
-"""A host's processor next to Lambda's: seconds of one full Lambda vCPU for each CPU second here, by kind of work.
+"""Compare a host's processor with Lambda's: seconds of one full Lambda vCPU per CPU second here, by kind of work.
 
-A factor has two steps. This host to the reference machine: the same work, measured on both. The reference machine to
-Lambda: one constant for each kind of work, from its anchor. The second step's uncertainty is the same for all hosts and
-all systems, so a comparison must draw it once for both sides.
+A factor has two steps. From this host to the reference machine: the same work, measured on both. From the reference
+machine to Lambda: one constant for each kind of work, from its anchor. The second step's uncertainty is the same for
+all hosts and all systems, so a comparison must draw it once for both sides.
 """
 
 import math
@@ -28,7 +28,7 @@ from slslab.predict.anchors import (
 from slslab_workers.trace.kinds import KINDS, Kind
 
 NOT_ANCHORED: Literal["not anchored"] = "not anchored"
-# Sources of uncertainty. Those that all hosts share come first.
+# Sources of uncertainty. The ones that all hosts share come first.
 Source = Literal["anchors", "year", "host"]
 SHARED: tuple[Source, ...] = ("anchors", "year")
 SOURCES: tuple[Source, ...] = (*SHARED, "host")
@@ -37,7 +37,7 @@ UNKNOWN = "unknown"
 
 @dataclass(frozen=True)
 class Factor:
-    """Seconds of one full Lambda vCPU for one CPU second of a host.
+    """Seconds of one full Lambda vCPU per CPU second of a host.
 
     `deviations` are standard deviations of its logarithm, by source; the sources are independent.
     """
@@ -47,7 +47,7 @@ class Factor:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the logarithm, of all sources together."""
+        """The standard deviation of the logarithm, from all sources together."""
         return math.hypot(*self.deviations.values())
 
     @property
@@ -61,7 +61,7 @@ class Factor:
         return self.value * math.exp(Z80 * self.deviation)
 
     def scaled(self, by: float, anchors: float = 0.0) -> "Factor":
-        """Return the factor times `by`, with this much more deviation of the anchors."""
+        """Return the factor times `by`, with this additional deviation of the anchors."""
         return Factor(
             self.value * by, {**self.deviations, "anchors": math.hypot(self.deviations.get("anchors", 0.0), anchors)}
         )
@@ -76,7 +76,7 @@ class Timing:
 
     @property
     def least(self) -> float:
-        """The least of them: other work on the host only ever adds."""
+        """The least of them, because other work on the host can only add time."""
         return min(self.cpu_s)
 
     @property
@@ -88,9 +88,9 @@ class Timing:
 
 @dataclass(frozen=True)
 class Host:
-    """What was measured on a host, with the versions of Python and PyTorch (3.11, 2.13) that measured it.
+    """A host's measurements, and the versions of Python and PyTorch (3.11, 2.13) that they were made with.
 
-    `checks` are other timings of the same workloads, such as short forms next to whole ones.
+    `checks` are other timings of the same workloads, such as short forms in addition to whole ones.
     """
 
     timings: Mapping[str, Timing]
@@ -111,13 +111,13 @@ class Host:
         ]
 
     def disagreement(self, workloads: Sequence[str]) -> float:
-        """Return the deviation that holds what each of these workloads and their checks say of this host's speed."""
+        """Return the deviation that covers this host's speed according to each of these workloads and their checks."""
         ratios = self.ratios(workloads)
         middle, _ = envelope(ratios)
         return max(abs(math.log(ratio / middle)) for ratio in ratios + self._compare(workloads, self.checks)) / Z80
 
     def anchor_factors(self) -> dict[str, float]:
-        """Return the factor that each anchor gives on its own; anchors that weren't measured are left out."""
+        """Return the factor from each anchor alone, except anchors that weren't measured."""
         return {
             name: envelope(ratios)[0] * self.anchors.constant(name)
             for name, anchor in self.anchors.usable().items()
@@ -125,7 +125,7 @@ class Host:
         }
 
     def version_deviation(self, kind: Kind) -> float:
-        """Return what another version than the reference machine's adds to the deviation of a kind."""
+        """Return how much versions other than the reference machine's add to the deviation of a kind."""
         if kind == "dense":
             return 0.0 if self.torch in ("", minor_version(self.anchors.reference.torch)) else self.anchors.host.torch
         if kind == "streaming" or self.python in ("", self.anchors.python):
@@ -140,8 +140,8 @@ class Processor:
     """A host's factors by kind of work, and the one for work of an unknown kind.
 
     `name` says what was measured (processor and interpreter), `form` how: whole anchors, short ones, or not at all.
-    `anchors` are the names of the anchors that were used, with their year; `missing` is the sentence that says which
-    anchor is missing or contradicts another.
+    `anchors` are the names of the anchors that were used, with their year. `missing` is a sentence about an anchor that
+    is missing or contradicts another.
     """
 
     name: str
@@ -162,7 +162,7 @@ class Processor:
     def factor(self, kind: str, architecture: Architecture = "x86_64") -> Factor:
         """Return the factor of a kind of work on one of Lambda's architectures.
 
-        Kinds that aren't one of KINDS are unknown.
+        Any kind not in KINDS is unknown.
         """
         factor = self.factors.get(cast(Kind, kind), self.unknown)
         if architecture == "x86_64":
@@ -170,9 +170,9 @@ class Processor:
         return factor.scaled(*self.arm64[kind if kind in self.factors else UNKNOWN])
 
     def drifted(self, before: Mapping[str, float], after: Mapping[str, float]) -> "Processor":
-        """Return the processor as it was between two probes, each of CPU seconds then ÷ when it was measured, by kind.
+        """Return the processor's state between two probes, each of CPU seconds then ÷ when it was measured, by kind.
 
-        Half of what the probes differ by is one standard deviation of the host's.
+        Half of the difference between the probes is one standard deviation of the host's.
         """
         factors = dict(self.factors)
         for kind in KINDS:
@@ -184,7 +184,7 @@ class Processor:
         return replace(self, factors=factors)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a document of JSON types, which `from_dict` reads; factors have their `low` and `high`, too."""
+        """Return a JSON document, which `from_dict` reads; factors also have their `low` and `high`."""
         document: dict[str, Any] = _ADAPTER.dump_python(self, mode="json")
         for kind, factor in self.factors.items():
             document["factors"][kind] |= {"low": factor.low, "high": factor.high}
@@ -193,7 +193,7 @@ class Processor:
 
     @classmethod
     def from_dict(cls, document: Mapping[str, Any]) -> "Processor":
-        """Return the processor that a document describes; RequestError if it describes none.
+        """Return the processor in a document; RequestError if it is invalid.
 
         A kind of work that an older document lacks counts as unknown.
         """
@@ -220,9 +220,9 @@ def make_processor(
 ) -> Processor:
     """Return the processor of a host on which these workloads were measured.
 
-    `python` and `torch` are the interpreter's versions; where they are left out they count as the reference machine's.
-    `checks` are other timings of the same workloads: where they disagree, the host's own range widens.
-    A kind of work that none of the workloads measures gets the factor for unknown work.
+    `python` and `torch` are the interpreter's versions, by default the reference machine's. `checks` are other timings
+    of the same workloads: where they disagree, the host's own range widens. A kind of work that none of the workloads
+    measures gets the factor for unknown work.
     """
     anchors = anchors or load_anchors()
     host = Host(timings, minor_version(python), minor_version(torch), anchors, checks or {})
@@ -232,7 +232,7 @@ def make_processor(
     values = host.anchor_factors()
     middle, half = envelope(list(values.values()))
     own = max(factor.deviations["host"] for factor in found.values())
-    # One anchor has no distance to others, and unknown work is no better known than that of any kind.
+    # A single anchor has no distance to others, and unknown work can't be more certain than a known kind.
     shared = max(math.hypot(*(factor.deviations[source] for source in SHARED)) for factor in found.values())
     unknown = Factor(middle, {"anchors": max(half, shared), "year": 0.0, "host": own})
     absent = [kind for kind in KINDS if kind not in found]
@@ -251,9 +251,9 @@ def make_processor(
 
 
 def anchor_residuals(factors: Mapping[str, float], anchors: Anchors) -> dict[str, tuple[float, list[str]]]:
-    """Return what each anchor's time is off by when it is predicted from others, as a share, and from which.
+    """Return for each anchor the error of predicting it from others, as a share, and the names of these others.
 
-    The others are those that give its kind's factor; there are none for the only one.
+    They are the anchors that give its kind's factor. A kind's only anchor is left out.
     """
     residuals = {}
     for name, factor in factors.items():
@@ -290,7 +290,7 @@ def _arm64(anchors: Anchors) -> dict[str, tuple[float, float]]:
 
 
 def _make_unanchored() -> Processor:
-    """Return the processor of a host on which nothing was measured: factor 1, with all that was ever seen in range."""
+    """Return the processor of an unmeasured host: factor 1, with a range that covers everything seen so far."""
     anchors = load_anchors()
     seen = anchors.unanchored
     half = max(abs(math.log(seen.lowest)), abs(math.log(seen.highest))) / Z80

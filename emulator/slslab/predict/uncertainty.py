@@ -1,6 +1,6 @@
-"""80 % ranges of modelled figures and of their ratios, from the standard deviations of their sources of error.
+"""Compute 80 % ranges of modelled figures and of their ratios, from the standard deviations of their sources of error.
 
-Two systems share the anchors' errors and the profile's, so these are drawn once for both sides of a ratio.
+Two systems share the anchors' and the profile's errors, so these are drawn once for both sides of a ratio.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any
 
 from slslab.predict.anchors import Z80
 
-# Sources of error. Those of processors are named after a kind of work: "dense work on Lambda".
+# Sources of error. The processors' are named after a kind of work: "dense work on Lambda".
 ON_LAMBDA = " work on Lambda"
 PROFILE, HOST, REPLAY = "the profile's requests", "this machine's processor", "the replay"
 GPU, INSTANCE = "the GPU's speed", "the instances' processors"
@@ -24,7 +24,7 @@ PER_MEAN_ERROR = math.sqrt(math.pi / 2)
 class Uncertainty:
     """Standard deviations of a figure's logarithm, by source.
 
-    `shared` ones are the same error in every figure, and signed; `own` ones belong to this figure alone.
+    `shared` ones are the same error in every figure, and signed; `own` ones belong only to this figure.
     """
 
     shared: Mapping[str, float]
@@ -32,7 +32,7 @@ class Uncertainty:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of all sources together."""
+        """The standard deviation from all sources together."""
         return math.hypot(*self.shared.values(), *self.own.values())
 
     def around(self, value: float) -> tuple[float, float]:
@@ -46,7 +46,7 @@ class Uncertainty:
         return math.hypot(*differences, *self.own.values(), *other.own.values())
 
     def of_one_recording(self) -> "Uncertainty":
-        """Return the uncertainty for ratios of figures of one recording, which share this machine's error, too."""
+        """Return the uncertainty for ratios of figures from one recording, which share this machine's error, too."""
         own = {name: deviation for name, deviation in self.own.items() if name != HOST}
         return Uncertainty({**self.shared, HOST: self.own.get(HOST, 0.0)}, own)
 
@@ -55,13 +55,13 @@ class Uncertainty:
         return Uncertainty(_added(self.shared, other.shared), _added(self.own, other.own))
 
     def likelihood(self, value: float, limit: float) -> float:
-        """Return how likely a figure of this value is at most `limit`, from 0 to 1."""
+        """Return the probability that a figure of this value is at most `limit`, from 0 to 1."""
         if not self.deviation:
             return float(value <= limit)
         return NormalDist(sigma=self.deviation).cdf(math.log(limit / value))
 
     def half_widths(self) -> dict[str, float]:
-        """Return by source how far the upper end would be above the figure with that source alone, as a share."""
+        """Return by source how far the upper end would be above the figure with only that source, as a share."""
         sources = {**self.shared, **self.own}
         return {name: half_width(deviation) for name, deviation in sources.items() if deviation}
 
@@ -84,7 +84,7 @@ def ratio_range(values: tuple[float, float], uncertainties: tuple[Uncertainty, U
 
 
 def half_width(deviation: float) -> float:
-    """Return by which share the upper end of the 80 % range is above the middle."""
+    """Return the share by which the upper end of the 80 % range is above the middle."""
     return math.expm1(Z80 * abs(deviation))
 
 

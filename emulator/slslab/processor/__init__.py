@@ -1,1 +1,1 @@
-"""Measure this host's processor by the anchors' workloads, and keep the result; `slslab.predict` has the model."""
+"""Measure this host's processor with the anchors' workloads, and keep the result; `slslab.predict` has the model."""

@@ -1,4 +1,4 @@
-"""Processors that were measured on this host, kept per user and found again by processor and interpreter."""
+"""Keep measurements of this host's processor per user, keyed by processor and interpreter."""
 
 import hashlib
 import json
@@ -35,7 +35,7 @@ class Damaged(Exception):
 
 @cache
 def read_cpu(path: Path = Path("/proc/cpuinfo")) -> Mapping[str, str]:
-    """Return what /proc/cpuinfo says about the first processor, with a digest of its flags."""
+    """Return the first processor in /proc/cpuinfo, with a digest of its flags."""
     with suppress(OSError):
         block = path.read_text(encoding="utf-8", errors="replace").partition("\n\n")[0]
         values = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in block.split("\n"))}
@@ -59,28 +59,28 @@ def describe(interpreter: str = sys.executable) -> str:
 
 @cache
 def make_key(interpreter: str = sys.executable) -> str:
-    """Return the key under which measurements are kept: what CPU times depend on, and which workloads were run."""
+    """Return the key of a measurement: a digest of what CPU times depend on and of the workloads."""
     work = hashlib.sha256(Path(workloads.__file__).read_bytes()).hexdigest()[:16]
     parts = {**read_cpu(), **{f"python {name}": value for name, value in read_versions(interpreter).items()}}
     return hashlib.sha256(json.dumps({**parts, "workloads": work}, sort_keys=True).encode()).hexdigest()[:32]
 
 
 def load_processor(interpreter: str = sys.executable) -> Processor:
-    """Return the processor as it was measured on this host for this interpreter, or UNANCHORED; never measure.
+    """Return the processor as measured on this host for this interpreter, or UNANCHORED; never measure.
 
-    If what was kept is damaged, or the interpreter doesn't run here, UNANCHORED's `missing` says so.
+    If the kept file is damaged, or the interpreter doesn't run here, UNANCHORED's `missing` says so.
     """
     try:
         entry = _read().get(make_key(interpreter))
         return UNANCHORED if entry is None else _make(_measurement(entry), interpreter, str(entry["measured"]))
     except Damaged as error:
         return replace(UNANCHORED, missing=f"{error} To measure again, run: slslab calibrate --processor")
-    except RequestError as error:  # that of a container's image, for instance
+    except RequestError as error:  # a container image's interpreter, for instance
         return replace(UNANCHORED, missing=error.message)
 
 
 def load_measurement(interpreter: str = sys.executable) -> Measurement | None:
-    """Return what is kept for this interpreter; None if nothing is, or if it can't be read."""
+    """Return the kept measurement for this interpreter, or None if it is missing or can't be read."""
     with suppress(Damaged, RequestError):
         entry = _read().get(make_key(interpreter))
         return None if entry is None else _measurement(entry)
@@ -92,14 +92,14 @@ def measure_processor(
 ) -> Processor:
     """Measure this host's processor and keep the result for `load_processor`.
 
-    Short forms take at most 20 s and give a wider range; whole ones take at most 90 s. Kept whole measurements are not
-    replaced by short ones. HostError if nothing could be measured or kept.
+    Short forms take at most 20 s and give a wider range; whole ones take at most 90 s. Short measurements don't replace
+    kept whole ones. HostError if nothing could be measured or kept.
     """
-    _make_folder()  # before a minute is spent
+    _make_folder()  # fail before spending a minute
     measurement = measure(interpreter, short, progress)
     measured = datetime.now(UTC).isoformat(timespec="seconds")
     entries: dict[str, Any] = {}
-    with suppress(Damaged):  # it is written anew
+    with suppress(Damaged):  # a damaged file is overwritten
         entries = dict(_read())
     processor = _make(measurement, interpreter, measured)
     key = make_key(interpreter)
@@ -202,5 +202,5 @@ def _make_folder() -> Path:
 def _unusable(error: OSError) -> HostError:
     return HostError(
         f"Measurements cannot be kept in {cache_directory()}: {error.strerror}.",
-        "name another cache folder in XDG_CACHE_HOME.",
+        "set XDG_CACHE_HOME to another folder.",
     )

@@ -1,4 +1,4 @@
-"""Measure reference workloads on this host, in child processes of a function's own interpreter."""
+"""Measure reference workloads on this host, in child processes that run a function's own interpreter."""
 
 import json
 import os
@@ -18,9 +18,9 @@ from slslab.predict.processor import Timing
 from slslab.processor import workloads
 from slslab_workers.trace.kinds import Kind
 
-# Seconds that measuring takes at most, and that a probe takes at most.
+# The most seconds that a measurement and a probe may take.
 WHOLE_S, SHORT_S, PROBE_S = 90.0, 20.0, 20.0
-# A child that fails to start or to report its versions within this time isn't an interpreter of a function.
+# A child that doesn't start and report its versions within this time isn't a function's interpreter.
 START_S = 20.0
 # Next to processes that copy memory, `loop` grows as little as a hash, and `sort` as much as requests and serialising.
 PROBES: Mapping[Kind, tuple[str, ...]] = {
@@ -37,7 +37,7 @@ Progress = Callable[[str, int, int], None]
 class Task:
     """One child process: a workload, run up to `repeat` times within `seconds`.
 
-    Each has a process of its own: what another one allocated before it made a transform 1.6 times as fast.
+    Each task has its own process: memory that another workload had allocated made a transform 1.6 times as fast.
     """
 
     name: str
@@ -46,10 +46,10 @@ class Task:
     seconds: float
 
 
-# First those that stand for a kind of work, as time may run out.
+# The ones that represent a kind of work come first, as time may run out.
 NAMES = ("hash", "loop", "imports", "floats", "add", "fft", "step", "add-new", "resnet50")
-# Short forms come first: they stand in for whole ones that don't finish in time. Whole ones come in rounds, as other
-# guests of a host can slow it for half a minute.
+# Short forms come first, because they replace whole ones that don't finish in time. Whole ones run in rounds, because
+# other guests of a host can slow it for half a minute.
 SHORT = tuple(Task(name, "short", 5, 1.0) for name in (*NAMES, "sort"))
 ROUND = (*(Task(name, "whole", 4, 2.0) for name in NAMES), Task("sort", "whole", 1, 0.0))
 WHOLE = (*SHORT, *ROUND, *ROUND)
@@ -57,8 +57,8 @@ WHOLE = (*SHORT, *ROUND, *ROUND)
 
 @dataclass(frozen=True)
 class Measurement:
-    """What was measured on this host: timings by workload, whole ones and short ones apart, and CPU seconds of the
-    probe by kind of work. `load` is the load average of the last minute before it began."""
+    """A measurement of this host: timings by workload (whole and short forms separately), and the probe's CPU seconds
+    by kind of work. `load` is the load average of the last minute before it began."""
 
     whole: Mapping[str, Timing]
     short: Mapping[str, Timing]
@@ -67,13 +67,13 @@ class Measurement:
 
     @property
     def timings(self) -> dict[str, Timing]:
-        """The whole timing of each workload, or the short one if there is no whole one."""
+        """Each workload's whole timing, or else its short one."""
         return {**self.short, **self.whole}
 
 
 @cache
 def read_versions(interpreter: str = sys.executable) -> Mapping[str, str]:
-    """Return an interpreter's versions: python, build, openssl, torch, numpy; empty for what isn't installed.
+    """Return an interpreter's versions: python, build, openssl, torch, numpy; empty if not installed.
 
     RequestError if it isn't a Python interpreter.
     """
@@ -82,7 +82,7 @@ def read_versions(interpreter: str = sys.executable) -> Mapping[str, str]:
     lines = run_workloads(interpreter, ["versions"], "whole", timeout_s=START_S)
     if not lines:
         raise RequestError(
-            f"{interpreter} doesn't run as a Python interpreter.", "name the python that the function runs with."
+            f"{interpreter} doesn't run as a Python interpreter.", "use the python that the function runs with."
         )
     versions: Mapping[str, str] = lines[0]["versions"]
     return versions
@@ -125,9 +125,9 @@ def run_workloads(
 
 
 def measure(interpreter: str, short: bool, progress: Progress) -> Measurement:
-    """Measure the workloads that an interpreter can run: within 20 s for short ones, within 90 s for whole ones.
+    """Measure the workloads that an interpreter can run: within 20 s for short forms, within 90 s for whole ones.
 
-    HostError if not even one finished.
+    HostError if none finished.
     """
     tasks = SHORT if short else WHOLE
     end = time.monotonic() + (SHORT_S if short else WHOLE_S)
@@ -144,15 +144,15 @@ def measure(interpreter: str, short: bool, progress: Progress) -> Measurement:
     progress("measuring the processor", len(tasks), len(tasks))
     if not any(timings.values()):
         raise HostError(
-            "This machine was too busy to measure its processor.", "try again when it is idle, or name another python."
+            "This machine was too busy to measure its processor.", "try again when it is idle, or use another python."
         )
     return Measurement(timings["whole"], timings["short"], probe, load)
 
 
 def run_probe(interpreter: str) -> dict[str, float]:
-    """Return the CPU seconds of about a second of work now, by kind of work; kinds that can't run are left out.
+    """Return the CPU seconds of about a second of work now, by kind of work; omit kinds that can't run.
 
-    Of a kind with several probes it is their geometric mean.
+    If a kind has several probes, this is their geometric mean.
     """
     versions = read_versions(interpreter)
     names = [name for probes in PROBES.values() for name in probes if versions.get(NEEDS.get(name, "python"))]

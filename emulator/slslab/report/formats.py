@@ -81,5 +81,7 @@ def share(value: float | None) -> str:
 
 
 def difference(value: float | None) -> str:
-    """Return a relative difference as a signed percentage."""
-    return MISSING if value is None else f"{value:+.1%}".replace("%", " %")
+    """Return a relative difference as a signed percentage, and from twice as much on as a multiple."""
+    if value is None:
+        return MISSING
+    return f"{significant(1.0 + value, 2)} times" if value >= 1 else f"{value:+.1%}".replace("%", " %")

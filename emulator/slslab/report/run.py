@@ -37,6 +37,7 @@ from slslab.report.summaries import (
     range_note,
     replayed,
     seconds,
+    unanchored_note,
     uncertain_note,
 )
 
@@ -44,8 +45,37 @@ from slslab.report.summaries import (
 EPOCHS = 10
 
 
+def brief(document: Document) -> Iterator[Part]:
+    """Yield the answer that `run` and `show` print: what the run takes and costs on Lambda next to what was measured.
+
+    Of a run that failed, why and what to do. Functions of `slslab up` have no plan, and all is shown of them.
+    """
+    if "architecture" not in document:
+        yield from summary(document)
+        return
+    more = f"More: slslab show {document['run']} --full"
+    if document["error"]:
+        yield _identity(document)
+        yield from _failure(document["error"])
+        yield Note(f"{more} · slslab logs {document['run']}", "muted")
+        return
+    yield from _headline(document, brief=True)
+    yield _identity(document)
+    yield _figures(document)
+    launched = document.get("instances")
+    notes = (
+        "" if cpu_share_enforced(document) in (True, None) else "Lambda's CPU share was NOT enforced on this machine.",
+        f"The vCPUs and memory of {launched[0]['type']} weren't enforced." if launched else "",
+        *(f"It {said}." for said in document["cost"].get("notes", ())),
+        uncertain_note(document),
+    )
+    if said := "\n".join(filter(None, notes)):
+        yield Note(said)
+    yield Note(more, "muted")
+
+
 def summary(document: Document) -> Iterator[Part]:
-    """Yield all that `show` prints of one run: what it takes and costs on Lambda, then what this host measured."""
+    """Yield all that `show --full` prints of one run: what it takes and costs on Lambda, then what was measured."""
     found = replayed(document)
     yield from _headline(document)
     yield _identity(document)
@@ -144,11 +174,12 @@ def host_notes(document: Document) -> Iterator[str | Note]:
         )
 
 
-def _headline(document: Document) -> Iterator[Note]:
+def _headline(document: Document, *, brief: bool = False) -> Iterator[Note]:
     found = replayed(document)
     notes = predicted_notes(document)
     if found is not None:
-        notes += [range_note(found), made_of(found), processor_note(document), instances_note(document)]
+        wide = unanchored_note([document], ["this run"]) if brief else processor_note(document)
+        notes += [range_note(found), "" if brief else made_of(found), wide, instances_note(document)]
     parts = (
         (headline(document), "answer" if found or predicted(document) else "answer warn"),
         (advice(document), "answer"),
@@ -166,13 +197,18 @@ def _identity(document: Document) -> Note:
     machines = f"on {launched[0]['type']}" if launched else f"at {document['memory_mb']:,} MB"
     what = f"{document['model']} on {document['dataset']}"
     steps = f"{counted(document['batches'], 'batch', 'batches')} of {document['batch_size']}"
+    epochs = counted(epochs_of(document), "epoch")
+    if epochs_of(document) < document["epochs"] and document["status"] == "done":
+        epochs = f"{epochs_of(document):,} of {document['epochs']:,} epochs"
+        if aim := document["plan"].get("until_accuracy"):
+            epochs += f", until {aim:.0%} accuracy,"
     if document["status"] == "done" and document["replicas_equal"] is None:
         # Nothing is trained.
         what, steps = counted(document["parameters"], "parameter"), counted(document["batches"], "round")
         machines = f"at {peak_limit_mb(document):,} MB"
     line = (
         f"{document['run']}: {document['architecture']}, {what}, {counted(document['workers'], 'worker')} × {steps} × "
-        f"{counted(epochs_of(document), 'epoch')} {machines} — {document['status']}"
+        f"{epochs} {machines} — {document['status']}"
     )
     return Note(line, "answer" if document["status"] == "done" else "answer bad")
 
@@ -185,6 +221,29 @@ def _failure(error: Document) -> Iterator[str | Note]:
         yield str(error["last_activity"])
     if error.get("hint"):
         yield f"Hint: {error['hint']}"
+
+
+def _figures(document: Document) -> Table:
+    """Return the figures that most readers look for: on AWS, if the run is modelled, and as measured here."""
+    found, cost = replayed(document), document["cost"]
+    accuracy = f"{document['accuracy'][-1]:.2%}" if document["accuracy"] else ""
+    loss = f"{document['loss'][-1]:.4f}" if document["loss"] else ""
+    equal = {True: "yes", False: "no", None: ""}[document["replicas_equal"]]
+    measured = (
+        ("time, s", f"{document['seconds'].get('span', document['seconds']['measured']):,.1f}", "seconds"),
+        ("billed time, s", f"{document['billed_seconds']:,.1f}", "billed_seconds"),
+        (f"bill, {cost['currency']}", f"{Decimal(cost['total']):.6f}", "cost"),
+        ("cold starts", f"{document['cold_starts']:,}", ""),
+        ("peak memory, MB", _peak_memory(document), ""),
+        ("training loss", loss, ""),
+        ("test accuracy", accuracy, ""),
+        ("replicas equal", equal, ""),
+    )
+    if found is None:
+        return Table(("", "this machine"), [(title, here) for title, here, _ in measured if here])
+    on_aws = {"": "", **{name: figure_text(found, name) for _, _, name in measured if name}}
+    rows = [(title, on_aws[name], here) for title, here, name in measured if here]
+    return Table(("", "on AWS, modelled", "this machine"), rows)
 
 
 def _measured(document: Document) -> Table:

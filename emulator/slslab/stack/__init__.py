@@ -1,4 +1,4 @@
-"""The stack: the services that functions use."""
+"""Provide the stack: the services that functions use."""
 
 from dataclasses import dataclass
 
@@ -15,10 +15,10 @@ class Stack:
     channel_url: str | None = None
 
     def client_environment(self) -> dict[str, str]:
-        """Return the variables by which clients find the stack: AWS's own, and ours for services that AWS has not."""
+        """Return the variables by which clients find the stack: AWS's own, and ours where AWS has no such service."""
         return {"AWS_ENDPOINT_URL_S3": self.s3_endpoint, **self.worker_environment()}
 
     def worker_environment(self) -> dict[str, str]:
-        """Return our own variables, which drivers need beside their boto3 clients."""
+        """Return our own variables, which drivers need in addition to their boto3 clients."""
         addresses = {TENSOR_URLS: " ".join(self.tensor_urls), QUEUE_URL: self.queue_url, CHANNEL_URL: self.channel_url}
         return {name: address for name, address in addresses.items() if address}

@@ -1,4 +1,4 @@
-"""The requests to the embedded S3 server, as it reports them: each is one of the requests that AWS bills."""
+"""Read the requests to the embedded S3 server from its log; each is a request that AWS bills."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Self
 
 CHUNK_BYTES = 65_536
-# Requests of so long are read together: each awakening costs more than ten of them do.
+# Read the requests of this long together: each wake-up costs more than ten requests.
 TOGETHER_MS = 20
 
 
@@ -31,10 +31,10 @@ class Logged:
 
 
 class AccessLog:
-    """Reads a pipe on a thread of its own, as a context manager that the server is within.
+    """Reads a pipe on a thread of its own; a context manager around the server.
 
-    The server writes a line to `writer` for each request, before the last part of its answer: a JSON list of what
-    `Logged` has. `on_request` is called with each of them, the last one before the context has ended.
+    For each request the server writes a line to `writer` before the last part of its answer: a JSON list of the fields
+    of `Logged`. `on_request` is called for each; the last call returns before the context ends.
     """
 
     def __init__(self, on_request: Callable[[Logged], None]) -> None:
@@ -62,7 +62,7 @@ class AccessLog:
         self._undo.close()
 
     def drain(self) -> None:
-        """Pass on what the server has written until now."""
+        """Pass on everything that the server has written so far."""
         with self._lock, suppress(BlockingIOError):
             while chunk := os.read(self._reader, CHUNK_BYTES):
                 *lines, self._rest = (self._rest + chunk).split(b"\n")

@@ -1,4 +1,4 @@
-"""The embedded stack: each part is started by those that need it, the emulator among them, and all end together."""
+"""Assemble the embedded stack: callers start the parts that they need, the emulator included; all end together."""
 
 import secrets
 from collections.abc import Callable
@@ -18,16 +18,16 @@ from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers.architecture import Requirements
 
-if TYPE_CHECKING:  # calibration measures a stack without one
+if TYPE_CHECKING:  # calibration measures a stack without an emulator
     from slslab.lambda_.service.emulator import Emulator
 
 
 class EmbeddedStack(Stack):
-    """The parts that were started, with one session and its keys, new ones unless given; `parts` ends them.
+    """The started parts, with one session and its keys, new ones by default; `parts` ends them.
 
     `on_event` receives the trace records of the tensor databases, of a channel's server and of state machines,
     `access_log` the requests to S3. `versions` has each part's name and version, `servers` its process. Every method
-    raises HostError if its part does not start.
+    raises HostError if its part doesn't start.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class EmbeddedStack(Stack):
         return store
 
     def start(self, requirements: Requirements, *, s3_port: int = 0) -> None:
-        """Start S3 and what is required, but for state machines and DynamoDB, which need the emulator first."""
+        """Start S3 and all requirements except state machines and DynamoDB, which need the emulator first."""
         self.start_object_store(s3_port)
         home, mark = self.session.home, self.session.mark
         kind = queue_kind(requirements.queue) if requirements.queue else ""
@@ -65,7 +65,7 @@ class EmbeddedStack(Stack):
             self._parts.enter_context(server)
             self.channel_url, self.versions["channel"] = server.endpoint, server.version
             self.servers[f"{requirements.channel.removesuffix('-server')}_server"] = server
-        # The embedded queue has a keyspace of its own, and so has the substitute for a Redis that isn't installed.
+        # The embedded queue has its own keyspace, and so has the substitute for a Redis that isn't installed.
         lists, hashes = kind == "embedded", requirements.channel == "redis" and server is None
         keyspaces = requirements.tensor_databases + lists + hashes
         if keyspaces:
@@ -89,7 +89,7 @@ class EmbeddedStack(Stack):
         return emulator
 
     def start_state_machines(self, *, on_demand: bool = False) -> EmbeddedStateMachines:
-        """Start Step Functions, which functions find from then on."""
+        """Start Step Functions; functions find it from then on."""
         endpoint, mark, limits = self.emulator.endpoint, self.session.mark, self.emulator.limits
         states = EmbeddedStateMachines(
             endpoint, self.keys, mark, limits=limits, on_event=self._on_event, on_demand=on_demand
@@ -100,7 +100,7 @@ class EmbeddedStack(Stack):
         return states
 
     def start_edge(self, port: int = 0, *, on_demand: bool = True) -> Any:
-        """Start the one endpoint of all services that run by now, and its other services."""
+        """Start the single endpoint for all services that run so far, with its own further services."""
         emulator = self.emulator
         edge = plugin(ENDPOINTS, "aws").Edge(port, emulator.home, emulator.endpoints, self.keys, emulator.mark)
         edge.on_demand = edge.services.on_demand = on_demand

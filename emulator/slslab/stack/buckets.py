@@ -1,8 +1,7 @@
-"""`python -m slslab.stack.buckets NAME ...`: create buckets in an S3 server with MinIO's client, and check them.
+"""Create buckets in an S3 server with MinIO's client and check them: `python -m slslab.stack.buckets NAME ...`.
 
-The server and its credentials are AWS's own variables: AWS_ENDPOINT_URL_S3, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY.
-A bucket is checked by an object that is put, read and deleted. Runs create buckets of their own; these are for users'
-data.
+AWS's own variables name the server and its credentials: AWS_ENDPOINT_URL_S3, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY.
+To check a bucket, an object is put, read and deleted. These buckets are for users' data; runs create their own.
 """
 
 import io
@@ -24,7 +23,7 @@ ALREADY_THERE = ("BucketAlreadyOwnedByYou", "BucketAlreadyExists")
 
 
 def client() -> minio.Minio:
-    """Return MinIO's client of the server that the variables name; raises RequestError if one is missing."""
+    """Return MinIO's client for the server in the variables; RequestError if one is missing."""
     try:
         endpoint = urlsplit(os.environ["AWS_ENDPOINT_URL_S3"])
         key, secret = os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
@@ -36,7 +35,7 @@ def client() -> minio.Minio:
 def make(server: minio.Minio, bucket: str) -> None:
     """Create a bucket unless it exists, and put, read and delete an object in it.
 
-    Raises HostError if the server refuses or returns other bytes, RequestError if the name is not valid.
+    Raises HostError if the server refuses or returns other bytes, RequestError for an invalid name.
     """
     try:
         try:
@@ -51,7 +50,7 @@ def make(server: minio.Minio, bucket: str) -> None:
         server.remove_object(bucket, key)
     except ValueError as error:
         raise RequestError(
-            f"{bucket!r} cannot be a bucket: {error}.", "give 3 to 63 lower-case letters, digits, hyphens."
+            f"{bucket!r} cannot be a bucket: {error}.", "use 3 to 63 lower-case letters, digits and hyphens."
         ) from error
     except (S3Error, urllib3.exceptions.HTTPError) as error:
         raise HostError(f"The bucket {bucket} cannot be used: {error}.", "see the S3 server's log.") from error

@@ -1,8 +1,7 @@
-"""The embedded stack's servers by which workers exchange vectors: Memcached, Redis or a parameter server of this
-package, one per run, which ends with it.
+"""Start a server through which workers exchange vectors, one per run: Memcached, Redis or our parameter server.
 
-Debian's packages are enough (`apt-get install memcached`, `redis-server`); their services need not run. Where there is
-no Redis server the embedded tensor database, which speaks its protocol, takes its place, and the run says so.
+Debian's packages are enough (`apt-get install memcached`, `redis-server`); their services don't have to run. Where
+Redis isn't installed, the embedded tensor database, which speaks its protocol, replaces it, and the run says so.
 """
 
 import os
@@ -23,20 +22,20 @@ from slslab_workers.parameter_server import TOKEN
 
 START_LIMIT_S = 15.0
 SEARCHED = (*os.defpath.split(os.pathsep), "/usr/local/bin", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin")
-INSTALL = "install Debian's package: apt-get install memcached (its service need not run); or choose another --channel."
+INSTALL = "install Debian's package: apt-get install memcached (its service needn't run), or choose another --channel."
 # Items as large as Amazon ElastiCache allows (parameter max_item_size, at most 128 MB), and memory for some of them.
 # documented: Amazon ElastiCache for Memcached user guide, "Memcached specific parameters".
 ITEM_MB, MEMORY_MB = 128, 4096
 
 
 def find_server(name: str) -> Path | None:
-    """Return the installed program `memcached` or `redis-server`, None if there is none."""
+    """Return the installed program `memcached` or `redis-server`, or None."""
     found = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), *SEARCHED)))
     return None if found is None else Path(found)
 
 
 class _Server(ServerProcess):
-    """A server at a loopback port of its own, which asks for a password; `data` is made and removed."""
+    """A server at its own loopback port, with a password; `data` is made and removed."""
 
     scheme: str
     user = ""
@@ -72,7 +71,7 @@ class _Server(ServerProcess):
         shutil.rmtree(self._data, ignore_errors=True)
 
     def _command(self, settings: Path) -> list[str]:
-        """Write the settings that the server reads from a file; return its command."""
+        """Write the settings to a file for the server; return its command."""
         raise NotImplementedError
 
     def _answers(self) -> bool:
@@ -81,7 +80,7 @@ class _Server(ServerProcess):
 
 
 class EmbeddedMemcached(_Server):
-    """Memcached with items of up to 128 MB, as a context manager. Raises HostError if it does not start."""
+    """Memcached with items of up to 128 MB, as a context manager. Raises HostError if it doesn't start."""
 
     title = "Memcached"
     hint = "run `slslab doctor`; too little memory is the usual cause."
@@ -89,19 +88,19 @@ class EmbeddedMemcached(_Server):
 
     @property
     def version(self) -> str:
-        """Name and version of the server."""
+        """The server's name and version."""
         return f"Memcached {self._version()}"
 
     def _command(self, settings: Path) -> list[str]:
         settings.write_text(f"{self.user}:{self._password}\n")
-        # As root it refuses to start, unless it is told to be root.
+        # It refuses to start as root without this option.
         account = ["-u", "root"] if os.geteuid() == 0 else []
         address = ["-l", "127.0.0.1", "-p", str(self._port), "-U", "0", "-Y", str(settings)]
         return [str(self._program), *address, "-I", f"{ITEM_MB}m", "-m", str(MEMORY_MB), "-t", "1", *account]
 
 
 class EmbeddedRedis(_Server):
-    """Redis without persistence, as a context manager. Raises HostError if it does not start."""
+    """Redis without persistence, as a context manager. Raises HostError if it doesn't start."""
 
     title = "Redis"
     hint = "run `slslab doctor`; too little memory is the usual cause."
@@ -109,11 +108,11 @@ class EmbeddedRedis(_Server):
 
     @property
     def version(self) -> str:
-        """Name and version of the server."""
+        """The server's name and version."""
         return f"Redis {self._version()}"
 
     def _command(self, settings: Path) -> list[str]:
-        # A title would take the place of its environment, by which the reaper finds it.
+        # Changing its title would overwrite its environment, by which the reaper finds it.
         settings.write_text(
             f"bind 127.0.0.1\nport {self._port}\nrequirepass {self._password}\n"
             'save ""\nappendonly no\nset-proc-title no\n'
@@ -122,9 +121,9 @@ class EmbeddedRedis(_Server):
 
 
 class EmbeddedParameterServer(ServerProcess):
-    """A parameter server, as a context manager. Raises HostError if it does not start.
+    """A parameter server, as a context manager. Raises HostError if it doesn't start.
 
-    `on_event` receives a trace record for all that it computes, on a thread of its own.
+    `on_event` receives a trace record for each computation, on a thread of its own.
     """
 
     title = "The parameter server"
@@ -154,9 +153,9 @@ def channel_server(
     environment: Mapping[str, str],
     on_event: Callable[[dict[str, Any]], None] | None = None,
 ) -> EmbeddedMemcached | EmbeddedRedis | EmbeddedParameterServer | None:
-    """Return the server of a channel, not started: None if it needs none of its own, or Redis is not installed.
+    """Return a channel's server, not yet started; None if the channel needs no server, or Redis isn't installed.
 
-    HostError, with the command that installs it, for Memcached if it is not installed.
+    HostError, with the command that installs it, if Memcached isn't installed.
     """
     if channel == PARAMETER_SERVER:
         return EmbeddedParameterServer(environment, on_event)

@@ -1,4 +1,5 @@
-"""Mutual TLS between an owner's processes: both ends hold one key of this start, and trust its certificate alone."""
+"""Set up mutual TLS between an owner's processes: both ends hold one key of this start and trust only its
+certificate."""
 
 import os
 import ssl
@@ -12,8 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 
 def mutual_context(path: Path, protocol: int) -> ssl.SSLContext:
-    """Return what one end of a connection uses: the file's certificate is the only one that it trusts, whatever the
-    address of its holder."""
+    """Return the context for one end of a connection. It trusts only the file's certificate, at whatever address."""
     context = ssl.SSLContext(protocol)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_REQUIRED
@@ -23,8 +23,8 @@ def mutual_context(path: Path, protocol: int) -> ssl.SSLContext:
 
 
 def write_certificate(path: Path) -> None:
-    """Write a new key and its own certificate of this host's loopback address, for this user alone; OSError if the file
-    exists or cannot be written."""
+    """Write a new key and its certificate for loopback, readable only by this user; OSError if the file exists or can't
+    be written."""
     key = ec.generate_private_key(ec.SECP256R1())
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
@@ -35,7 +35,7 @@ def write_certificate(path: Path) -> None:
 
 
 def _certificate(key: ec.EllipticCurvePrivateKey) -> x509.Certificate:
-    """Return a certificate of this host's loopback address, signed by its own key; it ends by being removed."""
+    """Return a self-signed certificate for this host's loopback address; it is valid until it is removed."""
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "slslab")])
     return (
         x509.CertificateBuilder(issuer_name=name, subject_name=name, public_key=key.public_key())

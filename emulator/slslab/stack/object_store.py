@@ -1,4 +1,4 @@
-"""The embedded S3 server, one per run, which ends with it: docs/object-store.md says why it is our own."""
+"""Start the embedded S3 server, one per run; docs/object-store.md explains why we wrote our own."""
 
 import os
 import shutil
@@ -16,11 +16,11 @@ START_LIMIT_S = 30.0
 
 
 class EmbeddedObjectStore(ServerProcess):
-    """The S3 server of `slslab.object_store` on a port of loopback, as a context manager.
+    """The S3 server of `slslab.object_store` on a loopback port, as a context manager.
 
     `data` is made and removed; clients sign with `keys`; `environment` is added to the server's own (the emulator's
-    mark, by which its reaper finds it); `port` is any free one by default; `access_log` is told every request. The
-    server also ends when this process is killed. Raises HostError if it does not start.
+    mark, by which its reaper finds it); `port` is any free one by default; `access_log` receives every request. The
+    server also ends when this process is killed. Raises HostError if it doesn't start.
 
         with EmbeddedObjectStore(Path("data"), keys, {}) as store:
             boto3.client("s3", endpoint_url=store.endpoint)
@@ -46,11 +46,11 @@ class EmbeddedObjectStore(ServerProcess):
 
     @property
     def name(self) -> str:
-        """Name and version of the server."""
+        """The server's name and version."""
         return f"{self._server} {__version__}"
 
     def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - of the base class
-        # The server inherits it; its clients' connections break when the server ends, since it is closed here.
+        # The server inherits the socket. It is closed here, so clients' connections break when the server ends.
         with listening_socket("127.0.0.1", self._port, "--s3-port") as listener:
             self._data.mkdir(mode=0o700, parents=True)
             logged = [] if self._access_log is None else [self._access_log.writer]

@@ -1,7 +1,7 @@
-"""The embedded stack's queue: RabbitMQ where its server is installed, one per run, which ends with it.
+"""Start the embedded stack's queue, one per run: RabbitMQ where its server is installed.
 
-Debian's package is enough (`apt-get install rabbitmq-server`); neither its service nor its user nor Erlang's port
-mapper is needed. What starts is the broker alone, without plugins, in about 2.5 s on two cores.
+Debian's package is enough (`apt-get install rabbitmq-server`); its service, its user and Erlang's port mapper aren't
+needed. Only the broker starts, without plugins, in about 2.5 s on two cores.
 """
 
 import os
@@ -18,15 +18,15 @@ from slslab.host.server_process import TAIL_CHARACTERS, ServerProcess, free_port
 
 START_LIMIT_S = 60.0
 SEARCHED = ("/usr/lib/rabbitmq/bin", "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin")
-INSTALL = "install Debian's package `rabbitmq-server` (its service need not run), or choose --queue embedded."
-# A node needs a name even if it talks to no other: without a listener, and without the port mapper epmd, which would
-# otherwise be started on a fixed port of every interface, and stay. The broker checks epmd once a minute and starts it
-# (in a whole Erlang machine), so that check is ended when everything else is up.
+INSTALL = "install Debian's package `rabbitmq-server` (its service doesn't have to run), or choose --queue embedded."
+# A node needs a name even if it talks to no other node. It doesn't need a listener, or the port mapper epmd, which
+# would listen on a fixed port of every interface and stay. The broker checks epmd once a minute and starts it (in a
+# whole Erlang machine), so we end that check as soon as everything else is up.
 DISTRIBUTION = (
     "-noinput -sname slslab@localhost -start_epmd false -erl_epmd_port 1 -dist_listen false "
     "-eval supervisor:terminate_child(rabbit_sup,rabbit_epmd_monitor_sup)."
 )
-# Schedulers that spin while idle would take the workers' cores, and nearly double the time to start.
+# Schedulers that spin while idle would use the workers' cores, and nearly double the time to start.
 SCHEDULERS = "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"
 CONFIGURATION = """[{{rabbit, [
   {{tcp_listeners, [{{"127.0.0.1", {port}}}]}},
@@ -46,18 +46,18 @@ class RabbitMQ:
 
     @property
     def version(self) -> str:
-        """Name and version."""
+        """The server's name and version."""
         return f"RabbitMQ {_library_versions(self.plugins)['rabbit']}"
 
 
 def find_rabbitmq() -> RabbitMQ | None:
-    """Return the installed server, None if there is none.
+    """Return the installed server, or None.
 
-    The program on the PATH may be a wrapper that only root and the user `rabbitmq` may call, as Debian's is: the script
-    itself has its plugins beside it.
+    The program on the PATH may be a wrapper that only root and the user `rabbitmq` may call, as in Debian; the script
+    itself has its plugins next to it.
     """
     for folder in (*SEARCHED, *os.environ.get("PATH", "").split(os.pathsep)):
-        # A link to the wrapper leads to the folder of the script.
+        # A link to the wrapper leads to the script's folder.
         script = Path(folder, "rabbitmq-server").resolve().with_name("rabbitmq-server").resolve()
         plugins = script.parent.parent / "plugins"
         if script.is_file() and plugins.is_dir() and "rabbit" in _library_versions(plugins):
@@ -66,7 +66,7 @@ def find_rabbitmq() -> RabbitMQ | None:
 
 
 def queue_kind(kind: str) -> str:
-    """Resolve `auto` to `rabbitmq` or `embedded`; HostError for `rabbitmq` if its server is not installed."""
+    """Resolve `auto` to `rabbitmq` or `embedded`; HostError for `rabbitmq` if its server isn't installed."""
     if kind == "rabbitmq":
         _installed()
     if kind == "auto":
@@ -75,11 +75,11 @@ def queue_kind(kind: str) -> str:
 
 
 class EmbeddedRabbitMQ(ServerProcess):
-    """RabbitMQ on a loopback port of its own, as a context manager.
+    """RabbitMQ on its own loopback port, as a context manager.
 
     `data` is made and removed; `environment` is added to the server's own (the emulator's mark, by which its reaper
     finds it). Entered on the main thread, the server also ends when this process is killed, where util-linux's
-    `setpriv` is installed. Raises HostError if the server is not installed or does not start.
+    `setpriv` is installed. Raises HostError if the server isn't installed or doesn't start.
 
         with EmbeddedRabbitMQ(Path("data"), {}) as server:
             pika.BlockingConnection(pika.URLParameters(server.endpoint))
@@ -99,7 +99,7 @@ class EmbeddedRabbitMQ(ServerProcess):
 
     @property
     def version(self) -> str:
-        """Name and version of the server."""
+        """The server's name and version."""
         return self._installed.version
 
     @property
@@ -118,7 +118,7 @@ class EmbeddedRabbitMQ(ServerProcess):
             return self._wait(lambda: b"READY=1" in notices.recv(4096).split(b"\n"), START_LIMIT_S, notices.fileno())
 
     def _stop(self) -> None:
-        # The data is thrown away, so there is nothing to end in order. Its helpers end when their input closes.
+        # The data isn't kept, so there is nothing to shut down in order. Its helpers end when their input closes.
         super()._stop()
         shutil.rmtree(self._data, ignore_errors=True)
 
@@ -133,21 +133,21 @@ class EmbeddedRabbitMQ(ServerProcess):
         (self._data / "advanced.config").write_text(
             CONFIGURATION.format(port=self._port, user=self._user, password=self._password)
         )
-        # The start reads every installed plugin, enabled or not, which takes 2 s. The broker's own libraries stay.
+        # Otherwise the start would read every installed plugin, enabled or not, for 2 s. Keep the broker's libraries.
         (self._data / "plugins").mkdir()
         for library in self._installed.plugins.iterdir():
             if not library.name.startswith("rabbitmq_") or library.name.startswith("rabbitmq_prelaunch"):
                 (self._data / "plugins" / library.name).symlink_to(library)
 
     def _variables(self, notify_socket: str) -> dict[str, str]:
-        """Return the server's environment: without the user's, whose RABBITMQ_ variables configure another server."""
+        """Return the server's environment without the user's RABBITMQ_ variables, which configure another server."""
         return {
             "PATH": os.pathsep.join(filter(None, (os.environ.get("PATH"), os.defpath, "/usr/local/bin"))),
             "LANG": "C.UTF-8",
-            # Erlang keeps its cookie there.
+            # Erlang stores its cookie there.
             "HOME": str(self._data),
             "ERL_CRASH_DUMP_SECONDS": "0",
-            # Where systemd's services report that they are ready; it also makes the script become the server.
+            # The socket on which systemd services report that they are ready; it also makes the script exec the server.
             "NOTIFY_SOCKET": notify_socket,
             "RABBITMQ_CONF_ENV_FILE": os.devnull,
             "RABBITMQ_CONFIG_FILE": str(self._data / "none"),

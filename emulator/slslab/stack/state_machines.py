@@ -1,6 +1,6 @@
-"""The embedded Step Functions: our API over moto's interpreter, in a process of its own, which ends with this one.
+"""Start the embedded Step Functions: our API over moto's interpreter, in a process that ends with this one.
 
-The process takes about two seconds to import its interpreter; its address exists at once all the same.
+The process takes about two seconds to import its interpreter, but its address exists at once.
 """
 
 import json
@@ -23,13 +23,13 @@ PASSED_LIMITS = ("definition_bytes", "state_payload_bytes", "history_events", "m
 
 
 class EmbeddedStateMachines(OnDemandServer):
-    """Step Functions on a loopback port of its own, as a context manager.
+    """Step Functions on its own loopback port, as a context manager.
 
-    `lambda_endpoint` is where Tasks invoke their functions; clients sign with `keys`; `environment` is added to the
-    process's own (the emulator's mark, by which its reaper finds it); `limits` are AWS's unless changed; `on_event`
-    receives a trace record for every state transition, on a thread of its own. The process starts on entering and gets
-    ready in the background; with `on_demand` it starts with the first request. Either way it ends with this process, in
-    whatever way. HostError if its interpreter is not installed.
+    Tasks invoke functions at `lambda_endpoint`; clients sign with `keys`; `environment` is added to the process's own
+    (the emulator's mark, by which its reaper finds it); `limits` are AWS's unless changed; `on_event` receives a trace
+    record for every state transition, on a thread of its own. Entering starts the process, which gets ready in the
+    background; with `on_demand` it starts with the first request. Either way it ends with this process. HostError if
+    its interpreter isn't installed.
 
         with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark) as states:
             boto3.client("stepfunctions", endpoint_url=states.endpoint)
@@ -58,7 +58,7 @@ class EmbeddedStateMachines(OnDemandServer):
 
     @property
     def name(self) -> str:
-        """Name and version of the interpreter."""
+        """The interpreter's name and version."""
         return f"moto {version('moto')}"
 
     def client_environment(self) -> dict[str, str]:
@@ -82,7 +82,7 @@ class EmbeddedStateMachines(OnDemandServer):
                 f"--listener={listener.fileno()}",
                 f"--limits={limits}",
             ],
-            # Python's own allocator keeps a whole arena for one history that lies in it; malloc gives back pages.
+            # Python's own allocator keeps a whole arena for a single history in it; malloc returns pages.
             {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text(), "PYTHONMALLOC": "malloc"},
             inherited=[listener.fileno()],
             on_event=None if on_event is None else lambda event: on_event({**event, **owner}),

@@ -1,4 +1,4 @@
-"""The embedded tensor databases: tensordb in a process of its own, one per run, which ends with it."""
+"""Start the embedded tensor databases, one tensordb process per run."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -14,12 +14,11 @@ START_LIMIT_S = 30.0
 
 
 class EmbeddedTensorDatabases(ServerProcess):
-    """RedisAI-compatible databases, each on a loopback port with a keyspace of its own.
+    """RedisAI-compatible databases, each with its own loopback port and keyspace, as a context manager.
 
-    A context manager. `threads` are torch's for one operation; `environment` is added to the process's own (the
-    emulator's mark, by which its reaper finds it); `on_event` receives a trace record for every execution of a script,
-    on a thread of its own, the last before the context has ended. The process ends with this one, in whatever way.
-    Raises HostError if it does not start.
+    `threads` are torch's per operation; `environment` is added to the process's own (the emulator's mark, by which its
+    reaper finds it); `on_event` receives a trace record for every script execution, on a thread of its own, and the
+    last one before the context ends. The process ends with this one. Raises HostError if it doesn't start.
 
         with EmbeddedTensorDatabases(4) as databases:
             redis.Redis.from_url(databases.endpoints[0])
@@ -46,13 +45,13 @@ class EmbeddedTensorDatabases(ServerProcess):
 
     @property
     def version(self) -> str:
-        """Name and version, with torch's, which runs the scripts, where it is installed."""
+        """The name and version, with torch's, which runs the scripts, where it is installed."""
         scripts = f"torch {version('torch')}" if installed("torch") else "without RedisAI's commands"
         return f"tensordb {__version__}, {scripts}"
 
     def _start(self, undo: ExitStack) -> bool:  # noqa: ARG002 - it has nothing to undo
         variables, user = dict(os.environ), ""
-        variables.pop("TENSORDB_PASSWORD", None)  # one that is meant for another database
+        variables.pop("TENSORDB_PASSWORD", None)  # meant for another database
         if self._password is not None:
             variables["TENSORDB_PASSWORD"] = self._password
             user = f":{quote(self._password, safe='')}@"

@@ -1,4 +1,4 @@
-"""Addresses of the stack's parts, as they may be shown."""
+"""Show addresses of the stack's parts without their secrets."""
 
 from urllib.parse import urlsplit
 

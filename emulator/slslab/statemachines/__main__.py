@@ -1,9 +1,9 @@
-"""`python -m slslab.statemachines --lambda-endpoint URL`: Step Functions on a loopback port, in a process of its own.
+"""Run Step Functions on a loopback port: `python -m slslab.statemachines --lambda-endpoint URL`.
 
-When it answers, it prints one JSON line, `{"endpoint": URL, "moto": VERSION}`. It ends on SIGTERM or SIGINT, and with
-`--tied` also when its standard input closes, which happens when the process that started it ends in any way.
-Transitions go as framed trace records to the descriptor that SLSLAB_TRACE_FD names. SLSLAB_KEYS is the text of the
-keyring by which clients sign.
+When it is ready, it prints one JSON line, `{"endpoint": URL, "moto": VERSION}`. It ends on SIGTERM or SIGINT, and with
+`--tied` also when its standard input closes, which happens when its parent process ends in any way. It writes
+transitions as framed trace records to the descriptor in SLSLAB_TRACE_FD. SLSLAB_KEYS contains the keyring that clients
+sign with.
 """
 
 import argparse
@@ -26,17 +26,17 @@ from slslab.host.service_process import serve
 from slslab.lambda_.server import Server
 from slslab_workers.channels.events import environment_sink
 
-# A function runs up to 900 s, and may wait for the host's memory before; AWS puts no limit of its own on a Task.
+# A function runs up to 900 s, after waiting for the host's memory; AWS itself doesn't limit a Task.
 CALL_LIMIT_S = 24 * 3600
 CONNECTIONS = 1000
-# A thread's stack: enough for documents that are nested as deeply as Python recurses.
+# A thread's stack: enough for documents nested as deeply as Python recurses.
 STACK_BYTES = 4 * MB
-# How long a thread keeps others waiting: executions that never wait take turns, and a request needs many.
+# How long a thread may run before others get a turn: executions that never wait take turns, and a request needs many.
 SWITCH_S = 0.0005
 
 
 def service(options: argparse.Namespace) -> Iterator[dict[str, str]]:
-    """Serve until the end; yields a report when it answers."""
+    """Serve until the end; yield a report when it is ready."""
     threading.stack_size(STACK_BYTES)
     sys.setswitchinterval(SWITCH_S)
     _leave_batch_out()
@@ -62,13 +62,13 @@ def service(options: argparse.Namespace) -> Iterator[dict[str, str]]:
     with server.serving(StatesApi(machines).application(), keys=keys, limit=body_limit):
         yield {"endpoint": server.endpoint, "moto": version("moto")}
     machines.close()
-    # Calls of Lambda may be under way for many minutes, and there is nothing left to record.
+    # Calls to Lambda may run for many more minutes, and nothing is left to record.
     os._exit(0)
 
 
 def _leave_batch_out() -> None:
-    """Let moto's interpreter import an enumeration of `moto.batch` without the package, whose import reads all that EC2
-    offers, which takes longer than the interpreter's own."""
+    """Let moto's interpreter import an enumeration of `moto.batch` without its package, which loads everything that EC2
+    offers and takes longer than the interpreter's own import."""
     spec = find_spec("moto")
     assert spec is not None
     batch = ModuleType("moto.batch")
@@ -80,14 +80,15 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m slslab.statemachines", allow_abbrev=False)
     parser.add_argument("--lambda-endpoint", required=True, help="where Tasks invoke their functions")
     parser.add_argument("--port", type=int, default=0, help="loopback port; 0 for any free one")
-    parser.add_argument("--listener", type=int, help="descriptor of a socket that listens already, instead of --port")
-    parser.add_argument("--limits", default="{}", help="JSON object: other limits than AWS's (see `slslab limits`)")
+    parser.add_argument("--listener", type=int, help="descriptor of a listening socket, instead of --port")
+    parser.add_argument("--limits", default="{}", help="JSON object of limits, instead of AWS's (`slslab limits`)")
     parser.add_argument("--tied", action="store_true", help="end when standard input closes")
     return parser.parse_args()
 
 
 def _recorder() -> Callable[[dict[str, Any]], None]:
-    """Return what writes transitions to the trace, one at a time, so that frames stay whole; or drops them."""
+    """Return a function that writes transitions to the trace one at a time, so that frames stay whole, or drops
+    them."""
     if "SLSLAB_TRACE_FD" not in os.environ:
         return lambda _record: None
     sink, lock = environment_sink(), threading.Lock()

@@ -1,4 +1,4 @@
-"""Step Functions' HTTP API (AWS JSON 1.0); unmodified boto3 and the aws CLI are its clients.
+"""Serve Step Functions' HTTP API (AWS JSON 1.0) to unmodified boto3 and the aws CLI.
 
 https://docs.aws.amazon.com/step-functions/latest/apireference/API_Operations.html
 """
@@ -31,15 +31,15 @@ from slslab.statemachines.interpreter import LITTER, failure, success
 from slslab.statemachines.machines import Alias, Machine, Version, alias_name
 
 PAGE = 100
-# assumed: a definition of 1 MB, the largest member of all, to whose every character JSON may add a backslash.
+# assumed: the largest member is a definition of 1 MB, in which JSON may put a backslash before every character.
 LARGEST_BODY = 3 * MB
-# documented: API_DescribeExecution.html, redriveStatusReason; the full stop is missing from the measured one, too.
+# documented: API_DescribeExecution.html, redriveStatusReason; the measured text lacks the full stop, too.
 REDRIVABLE = ("FAILED", "ABORTED", "TIMED_OUT")
 Members = Mapping[str, Any]
 
 
 class StatesApi:
-    """The operations of the API over the state machines."""
+    """Operations of the API on the state machines."""
 
     def __init__(self, machines: Machines) -> None:
         self._machines = machines
@@ -50,7 +50,7 @@ class StatesApi:
 
     async def _answer(self, request: Request) -> Response:
         operation = _operation(request.headers)
-        # In a thread: a definition may take tens of milliseconds to parse.
+        # In a thread: parsing a definition may take tens of milliseconds.
         status, document = await run_in_threadpool(self._call, operation, await request.body(), principal(request))
         headers = {"x-amzn-RequestId": str(uuid.uuid4())}
         return Response(json.dumps(document), status, headers, media_type="application/x-amz-json-1.0")
@@ -66,9 +66,9 @@ class StatesApi:
                 _check_account(arn, operation, caller)
             return 200, OPERATIONS[operation](self, given)
         except ServiceError as error:
-            # documented: CommonErrors.html: every error of a client's has status 400.
+            # documented: CommonErrors.html: all client errors have status 400.
             return 400 if error.status < 500 else error.status, {"__type": error.error_type, "message": error.message}
-        except Exception as error:  # a defect of ours, in the form of AWS's own
+        except Exception as error:  # a defect of ours, reported in AWS's form
             return 500, {"__type": "InternalServerError", "message": f"{type(error).__name__}: {error}"}
 
     def _create(self, members: Members) -> dict[str, Any]:
@@ -283,12 +283,12 @@ class StatesApi:
 
 
 def body_limit(scope: Scope) -> tuple[int, str]:
-    """Return how many bytes the body of a request may have, and its operation."""
+    """Return the maximum size of a request's body, bytes, and the request's operation."""
     return LARGEST_BODY, _operation(Headers(scope=scope))
 
 
 def refused(operation: str) -> ServiceError:
-    """Return the error for an operation that is not emulated."""
+    """Return the error for an operation that isn't emulated."""
     return ServiceError(
         400,
         "UnknownOperationException",
@@ -297,9 +297,9 @@ def refused(operation: str) -> ServiceError:
 
 
 def _check_account(arn: str, operation: str, caller: Principal) -> None:
-    """Raise ServiceError (AccessDeniedException) for what belongs to another account: AWS lets nobody in there.
+    """Raise ServiceError (AccessDeniedException) for another account's ARN: AWS lets no other account in.
 
-    assumed: the text, which is that of IAM for a resource without a policy.
+    assumed: the text, which is IAM's for a resource without a policy.
     """
     parts = arn.split(":")
     if len(parts) > 4 and parts[4].isdigit() and parts[4] != ACCOUNT:
@@ -324,7 +324,7 @@ def _routing(configuration: Sequence[Members]) -> list[tuple[str, int]]:
 
 
 def _version_description(members: Members) -> str | None:
-    """Return the description of the version that a request publishes, None if it publishes none."""
+    """Return the description of the version that a request publishes, or None if it doesn't publish one."""
     if members.get("publish"):
         return str(members.get("versionDescription", ""))
     if "versionDescription" in members:
@@ -365,7 +365,7 @@ def _described(machine: Machine) -> dict[str, Any]:
 
 
 def _shown(execution: Execution) -> dict[str, Any]:
-    """Return the members of an execution in ListExecutions."""
+    """Return an execution as ListExecutions shows it."""
     document: dict[str, Any] = {
         "executionArn": execution.arn,
         "stateMachineArn": execution.machine.arn,
@@ -389,7 +389,7 @@ def _page(items: Sequence[Any], members: Members) -> tuple[Sequence[Any], dict[s
 
 
 def _bounds(members: Members) -> tuple[int, int]:
-    """Return where a page begins, and its size; 0 in the request asks for the default."""
+    """Return a page's start and size; a size of 0 in the request means the default."""
     size = members.get("maxResults") or PAGE
     try:
         return int(base64.b64decode(members.get("nextToken", "MA=="), validate=True)), size

@@ -1,4 +1,4 @@
-"""Expressions of machines in processes of their own: one that does not end, or takes all memory, ends alone.
+"""Evaluate expressions in processes of their own, so that one that never ends or exhausts memory harms nothing else.
 
 `python -m slslab.statemachines.bounded DESCRIPTOR` is such a process; it ends when its socket closes.
 """
@@ -21,13 +21,13 @@ from slslab.aws.limits import MB
 from slslab.statemachines.expressions import MEMORY_EXCEEDED, THREW, TIMED_OUT, TIMEOUT_MS, QueryError, evaluate
 from slslab.statemachines.history import ExecutionOver
 
-# assumed, as AWS documents neither: what an expression may take, its value with it.
+# assumed, as AWS doesn't document the bounds: what one expression may use, its value included.
 MEMORY_BYTES = 512 * MB
 ANSWER_BYTES = 16 * MB
 LIMIT_S = TIMEOUT_MS / 1000 + 0.5
-# How many expressions are evaluated at once; a further one waits.
+# How many expressions are evaluated at once; further ones wait.
 PROCESSES = 8
-# One that takes longer than this gives its place to the next, as long as so many more fit into half of the memory.
+# An expression that takes longer gives its place to the next, as long as half of the memory has room for more.
 SLOW_S = 1.0
 SLOW_PROCESSES = max(0, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // MEMORY_BYTES - PROCESSES)
 START_LIMIT_S = 60.0
@@ -35,7 +35,7 @@ ASK_S = 0.05
 
 
 class Unfinished(Exception):
-    """An evaluation reached a bound; its text is the message that AWS has for it."""
+    """An evaluation reached a bound; the text is AWS's message for it."""
 
 
 class Evaluator:
@@ -54,9 +54,9 @@ class Evaluator:
         self._ready = False
 
     def ask(self, task: bytes, running: Callable[[], bool], slow: Callable[[], None]) -> bytes:
-        """Return its answer to a task; Unfinished, or ExecutionOver when `running` turns false: its process ends then.
+        """Return the process's answer. Unfinished, or ExecutionOver if `running` turns false, ends the process.
 
-        `slow` is called while the answer takes longer than SLOW_S.
+        `slow` is called if the answer takes longer than SLOW_S.
         """
         try:
             if not self._ready:
@@ -91,7 +91,7 @@ class Evaluator:
 
 
 class Pool:
-    """Evaluators that are used again, one for each task at the same time."""
+    """Evaluators for reuse, one per concurrent task."""
 
     def __init__(self) -> None:
         self._free: list[Evaluator] = []
@@ -100,7 +100,7 @@ class Pool:
         self._slow_turns = threading.Semaphore(SLOW_PROCESSES)
 
     def ask(self, task: Mapping[str, Any], running: Callable[[], bool]) -> Any:
-        """Return the value that a task has; QueryError, Unfinished or ExecutionOver as for an Evaluator."""
+        """Return a task's value; QueryError, Unfinished or ExecutionOver as for an Evaluator."""
         while not self._turns.acquire(timeout=ASK_S):
             if not running():
                 raise ExecutionOver
@@ -130,13 +130,13 @@ class Pool:
         return answer["value"]
 
     def warm(self) -> None:
-        """Start a process if all are at work, so that the first expression does not wait for it."""
+        """Start a process if all are busy, so that the first expression doesn't have to wait for one."""
         with self._lock:
             if not self._free:
                 self._free.append(Evaluator())
 
     def close(self) -> None:
-        """End the processes that have no task."""
+        """End the idle processes."""
         with self._lock:
             while self._free:
                 self._free.pop().close()
@@ -146,7 +146,7 @@ POOL = Pool()
 
 
 def evaluate_bounded(expression: str, variables: Mapping[str, Any], running: Callable[[], bool] = lambda: True) -> Any:
-    """Return what `expressions.evaluate` does, within the bounds; QueryError, ExecutionOver once `running` is false."""
+    """Call `expressions.evaluate` within the bounds; QueryError, or ExecutionOver once `running` is false."""
     try:
         return POOL.ask({"expression": expression, "variables": variables}, running)
     except Unfinished as error:
@@ -154,21 +154,21 @@ def evaluate_bounded(expression: str, variables: Mapping[str, Any], running: Cal
 
 
 def matches(pattern: re.Pattern[str], text: str) -> bool:
-    """Return whether a pattern matches a whole text; Unfinished if that does not end within the bounds."""
+    """Return whether a pattern matches the whole text; Unfinished if that takes too long."""
     task = {"pattern": pattern.pattern, "flags": pattern.flags, "text": text}
     return bool(POOL.ask(task, lambda: True))
 
 
 def main() -> None:
     """Answer tasks until the socket closes."""
-    os.nice(5)  # the service that others wait for comes first
+    os.nice(5)  # the service that others wait for has priority
     connection = Connection(int(sys.argv[1]))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     with suppress(EOFError, OSError):
         connection.send_bytes(b"")
         while True:
             task = json.loads(connection.recv_bytes())
-            # A pattern can't be interrupted: the kernel ends it, if the process that asks has died, too.
+            # A pattern can't be interrupted, so the kernel ends it, even if the asking process has died.
             spent = int(time.process_time() + LIMIT_S) + 2
             resource.setrlimit(resource.RLIMIT_CPU, (spent, resource.RLIM_INFINITY))
             connection.send_bytes(_answer(task))

@@ -1,7 +1,7 @@
-"""Comparisons of a Choice in JSONPath: what a value must be for a rule to match.
+"""Compare values for a Choice in JSONPath.
 
 documented: https://docs.aws.amazon.com/step-functions/latest/dg/state-choice.html and https://states-language.net
-(Choice Rules): a value of another type than an operator's matches nothing; in StringMatches only `*` and the backslash
+(Choice Rules): a value of a type other than the operator's never matches; in StringMatches only `*` and the backslash
 before `*` and a backslash are special; times conform to RFC 3339, with an uppercase T and Z.
 """
 
@@ -27,7 +27,7 @@ class OpenEscape(ValueError):
 
 
 def matches(name: str, value: Any, operand: Any) -> bool:
-    """Return whether a value satisfies the operator of this name; OpenEscape for a wrong pattern of StringMatches."""
+    """Return whether a value satisfies the operator of this name; OpenEscape for an invalid StringMatches pattern."""
     if name == "StringMatches":
         return isinstance(value, str) and _matches(operand, value)
     if name in TYPES:
@@ -38,13 +38,13 @@ def matches(name: str, value: Any, operand: Any) -> bool:
 
 
 def check_pattern(pattern: str) -> None:
-    """Raise OpenEscape for a pattern of StringMatches with a backslash that escapes nothing."""
+    """Raise OpenEscape for a StringMatches pattern with a backslash that escapes nothing."""
     if re.fullmatch(r"(?:[^\\]|\\[\\*])*+", pattern, re.DOTALL) is None:
         raise OpenEscape(f"The pattern {pattern} has an open escape")
 
 
 def _matches(pattern: str, text: str) -> bool:
-    """Match a pattern part by part: each between two stars is found as early as possible, and never tried twice."""
+    """Match a pattern part by part: find each part between stars as early as possible, and never try it twice."""
     check_pattern(pattern)
     parts = [""]
     for token in re.findall(r"\\.|[^\\]", pattern, re.DOTALL):
@@ -68,7 +68,7 @@ def _matches(pattern: str, text: str) -> bool:
 
 
 def _string(value: Any) -> bytes | None:
-    """Return a text as Java orders it: by its UTF-16 units."""
+    """Return a text's sort key in Java's order, by UTF-16 units."""
     return value.encode("utf-16-be", "surrogatepass") if isinstance(value, str) else None
 
 
@@ -77,7 +77,7 @@ def _number(value: Any) -> Any:
 
 
 def timestamp(value: Any) -> tuple[float, int] | None:
-    """Return a time in seconds since the epoch and nanoseconds after, None unless it is an RFC 3339 timestamp."""
+    """Return a time as seconds since the epoch and nanoseconds, or None if it isn't an RFC 3339 timestamp."""
     if not isinstance(value, str) or not (match := TIMESTAMP.fullmatch(value)):
         return None
     try:

@@ -1,9 +1,9 @@
-"""Checks of a state machine's definition: what AWS refuses at CreateStateMachine, and what is not emulated.
+"""Check a state machine's definition: report what CreateStateMachine refuses on AWS, and what isn't emulated.
 
 AWS's validation answers `Invalid State Machine Definition: '<code>: <what> at <where>'` (InvalidDefinition). The rules
-are in https://states-language.net/spec.html, the codes are those of ValidateStateMachineDefinition's diagnostics.
-measured: the messages of JSON, of required fields, of targets, of a missing end, of time stamps, of query languages and
-of references in JSONata; the others are assumed.
+are in https://states-language.net/spec.html; the codes come from ValidateStateMachineDefinition's diagnostics.
+measured: the messages on JSON, required fields, targets, a missing end, time stamps, query languages and references in
+JSONata; the others are assumed.
 """
 
 import re
@@ -26,7 +26,7 @@ from slslab.statemachines.fields import (
     too_many,
 )
 
-ENDINGS = ("Succeed", "Fail", "Choice")  # they have neither Next nor End
+ENDINGS = ("Succeed", "Fail", "Choice")  # without Next and End
 REQUIRED: Mapping[str, str] = {"Task": "Resource", "Choice": "Choices", "Parallel": "Branches"}
 NAME_CHARACTERS = 80
 RESOURCES = re.compile(
@@ -45,19 +45,19 @@ JSONPATH_FIELDS = (
     "InputPath OutputPath ResultPath ResultSelector Parameters Result ItemsPath MaxConcurrencyPath ErrorPath CausePath"
 ).split()
 JSONATA_FIELDS = ("Output", "Arguments", "Items")
-# Fields with text that is no expression, whatever it looks like; and those with a user's own keys.
+# Fields with text that is never an expression, whatever it looks like, and fields with the user's own keys.
 TEXTS = frozenset("Comment Next Default Resource ErrorEquals Retry Credentials".split())
 MACHINES = frozenset(("ItemProcessor", "Iterator", "Branches"))
 PAYLOADS = frozenset(("Output", "Assign", "Arguments", "ItemSelector"))
 # Fields that only a distributed Map has.
 DISTRIBUTED = ("ItemReader", "ItemBatcher", "ResultWriter")
-# A variable in a JSONPath state: in a path, or as an argument of an intrinsic function. A quote without an end goes to
-# the end of the text.
+# A variable in a JSONPath state: in a path, or as an argument of an intrinsic function. A quote that isn't closed
+# extends to the end of the text.
 VARIABLE = re.compile(r"'(?:\\.|[^'\\])*+'?|(?<![\w$.])\$([A-Za-z_]\w*)")
 
 
 def check(definition: str, limit_bytes: int) -> None:
-    """Raise ServiceError (InvalidDefinition) for what is not a state machine, or cannot be executed here."""
+    """Raise ServiceError (InvalidDefinition) for an invalid state machine, or one that can't be executed here."""
     if found := problems(definition, limit_bytes):
         raise invalid_definition(", ".join(map(str, found)))
 
@@ -68,7 +68,7 @@ def invalid_definition(problem: str) -> ServiceError:
 
 
 def problems(definition: str, limit_bytes: int) -> list[Problem]:
-    """Return what is wrong with a definition; of a text that is too long or not JSON, that alone."""
+    """Return the problems of a definition; if it is too long or not JSON, only that."""
     if len(definition.encode()) > limit_bytes:
         return [Problem("INVALID_DEFINITION_LENGTH", f"The definition is longer than {limit_bytes} bytes.", None)]
     if not definition.strip():
@@ -87,7 +87,7 @@ def problems(definition: str, limit_bytes: int) -> list[Problem]:
 
 
 def variable_references(definition: str) -> dict[str, list[str]]:
-    """Return the variables that each state refers to, by its name (DescribeStateMachine's variableReferences)."""
+    """Return the variables that each state refers to, by state name (DescribeStateMachine's variableReferences)."""
     machine = parse(definition)
     found: dict[str, list[str]] = {}
     for name, state, jsonata in _states(machine, _uses_jsonata(machine, False)):
@@ -98,7 +98,7 @@ def variable_references(definition: str) -> dict[str, list[str]]:
 
 
 def _states(machine: Mapping[str, Any], jsonata: bool) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
-    """Yield every state, those of branches and iterations too, with its name and whether it is in JSONata."""
+    """Yield every state, including states in branches and iterations, with its name and whether it uses JSONata."""
     for name, state in machine["States"].items():
         yield name, state, _uses_jsonata(state, jsonata)
         for branch in (*state.get("Branches", ()), state.get("ItemProcessor"), state.get("Iterator")):
@@ -128,7 +128,7 @@ def _jsonata_references(state: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _expressions(value: Any, path: str, payload: bool, caught: bool) -> Iterator[tuple[str, str, bool]]:
-    """Yield every JSONata expression of a state with where it is, and whether it belongs to a Catcher."""
+    """Yield every JSONata expression of a state with its place, and whether it belongs to a Catcher."""
     for text, where, in_catcher in _texts(value, path, payload, caught):
         if match := EXPRESSION.fullmatch(text):
             yield match[1].strip(), where, in_catcher
@@ -150,7 +150,7 @@ def _texts(value: Any, path: str, payload: bool, caught: bool) -> Iterator[tuple
 
 
 def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield the problems of a machine, branch or iterator; `names` collects those of the whole machine's states."""
+    """Yield the problems of a machine, branch or iterator; `names` collects the state names of the whole machine."""
     if not isinstance(machine, dict):
         yield expected("Object", where)
         return
@@ -190,7 +190,7 @@ def _problems(machine: Any, where: str, names: set[str], top: Mapping[str, Any])
         for target, field in _targets(state):
             if _names(target, states):
                 reached.add(target)
-            elif isinstance(target, str):  # otherwise its type is a problem already
+            elif isinstance(target, str):  # otherwise its type is already reported
                 yield Problem(TARGET, f"Missing 'Next' target: {target}", f"{path}/{field}")
     for name in states:
         if name not in reached:
@@ -228,11 +228,11 @@ def _state_problems(state: Mapping[str, Any], path: str, names: set[str], top: M
 
 
 def check_settings(members: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a request; ServiceError (InvalidLoggingConfiguration) for what AWS refuses of them."""
+    """Return a request's settings; ServiceError (InvalidLoggingConfiguration) for settings that AWS refuses."""
     given = {key: members[key] for key in SETTINGS if key in members}
     logging = given.get("loggingConfiguration")
     if logging is not None:
-        # measured, in others' recordings: what is left out is completed, and only OFF needs no destination.
+        # measured, in others' recordings: AWS fills in omitted settings, and only OFF needs no destination.
         logging = given["loggingConfiguration"] = {**SETTINGS["loggingConfiguration"], **logging}
         groups = [
             entry.get("cloudWatchLogsLogGroup", {}).get("logGroupArn") for entry in logging.get("destinations", ())
@@ -250,7 +250,7 @@ def _is_timestamp(value: Any, state: Mapping[str, Any], top: Mapping[str, Any]) 
 
 
 def _language(part: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield what is wrong with a query language, and with the fields that depend on it."""
+    """Yield the problems of a query language and of the fields that depend on it."""
     declared, of_machine = part.get("QueryLanguage", "JSONPath"), _uses_jsonata(top, False)
     if declared not in LANGUAGES:
         what = f"Value should be one of the following: [{', '.join(LANGUAGES)}]"
@@ -278,7 +278,7 @@ def _language(part: Mapping[str, Any], path: str, top: Mapping[str, Any]) -> Ite
 
 def _expression_problems(state: Mapping[str, Any], path: str) -> Iterator[Problem]:
     for text, where, _ in _texts(state, path, False, False):
-        # documented: transforming-data.html: what is not opened and closed properly is refused; the text is assumed.
+        # documented: transforming-data.html: unbalanced delimiters are refused; the text is assumed.
         if (text.startswith("{%") or text.endswith("%}")) and not EXPRESSION.fullmatch(text):
             what = "An expression must begin with '{%' and end with '%}', without spaces around them."
             yield Problem("INVALID_JSONATA_EXPRESSION", what, where)

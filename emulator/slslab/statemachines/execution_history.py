@@ -1,7 +1,7 @@
-"""Transitions read from an execution's history as GetExecutionHistory returns it, for services without a trace of ours.
+"""Read transitions from an execution's history (GetExecutionHistory), for services without our own trace.
 
-There are as many as `slslab.statemachines.transitions` counts, and as our own API records. Times are exact to the
-history's milliseconds.
+The number of transitions equals `slslab.statemachines.transitions` and what our API records. Times have the history's
+resolution, milliseconds.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -16,9 +16,9 @@ SCHEDULED = "lambdaFunctionScheduledEventDetails"
 
 
 def read_transitions(history: Iterable[Mapping[str, Any]], clock: Callable[[datetime], int]) -> list[Transition]:
-    """Return every transition of a whole history; `clock` turns a timestamp into nanoseconds of CLOCK_MONOTONIC."""
+    """Return all transitions of a complete history; `clock` converts a timestamp to nanoseconds of CLOCK_MONOTONIC."""
     events = {int(event["id"]): event for event in history}
-    # By the number of an event, that of the event by which its state was entered.
+    # Maps an event's number to the number of the event in which its state was entered.
     entries: dict[int, int] = {}
     latest: dict[int, Transition] = {}
     attempted: set[int] = set()
@@ -62,7 +62,7 @@ def read_transitions(history: Iterable[Mapping[str, Any]], clock: Callable[[date
 
 
 def _entry_of(state: str, entry: int | None, events: Mapping[int, Any], entries: Mapping[int, int]) -> int | None:
-    """Return where the exited state was entered: an exit may follow an event of a state inside it, or of one before."""
+    """Return the entry of an exited state: the exit may follow an event of a state inside it, or an earlier one."""
     while entry is not None and events[entry]["stateEnteredEventDetails"]["name"] != state:
         entry = entries.get(int(events[entry]["previousEventId"]))
     return entry

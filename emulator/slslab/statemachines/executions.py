@@ -1,4 +1,4 @@
-"""Executions of state machines, as the API sees them."""
+"""Hold the executions of state machines, as the API presents them."""
 
 import threading
 import uuid
@@ -19,11 +19,11 @@ Record = Callable[[dict[str, Any]], None]
 
 
 class Execution:
-    """One execution: its input, its history, and what evaluates it."""
+    """One execution: its input, its history and its evaluation."""
 
     def __init__(self, target: Target, name: str, text: str, limits: Limits, record: Record) -> None:
         machine = self.machine = target.machine
-        # What it was started by, beside the machine itself.
+        # How it was started, in addition to the machine itself.
         self.published = {
             "stateMachineAliasArn": target.alias.arn if target.alias else None,
             "stateMachineVersionArn": target.version.arn if target.version else None,
@@ -63,12 +63,12 @@ class Execution:
 
     @property
     def status(self) -> str:
-        """ExecutionStatus of the API."""
+        """The API's ExecutionStatus."""
         return self.history.status
 
     @property
     def stopped(self) -> float | None:
-        """When it ended, in seconds since the epoch."""
+        """When it ended, in seconds since the epoch, or None."""
         return None if self.history.end is None else float(self.history.end["timestamp"])
 
     def ending(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class Machines:
         self._limits = limits
         self._record = record
         self.definition_bytes = limits.definition_bytes
-        # Whoever uses the registry itself holds it.
+        # Hold this lock to use the registry directly.
         self.lock = threading.RLock()
         self.registry = Registry()
         self._executions: dict[str, Execution] = {}
@@ -98,9 +98,9 @@ class Machines:
         tags: Mapping[str, str],
         version: str | None = None,
     ) -> tuple[Machine, Version | None]:
-        """Return a new machine, or an equal one that exists, published with `version` as a description.
+        """Create a machine, or return an equal existing one; publish it with `version` as the description.
 
-        ServiceError as CreateStateMachine has it.
+        Raises CreateStateMachine's ServiceErrors.
         """
         check_name(name)
         new = Machine(name, definition, check_role(role), self._program(definition), settings)
@@ -116,7 +116,7 @@ class Machines:
         settings: Mapping[str, Any],
         version: str | None = None,
     ) -> tuple[Machine, Version | None]:
-        """Change a machine, for executions that start from now on, and publish it with `version` as a description."""
+        """Change a machine for executions that start from now on, and publish it with `version` as the description."""
         changes: dict[str, Any] = {}
         if definition is not None:
             changes = {"definition": definition, "program": self._program(definition)}
@@ -127,9 +127,9 @@ class Machines:
             return machine, None if version is None else self.registry.publish(arn, version)
 
     def delete(self, arn: str) -> None:
-        """Remove a machine if it exists, with its executions; those that run are aborted.
+        """Remove a machine if it exists, with its executions. Running ones are aborted.
 
-        On AWS they end with their next transition, and the machine is there as DELETING until then.
+        On AWS they end with their next transition, and until then the machine remains as DELETING.
         """
         check_arn(arn, "stateMachine")
         with self.lock:
@@ -141,7 +141,7 @@ class Machines:
             execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": {}})
 
     def start(self, arn: str, name: str | None, text: str) -> Execution:
-        """Start an execution of a machine, version or alias, or return one that runs with this name and input."""
+        """Start an execution of a machine, version or alias, or return a running one with the same name and input."""
         name = name if name is not None else str(uuid.uuid4())
         check_name(name)
         if len(text.encode()) > self._limits.state_payload_bytes:
@@ -169,7 +169,7 @@ class Machines:
         return execution
 
     def execution(self, arn: str) -> Execution:
-        """Return an execution; ServiceError (ExecutionDoesNotExist, InvalidArn) if there is none."""
+        """Return an execution; ServiceError (ExecutionDoesNotExist, InvalidArn) if it doesn't exist."""
         check_arn(arn, "execution")
         with self.lock:
             if arn not in self._executions:
@@ -177,7 +177,7 @@ class Machines:
             return self._executions[arn]
 
     def executions(self, arn: str | None = None, status: str | None = None) -> list[Execution]:
-        """Return the executions of a machine, version or alias (or all) in a status (or any), the latest first."""
+        """Return the executions of a machine, version or alias (or all) with a status (or any), latest first."""
         with self.lock:
             executions = list(self._executions.values())
         chosen = [
@@ -189,12 +189,12 @@ class Machines:
         return sorted(chosen, key=lambda execution: execution.started, reverse=True)
 
     def answer(self, report: Callable[[Run], bool]) -> None:
-        """Report on a task token to the execution that it is of; ServiceError (InvalidToken) if there is none."""
+        """Report on a task token to its execution; ServiceError (InvalidToken) if no execution has it."""
         if not any(report(execution.run) for execution in self.executions()):
             raise ServiceError(400, "InvalidToken", "Invalid Token: 'Invalid token'")
 
     def close(self) -> None:
-        """Abort every execution, so that the trace has the transitions that were at work."""
+        """Abort every execution, so that the trace contains the transitions that were at work."""
         for execution in self.executions(status="RUNNING"):
             execution.history.close("ExecutionAborted", {"executionAbortedEventDetails": {}})
 

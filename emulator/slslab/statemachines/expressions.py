@@ -1,4 +1,4 @@
-"""JSONata expressions as Step Functions evaluates them: by jsonata-python, with AWS's functions, bounds and messages.
+"""Evaluate JSONata expressions like Step Functions: with jsonata-python, and AWS's functions, bounds and messages.
 
 documented: https://docs.aws.amazon.com/step-functions/latest/dg/transforming-data.html (JSONata 2.0.6, the functions
 that AWS adds, `$eval` not supported). Messages and bounds are measured unless a comment says otherwise.
@@ -23,28 +23,28 @@ from jsonata.utils import Utils
 
 from slslab.aws.jackson import parse
 
-# measured: `1+1+…` of 100 terms is evaluated, and of 101 refused.
+# measured: `1+1+…` with 100 terms is evaluated, with 101 refused.
 DEPTH = 100
 DEPTH_EXCEEDED = (
     "Stack overflow error: Check for non-terminating recursive function. Consider rewriting as tail-recursive"
 )
-# assumed: that AWS ends an endless expression is measured, and not when.
+# assumed. measured is only that AWS ends an endless expression, not when.
 TIMEOUT_MS = 5_000
 TIMED_OUT = "Expression evaluation timeout: Check for infinite loop"
-# measured: the most elements that $range gives.
+# measured: the most elements that $range returns.
 RANGE_ELEMENTS = 360_145
-# measured: about how many a sequence [a..b] has at most.
+# measured: roughly the longest sequence [a..b].
 SEQUENCE_ELEMENTS = 874_000
 MEMORY_EXCEEDED = "Expression evaluation memory limit exceeded: Check for excessive memory usage"
-# assumed: for values that a function does not expect, where the library has none of JSONata's messages.
+# assumed: for unexpected argument values that the library doesn't report with a JSONata message.
 UNUSABLE = "A function can't be applied to these values"
 LONGEST_INTEGER = 2**63
-# JSONata's own functions.js: the numbers that $number reads; Python reads others, such as 1_000 and nan.
+# From JSONata's functions.js: the numbers that $number accepts; Python accepts others, such as 1_000 and nan.
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 BASED_NUMBER = re.compile(r"0[xX][0-9A-Fa-f]+|0[oO][0-7]+|0[bB][01]+")
-# The words of JSONata's messages for the types of a signature.
+# JSONata's names for the types in a signature.
 TYPES = {"a": "arrays", "b": "booleans", "f": "functions", "n": "numbers", "o": "objects", "s": "strings"}
-# Where a node of a syntax tree has further nodes.
+# The attributes in which a syntax tree's node has children.
 PARTS = frozenset(
     "steps stages predicate group procedure arguments body expr lhs rhs lhs_object rhs_object rhs_terms terms "
     "condition then _else expressions pattern update delete".split()
@@ -64,32 +64,32 @@ class QueryError(Exception):
 
 
 class Evaluation(Jsonata):  # type: ignore[misc]
-    """jsonata-python's evaluation, with AWS's infinities and without output of its own."""
+    """Evaluates with jsonata-python, but with AWS's infinities and without printing."""
 
     def evaluate_numeric_expression(self, lhs: Any, rhs: Any, op: str | None) -> Any:
-        """Return the result of an operator on numbers; what JSON lacks is text on AWS (measured)."""
+        """Return the result of a numeric operator; values that JSON lacks become text, as on AWS (measured)."""
         try:
             return super().evaluate_numeric_expression(lhs, rhs, op)
         except ZeroDivisionError:
             return math.copysign(math.inf, lhs) if lhs else math.nan
-        except ValueError:  # a remainder of zero
+        except ValueError:  # a remainder of division by zero
             return math.nan
 
     def evaluate_range_expression(self, lhs: Any, rhs: Any) -> Any:
-        """Return a sequence [a..b]; the library allows ten million elements."""
+        """Return a sequence [a..b]; the library would allow ten million elements."""
         found = super().evaluate_range_expression(lhs, rhs)
         if found is not None and found.b - found.a > SEQUENCE_ELEMENTS:
             raise JException("D2014", 0)
         return found
 
     def evaluate_includes_expression(self, lhs: Any, rhs: Any) -> bool:
-        """Return whether a value is among others; to the library true is 1."""
+        """Return whether a value is among others; the library would treat true and 1 as equal."""
         if lhs is None or rhs is None:
             return False
         return any(Utils.is_deep_equal(lhs, entry) for entry in (rhs if isinstance(rhs, list) else [rhs]))
 
     def apply_inner(self, proc: Any, args: Any, input: Any, environment: Any) -> Any:
-        """Apply a function; the library would print what is not one."""
+        """Apply a function; the library would print a message about a non-function."""
         if (
             isinstance(proc, Jsonata.JFunction | Jsonata.JLambda)
             or Functions.is_lambda(proc)
@@ -100,7 +100,7 @@ class Evaluation(Jsonata):  # type: ignore[misc]
 
 
 def number_text(value: float) -> str:
-    """Return a number as JavaScript writes it after JSONata's rounding to 15 digits: 1e20 has no exponent."""
+    """Return a number as JavaScript writes it after JSONata's rounding to 15 digits: 1e20 without an exponent."""
     rounded = float(f"{value:.15g}")
     if not math.isfinite(rounded):
         return "null"
@@ -113,7 +113,7 @@ def number_text(value: float) -> str:
 
 
 def _string(value: Any, prettify: bool, margin: str = "") -> str:
-    """Return `$string` of any other value, as JSON.stringify has it; the library writes Python's numbers."""
+    """Return `$string` of any other value like JSON.stringify; the library would write Python's numbers."""
     if value is None or value is Utils.NULL_VALUE:
         return "null"
     if isinstance(value, bool | str):
@@ -142,7 +142,7 @@ Functions._string = staticmethod(_string)
 
 
 def evaluate(expression: str, variables: Mapping[str, Any]) -> Any:
-    """Return what an expression evaluates to with these variables, as JSON has it; QueryError if there is no value."""
+    """Return the JSON value of an expression with these variables; QueryError if it has no value."""
     try:
         evaluation = Evaluation(expression, timeout=TIMEOUT_MS, stack=DEPTH)
         evaluation.set_output_convert_nulls(False)
@@ -159,25 +159,25 @@ def evaluate(expression: str, variables: Mapping[str, Any]) -> Any:
         raise QueryError(f"{THREW}: {DEPTH_EXCEEDED}") from error
     except MemoryError as error:
         raise QueryError(f"{THREW}: {MEMORY_EXCEEDED}") from error
-    except RuntimeError as error:  # the library's own
+    except RuntimeError as error:  # raised by the library
         raise QueryError(f"{THREW}: {error}") from error
-    except Exception as error:  # Python's own: its words say nothing about the expression
+    except Exception as error:  # raised by Python: the message wouldn't explain the expression
         raise QueryError(f"{THREW}: {UNUSABLE}") from error
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What an expression refers to: variables that it does not set itself, and fields of its context."""
+    """What an expression refers to: variables that it doesn't set itself, and fields of its context."""
 
     variables: frozenset[str]
     # Fields of `$states`, such as `input`.
     states: frozenset[str]
-    # Names that would be looked up in a context, which AWS does not give; `$` and `$$` stand for it.
+    # Names that would be looked up in a context, which AWS doesn't provide; `$` and `$$` stand for the context.
     context: tuple[str, ...]
 
 
 def read(expression: str) -> Reading:
-    """Return what an expression refers to; QueryError, with JSONata's own message, for a wrong syntax."""
+    """Return what an expression refers to; QueryError, with JSONata's own message, for a syntax error."""
     try:
         nodes = list(_nodes(Jsonata(expression).ast, True))
     except JException as error:
@@ -200,7 +200,7 @@ def read(expression: str) -> Reading:
 
 
 def _nodes(node: Any, at_top: bool) -> Iterator[tuple[Any, bool]]:
-    """Yield a node of a syntax tree and all below, each with whether its context is that of the whole expression."""
+    """Yield a node of a syntax tree and all below it, each with whether it is in the whole expression's context."""
     yield node, at_top
     for name, value in vars(node).items():
         inside = at_top and name not in ("stages", "predicate", "group")
@@ -217,7 +217,7 @@ def _symbols(value: Any) -> Iterator[Any]:
 
 
 def _separated(error: JException) -> str:
-    """Return a message with what AWS puts before it: a code of JSONata's follows a full stop, all else a colon."""
+    """Return a message with AWS's separator before it: a full stop before a JSONata code, else a colon."""
     if error.error == "D1011":
         return f": {DEPTH_EXCEEDED}"
     if error.error == "D1012":
@@ -230,7 +230,7 @@ def _separated(error: JException) -> str:
 
 
 def _message(error: JException) -> str:
-    """Return JSONata's own message of an error: the library's says Object for function, and shows values as Python."""
+    """Return JSONata's own message for an error: the library says Object for function and shows values like Python."""
     values = [error.current, error.expected, error.extra]
     if error.error == "T0412":
         values[2] = TYPES.get(str(error.extra), error.extra)
@@ -245,9 +245,9 @@ def _message(error: JException) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Return a result as JSON has it: whole numbers without a point as far as a long goes; QueryError for a function.
+    """Return a result as JSON: whole numbers without a point up to a long's range; QueryError for a function.
 
-    The library's lists hold its own marks, and share parts with the variables.
+    The library's lists contain its own marks and share parts with the variables.
     """
     if value is None or value is Utils.NULL_VALUE:
         return None
@@ -270,7 +270,7 @@ def _plain(value: Any) -> Any:
 
 
 class Function(Jsonata.JFunction):  # type: ignore[misc]
-    """A function that AWS adds to JSONata's, or that the library has otherwise than JSONata."""
+    """A function that AWS adds to JSONata, or that the library implements differently."""
 
     def __init__(self, name: str, signature: str, function: Callable[..., Any], arguments: int) -> None:
         super().__init__(Jsonata.JLambda(function), signature)
@@ -279,12 +279,12 @@ class Function(Jsonata.JFunction):  # type: ignore[misc]
         self._arguments = arguments
 
     def call(self, _input: Any, args: Sequence[Any] | None) -> Any:
-        """Return its result; arguments that are not given are undefined."""
+        """Return its result; missing arguments are undefined."""
         given = list(args or ())[: self._arguments]
         return self.function.function(*given, *[None] * (self._arguments - len(given)))
 
     def get_number_of_args(self) -> int:
-        """Return how many arguments it takes."""
+        """Return the number of arguments."""
         return self._arguments
 
 
@@ -306,7 +306,7 @@ def _range(first: float | None, last: float | None, step: float | None) -> Any:
     if (last - first) // step >= RANGE_ELEMENTS:
         raise JException("D2014", 0)
     values = list(range(first, last + (1 if step > 0 else -1), step))
-    # measured: one element is no array, and none is nothing.
+    # measured: a single element isn't wrapped in an array, and an empty result is undefined.
     return values if len(values) > 1 else values[0] if values else None
 
 
@@ -343,7 +343,7 @@ def _hash(value: str | None, algorithm: str | None) -> str | None:
 
 
 def seeded_random(seed: float | None) -> float:
-    """Return a number of [0, 1); with a seed, the first of java.util.Random's (measured)."""
+    """Return a number in [0, 1); with a seed, the first of java.util.Random's (measured)."""
     if seed is None:
         return random.random()
     mask = (1 << 48) - 1

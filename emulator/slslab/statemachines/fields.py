@@ -1,9 +1,9 @@
-"""The fields of the Amazon States Language: which there are where, of which types, and how large.
+"""Check the fields of the Amazon States Language: where each is allowed, its type and its range.
 
-https://docs.aws.amazon.com/step-functions/latest/dg/concepts-amazon-states-language.html
-measured, in others' recordings of ValidateStateMachineDefinition: each type's fields, the messages of fields that are
-not supported, required, excluded or empty, of integers and their ranges, of paths and of names of variables; where a
-message points to is assumed, as are the names of other types.
+https://docs.aws.amazon.com/step-functions/latest/dg/concepts-amazon-states-language.html measured, in others'
+recordings of ValidateStateMachineDefinition: each type's fields; the messages on unsupported, required, excluded and
+empty fields, on integers and their ranges, on paths and on variable names. assumed: the place that a message points to,
+and the names of other types.
 """
 
 import re
@@ -37,7 +37,7 @@ TYPES: Mapping[str, Collection[str]] = {
         "Label Next End",
     }.items()
 }
-# The fields of the entries of a list, and those that each entry needs.
+# The fields that entries of these lists may have, and the ones that they must have.
 ENTRIES: Mapping[str, Collection[str]] = {
     "Retry": frozenset(
         "ErrorEquals IntervalSeconds MaxAttempts BackoffRate MaxDelaySeconds JitterStrategy Comment".split()
@@ -78,12 +78,12 @@ KINDS: Mapping[str, tuple[str, tuple[type, ...]]] = {
         ("Object", (dict,)),
     ),
 }
-# Fields that may be an expression in JSONata; of others the entries may be.
+# Fields that may be a JSONata expression; in other fields, the entries may be.
 EXPRESSIONS = frozenset(
     "Output Arguments Items Condition Seconds Timestamp TimeoutSeconds HeartbeatSeconds MaxConcurrency Error Cause "
     "ToleratedFailureCount ToleratedFailurePercentage RoleArn".split()
 )
-# Fields of which a state has at most one, and for these types exactly one.
+# Groups of fields that exclude each other; a state of these types needs exactly one of the group.
 ALTERNATIVES = [
     *([name, f"{name}Path"] for name in ("TimeoutSeconds", "HeartbeatSeconds", "MaxConcurrency")),
     *([name, f"{name}Path"] for name in ("ToleratedFailurePercentage", "ToleratedFailureCount", "Error", "Cause")),
@@ -93,18 +93,18 @@ ALTERNATIVES = [
 EXACTLY_ONE = {"Map": ALTERNATIVES[-2], "Wait": ALTERNATIVES[-1]}
 PATH = re.compile(r"\w+Path")
 NULLABLE = frozenset(("InputPath", "OutputPath", "ResultPath"))
-# They may be calls of intrinsic functions, of these alone (documented: state-fail.html).
+# These fields may call intrinsic functions, but only these (documented: state-fail.html).
 CALLS = frozenset(("ErrorPath", "CausePath"))
 CALLED = frozenset("Format JsonToString ArrayGetItem Base64Encode Base64Decode Hash UUID".split())
 TEMPLATES = frozenset(("Parameters", "ResultSelector", "ItemSelector", "Assign"))
-# documented: the path of these fields names one node. AWS's texts after "Value is not a Reference Path: " are assumed,
+# documented: the path in these fields names one node. AWS's texts after "Value is not a Reference Path: " are assumed,
 # except for a path without a `$`.
 REFERENCES = frozenset(("ResultPath", "ItemsPath"))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong with a definition, as ValidateStateMachineDefinition has it."""
+    """A problem of a definition, as ValidateStateMachineDefinition reports it."""
 
     code: str
     message: str
@@ -115,12 +115,12 @@ class Problem:
 
 
 def machine_problems(machine: Mapping[str, Any], path: str) -> Iterator[Problem]:
-    """Yield what is wrong with the fields of a machine, a branch or an iterator, but for its states."""
+    """Yield the problems of a machine's, branch's or iterator's own fields, without its states."""
     yield from _problems(machine, OF_BRANCHES if path else OF_MACHINES, path, False)
 
 
 def state_problems(state: Mapping[str, Any], path: str, jsonata: bool) -> Iterator[Problem]:
-    """Yield what is wrong with the fields of a state, but for the states in it."""
+    """Yield the problems of a state's own fields, without the states in it."""
     yield from _problems(state, TYPES[state["Type"]], path, jsonata)
     for names in ALTERNATIVES:
         if sum(name in state for name in names) > 1:
@@ -141,7 +141,7 @@ def none_of(names: Collection[str], path: str) -> Problem:
 
 
 def expected(kind: str, path: str) -> Problem:
-    """Return the problem of a value of another type."""
+    """Return the problem of a value of the wrong type."""
     return Problem(SCHEMA, f"Expected value of type {kind}", path)
 
 
@@ -208,7 +208,7 @@ def _entry_problems(field: str, entries: list[Any], path: str, jsonata: bool) ->
 
 
 def _rule_problems(rule: Any, path: str, jsonata: bool, outermost: bool = True) -> Iterator[Problem]:
-    """Yield what is wrong with a rule of a Choice; only the outermost one has what leads on."""
+    """Yield the problems of a Choice rule; only the outermost rule may have Next."""
     if not isinstance(rule, dict):
         yield expected("Object", path)
         return

@@ -1,4 +1,4 @@
-"""Comparisons in the filter of a JSONPath, as Jayway's library has them."""
+"""Compare values in a JSONPath filter like Jayway's library."""
 
 import json
 import re
@@ -9,12 +9,12 @@ from slslab.statemachines.bounded import matches
 
 
 def is_number(value: Any) -> bool:
-    """Return whether a value is a number of JSON."""
+    """Return whether a value is a JSON number."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def same(left: Any, right: Any) -> bool:
-    """Return whether two values are the same JSON: true is not 1."""
+    """Return whether two values are the same JSON: true isn't 1."""
     if isinstance(left, list) and isinstance(right, list):
         return len(left) == len(right) and all(map(same, left, right))
     if isinstance(left, dict) and isinstance(right, dict):
@@ -23,7 +23,7 @@ def same(left: Any, right: Any) -> bool:
 
 
 def _equal(left: Any, right: Any) -> bool:
-    """Compare as `==` does: a text equals the number that it writes."""
+    """Compare like `==`: a text equals the number that it spells."""
     if isinstance(left, str) and is_number(right):
         return left == json.dumps(right)
     if isinstance(right, str) and is_number(left):

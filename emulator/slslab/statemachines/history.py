@@ -1,4 +1,4 @@
-"""The history of an execution as it grows: AWS's limit of events, the execution's end, and its billed transitions."""
+"""Keep the history of a running execution: AWS's event limit, the execution's end, and its billed transitions."""
 
 import threading
 import time
@@ -25,7 +25,7 @@ class ExecutionOver(Exception):
 
 @dataclass
 class Transition:
-    """An attempt at a state: what AWS bills as one state transition. Times are of CLOCK_MONOTONIC."""
+    """An attempt at a state, which AWS bills as one state transition. Times are CLOCK_MONOTONIC."""
 
     state: str
     start_ns: int
@@ -34,16 +34,16 @@ class Transition:
     attempted: bool = False
     failed: bool = False
     invocation: str = ""
-    # The function that a Task's attempt invoked, where it is read from GetExecutionHistory.
+    # The function that the attempt invoked, if the transition was read from GetExecutionHistory.
     function: str = ""
 
 
 class History:
-    """Events in order, until a terminal one closes it; the interpreter's event manager.
+    """Events in order, until a terminal one closes the history; the interpreter's event manager.
 
     `limit` is the maximum number of events: the last one is then ExecutionFailed. `record` receives every transition
-    that has ended; `over` is called once, when something else than its interpreter has ended the execution.
-    A state is identified by the interpreter's context, which is the same object from the state's entry to its exit.
+    that has ended. `over` is called once, when something other than its interpreter has ended the execution. A state is
+    identified by the interpreter's context, which is the same object from the state's entry to its exit.
     """
 
     def __init__(self, limit: int, record: Callable[[Transition], None], over: Callable[[], None]) -> None:
@@ -54,13 +54,13 @@ class History:
         self._over = over
         self._lock = threading.Lock()
         self._open: dict[Any, Transition] = {}
-        # By the number of an event, the context of its state; by that, the number of the event of its entry.
+        # Maps an event's number to its state's context, and the context to the number of the entry event.
         self._states: dict[int, Any] = {}
         self._entries: dict[Any, int] = {}
 
     @property
     def status(self) -> str:
-        """ExecutionStatus of the API."""
+        """The API's ExecutionStatus."""
         return "RUNNING" if self.end is None else STATUSES[self.end["type"]]
 
     def add_event(
@@ -73,16 +73,16 @@ class History:
     ) -> int:
         """Append an event and return its number; ExecutionOver if the execution has ended."""
         if event_type is None:
-            return int(context.last_published_event_id)  # a failure that AWS records with the execution's alone
-        kind = getattr(event_type, "value", event_type)  # the interpreter's are of an Enum
+            return int(context.last_published_event_id)  # AWS records this failure only as the execution's own
+        kind = getattr(event_type, "value", event_type)  # the interpreter's types are an Enum
         with self._lock:
             if self.end is not None:
                 if kind in STATUSES:
-                    return int(self.end["id"])  # of two ends the first counts
+                    return int(self.end["id"])  # the first of two ends counts
                 raise ExecutionOver
             full = kind not in STATUSES and len(self.events) == self._limit - 1
             if full:
-                # assumed: error and cause as users report them; AWS documents that the execution fails.
+                # assumed: error and cause as users report them; AWS only documents that the execution fails.
                 cause = f"The execution reached the maximum number of history events ({self._limit})."
                 event_details = {"executionFailedEventDetails": {"error": "States.Runtime", "cause": cause}}
                 kind = "ExecutionFailed"
@@ -105,7 +105,7 @@ class History:
         return True
 
     def fail_unseen(self, error: str, cause: str) -> None:
-        """End the execution with an error and no event."""
+        """End the execution with an error, without an event."""
         with self._lock:
             if self.end is not None:
                 return
@@ -114,13 +114,13 @@ class History:
         self._over()
 
     def entry(self, context: Any) -> int:
-        """Return the number of the event by which the state of this context was entered, 0 if there is none."""
+        """Return the number of the event in which this context's state was entered, or 0."""
         with self._lock:
             state = context if context in self._open else self._states.get(context.source_event_id)
             return self._entries.get(state, 0)
 
     def attempt(self, context: Any) -> None:
-        """Begin an attempt at the work of a state; the second and every further one is a transition of its own."""
+        """Begin an attempt at a state's work; each attempt after the first is a transition of its own."""
         with self._lock:
             if (transition := self._open.get(context)) is None:
                 return
@@ -132,35 +132,35 @@ class History:
             transition.attempted = True
 
     def attempt_failed(self, context: Any) -> None:
-        """Mark the attempt that began last as failed."""
+        """Mark the latest attempt as failed."""
         with self._lock:
             if (transition := self._open.get(context)) is not None:
                 transition.failed = True
                 transition.end_ns = time.monotonic_ns()
 
     def invoked(self, context: Any, request_id: str) -> None:
-        """Note the Lambda invocation of a Task's attempt; `context` is the attempt's."""
+        """Record the Lambda invocation of a Task's attempt; `context` is the attempt's."""
         with self._lock:
             transition = self._open.get(self._states.get(context.source_event_id))
             if transition is not None:
                 transition.invocation = request_id
 
     def page(self, first: int, size: int, *, backwards: bool, data: bool) -> list[dict[str, Any]]:
-        """Return `size` events from this position on, in or against their order, with or without their data."""
+        """Return `size` events from this position on, forwards or backwards, with or without their data."""
         with self._lock:
             events = (self.events[::-1] if backwards else self.events)[first : first + size]
         return events if data else [_without_data(event) for event in events]
 
     def _append(self, context: Any, kind: str, details: Mapping[str, Any]) -> int:
         if kind.endswith(ENTERED) and len(self.events) == 1:
-            # measured: the first state's input is the execution's as it was given, white space and all.
+            # measured: the first state's input is the execution's input verbatim, including white space.
             given = self.events[0]["executionStartedEventDetails"]["input"]
             details = {"stateEnteredEventDetails": {**details["stateEnteredEventDetails"], "input": given}}
         number = self._add(kind, details, context.source_event_id)
         if kind.endswith(ENTERED):
             self._open[context] = entered(details, time.monotonic_ns())
             self._entries[context] = number
-        # Events of an attempt have a context of their own, and follow an event of the state's.
+        # An attempt's events have a context of their own, and follow an event of the state.
         self._states[number] = context if context in self._open else self._states.get(context.source_event_id)
         if kind.endswith(EXITED):
             transition = self._open.pop(context)
@@ -170,7 +170,7 @@ class History:
 
     def _add(self, kind: str, details: Mapping[str, Any], previous: int) -> int:
         number = len(self.events) + 1
-        # Milliseconds, as AWS keeps them; on the wire timestamps are seconds.
+        # Milliseconds, as AWS stores them; on the wire, timestamps are in seconds.
         self.events.append(
             {**details, "id": number, "previousEventId": previous, "type": kind, "timestamp": round(time.time(), 3)}
         )
@@ -181,7 +181,7 @@ class History:
     def _end(self, event: dict[str, Any]) -> None:
         self.end = event
         for transition in self._open.values():
-            # A state that failed has no exit; one that was at work ends with the execution.
+            # A failed state has no exit event; a state at work ends with the execution.
             transition.failed = True
             transition.end_ns = transition.end_ns or time.monotonic_ns()
             self._record(transition)
@@ -189,9 +189,9 @@ class History:
 
 
 def entered(event: Mapping[str, Any], now: int) -> Transition:
-    """Return the first attempt at a state, by the event of its entry."""
+    """Return the first attempt at a state, given its entry event."""
     details = event["stateEnteredEventDetails"]
-    # GetExecutionHistory leaves out an input if it is asked to.
+    # GetExecutionHistory omits inputs on request.
     return Transition(details["name"], now, len(details.get("input", "").encode()))
 
 
@@ -203,7 +203,7 @@ def _without_data(event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def transition_event(execution: str, document: Any, transition: Transition) -> dict[str, Any]:
-    """Return the trace's record of a transition of an execution with this input (docs/trace.md)."""
+    """Return the trace record of a transition in an execution with this input (docs/trace.md)."""
     worker, epoch = labels(document)
     return Event(
         op="transition",
@@ -222,7 +222,7 @@ def transition_event(execution: str, document: Any, transition: Transition) -> d
 
 
 def labels(document: Any) -> tuple[int, int]:
-    """Return worker and epoch out of an execution's input, -1 where there are none."""
+    """Return worker and epoch from an execution's input, or -1 if they are missing."""
     fields = document if isinstance(document, dict) else {}
     worker, epoch = (value if type(value := fields.get(key)) is int else -1 for key in ("rank", "epoch"))
     return worker, epoch

@@ -1,6 +1,6 @@
-"""moto's interpreter of the Amazon States Language: programs, and their runs with a history of ours.
+"""Run moto's interpreter of the Amazon States Language: parse programs, and evaluate them with our history.
 
-What of it is replaced is in seams.py, its Tasks are in tasks.py; `prepare` does both, once per process.
+seams.py replaces parts of it, and tasks.py its Tasks; `prepare` applies both, once per process.
 """
 
 import copy
@@ -31,12 +31,12 @@ from slslab.statemachines import bounded, jsonpath, seams, tasks, variables
 from slslab.statemachines.definitions import invalid_definition
 from slslab.statemachines.history import History
 
-# Characters of moto's own messages that a refusal repeats: some show the whole tree.
+# Longest excerpt of moto's message in a refusal: some messages show the whole tree.
 SHOWN = 200
 
 
 def prepare(lambda_client: Any, limits: Limits) -> None:
-    """Make moto's interpreter call Lambda by this client, enforce these limits, and do as AWS does."""
+    """Make moto's interpreter call Lambda with this client, enforce these limits, and behave like AWS."""
     logging.getLogger("moto").setLevel(logging.CRITICAL)  # failures are in the execution's history
     seams.mend(limits)
     jsonpath.mend()
@@ -45,7 +45,7 @@ def prepare(lambda_client: Any, limits: Limits) -> None:
 
 
 def parse(definition: str) -> Any:
-    """Parse a definition into a program; ServiceError (InvalidDefinition) if the interpreter does not accept it."""
+    """Parse a definition into a program; ServiceError (InvalidDefinition) if the interpreter rejects it."""
     try:
         if "ToleratedFailure" in definition or "ProcessorConfig" in definition:
             definition = json.dumps(json.loads(definition, object_hook=_without_idle_fields))
@@ -64,7 +64,7 @@ def parse(definition: str) -> Any:
 
 
 def _without_idle_fields(given: dict[str, Any]) -> dict[str, Any]:
-    """Return an object without what has no effect in an inline Map: moto's grammar misreads some of it."""
+    """Return an object without fields that have no effect in an inline Map: moto's grammar misreads some of them."""
     is_map = given.get("Type") == "Map" and not given.keys().isdisjoint(("ItemProcessor", "Iterator"))
     idle = "ToleratedFailure" if is_map else "ProcessorConfig" if "StartAt" in given else None
     return {name: value for name, value in given.items() if idle is None or not name.startswith(idle)}
@@ -76,13 +76,12 @@ LITTER = Litter()
 class Run:
     """One evaluation of a program.
 
-    `context` is the execution's Context object, as states read it under `$$`; `started` are the details of its first
-    event.
-    https://docs.aws.amazon.com/step-functions/latest/dg/input-output-contextobject.html
+    `context` is the execution's Context object, which states read as `$$`; `started` holds the details of its first
+    event. https://docs.aws.amazon.com/step-functions/latest/dg/input-output-contextobject.html
     """
 
     def __init__(self, program: Any, context: dict[str, Any], history: History, started: Mapping[str, Any]) -> None:
-        # Parsing takes twenty times as long as copying, and evaluation writes into a program.
+        # Parsing takes twenty times as long as copying, and evaluation modifies the program.
         self._program = copy.deepcopy(program)
         self._history = history
         self._started = started
@@ -98,7 +97,7 @@ class Run:
         self._answering = threading.Lock()
 
     def evaluate(self) -> None:
-        """Run to the end of the program, its time-out or a stop."""
+        """Run until the program ends, times out or is stopped."""
         context = self._environment.event_history_context
         self._history.add_event(
             context, "ExecutionStarted", {"executionStartedEventDetails": self._started}, update_source_event_id=False
@@ -115,11 +114,12 @@ class Run:
         LITTER.collect()
 
     def stop(self) -> None:
-        """End what still evaluates; invocations of Lambda go on, as on AWS."""
+        """Stop evaluating; Lambda invocations continue, as on AWS."""
         self._environment.set_stop(stop_date=datetime.now(UTC), error=None, cause=None)
 
     def answer(self, token: str, outcome: Callable[[str], Any]) -> bool:
-        """Answer a Task that waits for this token; False if there is none, ServiceError if it no longer waits."""
+        """Answer the Task that waits for this token. False for an unknown token, ServiceError if the Task no longer
+        waits."""
         with self._answering:
             if not self._waits(token):
                 return False
@@ -135,21 +135,21 @@ class Run:
             return True
 
     def _waits(self, token: str) -> bool:
-        """Return whether a Task waits for a token; ServiceError (TaskTimedOut) if it did: a token is used once."""
+        """Return whether a Task waits for a token; ServiceError (TaskTimedOut) if it did before: each is used once."""
         endpoint = self._environment.callback_pool_manager.get(token)
         if endpoint is None:
             return False
-        # moto sets this event with an answer, and when the Task ends in another way.
+        # moto sets this event on an answer, and also when the Task ends in another way.
         if endpoint._notify_event.is_set() or not self._environment.is_running():
             raise ServiceError(400, "TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'")
         return True
 
 
 def success(output: str) -> Callable[[str], Any]:
-    """Return the outcome of a Task that succeeded, for its token."""
+    """Return the outcome of a successful Task, as a function of its token."""
     return lambda token: CallbackOutcomeSuccess(callback_id=token, output=output)
 
 
 def failure(error: str, cause: str) -> Callable[[str], Any]:
-    """Return the outcome of a Task that failed, for its token."""
+    """Return the outcome of a failed Task, as a function of its token."""
     return lambda token: CallbackOutcomeFailure(callback_id=token, error=error, cause=cause)

@@ -1,9 +1,9 @@
-"""Intrinsic functions of JSONPath states, as AWS documents them.
+"""Evaluate the intrinsic functions of JSONPath states, as AWS documents them.
 
 documented: https://docs.aws.amazon.com/step-functions/latest/dg/intrinsic-functions.html and Appendix B of
 https://states-language.net: the functions, their bounds and the escapes. measured, in others' recordings: the message
-around a failure and that for a path that finds nothing, how Format writes arrays and objects, that fractions are
-rounded half up, that a text of white space is null for StringToJson. The other messages are assumed.
+around a failure and the one for a path that finds nothing; Format's arrays and objects; fractions are rounded half up;
+StringToJson of white space is null. The other messages are assumed.
 """
 
 import base64
@@ -36,7 +36,7 @@ from slslab.statemachines.paths import (
 MOST_CALLS = 10
 MOST_ITEMS = 1_000
 MOST_CHARACTERS = 10_000
-# assumed: what the arguments of a call may have together, as JSON. AWS documents no bound.
+# assumed: the total size of a call's arguments, as JSON. AWS documents no bound.
 MOST_ARGUMENTS = 1_000_000
 LEAST_INTEGER, MOST_INTEGER = -(2**31), 2**31 - 1
 SEPARATORS = (",", ":")
@@ -46,7 +46,7 @@ NUMBER = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][-+]?\d+)?(?![\w.])")
 WORD = re.compile(r"(?:null|true|false)(?!\w)")
 VARIABLE = re.compile(r"\$([A-Za-z_]\w*)")
 ESCAPED = re.compile(r"\\(.)|([{}])", re.DOTALL)
-# What a template consists of: an escape, a place for a value, a brace that is neither.
+# The parts of a template: an escape, a place for a value, a stray brace.
 PARTS = re.compile(r"\\([\\'{}])|(\{\})|([{}])|(\\)", re.DOTALL)
 DATA_PARTS = re.compile(r"\\([{}])|(\{\})|([{}])|(?!)()", re.DOTALL)
 # A path's root: an argument of the state's input, of the Context object, or a variable.
@@ -54,7 +54,7 @@ Roots = Callable[["PathArgument"], Any]
 
 
 class CallError(ValueError):
-    """A text is not the call of an intrinsic function."""
+    """A text isn't a call of an intrinsic function."""
 
 
 class IntrinsicError(Exception):
@@ -63,13 +63,13 @@ class IntrinsicError(Exception):
 
 @dataclass(frozen=True)
 class Text:
-    """A literal text, with its escapes as they were written."""
+    """A literal text, with its escapes as written."""
 
     written: str
 
     @property
     def value(self) -> str:
-        """The text that it stands for; IntrinsicError for an open escape."""
+        """The text without its escapes; IntrinsicError for an open escape."""
         return ESCAPED.sub(_unescaped, self.written)
 
 
@@ -82,7 +82,7 @@ class Literal:
 
 @dataclass(frozen=True)
 class PathArgument:
-    """A path as an argument: `variable` is a variable's name, `$` for the Context object or empty for the input."""
+    """A path as an argument. `variable` is a variable's name, `$` for the Context object, or empty for the input."""
 
     written: str
     variable: str
@@ -104,7 +104,7 @@ def _unescaped(match: re.Match[str]) -> str:
 
 
 def parse(text: str) -> Call:
-    """Return the call that a text writes; CallError for any other text."""
+    """Parse a call; CallError for any other text."""
     return (_parse if len(text) <= LONGEST_KEPT else _parse.__wrapped__)(text)
 
 
@@ -163,7 +163,7 @@ class _Reader:
             self.position, variable = first + 1, "$"
         elif named := self._match(VARIABLE):
             variable, self.position = named[1], self.position - 1
-        # What precedes the path's steps stands for its root.
+        # The part before the path's steps stands for its root.
         reader = Reader(
             f"{self._text[: self.position]}${self._text[self.position + 1 :]}", self.position, ARGUMENT_NAME
         )
@@ -191,7 +191,7 @@ class _Reader:
 
 
 def evaluate(call: Call, read: Roots) -> Any:
-    """Return what a call evaluates to; `read` finds the value of a path. IntrinsicError, or what `read` raises."""
+    """Return the value of a call; `read` finds the value of a path. Raises IntrinsicError, or what `read` raises."""
     values = [
         evaluate(argument, read)
         if isinstance(argument, Call)
@@ -209,7 +209,7 @@ def evaluate(call: Call, read: Roots) -> Any:
 
 
 def is_longer(value: Any, characters: int) -> bool:
-    """Return whether a value's JSON is longer than this, without writing it: a value may hold another many times."""
+    """Return whether a value's JSON is longer than this, without writing it: a value may repeat another many times."""
     waiting, left = [value], characters
     while waiting:
         part = waiting.pop()
@@ -225,7 +225,7 @@ def is_longer(value: Any, characters: int) -> bool:
 
 
 def missing_argument(argument: PathArgument, error: NoSuchPath, state_input: Any) -> str:
-    """Return AWS's message for a path that finds nothing: it shows the state's input, and its library's own message."""
+    """Return AWS's message for a path that finds nothing: it shows the state's input and the library's own message."""
     if isinstance(error, PathBound) or str(error).startswith("Filter: "):
         return str(error)
     path = argument.written.removeprefix("$") if argument.variable == "$" else argument.written
@@ -234,7 +234,7 @@ def missing_argument(argument: PathArgument, error: NoSuchPath, state_input: Any
 
 
 def _format(written: str | None, values: Sequence[Any]) -> str:
-    """Fill in a template. In a literal one braces must be escaped; one that is data may have any backslash."""
+    """Fill in a template. A literal template must escape its braces; a template from data may contain any backslash."""
     template, waiting = values[0], list(values[1:])
     if not isinstance(template, str):
         raise IntrinsicError("The first argument of States.Format must be a string")
@@ -256,7 +256,7 @@ def _format(written: str | None, values: Sequence[Any]) -> str:
 
 
 def _natural(value: Any) -> str:
-    """Return a value as Format writes it: arrays and objects as Java does (measured)."""
+    """Return a value as Format writes it: arrays and objects in Java's style (measured)."""
     if isinstance(value, str):
         return value
     if isinstance(value, list):
@@ -324,7 +324,7 @@ def _unique(array: Any) -> list[Any]:
 
 
 def _canonical(value: Any) -> Any:
-    """Return a value with whole numbers as integers, so that equal values have one text."""
+    """Return a value with whole numbers as integers, so that equal values have the same text."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
@@ -376,7 +376,7 @@ def _random(start: Any, end: Any, seed: Any = None) -> int:
     first, last = _integer(start, "start number"), _integer(end, "end number")
     if first >= last:
         raise IntrinsicError("The start number must be less than the end number")
-    # documented: inclusive start, exclusive end, the same number for the same seed; which one is not documented.
+    # documented: inclusive start, exclusive end, the same number for the same seed, but not which number.
     return first + int(seeded_random(None if seed is None else _integer(seed, "seed")) * (last - first))
 
 
@@ -393,7 +393,7 @@ def _split(text: Any, delimiters: Any) -> list[str]:
     return [part for part in parts if part]
 
 
-# By name: the fewest and the most arguments, and the function of their values.
+# By name: the minimum and maximum number of arguments, and the function of their values.
 FUNCTIONS: Mapping[str, tuple[int, int, Callable[..., Any]]] = {
     "Array": (0, 10**9, lambda *values: [*values]),
     "ArrayPartition": (2, 2, _partition),

@@ -1,4 +1,4 @@
-"""What of moto's JSONPath states is replaced: paths, intrinsic functions and the comparisons of a Choice.
+"""Replace parts of moto's JSONPath states: paths, intrinsic functions and the comparisons of a Choice.
 
 `mend` does so once per process, after seams.mend. The evaluation itself is in paths.py, intrinsics.py and
 comparisons.py.
@@ -37,14 +37,14 @@ from slslab.statemachines import comparisons, intrinsics, paths
 from slslab.statemachines.seams import RUNTIME, SEPARATORS, failure, runtime_failure
 
 INTRINSIC, RESULT_PATH = "States.IntrinsicFailure", "States.ResultPathMatchFailure"
-# Fields with the message that InputPath has for a path that finds nothing.
+# Fields that report a path that finds nothing with InputPath's message.
 TIMES = ("TimeoutSecondsPath", "HeartbeatSecondsPath")
 # A variable and the path into it.
 VARIABLE = re.compile(r"\$(\w*)(.*)", re.DOTALL)
 
 
 def mend() -> None:
-    """Replace what evaluates JSONPath."""
+    """Replace moto's evaluation of JSONPath."""
     original = json_path.extract_json
     for module in [module for name, module in sys.modules.items() if name.startswith("moto.stepfunctions.parser")]:
         if getattr(module, "extract_json", None) is original:
@@ -79,7 +79,7 @@ def _copied(value: Any) -> Any:
 
 
 def _selected(env: Any, value: Any) -> Any:
-    """Return a copy of what a path or a function gives. Both can repeat their input beyond the limit of a payload."""
+    """Return a copy of a path's or function's value. Both can repeat their input beyond the payload limit."""
     if not intrinsics.is_longer(value, quotas.MAX_STATE_SIZE_UTF8_BYTES):
         text = json.dumps(value, ensure_ascii=False, separators=SEPARATORS)
         if len(text.encode(errors="replace")) < quotas.MAX_STATE_SIZE_UTF8_BYTES:
@@ -94,7 +94,7 @@ def _selected(env: Any, value: Any) -> Any:
 def _read_path(component: Any, env: Any) -> None:
     """Evaluate a path into the state's input.
 
-    measured, in others' recordings: in a payload template an index beyond an array's end gives null.
+    measured, in others' recordings: in a payload template, an index beyond an array's end yields null.
     """
     field = env.next_field_name or ""
     try:
@@ -158,7 +158,7 @@ def _write_result(component: Any, env: Any) -> None:
     """Put a state's result into its input.
 
     documented: concepts-error-handling.html: "A state's ResultPath field can't be applied to the input the state
-    received". The message belongs to an earlier error of AWS's, as users report it.
+    received". The message is from an earlier AWS error, as users report it.
     """
     state_input = env.states.get_input()
     if component.result_path_src is None:
@@ -179,7 +179,7 @@ def _seconds(field: str) -> Callable[[Any, Any], int]:
         component.string_sampler.eval(env=env)
         value = env.stack.pop()
         if type(value) is not int or value <= 0:
-            # assumed: the text, after that for MaxConcurrency, which is measured.
+            # assumed: the text, modelled on MaxConcurrency's, which is measured.
             raise runtime_failure(env, f"Expected positive integer for {field}, got '{value}' instead.")
         return value
 
@@ -187,7 +187,7 @@ def _seconds(field: str) -> Callable[[Any, Any], int]:
 
 
 def _text(field: str) -> Callable[[Any, Any], None]:
-    """Return what evaluates a field of Fail, which documented must be a string; the message is assumed."""
+    """Return an evaluator for a field of Fail, which must be a string (documented); the message is assumed."""
 
     def text(component: Any, env: Any) -> None:
         component.string_expression.eval(env=env)
@@ -203,7 +203,7 @@ class IntrinsicFunction(EvalComponent):  # type: ignore[misc]
     def __init__(self, text: str) -> None:
         self._text = text
         self._call = intrinsics.parse(text)
-        # moto compares it in CausePath and ErrorPath, without its first and last letter.
+        # For CausePath and ErrorPath, moto compares this without its first and last letter.
         self.name = SimpleNamespace(name=self._call.name[1:-1])
 
     def _eval_body(self, env: Any) -> None:
@@ -261,7 +261,7 @@ def _find(sampler: Any, env: Any) -> Any:
 
 
 def _compare(component: Any, env: Any) -> None:
-    """Compare a Choice's Variable; a path that finds nothing fails the state, unless IsPresent asks for it.
+    """Compare a Choice's Variable. A path that finds nothing fails the state, except with IsPresent.
 
     The message is as users report it.
     """

@@ -1,4 +1,4 @@
-"""State machines as they are defined: their revisions, the versions and aliases that are published of them, their tags.
+"""Define state machines: their revisions, published versions, aliases and tags.
 
 https://docs.aws.amazon.com/step-functions/latest/dg/concepts-cd-aliases-versions.html
 """
@@ -21,7 +21,7 @@ PREFIX = f"arn:aws:states:{REGION}:{ACCOUNT}"
 NAME = re.compile(r"[^\s<>{}\[\]?*\"#%\\^|~`$&,;:/\x00-\x1f\x7f-\x9f]{1,80}")
 # documented: API_TagResource.html
 MOST_TAGS = 50
-# documented: API_PublishStateMachineVersion.html: what the first revision of a machine is called.
+# documented: API_PublishStateMachineVersion.html: the name of a machine's first revision.
 FIRST_REVISION = "INITIAL"
 NO_SUCH_RESOURCE = "Request references a resource that does not exist."
 
@@ -62,7 +62,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Alias:
-    """A name for one or two versions; `routing` has their ARNs and their shares of the executions in percent."""
+    """A name for one or two versions; `routing` maps their ARNs to their shares of the executions, percent."""
 
     arn: str
     routing: tuple[tuple[str, int], ...]
@@ -73,7 +73,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class Target:
-    """What an ARN of a machine, version or alias executes."""
+    """What the ARN of a machine, version or alias executes."""
 
     machine: Machine
     version: Version | None = None
@@ -81,20 +81,20 @@ class Target:
 
 
 class Registry:
-    """State machines with all that belongs to them; the caller takes care of threads."""
+    """State machines with their versions, aliases and tags; the caller takes care of threads."""
 
     def __init__(self) -> None:
         self._machines: dict[str, Machine] = {}
         self._versions: dict[str, Version] = {}
         self._aliases: dict[str, Alias] = {}
         self._tags: dict[str, dict[str, str]] = {}
-        # By a machine's ARN, the highest number of its versions: none is given twice.
+        # The highest version number by machine ARN: numbers aren't reused.
         self._numbers: dict[str, int] = {}
 
     def create(self, new: Machine, tags: Mapping[str, str]) -> Machine:
-        """Add a machine, or return an equal one that exists; ServiceError (StateMachineAlreadyExists) for another."""
+        """Add a machine, or return an equal existing one; ServiceError (StateMachineAlreadyExists) if it differs."""
         machine = self._machines.setdefault(new.arn, new)
-        # documented: API_CreateStateMachine.html: role and tags do not count for the idempotency.
+        # documented: API_CreateStateMachine.html: idempotency ignores role and tags.
         if (machine.definition, machine.settings) != (new.definition, new.settings):
             raise ServiceError(400, "StateMachineAlreadyExists", f"State Machine Already Exists: '{machine.arn}'")
         if machine is new:
@@ -102,7 +102,7 @@ class Registry:
         return machine
 
     def update(self, arn: str, changes: Mapping[str, Any], settings: Mapping[str, Any]) -> Machine:
-        """Change a machine; without a difference it keeps its revision (measured)."""
+        """Change a machine; if nothing differs, it keeps its revision (measured)."""
         machine = self.machine(arn)
         changed = replace(machine, **changes, settings={**machine.settings, **settings})
         revision = machine.revision if changed == machine else str(uuid.uuid4())
@@ -110,7 +110,7 @@ class Registry:
         return self._machines[arn]
 
     def delete(self, arn: str) -> None:
-        """Remove a machine, if it exists, with its versions and aliases."""
+        """Remove a machine with its versions and aliases, if it exists."""
         self._machines.pop(arn, None)
         self._tags.pop(arn, None)
         self._numbers.pop(arn, None)
@@ -119,18 +119,18 @@ class Registry:
                 del published[known]
 
     def machine(self, arn: str) -> Machine:
-        """Return a machine; ServiceError (StateMachineDoesNotExist, InvalidArn) if there is none."""
+        """Return a machine; ServiceError (StateMachineDoesNotExist, InvalidArn) if it doesn't exist."""
         check_arn(arn, "stateMachine")
         if arn not in self._machines:
             raise ServiceError(400, "StateMachineDoesNotExist", f"State Machine Does Not Exist: '{arn}'")
         return self._machines[arn]
 
     def machines(self) -> list[Machine]:
-        """Return all machines, by name."""
+        """Return all machines, sorted by name."""
         return sorted(self._machines.values(), key=lambda machine: machine.name)
 
     def revision(self, arn: str) -> Target:
-        """Return what the ARN of a machine or a version stands for."""
+        """Return what the ARN of a machine or a version executes."""
         if (version := self._versions.get(arn)) is not None:
             return Target(version.machine, version)
         return Target(self.machine(arn))
@@ -144,7 +144,7 @@ class Registry:
         return self.revision(arn)
 
     def publish(self, arn: str, description: str, revision: str | None = None) -> Version:
-        """Publish the revision of a machine; one that is published already keeps its version (measured)."""
+        """Publish a machine's revision; if it is published already, it keeps its version (measured)."""
         machine = self.machine(arn)
         if revision is not None and revision != (machine.revision or FIRST_REVISION):
             current = machine.revision or FIRST_REVISION
@@ -161,12 +161,12 @@ class Registry:
         return version
 
     def versions(self, arn: str) -> list[Version]:
-        """Return the versions of a machine, the latest first."""
+        """Return a machine's versions, latest first."""
         own = [version for version in self._versions.values() if version.machine.arn == arn]
         return sorted(own, key=lambda version: version.number, reverse=True)
 
     def delete_version(self, arn: str) -> None:
-        """Remove a version, if it exists; ServiceError (ConflictException) if an alias needs it."""
+        """Remove a version if it exists; ServiceError (ConflictException) if an alias uses it."""
         check_arn(arn, "stateMachine")
         needing = [alias_name(alias) for alias in self._aliases.values() if arn in dict(alias.routing)]
         if needing:
@@ -177,7 +177,7 @@ class Registry:
         self._versions.pop(arn, None)
 
     def create_alias(self, name: str, routing: Sequence[tuple[str, int]], description: str) -> Alias:
-        """Add an alias, or return an equal one that exists; ServiceError (ConflictException) for another."""
+        """Add an alias, or return an equal existing one; ServiceError (ConflictException) if it differs."""
         self._check_routing(routing)
         new = Alias(f"{routing[0][0].rpartition(':')[0]}:{name}", tuple(routing), description)
         alias = self._aliases.setdefault(new.arn, new)
@@ -189,7 +189,7 @@ class Registry:
         return alias
 
     def update_alias(self, arn: str, routing: Sequence[tuple[str, int]] | None, description: str | None) -> Alias:
-        """Change an alias, for executions that start from now on."""
+        """Change an alias for executions that start from now on."""
         alias = self.alias(arn)
         if routing is not None:
             self._check_routing(routing)
@@ -202,14 +202,14 @@ class Registry:
         return self._aliases[arn]
 
     def alias(self, arn: str) -> Alias:
-        """Return an alias; ServiceError (ResourceNotFound) if there is none."""
+        """Return an alias; ServiceError (ResourceNotFound) if it doesn't exist."""
         check_arn(arn, "stateMachine")
         if arn not in self._aliases:
             raise ServiceError(400, "ResourceNotFound", NO_SUCH_RESOURCE)
         return self._aliases[arn]
 
     def aliases(self, arn: str) -> list[Alias]:
-        """Return the aliases of a machine, or those that need a version, by name."""
+        """Return the aliases of a machine, or of a version, sorted by name."""
         chosen = (self._versions[arn],) if arn in self._versions else ()
         if not chosen:
             self.machine(arn)
@@ -221,12 +221,12 @@ class Registry:
         return sorted(own, key=lambda alias: alias.arn)
 
     def delete_alias(self, arn: str) -> None:
-        """Remove an alias, if it exists."""
+        """Remove an alias if it exists."""
         check_arn(arn, "stateMachine")
         self._aliases.pop(arn, None)
 
     def tags(self, arn: str) -> dict[str, str]:
-        """Return the tags of a machine; ServiceError (ResourceNotFound) for what has none, such as a version."""
+        """Return a machine's tags; ServiceError (ResourceNotFound) for ARNs without tags, such as a version's."""
         if not arn.startswith("arn:"):
             raise _bad_arn(f"Invalid ARN prefix: {arn}")
         if arn not in self._tags:
@@ -238,7 +238,6 @@ class Registry:
         self._tags[arn] = _within_limit({**self.tags(arn), **tags})
 
     def _check_routing(self, routing: Sequence[tuple[str, int]]) -> None:
-        """Raise ServiceError for a routing configuration that AWS refuses."""
         versions, weights = [version for version, _ in routing], [weight for _, weight in routing]
         shown = f"Received: [{', '.join(versions)}]"
         if not all(re.fullmatch(r".+:stateMachine:[^:]+:\d+", version) for version in versions):
@@ -260,13 +259,13 @@ def alias_name(alias: Alias) -> str:
 
 
 def check_name(name: str) -> None:
-    """Raise ServiceError (InvalidName) for what no machine or execution may be called."""
+    """Raise ServiceError (InvalidName) for an invalid name of a machine or execution."""
     if not NAME.fullmatch(name):
         raise ServiceError(400, "InvalidName", f"Invalid Name: '{name}'")
 
 
 def check_arn(arn: str, kind: str) -> None:
-    """Raise ServiceError (InvalidArn) for what is not the ARN of a `stateMachine` or an `execution`."""
+    """Raise ServiceError (InvalidArn) unless the ARN is that kind's: `stateMachine` or `execution`."""
     if not arn.startswith("arn:"):
         raise _bad_arn(f"Invalid ARN prefix: {arn}")
     if not re.fullmatch(rf"arn:aws:states:[a-z0-9-]+:\d{{12}}:{kind}:[^\s]+", arn):
@@ -297,7 +296,7 @@ def _within_limit(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_role(role: str) -> str:
-    """Return the ARN of a role; ServiceError (InvalidArn) for what is none."""
+    """Return a role's ARN; ServiceError (InvalidArn) if it is invalid."""
     if not ROLE.fullmatch(role):
         raise ServiceError(400, "InvalidArn", f"Invalid Role Arn: '{role}'")
     return role

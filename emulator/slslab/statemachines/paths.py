@@ -1,9 +1,9 @@
-"""JSONPath as Step Functions evaluates it: a definite path is a value, any other the array of what it finds.
+"""Evaluate JSONPath like Step Functions: a definite path returns a value, any other path the array of its matches.
 
 documented: https://docs.aws.amazon.com/step-functions/latest/dg/amazon-states-language-paths.html and Jayway's JsonPath
 (https://github.com/json-path/JsonPath), which AWS uses, as its messages show: a filter tests an object itself, several
-names at the end of a path give one object, and texts equal numbers that are written alike.
-measured, in others' recordings: `No results for path`, `Missing property in path`, `can only be applied to arrays`.
+names at a path's end return one object, and a text equals a number that is written the same. measured, in others'
+recordings: `No results for path`, `Missing property in path`, `can only be applied to arrays`.
 """
 
 import json
@@ -20,10 +20,10 @@ from slslab.statemachines.filters import OPERATORS, is_number
 # assumed: AWS documents no bound; this one ends a path such as `$..*..*..*` within a few seconds.
 MOST_NODES = 1_000_000
 MOST_FILTERS = 50
-# Longer texts are parsed each time: what is kept of one takes a hundred times its memory.
+# Longer texts are parsed each time, because a parsed path takes a hundred times the text's memory.
 LONGEST_KEPT = 256
 NAME = re.compile(r"[^\s.\[\]()*?,'\"]+")
-# In a filter a name also ends before an operator; in a function's argument it has only what RFC 9535's shorthand has.
+# In a filter, an operator also ends a name; a function's argument accepts only RFC 9535's shorthand names.
 FILTER_NAME = re.compile(r"[^\s.\[\]()*?,'\"=!<>&|~/]+")
 ARGUMENT_NAME = re.compile(r"[\w\x80-\U0010ffff]+")
 ROOT = re.compile(r"\$(?:\$|[A-Za-z_]\w*)")
@@ -34,20 +34,20 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 PATTERN = re.compile(r"/((?:\\.|[^/\\])*)/([a-zA-Z]*)")
 OPERATOR = re.compile(r"===|!==|==|!=|=~|<=|>=|<|>|(?:nin|in|subsetof|anyof|noneof|all|contains|size|empty)\b")
 WORDS = {"true": True, "false": False, "null": None}
-# Flags of a pattern: Java's and Python's.
+# Pattern flags in Java and in Python.
 FLAGS = {"i": re.IGNORECASE, "s": re.DOTALL, "m": re.MULTILINE, "x": re.VERBOSE, "u": re.UNICODE}
 SHOWN = 500
 
 
 class PathError(ValueError):
-    """A text is not a JSONPath."""
+    """A text isn't a JSONPath."""
 
 
 class NoSuchPath(LookupError):
-    """A path leads nowhere in a document; its text is Jayway's."""
+    """A path finds nothing in a document; the text is Jayway's."""
 
 
-# What a definite and another path in a filter find where there is nothing.
+# What a definite path and another path find in a filter where nothing matches.
 MISSING = object()
 NOTHING: list[Any] = []
 
@@ -57,7 +57,7 @@ class PathBound(NoSuchPath):
 
 
 class Step(NamedTuple):
-    """One step of a path: what it selects below a value. `scan` has it select below every descendant, too."""
+    """One step of a path: what it selects below a value. With `scan` it also selects below every descendant."""
 
     kind: str
     text: str
@@ -73,7 +73,7 @@ class Step(NamedTuple):
 
 
 class Search:
-    """The evaluation of one path: the document and how many values may still be looked at."""
+    """The evaluation of one path: the document, and how many values may still be visited."""
 
     def __init__(self, document: Any) -> None:
         self.document = document
@@ -94,23 +94,23 @@ class Path:
 
     @property
     def definite(self) -> bool:
-        """Whether it leads to one value: a function at the end makes one of many."""
+        """Whether it leads to one value: a function at the end turns many into one."""
         if self.steps and self.steps[-1].kind == "function":
             return True
         return all(step.definite for step in self.steps)
 
     @property
     def reference(self) -> bool:
-        """Whether it is a Reference Path: names and indexes alone."""
+        """Whether it is a Reference Path, with only names and indexes."""
         return all(step.kind in ("names", "indexes") and step.definite for step in self.steps)
 
     @property
     def ends_with_index(self) -> bool:
-        """Whether its last step is the index of an array."""
+        """Whether its last step is an array index."""
         return self.definite and bool(self.steps) and self.steps[-1].kind == "indexes"
 
     def read(self, document: Any) -> Any:
-        """Return what it finds in a document; NoSuchPath if a definite path, or the definite part of one, fails."""
+        """Return what it finds in a document; NoSuchPath if a path's definite part finds nothing."""
         try:
             return self.find(document, Search(document))
         except Unfinished as error:
@@ -137,7 +137,7 @@ class Path:
         return values[0]
 
     def write(self, document: Any, value: Any) -> Any:
-        """Return a document with a value at this Reference Path; NoSuchPath where it can't be put."""
+        """Return a document with a value set at this Reference Path; NoSuchPath where that is impossible."""
         if not self.steps:
             return value
         holder = [document]
@@ -173,7 +173,7 @@ def _descendants(values: Sequence[Any], search: Search) -> Iterator[Any]:
 
 
 def _select(step: Step, value: Any, search: Search, shown: str, needed: bool) -> Iterator[Any]:
-    """Yield what a step selects of a value. `shown` is the path so far as long as it is definite.
+    """Yield what a step selects from a value. `shown` is the path so far, as long as it is definite.
 
     measured, in others' recordings: `$.a[*]` is an empty array if `a` is missing, and `$[1:]` of an object fails.
     """
@@ -193,7 +193,7 @@ def _select(step: Step, value: Any, search: Search, shown: str, needed: bool) ->
         if step.argument(value, search):
             yield value
     elif step.kind == "filter" and step.scan:
-        return  # an array is not tested; its elements are scanned themselves
+        return  # an array isn't tested; its elements are scanned themselves
     elif isinstance(value, list):
         if step.kind == "filter":
             yield from (entry for entry in value if step.argument(entry, search))
@@ -245,7 +245,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
 
 
 def parse(text: str) -> Path:
-    """Return the path that a text such as `$.a[0]` writes; PathError for any other text."""
+    """Parse a path such as `$.a[0]`; PathError for any other text."""
     return (_parse if len(text) <= LONGEST_KEPT else _parse.__wrapped__)(text)
 
 
@@ -262,13 +262,13 @@ def _parse(text: str) -> Path:
 
 
 def of_field(text: str) -> Path:
-    """Return the path that a field has: into the state's input, the Context object (`$$`) or a variable (`$name`)."""
+    """Return the path in a field: into the state's input, the Context object (`$$`) or a variable (`$name`)."""
     root = ROOT.match(text)
     return parse(f"${text[root.end() :]}" if root else text)
 
 
 class Reader:
-    """Reads a path, from a position in a text on."""
+    """Reads a path, starting at a position in a text."""
 
     def __init__(self, text: str, position: int = 0, name: re.Pattern[str] = NAME) -> None:
         self.text = text
@@ -277,7 +277,7 @@ class Reader:
         self._filters = 0
 
     def path(self, root: str) -> Path:
-        """Read a path that begins with `$` or `@`, as far as it goes."""
+        """Read a path that begins with `$` or `@`, as far as it extends."""
         if not self._take(root):
             raise PathError(f"Path must start with '{root}': {self.text}")
         steps: list[Step] = []
@@ -332,7 +332,7 @@ class Reader:
         return Step("function", f".{name[0]}()", (name[0], *arguments))
 
     def _bracket(self) -> Step:
-        """Read what follows a `[`, to its `]`."""
+        """Read from after a `[` to its `]`."""
         if self._next("*"):
             step = Step("wildcard", "[*]")
         elif self._take("?"):
@@ -351,7 +351,6 @@ class Reader:
         return step
 
     def _listed(self, read: Callable[[], Any]) -> Iterator[Any]:
-        """Read what is separated by commas."""
         while True:
             self._space()
             yield read()
@@ -414,7 +413,7 @@ class Reader:
         return lambda value, search: compare(left(value, search), right(value, search))
 
     def _operand(self) -> tuple[Callable[[Any, Search], Any], bool]:
-        """Read a path or a literal; the second is whether it is a path."""
+        """Read a path or a literal, and return whether it is a path."""
         root = self.text[self.position : self.position + 1]
         if root in ("@", "$") and root:
             path = self.path(root)

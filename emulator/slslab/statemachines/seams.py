@@ -1,7 +1,7 @@
-"""What of moto's interpreter is replaced, so that it evaluates and reports as AWS does.
+"""Replace parts of moto's interpreter, so that it evaluates and reports like AWS.
 
-Everything here replaces an attribute of one of its modules or classes; `mend` does so once per process. Tested with the
-version in constraints.txt. Tasks of Lambda are in tasks.py.
+Each replaces an attribute of one of its modules or classes; `mend` does so once per process. Tested with the version in
+constraints.txt. Lambda Tasks are in tasks.py.
 """
 
 import json
@@ -48,9 +48,9 @@ from slslab.statemachines.fields import LEAST, MOST
 from slslab.statemachines.history import ExecutionOver
 
 RUNTIME, QUERY = "States.Runtime", "States.QueryEvaluationError"
-# Errors whose cause begins with the state.
+# Errors whose cause starts with the state.
 LOCATED = (RUNTIME, QUERY, "States.IntrinsicFailure", "States.ResultPathMatchFailure")
-# Fields of a state, by moto's names of its attributes, with the type that their expression must have.
+# A state's fields, by moto's attribute names, with the required type of their expressions.
 FIELDS: Mapping[str, tuple[str, str | None]] = {
     "assign_decl": ("Assign", None),
     "assign": ("Assign", None),
@@ -71,23 +71,23 @@ FIELDS: Mapping[str, tuple[str, str | None]] = {
 }
 TYPES = {bool: "boolean", int: "number", float: "number", str: "string", list: "array", dict: "object"}
 SEPARATORS = (",", ":")
-# A quarter of the threads of 4 MB each that fit into half of the host's memory, which is the limit of the process: each
-# iteration has up to three, and other executions need some, too.
+# A quarter of the 4 MB threads that fit into half of the host's memory, which is this process's limit: each iteration
+# has up to three, and other executions need some, too.
 MOST_THREADS = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2 // (4 * MB) // 4
 NOT_AN_ARRAY = re.compile(r"Map state input must be an array but was: <class '(\w+)'>")
 
 
 def mend(limits: Limits) -> None:
     """Replace what differs from AWS, and enforce these limits."""
-    quotas.MAX_STATE_SIZE_UTF8_BYTES = limits.state_payload_bytes + 1  # it compares by less than
+    quotas.MAX_STATE_SIZE_UTF8_BYTES = limits.state_payload_bytes + 1  # it compares with less than
     encoding._DateTimeEncoder = Encoder
     preprocessor.from_string_literal = _string
     preprocessor.Preprocessor._inner_string_of = staticmethod(_string)
-    # moto keeps it with the class: a definition that is refused would leave its language to the next.
+    # moto stores this on the class, so a refused definition would leave its language to the next one.
     preprocessor.Preprocessor.__init__ = lambda parsing: setattr(parsing, "_query_language_per_scope", [])
     string_expression.StringJSONata._eval_body = _evaluate_expression
     States.reset = _reset
-    # It refuses names that begin with `States.`, which an iteration or a worker reports, too.
+    # It refuses names that begin with `States.`, but iterations and workers report such errors, too.
     CustomErrorName.__init__ = ErrorName.__init__
     ErrorEqualsDecl._eval_body = _match
     StateTaskServiceCallback._from_error = _with_heartbeat(StateTaskServiceCallback._from_error)
@@ -109,7 +109,7 @@ def mend(limits: Limits) -> None:
 
 
 def name_fields(component: Any, field: str = "", expected: str | None = None) -> None:
-    """Tell every JSONata expression of a program which field it stands in, as AWS's messages name it."""
+    """Tell every JSONata expression of a program its field, which AWS's messages name."""
     if isinstance(component, string_expression.StringJSONata):
         component.field, component.expected = field, expected
         return
@@ -118,7 +118,7 @@ def name_fields(component: Any, field: str = "", expected: str | None = None) ->
         if attribute == "wait_function":
             name, type_name = ("Seconds", "number") if "Seconds" in type(value).__name__ else ("Timestamp", "string")
         at = f"{field}/{name}" if field and name else field or name
-        if attribute == "states":  # those of a branch or iteration begin anew
+        if attribute == "states":  # names in a branch or iteration start over
             at = ""
         for part, child in _children(value):
             name_fields(child, f"{at}{part}", type_name)
@@ -140,31 +140,31 @@ def _children(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 class Encoder(json.JSONEncoder):
-    """Writes JSON as AWS does: without white space, and every character as itself."""
+    """Writes JSON like AWS: without white space, and without escaping non-ASCII characters."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{**options, "ensure_ascii": False, "separators": SEPARATORS})
 
     def default(self, value: Any) -> str:
-        """Return a time, or what else JSON lacks, as text."""
+        """Return a time, or another value that JSON lacks, as text."""
         return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
 def measured(verify: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
-    """Have a check of a value's size measure its JSON: moto measures a text without what JSON adds to it."""
+    """Make a check of a value's size measure its JSON: moto measures a text without JSON's quotes and escapes."""
     return lambda state, env, value: verify(
         state, env, json.dumps(value, ensure_ascii=False, separators=SEPARATORS, default=str)
     )
 
 
 def _string(parser_rule_context: Any) -> str | None:
-    """Return what a JSON string says, or the text of another token."""
+    """Return the text of a JSON string, or of another token."""
     text: str = parser_rule_context.getText()
     return json.loads(text) if text.startswith('"') else None if text == "null" else text
 
 
 def failure(env: Any, event: str, key: str, error: str, cause: str, **further: Any) -> FailureEventException:
-    """Return a state's failure that is recorded as an event of this type, with its details under this key."""
+    """Return a state's failure as an event of this type, with its details under this key."""
     details = {key: {**further, "error": error, "cause": cause}}
     return FailureEventException(FailureEvent(env, ErrorName(error), event, details))
 
@@ -175,7 +175,7 @@ def runtime_failure(env: Any, cause: str) -> FailureEventException:
 
 
 def _evaluate_expression(component: Any, env: Any) -> None:
-    """Evaluate a JSONata expression with the state's `$states` and the variables in its scope."""
+    """Evaluate a JSONata expression with the state's `$states` and the variables in scope."""
     store, states = env.variable_store, env.states._states_data
     try:
         variables = {**store._outer_scope, **store._inner_scope, "states": states}
@@ -193,7 +193,7 @@ def _evaluate_expression(component: Any, env: Any) -> None:
 
 
 def _unexpected(value: Any, expected: str | None, field: str) -> str | None:
-    """Return what is wrong with the value of an expression; the text on integers is assumed."""
+    """Return the problem with an expression's value, or None; the text on integers is assumed."""
     if expected and expected != (kind := TYPES.get(type(value), "null")):
         shown = json.dumps(value, ensure_ascii=False, separators=SEPARATORS)
         return f" returned an unexpected result type. Expected '{expected}', but was '{kind}' for value: {shown}"
@@ -204,7 +204,7 @@ def _unexpected(value: Any, expected: str | None, field: str) -> str | None:
 
 
 def _reset(states: Any, input_value: Any) -> None:
-    """Begin a state's `$states` with its input: it has a result or an error only after there is one."""
+    """Begin a state's `$states` with its input only: result and error follow when they exist."""
     data = states._states_data
     data["input"] = json.loads(json.dumps(input_value))
     data.pop("result", None)
@@ -212,11 +212,11 @@ def _reset(states: Any, input_value: Any) -> None:
 
 
 def _match(declaration: Any, env: Any) -> None:
-    """Compare the error on the stack with the names of a Retrier or Catcher.
+    """Match the error on the stack against the names of a Retrier or Catcher.
 
     documented: concepts-error-handling.html: `States.ALL` does not match States.Runtime, and `States.TaskFailed` is
-    every error but a time-out. measured: `States.ALL` matches States.DataLimitExceeded, against that page, and a Fail
-    without a name is matched by nothing.
+    every error except a time-out. measured: `States.ALL` matches States.DataLimitExceeded, against that page, and
+    nothing matches a Fail without a name.
     """
     error = env.stack.pop()
     name = error.error_name if error is not None else None
@@ -228,7 +228,7 @@ def _match(declaration: Any, env: Any) -> None:
 
 
 def _with_heartbeat(explain: Callable[[Any, Any, Exception], FailureEvent]) -> Callable[..., FailureEvent]:
-    """Have a missing heartbeat be caught by its documented name, too: its error is States.Timeout (measured)."""
+    """Let a missing heartbeat also be caught by its documented name: its error is States.Timeout (measured)."""
 
     def explained(state: Any, env: Any, ex: Exception) -> FailureEvent:
         event = explain(state, env, ex)
@@ -240,7 +240,7 @@ def _with_heartbeat(explain: Callable[[Any, Any, Exception], FailureEvent]) -> C
 
 
 def _from_entered_state(initialise: Callable[..., None]) -> Callable[..., None]:
-    """Have failures name the event by which their state was entered, and not the latest."""
+    """Make failures name the event in which their state was entered, instead of the latest event."""
 
     def from_entered_state(event: Any, env: Any, *arguments: Any, **named: Any) -> None:
         initialise(event, env, *arguments, **named)
@@ -273,7 +273,7 @@ def _evaluation_failed(exception: Any) -> dict[str, Any]:
 
 
 def _seconds_until(component: Any, env: Any) -> int:
-    """Return how long a Wait lasts; moto takes a time for one of the host's time zone, and knows no offsets."""
+    """Return how long a Wait lasts; moto takes a time as the host's local time and ignores offsets."""
     component.string.eval(env=env)
     text = env.stack.pop()
     if (end := timestamp(text)) is None:
@@ -282,7 +282,7 @@ def _seconds_until(component: Any, env: Any) -> int:
 
 
 def _checked(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Have a Map whose MaxConcurrencyPath is negative fail before it is entered (measured)."""
+    """Make a Map with a negative MaxConcurrencyPath fail before it is entered (measured)."""
 
     def checked(state: Any, env: Any) -> None:
         if isinstance(state.max_concurrency_decl, MaxConcurrencyPath) and not env.is_frame():
@@ -291,11 +291,11 @@ def _checked(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any],
                 state.max_concurrency_decl.string_sampler.eval(env)
                 limit = env.stack.pop()
             except (NoSuchJsonPathError, FailureEventException):
-                limit = None  # told where it is evaluated
+                limit = None  # reported where it is evaluated
             env.stack.clear()
             if type(limit) is int and limit < 0:
                 env.event_manager.fail_unseen(RUNTIME, _negative(limit))
-                raise SystemExit  # ends this thread alone
+                raise SystemExit  # ends only this thread
         evaluate_state(state, env)
 
     return checked
@@ -306,7 +306,7 @@ def _negative(limit: int) -> str:
 
 
 def _in_context(evaluate_input: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Set the state in the Context object, with AWS's form of a time."""
+    """Set the state in the Context object, with AWS's time format."""
 
     def in_context(state: Any, env: Any) -> None:
         entered = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -317,7 +317,7 @@ def _in_context(evaluate_input: Callable[[Any, Any], None]) -> Callable[[Any, An
 
 
 def _reported(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Record a failed expression of a state that has neither Retry nor Catch; moto does of those that have."""
+    """Record a failed expression of a state without Retry and Catch; moto does so only for states with them."""
 
     def reported(state: Any, env: Any) -> None:
         try:
@@ -336,7 +336,7 @@ def _reported(evaluate_state: Callable[[Any, Any], None]) -> Callable[[Any, Any]
 
 
 def _is_defect(error: Exception) -> bool:
-    """Return whether an error is Python's own, which a state raises for an input that it was not written for."""
+    """Return whether an error is Python's own, from input that a state's code didn't expect."""
     return type(error).__module__ == "builtins" and not isinstance(error, TimeoutError)
 
 
@@ -351,9 +351,9 @@ def _explained(error: Exception) -> str:
 
 
 def _observed(evaluate_attempt: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Report attempts to the history, and nothing of a state that was ended meanwhile.
+    """Report attempts to the history, but nothing about a state that was ended meanwhile.
 
-    It is ended if the execution is stopped or times out, or a sibling branch fails. The Output of a state belongs to
+    A state is ended if the execution is stopped or times out, or if a sibling branch fails. A state's Output belongs to
     the attempt: a failed expression in it can be caught (measured).
     """
 
@@ -361,7 +361,7 @@ def _observed(evaluate_attempt: Callable[[Any, Any], None]) -> Callable[[Any, An
         env.event_manager.attempt(env.event_history_context)
         _renew_token(env)
         try:
-            if getattr(state, "heartbeat", None):  # moto reads it for some Tasks alone
+            if getattr(state, "heartbeat", None):  # moto reads it for only some Tasks
                 state.heartbeat.eval(env)
                 env.stack.pop()
             evaluate_attempt(state, env)
@@ -380,13 +380,13 @@ def _observed(evaluate_attempt: Callable[[Any, Any], None]) -> Callable[[Any, An
                     raise _unrecorded(state, runtime_failure(env, _explained(error))) from error
                 raise
         if not env.is_running():
-            raise SystemExit  # ends this thread alone: neither Retry nor Catch nor an event
+            raise SystemExit  # ends only this thread, without Retry, Catch or an event
 
     return observed
 
 
 def _renew_token(env: Any) -> None:
-    """Give a Task that is tried again a token of its own: the one before has been answered."""
+    """Give a retried Task a new token: the previous one has been answered."""
     token = env.states.context_object.context_object_data.get("Task", {}).get("Token")
     endpoint = env.callback_pool_manager.get(token)
     if endpoint is not None and endpoint._notify_event.is_set():
@@ -394,9 +394,9 @@ def _renew_token(env: Any) -> None:
 
 
 def _of_items(state: Any, env: Any, error: FailureEventException) -> FailureEventException:
-    """Return the failure of a Map that has no array of items, in AWS's words.
+    """Return the failure of a Map without an array of items, in AWS's words.
 
-    In JSONPath they are as users report them; in JSONata the name of the type is assumed.
+    The JSONPath text is as users report it; in the JSONata text, the name of the type is assumed.
     """
     details = (error.failure_event.event_details or {}).get("evaluationFailedEventDetails", {})
     if not (match := NOT_AN_ARRAY.fullmatch(details.get("cause", ""))):
@@ -420,14 +420,14 @@ def _path_failure(env: Any, error: Any) -> FailureEventException:
 
 
 def _unrecorded(state: Any, error: FailureEventException) -> FailureEventException:
-    """Return a failure that ends the execution, without an event of its own before; a Map looks at that itself."""
+    """Return a failure that ends the execution without an event of its own; a Map handles that itself."""
     if error.failure_event.event_type == "ExecutionFailed" and not isinstance(state, StateMap):
         error.failure_event.event_type = None
     return error
 
 
 def _evaluated_before(evaluate_output: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
-    """Take the Output that the attempt has evaluated."""
+    """Use the Output that the attempt has evaluated."""
 
     def evaluated_before(state: Any, env: Any) -> None:
         if "output" in env.heap:
@@ -439,7 +439,7 @@ def _evaluated_before(evaluate_output: Callable[[Any, Any], None]) -> Callable[[
 
 
 def _bounded(evaluate_items: Callable[[Any, Any], None], limit: int) -> Callable[[Any, Any], None]:
-    """Run up to 40 iterations of an inline Map at once, whatever its MaxConcurrency (0: no limit of its own)."""
+    """Run at most 40 iterations of an inline Map at once, whatever its MaxConcurrency (0 means no limit)."""
 
     def bounded(component: Any, env: Any) -> None:
         evaluation = env.stack[-1]
@@ -453,7 +453,7 @@ def _bounded(evaluate_items: Callable[[Any, Any], None], limit: int) -> Callable
 
 
 def _with_room(launch: Callable[..., Any]) -> Callable[..., Any]:
-    """Have a Map fail, as without a thread, before its iterations leave none to other executions."""
+    """Make a Map fail, as if no thread could start, before its iterations use up the threads of other executions."""
 
     def launched(*arguments: Any, **named: Any) -> Any:
         if threading.active_count() > MOST_THREADS:
@@ -464,7 +464,7 @@ def _with_room(launch: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _closed(evaluate_job: Callable[[Any, Any, Any], None]) -> Callable[[Any, Any, Any], None]:
-    """Close the job of an execution that is over with that as its error: the Map waits until its jobs are closed."""
+    """Close the job of an ended execution with ExecutionOver, because the Map waits for all its jobs."""
 
     def closed(worker: Any, env: Any, job: Any) -> None:
         try:

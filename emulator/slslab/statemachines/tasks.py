@@ -1,4 +1,4 @@
-"""Tasks of Lambda functions: their calls, their results and failures, as AWS's two integrations have them.
+"""Call Lambda functions from Tasks, and return results and failures in the form of AWS's two integrations.
 
 https://docs.aws.amazon.com/step-functions/latest/dg/connect-lambda.html
 """
@@ -34,14 +34,14 @@ class TaskFailure(Exception):
 
 
 class Late(Exception):
-    """The answer to a call whose execution has ended meanwhile."""
+    """The answer to a call arrived after its execution ended."""
 
 
 def connect(lambda_client: Any, limits: Limits) -> None:
-    """Make moto's interpreter call Lambda by this client."""
+    """Make moto's interpreter call Lambda with this client."""
 
     def function(env: Any, parameters: dict[str, Any], **_: Any) -> None:
-        """Evaluate a Task whose resource is a function's ARN: its result is the payload alone."""
+        """Evaluate a Task that names a function's ARN as its resource: its result is only the payload."""
         with _failing(env, "LambdaFunctionFailed", "lambdaFunctionFailedEventDetails"):
             payload = _invoke(lambda_client, env, parameters, limits.state_payload_bytes)["Payload"]
             env.stack.append({"Payload": payload})
@@ -54,7 +54,7 @@ def connect(lambda_client: Any, limits: Limits) -> None:
 
     lambda_eval_utils.execute_lambda_function_integration = function
     state_task_service_lambda.StateTaskServiceLambda._eval_service_task = service
-    # Documented as a parameter of the integration, and unknown to moto.
+    # The integration documents this parameter, but moto doesn't know it.
     state_task_service_lambda._SUPPORTED_API_PARAM_BINDINGS["invoke"].add("InvocationType")
     verify = seams.measured(StateTaskLambda._verify_size_quota)
     # It measures the result with the object of `function` above, and later the state's output.
@@ -65,7 +65,7 @@ def connect(lambda_client: Any, limits: Limits) -> None:
 
 
 def _invoke(client: Any, env: Any, parameters: Mapping[str, Any], limit_bytes: int) -> dict[str, Any]:
-    """Return the response of Lambda's Invoke as an integration does; TaskFailure with AWS's name of the error."""
+    """Return Lambda's Invoke response as an integration does; TaskFailure with AWS's name of the error."""
     if len(parameters.get("Payload", "")) > limit_bytes:
         raise TaskFailure(
             "States.DataLimitExceeded",
@@ -98,7 +98,7 @@ def _invoke(client: Any, env: Any, parameters: Mapping[str, Any], limit_bytes: i
 
 
 def _http_metadata(answer: Mapping[str, Any], payload: str) -> dict[str, Any]:
-    """Return SdkHttpMetadata: Lambda's headers with the names and in the order of AWS's client."""
+    """Return SdkHttpMetadata: Lambda's headers with the names and order of AWS's client."""
     metadata = answer["ResponseMetadata"]
     own = metadata["HTTPHeaders"]
     headers = {
@@ -121,7 +121,7 @@ def _http_metadata(answer: Mapping[str, Any], payload: str) -> dict[str, Any]:
 
 
 def _trace_id() -> str:
-    """Return a trace header of a call that is not traced, in X-Ray's documented form."""
+    """Return the trace header of an untraced call, in X-Ray's documented form."""
     root = f"1-{int(time.time()):08x}-{secrets.token_hex(12)}"
     return f"Root={root};Parent={secrets.token_hex(8)};Sampled=0"
 
@@ -130,14 +130,14 @@ def _json(payload: str) -> Any:
     try:
         return json.loads(payload)
     except ValueError:
-        return payload  # empty, of an Event invocation
+        return payload  # empty, for an Event invocation
 
 
 def _function_error(document: Any, payload: str) -> TaskFailure:
     """Return the failure of a function.
 
-    documented: concepts-error-handling.html: the error is the function's `errorType`, such as Sandbox.Timedout, and
-    Lambda.Unknown where there is none. measured: its cause is the payload, without white space.
+    documented: concepts-error-handling.html: the error is the function's `errorType`, such as Sandbox.Timedout, or
+    Lambda.Unknown without one. measured: its cause is the payload, without white space.
     """
     error = document.get("errorType") if isinstance(document, dict) else None
     if isinstance(error, str) and error:
@@ -151,7 +151,7 @@ def _function_error(document: Any, payload: str) -> TaskFailure:
 def _refused(error: ClientError) -> TaskFailure:
     """Return the failure of an invocation that Lambda refused: error prefixed by `Lambda.`, details in the cause.
 
-    measured: the details in brackets, which are those of AWS's SDK for Java 2.
+    measured: the details in brackets, in the format of AWS's SDK for Java 2.
     """
     response: Any = error.response
     code, metadata = response["Error"]["Code"], response["ResponseMetadata"]
@@ -165,7 +165,7 @@ def _refused(error: ClientError) -> TaskFailure:
 
 @contextmanager
 def _failing(env: Any, kind: str, key: str, further: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """Turn a TaskFailure into an event of this type, with its details and further ones under this key."""
+    """Turn a TaskFailure into an event of this type, with its details and the further ones under this key."""
     try:
         yield
     except TaskFailure as error:

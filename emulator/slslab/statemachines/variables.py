@@ -1,8 +1,8 @@
-"""What of moto's variables and Choices is replaced: when Assign takes effect, and whose Assign and Output a Choice has.
+"""Replace parts of moto's variables and Choices: when Assign takes effect, and which Assign and Output apply.
 
 documented: https://docs.aws.amazon.com/step-functions/latest/dg/workflow-variables.html: all fields of a state see the
-variables as they were on its entry, and an Assign sets up to 256 KiB. state-choice.html: a rule that matches has its
-own Assign and Output; those of the state belong to Default.
+variables as they were on its entry, and an Assign sets up to 256 KiB. state-choice.html: a matching rule has its own
+Assign and Output; the state's own belong to Default.
 """
 
 import json
@@ -23,7 +23,7 @@ from slslab.statemachines.seams import SEPARATORS, failure, runtime_failure
 
 
 def mend() -> None:
-    """Replace what sets variables, and what a Choice does once it has chosen."""
+    """Replace how variables are set, and what a Choice does after choosing."""
     AssignDecl._eval_body = _assign
     AssignTemplateBindingStringExpressionSimple._eval_value = _sample
     VariableStore.get_assigned_variables = _assigned
@@ -34,14 +34,14 @@ def mend() -> None:
 
 
 def _assign(declaration: Any, env: Any) -> None:
-    """Evaluate an Assign, whose variables wait for the end of their state."""
+    """Evaluate an Assign; its variables take effect at the end of the state."""
     values: dict[str, Any] = {}
     for binding in declaration.declaration_bindings:
         binding.eval(env=env)
         values |= env.stack.pop()
     store = env.variable_store
     for name in values.keys() & store._outer_scope.keys():
-        # documented: workflow-variables.html: an inner scope cannot assign it; the text is assumed.
+        # documented: workflow-variables.html: an inner scope can't assign it; the text is assumed.
         raise runtime_failure(env, f"Cannot assign to the variable '${name}' of an outer scope.")
     text = json.dumps(values, ensure_ascii=False, separators=SEPARATORS)
     if len(text.encode(errors="replace")) >= quotas.MAX_STATE_SIZE_UTF8_BYTES:
@@ -58,7 +58,7 @@ def _sample(binding: Any, env: Any) -> Any:
 
 
 def _assigned(store: Any) -> dict[str, str]:
-    """Return the variables that a state has assigned, as its event of exit has them: JSON texts by name."""
+    """Return the variables that a state has assigned, as in its exit event: JSON texts by name."""
     waiting = vars(store).get("waiting", {})
     return {name: json.dumps(waiting[name], ensure_ascii=False, separators=SEPARATORS) for name in sorted(waiting)}
 
@@ -68,7 +68,7 @@ def _set(store: Any) -> None:
 
 
 def _choose(state: Any, env: Any) -> None:
-    """Evaluate the Assign and the Output of the first rule that matches, otherwise those that belong to Default."""
+    """Evaluate the Assign and the Output of the first matching rule, or else the ones for Default."""
     for rule in state.choices_decl.rules:
         rule.comparison.eval(env)
         if env.stack.pop() is True:
@@ -94,7 +94,7 @@ def _lead_on(state: Any, env: Any) -> None:
 
 
 def _with_assign(visit: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Have a rule in JSONPath keep its Assign, which moto leaves out."""
+    """Make a JSONPath rule keep its Assign, which moto drops."""
 
     def visited(parsing: Any, rule: Any) -> Any:
         made = visit(parsing, rule)

@@ -1,5 +1,5 @@
-"""tensordb: a tensor database that speaks RedisAI's protocol, for hosts where RedisAI's image cannot run.
+"""Run a tensor database with RedisAI's protocol, for hosts where RedisAI's image can't run.
 
-One process serves many peers, each with a port and a keyspace of its own: `python -m slslab.tensordb --help`.
-docs/tensordb.md lists its commands and its differences from RedisAI.
+One process serves many peers, each with its own port and keyspace: `python -m slslab.tensordb --help`. docs/tensordb.md
+lists its commands and its differences from RedisAI.
 """

@@ -1,4 +1,4 @@
-"""`python -m slslab.tensordb`: the tensor databases of some peers in one process."""
+"""Run the tensor databases of several peers in one process: `python -m slslab.tensordb`."""
 
 import argparse
 import os
@@ -18,8 +18,8 @@ UNITS = {"": 1, "b": 1, "k": 1000, "kb": 1024, "m": 1000**2, "mb": 1024**2, "g":
 MOST_PEERS = 256
 PATIENCE_S = 1.0
 EPILOG = """\
-When every port is open, one line is printed: {"endpoints": ["redis://127.0.0.1:PORT", ...]}, one for each peer.
-SIGTERM and SIGINT end the process; SHUTDOWN on a peer's port ends that peer, and the process with the last one.
+When all ports are open, it prints one line: {"endpoints": ["redis://127.0.0.1:PORT", ...]}, one for each peer.
+SIGTERM and SIGINT end the process. SHUTDOWN on a peer's port ends that peer; with the last peer, the process ends.
 
   python -m slslab.tensordb --peers 4 --maxmemory 4gb
   python -m slslab.tensordb --port 6379 &
@@ -32,7 +32,7 @@ SIGTERM and SIGINT end the process; SHUTDOWN on a peer's port ends that peer, an
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser whose errors are one sentence."""
+    """An ArgumentParser with one-sentence errors."""
 
     def error(self, message: str) -> NoReturn:
         """Print it and exit with 2."""
@@ -40,15 +40,15 @@ class Parser(argparse.ArgumentParser):
 
 
 def size(text: str) -> int:
-    """Parse a size as in redis.conf: 100mb is 100 MiB, 100m is 100 million bytes; 0 is no limit."""
+    """Parse a size as in redis.conf: 100mb is 100 MiB, 100m is 100 million bytes; 0 means no limit."""
     match = re.fullmatch(r"(\d+)([kmg]?b?)", text.lower())
     if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a size; give for instance 4gb, 512mb or a number of bytes")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a size; use 4gb, 512mb or a number of bytes, for instance")
     return int(match[1]) * UNITS[match[2]]
 
 
 def within(least: int, most: int) -> "type[int]":
-    """Return a parser of integers between two bounds."""
+    """Return a parser for integers between two bounds."""
 
     def parse(text: str) -> int:
         if not text.isascii() or not text.isdigit() or not least <= int(text) <= most:
@@ -62,7 +62,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """Parse the command line."""
     parser = Parser(
         prog="python -m slslab.tensordb",
-        description="Tensor databases that speak RedisAI's protocol, in memory, one port and keyspace for each peer.",
+        description="Run in-memory tensor databases with RedisAI's protocol; each peer has its own port and keyspace.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -73,34 +73,34 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         type=within(0, 65535),
         default=0,
         metavar="P",
-        help="port of the first peer, the others follow it (default: 0, any free ports)",
+        help="port of the first peer; the others use the next ones (default: 0, any free ports)",
     )
     add("--peers", type=within(1, MOST_PEERS), default=1, metavar="N", help="databases (default: %(default)s)")
     add(
         "--password",
         default=os.environ.get("TENSORDB_PASSWORD"),
-        help="password that clients must send by AUTH (default: TENSORDB_PASSWORD, which `ps` does not show)",
+        help="password for AUTH (default: TENSORDB_PASSWORD, which `ps` doesn't show)",
     )
-    add("--maxmemory", type=size, default=0, metavar="SIZE", help="limit for each peer, as 4gb (default: 0, none)")
+    add("--maxmemory", type=size, default=0, metavar="SIZE", help="limit per peer, such as 4gb (default: 0, none)")
     add(
         "--threads",
         type=within(1, 1024),
         default=1,
         metavar="N",
-        help="torch's threads for one operation (default: 1, so that sums do not depend on the host)",
+        help="torch's threads per operation (default: 1, so that sums don't depend on the host)",
     )
     add("--no-strict", action="store_true", help="let scripts change and return their inputs, as RedisAI does")
     add("--trace-fd", type=within(0, 1 << 20), metavar="N", help="write trace events to this open descriptor")
     add(
         "--parent-pipe",
         action="store_true",
-        help="end when standard input closes, as it does with the parent's end",
+        help="end when standard input closes, for instance when the parent ends",
     )
     options = parser.parse_args(argv)
     if options.port and options.port + options.peers - 1 > 65535:
         parser.error(f"there are no {options.peers} ports from {options.port} on")
     if options.password == "":
-        parser.error("the password is empty; leave it out for none")
+        parser.error("the password is empty; to use none, leave out --password")
     if options.trace_fd is not None:
         try:
             os.fstat(options.trace_fd)
@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 3
     serve(_running(peers, chosen.host), ends_with_parent=chosen.parent_pipe)
     if not all(peer.left(PATIENCE_S) for peer in peers):
-        os._exit(0)  # Python cannot exit while a script runs, and there is nothing to save
+        os._exit(0)  # Python can't exit while a script runs, and there is nothing to save
     return 0
 
 

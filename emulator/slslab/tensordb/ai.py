@@ -1,7 +1,7 @@
 # ruff: noqa: ARG001 (all handlers have one signature)
-"""RedisAI's commands: AI.TENSORSET, AI.SCRIPTEXECUTE, AI.DAGEXECUTE, …
+"""Implement RedisAI's commands: AI.TENSORSET, AI.SCRIPTEXECUTE, AI.DAGEXECUTE, …
 
-Tensors and scripts are immutable, so that the store is locked only while a key is looked up or set.
+Tensors and scripts are immutable, so the store is locked only while a key is looked up or set.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,15 +17,15 @@ from slslab.tensordb.store import TYPE_NAMES
 from slslab.tensordb.tensors import INVALID_LENGTH, Tensor, parse_header, parse_tensor
 
 NO_TENSOR = "ERR tensor key is empty or in a different shard"
-# What RedisAI has and tensordb has not, and where to turn.
+# RedisAI's commands that tensordb doesn't have, with what to use instead.
 CONTAINER = "run RedisAI's container (`slslab up --stack compose`)"
-SCRIPTS = "AI.SCRIPTSTORE and AI.SCRIPTEXECUTE take its place"
-DAG = "AI.DAGEXECUTE takes its place"
+SCRIPTS = "use AI.SCRIPTSTORE and AI.SCRIPTEXECUTE"
+DAG = "use AI.DAGEXECUTE"
 UNSUPPORTED = {
     **dict.fromkeys(("modelset", "modelstore", "modelget", "modeldel", "modelrun", "modelexecute"), CONTAINER),
     **dict.fromkeys(("scriptset", "scriptrun"), SCRIPTS),
     **dict.fromkeys(("dagrun", "dagrun_ro", "dagexecute_ro"), DAG),
-    "config": "there are no backends to load and nothing to set",
+    "config": "it has no backends or settings to load; leave this out",
 }
 NO_SCRIPT = "ERR script key is empty or in a different shard"
 DAG_COMMANDS = (b"AI.TENSORSET", b"AI.TENSORGET", b"AI.SCRIPTEXECUTE")
@@ -127,7 +127,7 @@ def _scriptdel(session: Session, args: list[bytes]) -> Reply:
 
 
 def _counted(args: Sequence[bytes], what: str) -> tuple[list[bytes], list[bytes]]:
-    """Return the arguments a1 to an of `n a1 … an`, and those after them."""
+    """Return the arguments a1 to an of `n a1 … an`, and the remaining ones."""
     try:
         count = whole(args[0]) if args else -1
     except CommandError:
@@ -139,7 +139,7 @@ def _counted(args: Sequence[bytes], what: str) -> tuple[list[bytes], list[bytes]
 
 @dataclass(frozen=True)
 class Execution:
-    """The arguments of AI.SCRIPTEXECUTE; `timeout_s` limits the wait for earlier executions, None if not."""
+    """The arguments of AI.SCRIPTEXECUTE; `timeout_s` limits the wait for earlier executions (None: no limit)."""
 
     script: bytes
     function: bytes
@@ -151,7 +151,7 @@ class Execution:
 
 
 def parse_execution(args: Sequence[bytes]) -> Execution:
-    """Parse the arguments of AI.SCRIPTEXECUTE; CommandError if they are not valid."""
+    """Parse the arguments of AI.SCRIPTEXECUTE; CommandError if they aren't valid."""
     sections: dict[bytes, list[bytes]] = {}
     timeout = None
     rest = list(args[2:])
@@ -187,7 +187,7 @@ def _timeout(argument: bytes) -> float:
         milliseconds = 0
     if milliseconds <= 0:
         raise CommandError("ERR Invalid value for TIMEOUT")
-    # threading has a limit of its own, of some hundred years.
+    # threading can wait for some hundred years at most.
     return min(milliseconds / 1000, 1e9)
 
 
@@ -208,7 +208,7 @@ def _refuse_in_transaction(session: Session) -> None:
 
 
 def _in_turn(session: Session, timeout_s: float | None, work: Callable[[], Reply]) -> Reply:
-    """Call `work` when all earlier executions have ended; reply TIMEDOUT if that takes too long."""
+    """Call `work` after all earlier executions; reply TIMEDOUT if that takes too long."""
     turn = session.store.script_turn
     if not turn.acquire(timeout=-1 if timeout_s is None else timeout_s):
         return Simple("TIMEDOUT")
@@ -224,7 +224,6 @@ def _run(
     get: Callable[[bytes], Tensor],
     put: Callable[[dict[bytes, Tensor]], None],
 ) -> Reply:
-    """Run a script on tensors from `get` and pass its outputs to `put`."""
     script = _script(session, execution.script)
     if execution.function not in script.entry_points:
         raise CommandError(f"ERR Function does not exist: {execution.function.decode(errors='replace')}")
@@ -264,7 +263,7 @@ class Dag:
 
 
 def parse_dag(args: Sequence[Blob]) -> Dag:
-    """Parse the arguments of AI.DAGEXECUTE; CommandError if they are not valid."""
+    """Parse the arguments of AI.DAGEXECUTE; CommandError if they aren't valid."""
     steps: list[list[Blob]] = [[]]
     for arg in args:
         if arg == b"|>":
@@ -302,7 +301,7 @@ def _dagexecute(session: Session, args: list[Blob]) -> Reply:
 
 
 def _run_dag(session: Session, dag: Dag) -> Reply:
-    """Return one reply for each step; after a failed one the others are `NA`, and nothing is persisted."""
+    """Return one reply for each step. After a failed step, the remaining replies are `NA`, and nothing is persisted."""
     tensors = {key: _load(session, key) for key in dag.load}
     replies: list[Reply] = []
     for step in dag.steps:
@@ -318,7 +317,7 @@ def _run_dag(session: Session, dag: Dag) -> Reply:
 
 
 def _step(session: Session, step: list[Blob], tensors: dict[bytes, Tensor]) -> Reply:
-    """Execute a command of a DAG, whose tensors are the DAG's own."""
+    """Execute a command of a DAG on the DAG's own tensors."""
 
     def get(key: bytes) -> Tensor:
         if key not in tensors:
@@ -361,7 +360,6 @@ def _info(session: Session, args: list[bytes]) -> Reply:
 
 @command("ai._scriptscan", 1)
 def _scriptscan(session: Session, args: list[bytes]) -> Reply:
-    """Return the key and the tag of every script."""
     table = session.store.table
     return [[key, entry.value.tag] for key, entry in table.items() if isinstance(entry.value, Script)]
 

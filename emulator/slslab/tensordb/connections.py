@@ -1,5 +1,5 @@
 # ruff: noqa: ARG001 (all handlers have one signature)
-"""Commands about the connection and the server: HELLO, AUTH, CLIENT, INFO, MULTI, SHUTDOWN, …"""
+"""Implement commands about the connection and the server: HELLO, AUTH, CLIENT, INFO, MULTI, SHUTDOWN, …"""
 
 import hmac
 import os
@@ -15,7 +15,7 @@ from slslab.tensordb.resp import MAX_BULK
 from slslab.tensordb.session import SYNTAX, Session, command, whole, wrong_arity
 from slslab.tensordb.store import Waiter
 
-# Whose replies are the measure here: tests compare them, where one is installed.
+# The server with the reference replies: tests compare with it, where it is installed.
 REDIS_VERSION = "7.0.15"
 STARTED = time.monotonic()
 GLOB = re.compile(rb"[*?\[]")
@@ -23,13 +23,13 @@ SECTIONS = (
     "Server Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats Latencystats Cluster "
     "Keyspace"
 ).split()
-# Not shown unless they are asked for.
+# Shown only on request.
 QUIET = {"commandstats", "latencystats"}
 
 
 def _authenticate(session: Session, user: bytes, password: bytes) -> None:
     expected = session.context.password
-    # Without a password configured, any is accepted.
+    # Without a configured password, any is accepted.
     if user != b"default" or (expected is not None and not hmac.compare_digest(password, expected)):
         raise CommandError("WRONGPASS invalid username-password pair or user is disabled.")
     session.authenticated = True
@@ -163,7 +163,7 @@ def _client_setname(session: Session, args: list[bytes]) -> Reply:
 
 @command("client|setinfo", 4)
 def _client_setinfo(session: Session, args: list[bytes]) -> Reply:
-    """Accept what newer clients send when they connect; Redis has it since 7.2."""
+    """Accept the information that newer clients send when they connect (Redis 7.2 and later)."""
     if args[0].upper() not in (b"LIB-NAME", b"LIB-VER"):
         raise CommandError(f"ERR Unrecognized option '{shown(args[0])}'")
     if not _printable(args[1]):
@@ -224,7 +224,7 @@ def _info(session: Session, args: list[bytes]) -> Reply:
 
 
 def _facts(session: Session) -> dict[str, dict[str, object]]:
-    """Return INFO's sections that have fields: of Redis's those that clients and monitors read."""
+    """Return INFO's sections that have fields: the ones in Redis's INFO that clients and monitors read."""
     store, times = session.store, os.times()
     uptime = int(time.monotonic() - STARTED)
     with session.context.counting:
@@ -265,7 +265,7 @@ def _facts(session: Session) -> dict[str, dict[str, object]]:
 
 
 def _human(size: int) -> str:
-    """Return bytes as Redis writes them for people."""
+    """Return bytes in Redis's human-readable form."""
     for power, unit in ((3, "G"), (2, "M"), (1, "K")):
         if size >= 1024**power:
             return f"{size / 1024**power:.2f}{unit}"
@@ -274,7 +274,7 @@ def _human(size: int) -> str:
 
 @command("command|docs", -2)
 def _command_docs(session: Session, args: list[bytes]) -> Reply:
-    """Answer what redis-cli asks when it connects: there are no texts here."""
+    """Answer redis-cli's request for documentation when it connects: we have no texts."""
     return {}
 
 
@@ -291,7 +291,7 @@ def _config_get(session: Session, args: list[bytes]) -> Reply:
     found: dict[bytes, Reply] = {}
     for arg in args:
         names = [name for name in values if matches(arg.lower(), name)]
-        # A name is answered as it was asked for, once however it is written.
+        # Names are returned as the client wrote them, each once, whatever its case.
         shown_names = names if GLOB.search(arg) else [arg] * len(names)
         known = {name.lower() for name in found}
         found |= {shown: values[name] for shown, name in zip(shown_names, names, strict=True) if name not in known}

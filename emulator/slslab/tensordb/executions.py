@@ -1,4 +1,4 @@
-"""How scripts are executed, for how long, and what one execution took."""
+"""Limit and measure the execution of scripts."""
 
 import os
 import sys
@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-# A script runs longer than any that is meant to: the papers' largest averages take two minutes here.
+# Longer than any legitimate script: the papers' largest averages take two minutes here.
 LIMIT_S = 300.0
-# What cannot be interrupted (TorchScript) has so much longer to end by itself.
+# TorchScript can't be interrupted, so it gets this much longer to end by itself.
 GRACE_S = 5.0
 _running: dict[int, float] = {}
 
 
 @contextmanager
 def limited() -> Iterator[None]:
-    """Execute a script in the block, which `end_overdue` watches."""
+    """Execute a script in the block under `end_overdue`'s watch."""
     _running[threading.get_ident()] = time.monotonic()
     try:
         yield
@@ -26,7 +26,7 @@ def limited() -> Iterator[None]:
 
 
 def end_overdue() -> None:
-    """End the process, with a sentence, when a script has run past its limit and cannot be interrupted."""
+    """End the process with a message when a script has passed its limit and can't be interrupted."""
     while True:
         time.sleep(GRACE_S)
         if any(time.monotonic() - began > LIMIT_S + GRACE_S for began in list(_running.values())):
@@ -36,7 +36,7 @@ def end_overdue() -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """How scripts run: strict or not, and torch's threads for one operation."""
+    """How scripts run: strict or not, and torch's threads per operation."""
 
     strict: bool = True
     threads: int = 1
@@ -44,7 +44,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Usage:
-    """What one execution took: CLOCK_MONOTONIC and CPU time in nanoseconds, bytes of its inputs."""
+    """What one execution used: CLOCK_MONOTONIC and CPU time, ns, and bytes of its inputs."""
 
     start_ns: int
     end_ns: int
@@ -55,9 +55,9 @@ class Usage:
 class Clock:
     """Wall and CPU time of an execution.
 
-    With one thread for an operation everything happens on the calling thread, whose CPU time is exact. With more,
-    torch's pool works too, which only the process's CPU time includes; that also includes other connections' work
-    meanwhile, and so is an upper bound.
+    With one thread per operation everything happens on the calling thread, whose CPU time is exact. With more, torch's
+    pool works too, and only the process's CPU time includes it. That includes other connections' work as well, so it is
+    an upper bound.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -66,5 +66,5 @@ class Clock:
         self._start = time.monotonic_ns()
 
     def stop(self, size: int, further_ns: int = 0) -> Usage:
-        """Return the times until now; `size` is the bytes of the inputs, `further_ns` another process's CPU time."""
+        """Return the times so far; `size` is the inputs' bytes, and `further_ns` another process's CPU time."""
         return Usage(self._start, time.monotonic_ns(), self._cpu() - self._cpu_start + further_ns, size)

@@ -1,5 +1,5 @@
 # ruff: noqa: ARG001 (all handlers have one signature)
-"""Commands about keys with values of any type: DEL, EXPIRE, SCAN, …"""
+"""Implement commands for values of any type: DEL, EXPIRE, SCAN, …"""
 
 import heapq
 import re
@@ -10,7 +10,7 @@ from slslab.tensordb.session import SYNTAX, Session, command, whole
 from slslab.tensordb.store import TYPE_NAMES, milliseconds
 
 SCAN_COUNT = 10
-# What strtoul reads to the end.
+# The text that strtoul accepts completely.
 CURSOR = re.compile(rb"([-+]?\d{1,4000})?(?:\0.*)?", re.DOTALL)
 
 
@@ -62,8 +62,8 @@ def _rename(session: Session, args: list[bytes]) -> Reply:
 def _scan(session: Session, args: list[bytes]) -> Reply:
     cursor, pattern, count, kind = _scan_options(args)
     table = session.store.table
-    # The cursor is a place in the order of the keys' hashes, so that a key which exists throughout is never missed,
-    # whatever keys come and go meanwhile. Keys of equal hash come together.
+    # The cursor is a place in the order of the keys' hashes, so that a key that exists throughout is never missed, even
+    # if other keys come and go. Keys with the same hash are returned together.
     rest = [key for key in table if _place(key) >= cursor]
     page = heapq.nsmallest(count, rest, key=_place)
     if len(page) < count:
@@ -110,7 +110,7 @@ def _scan_options(args: list[bytes]) -> tuple[int, bytes | None, int, bytes | No
 
 
 def deadline(argument: bytes, unit_ms: int, name: str, since: int | None = None) -> int:
-    """Return the time of an expiry argument in milliseconds since the epoch; it counts from `since`, by default now."""
+    """Return the time of an expiry argument, ms since the epoch; it counts from `since`, by default now."""
     when = whole(argument) * unit_ms
     if -(1 << 63) <= when < 1 << 63:
         when += milliseconds() if since is None else since
@@ -120,7 +120,6 @@ def deadline(argument: bytes, unit_ms: int, name: str, since: int | None = None)
 
 
 def _conditions(args: list[bytes]) -> set[bytes]:
-    """Return EXPIRE's conditions."""
     conditions = {arg.upper() for arg in args}
     for arg in args:
         if arg.upper() not in (b"NX", b"XX", b"GT", b"LT"):
@@ -133,7 +132,7 @@ def _conditions(args: list[bytes]) -> set[bytes]:
 
 
 def _holds(condition: bytes, now: int | None, when: int) -> bool:
-    """Return whether an expiry may be changed to `when`; None is never, which is later than any time."""
+    """Return whether an expiry may be changed to `when`; None means never, which is later than any time."""
     match condition:
         case b"NX":
             return now is None
@@ -165,7 +164,7 @@ def _expire(session: Session, args: list[bytes], name: str, unit_ms: int, since:
 @command("ttl", 2, bound={"unit_ms": 1000})
 @command("pttl", 2, bound={"unit_ms": 1})
 def _ttl(session: Session, args: list[bytes], unit_ms: int) -> Reply:
-    """Return the time until a key expires; -1 if never, -2 if there is no such key."""
+    """Return the time until a key expires; -1 if never, -2 if the key doesn't exist."""
     entry = session.store.table.get(args[0])
     if entry is None:
         return -2

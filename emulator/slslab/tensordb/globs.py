@@ -1,13 +1,13 @@
-"""Redis's patterns for keys: `*`, `?`, `[abc]`, `[^a-z]`, and `\\` before a character that stands for itself."""
+r"""Match keys against Redis's patterns: `*`, `?`, `[abc]`, `[^a-z]`, and `\` before a literal character."""
 
 import re
 from functools import lru_cache
 
 from slslab.tensordb.replies import CommandError
 
-# Of a bracket the closing one may be missing, and the end of a range may be one itself.
+# The closing bracket may be missing, and a range may end with one.
 TOKEN = re.compile(rb"\[(\^?)((?:\\.|[^\]]-.|[^\]])*+)\]?|\\.|.", re.DOTALL)
-# A longer one would take seconds, in which other clients wait.
+# Longer patterns would take seconds, while other clients wait.
 LONGEST = 64 * 1024
 MEMBER = re.compile(rb"\\.|(.)-(.)|.", re.DOTALL)
 
@@ -15,7 +15,7 @@ MEMBER = re.compile(rb"\\.|(.)-(.)|.", re.DOTALL)
 def matches(pattern: bytes, text: bytes) -> bool:
     """Return whether the whole text matches a pattern."""
     if not text:
-        return pattern in (b"", b"*")  # as in Redis, which compares while there is text
+        return pattern in (b"", b"*")  # as in Redis, which compares only while text remains
     return _compiled(pattern).fullmatch(text) is not None
 
 
@@ -36,16 +36,16 @@ def _compiled(pattern: bytes) -> re.Pattern[bytes]:
     first, *middle = map(b"".join, parts)
     if middle:
         last = middle.pop()
-        # After a star its piece may be taken where it first fits, for good: otherwise time is exponential in stars.
+        # After a star, take a piece where it first fits and never go back; otherwise time is exponential in stars.
         between = b"".join(b"(?>.*?%s)" % piece for piece in middle if piece)
         first = b"%s%s.*%s" % (first, between, last)
     compiled = re.compile(first, re.DOTALL)
-    re.purge()  # its own cache has five hundred, which may be large
+    re.purge()  # its own cache keeps five hundred, which may be large
     return compiled
 
 
 def _choice(inverted: bytes, members: bytes) -> bytes:
-    """Return the expression for one character of a bracket's members, or of all others."""
+    """Return the expression for one character from a bracket's members, or for any other character."""
     if not members:
         return b"." if inverted else b"(?!)"
     parts = []

@@ -1,4 +1,4 @@
-"""Commands about hashes and sets: HSET, SADD, …; and what lists have in common with them."""
+"""Implement commands for hashes and sets (HSET, SADD, …), and what they share with lists."""
 
 from collections import deque
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from slslab.tensordb.store import ENTRY_BYTES, Store
 
 
 def _fill(store: Store, key: bytes, pairs: dict[bytes, bytes]) -> int:
-    """Set fields; returns how many are new."""
+    """Set fields; return how many are new."""
     fields = store.collection(key, dict)
     before = len(fields)
     change = 0

@@ -1,4 +1,4 @@
-"""Commands about lists, also those that block: LPUSH, BRPOP, LMOVE, …"""
+"""Implement commands for lists, including blocking ones: LPUSH, BRPOP, LMOVE, …"""
 
 import re
 from collections import deque
@@ -10,7 +10,7 @@ from slslab.tensordb.replies import NULL_ARRAY, OK, CommandError, Reply
 from slslab.tensordb.session import SYNTAX, Session, command, whole, wrong_arity
 from slslab.tensordb.store import ENTRY_BYTES, Store, Waiter
 
-# Numbers as C reads them, in a hexadecimal form, too; Python's would have underscores and spaces.
+# Numbers as C reads them, including hexadecimal; Python also accepts underscores and spaces.
 SECONDS = re.compile(
     rb"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?|0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[-+]?\d+)?|inf(?:inity)?)",
     re.IGNORECASE,
@@ -36,7 +36,6 @@ def _pop(store: Store, key: bytes, left: bool) -> bytes | None:
 
 
 def _replace(store: Store, key: bytes, items: list[bytes]) -> None:
-    """Keep these elements of a list and no others."""
     before = store.elements(key, deque)
     change = _size(items) - _size(before)
     before.clear()
@@ -90,7 +89,7 @@ def _lindex(session: Session, args: list[bytes]) -> Reply:
 
 
 def _span(session: Session, args: list[bytes]) -> tuple[deque[bytes], int, int]:
-    """Return a list and the half-open range of two indices, which in Redis are inclusive, and negative from the end."""
+    """Return a list and the half-open range for two of Redis's indices, which are inclusive, negative from the end."""
     first, last = (whole(arg) for arg in args[1:])
     items = session.store.elements(args[0], deque)
     length = len(items)
@@ -142,7 +141,7 @@ def _lrem(session: Session, args: list[bytes]) -> Reply:
 
 
 def _lefts(words: list[bytes]) -> list[bool]:
-    """Return whether each word is LEFT; CommandError if one is not RIGHT either."""
+    """Return for each word whether it is LEFT; CommandError if one is neither LEFT nor RIGHT."""
     sides = [word.upper() for word in words]
     if not {b"LEFT", b"RIGHT"}.issuperset(sides):
         raise CommandError(SYNTAX)
@@ -152,7 +151,7 @@ def _lefts(words: list[bytes]) -> list[bool]:
 def _move(store: Store, source: bytes, target: bytes, from_left: bool, to_left: bool) -> bytes | None:
     if not store.elements(source, deque):
         return None
-    items = store.elements(target, deque)  # an error before anything is taken
+    items = store.elements(target, deque)  # fails before anything is taken
     if source == target:
         # Never empty meanwhile, so that the key keeps its expiry.
         moved = items.popleft() if from_left else items.pop()
@@ -211,5 +210,5 @@ def _blocking_pop(session: Session, args: list[bytes], left: bool) -> "Reply | W
 def _blocking_move(session: Session, args: list[bytes]) -> "Reply | Waiter":
     lefts = _lefts(args[2:-1] or [b"RIGHT", b"LEFT"])
     reply = _block(session, args[:1], _timeout(args[-1]), lambda key: _move(session.store, key, args[1], *lefts))
-    # In a transaction a null, where a pop and a timeout have a null array.
+    # In a transaction this is a null, whereas a pop's timeout returns a null array.
     return None if session.executing and isinstance(reply, Waiter) else reply

@@ -1,4 +1,4 @@
-"""Commands about Lua scripts: EVAL, EVALSHA, SCRIPT, …"""
+"""Implement commands for Lua scripts: EVAL, EVALSHA, SCRIPT, …"""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from slslab.tensordb.replies import OK, CommandError, Reply
 from slslab.tensordb.session import Session, command, whole, wrong_arity
 from slslab.tensordb.store import Waiter
 
-# As Redis 7 flags its commands: `noscript`, and those that are neither that nor `write`.
+# By Redis 7's command flags: the ones with `noscript`, and the ones with neither that nor `write`.
 NOT_IN_SCRIPTS = frozenset(
     "auth blmove blpop brpop brpoplpush client config discard eval eval_ro evalsha evalsha_ro exec hello multi quit "
     "reset script shutdown".split()
@@ -26,7 +26,7 @@ READS = frozenset(
 @command("evalsha", -3, bound={"by_sha": True, "read_only": False})
 @command("evalsha_ro", -3, bound={"by_sha": True, "read_only": True})
 def _eval(session: Session, args: list[bytes], by_sha: bool, read_only: bool) -> Reply:
-    """Run a script, for which all other clients wait, as with Redis."""
+    """Run a script; all other clients wait for it, as with Redis."""
     count = whole(args[1])
     if count > len(args) - 2:
         raise CommandError("ERR Number of keys can't be greater than number of args")
@@ -49,7 +49,7 @@ def _run(
             return error
         run.wrote = run.wrote or entry.name.partition("|")[0] not in READS
         reply = table.call(session, entry, list(words[entry.words :]))
-        assert not isinstance(reply, Waiter), "what blocks is not allowed in scripts"
+        assert not isinstance(reply, Waiter), "blocking commands are refused in scripts"
         return reply
 
     run = Run(call)
@@ -65,7 +65,7 @@ def _run(
 
 
 def _allowed(words: Sequence[bytes], read_only: bool) -> table.Command:
-    """Return the command that a script calls; CommandError if it may not."""
+    """Return the command that a script calls; CommandError if it may not call it."""
     entry = table.TABLE.get(words[0].lower())
     if entry is not None and entry.subcommands and len(words) > 1:
         entry = entry.subcommands.get(words[1].lower())

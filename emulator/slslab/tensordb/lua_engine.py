@@ -1,4 +1,4 @@
-"""The scripts of one peer: known by their SHA-1, run one at a time, ended by a limit or by SCRIPT KILL."""
+"""Manage one peer's scripts: known by their SHA-1, run one at a time, ended by a limit or by SCRIPT KILL."""
 
 import hashlib
 import os
@@ -15,21 +15,21 @@ from slslab.tensordb.lua_replies import to_lua
 from slslab.tensordb.replies import LINE_BREAKS, CommandError, Reply
 from slslab.tensordb.store import Store
 
-# Redis's busy-reply-threshold is 5 s; here it leaves a second, so that other clients are answered within 5 s.
+# Redis's busy-reply-threshold is 5 s; ours is a second shorter, so that other clients get an answer within 5 s.
 BUSY_S = 4.0
 LOOK_S = 0.1
 BUSY = "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
 # Commands that a server executes while a script runs.
 ALWAYS = frozenset({"auth", "hello", "quit", "reset", "multi", "discard", "script", "shutdown"})
 FLAGS = frozenset({"no-writes", "allow-oom", "allow-stale", "no-cluster", "allow-cross-slot-keys"})
-# What Lua may take, and at most half of the host's memory. SPIRT's average of 4 gradients of ResNet-50 (23.5 million
-# numbers each) as JSON takes about 4 GB.
+# Lua's memory limit, and at most half of the host's. SPIRT's average of 4 gradients of ResNet-50 (23.5 million numbers
+# each) as JSON takes about 4 GB.
 MEMORY_BYTES = 6 * 1024**3
 
 
 @dataclass(frozen=True)
 class LuaScript:
-    """A script as it is known: its SHA-1, the text that is compiled, and whether it says that it does not write."""
+    """A known script: its SHA-1, the text to compile, and whether it declares itself read-only."""
 
     sha: str
     body: bytes
@@ -38,8 +38,8 @@ class LuaScript:
 
 @dataclass
 class Run:
-    """A script that is running. `call` executes its commands; `given` are the bytes of the replies to them, `cpu_ns`
-    is what Lua took."""
+    """A running script. `call` executes its commands, `given` counts their replies' bytes, `cpu_ns` is Lua's CPU
+    time."""
 
     call: Callable[[Sequence[bytes]], Reply]
     started: float = field(default_factory=time.monotonic)
@@ -57,17 +57,17 @@ class Run:
         return True, to_lua(reply, protocol)
 
     def over(self) -> bytes | None:
-        """Return why the script must end, if it must."""
+        """Return why the script must end, or None."""
         if self.reason is None and time.monotonic() - self.started > LIMIT_S:
-            remains = "; what it had written stays" if self.wrote else ""
-            self.reason = f"the script ran for {LIMIT_S:g} s, longer than a script may here{remains}".encode()
+            remains = "; its writes remain" if self.wrote else ""
+            self.reason = f"the script ran longer than {LIMIT_S:g} s{remains}".encode()
         return self.reason
 
 
 class Engine:
-    """Knows a peer's scripts and runs them. The store must be locked except for `wait`, `kill` and `end`.
+    """Stores a peer's scripts and runs them. The store must be locked, except for `wait`, `kill` and `end`.
 
-    `cpu_ns` is the CPU time of the scripts that have succeeded.
+    `cpu_ns` is the CPU time of all scripts that have succeeded.
     """
 
     def __init__(self, commands: Collection[bytes], version: str) -> None:
@@ -80,7 +80,7 @@ class Engine:
         self.cpu_ns = 0
 
     def load(self, body: bytes) -> LuaScript:
-        """Return a script, known from now on; CommandError if it is not valid."""
+        """Store and return a script; CommandError if it isn't valid."""
         sha = hashlib.sha1(body).hexdigest()
         script = self._scripts.get(sha)
         if script is None:
@@ -90,7 +90,7 @@ class Engine:
         return script
 
     def find(self, sha: bytes) -> LuaScript | None:
-        """Return the script of a SHA-1, in letters of either case."""
+        """Return the script with a SHA-1, in lower or upper case."""
         return self._scripts.get(sha.decode(errors="replace").lower())
 
     def forget(self) -> None:
@@ -117,7 +117,7 @@ class Engine:
                 self._close()
 
     def wait(self, command: str) -> None:
-        """Wait for a script that runs; CommandError if it takes long, unless the command is executed meanwhile."""
+        """Wait for a running script. CommandError if it takes long, unless Redis executes the command meanwhile."""
         run = self._run
         if run is None or command in ALWAYS:
             return
@@ -130,7 +130,7 @@ class Engine:
             self.wait(command)
 
     def kill(self) -> None:
-        """End the script that runs; CommandError if there is none, or if it has written."""
+        """End the running script; CommandError if none runs, or if it has written."""
         run = self._run
         if run is None:
             raise CommandError("NOTBUSY No scripts in execution right now.")
@@ -142,7 +142,7 @@ class Engine:
         run.reason = b"Script killed by user with SCRIPT KILL..."
 
     def end(self) -> None:
-        """End the script that runs, if any, and the scripts' process, as the peer closes."""
+        """End the running script, if any, and the scripts' process, because the peer closes."""
         self._ended = True
         run = self._run
         if run is not None:
@@ -151,7 +151,7 @@ class Engine:
             self._close()
 
     def _ready(self, script: LuaScript) -> ScriptProcess:
-        """Return the process that runs scripts, which knows this one; CommandError if it is not valid."""
+        """Return the process that runs scripts, with this one compiled; CommandError if it isn't valid."""
         if self._process is None or self._process.closed:
             memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
             self._process = ScriptProcess(self._commands, self._version, min(MEMORY_BYTES, memory // 2))
@@ -170,7 +170,7 @@ class Engine:
 
 
 def _parsed(sha: str, body: bytes) -> LuaScript:
-    """Read the line `#!lua flags=…`, if there is one; CommandError if it is not valid."""
+    """Parse the line `#!lua flags=…`, if any; CommandError if it isn't valid."""
     if not body.startswith(b"#!"):
         return LuaScript(sha, body, False)
     line, newline, rest = body.partition(b"\n")
@@ -188,5 +188,5 @@ def _parsed(sha: str, body: bytes) -> LuaScript:
             if flag not in FLAGS:
                 raise CommandError(f"ERR Unexpected flag in script shebang: {flag}")
             flags.add(flag)
-    # The line stays, empty, so that errors name the others by their numbers.
+    # An empty line stays in its place, so that errors report the right line numbers.
     return LuaScript(sha, newline + rest, "no-writes" in flags)

@@ -1,4 +1,4 @@
-"""A peer's scripts in a process of their own: one that doesn't end, or takes all memory, ends alone.
+"""Run a peer's scripts in a process of their own, so that one that never ends or exhausts memory harms nothing else.
 
 `python -m slslab.tensordb.lua_process DESCRIPTOR` is such a process; it ends when its socket closes.
 """
@@ -24,9 +24,9 @@ from slslab.tensordb.lua_replies import from_lua
 from slslab.tensordb.replies import Reply
 
 LOOK_S = 0.1
-# A script that must end and doesn't, as within one of Lua's own functions, is ended with its process after this time.
+# If a script must end but doesn't within this time (in one of Lua's own functions), its process is ended.
 GRACE_S = 1.0
-# assumed: what a script may send at once, its reply or a command's words.
+# assumed: the most a script may send at once, its reply or a command's words.
 MESSAGE_BYTES = 2 * 1024**3
 
 Call = Callable[[int, Sequence[bytes]], tuple[bool, Value]]
@@ -35,7 +35,7 @@ Call = Callable[[int, Sequence[bytes]], tuple[bool, Value]]
 class ScriptProcess:
     """The process of a peer's scripts, which runs them one at a time.
 
-    `commands` are the names of all commands, `version` is Redis's, and `memory` is what Lua may take, in bytes.
+    `commands` are the names of all commands, `version` is Redis's, and `memory` is Lua's limit, bytes.
     """
 
     def __init__(self, commands: Collection[bytes], version: str, memory: int) -> None:
@@ -48,7 +48,7 @@ class ScriptProcess:
                 pass_fds=[theirs.fileno()],
             )
         self._connection = Connection(ours.detach())
-        self._arrival = select.poll()  # Connection.poll makes one at each call
+        self._arrival = select.poll()  # Connection.poll makes one on each call
         self._arrival.register(self._connection.fileno(), select.POLLIN)
         self._compiled: set[str] = set()
         self._send(list(commands), version, memory)
@@ -59,7 +59,7 @@ class ScriptProcess:
         return self._connection.closed
 
     def compile(self, sha: str, body: bytes) -> None:
-        """Compile a script, unless it has been; ScriptError if it is not valid, OutOfMemory."""
+        """Compile a script if necessary; ScriptError if it isn't valid, OutOfMemory."""
         if sha not in self._compiled:
             self._send("compile", sha, body)
             (problem,) = self._receive()
@@ -75,10 +75,10 @@ class ScriptProcess:
         call: Call,
         over: Callable[[], bytes | None],
     ) -> tuple[Reply, int, int]:
-        """Run a compiled script; return its reply, the bytes of the replies to its commands, and its CPU time in ns.
+        """Run a compiled script; return its reply, the bytes of the replies to its commands, and its CPU time, ns.
 
-        `call` executes a command for it, given RESP's version and the words, and returns whether it succeeded and its
-        reply as Lua's value, or the text of its error. `over` returns why the script must end, or None. Raises
+        `call` executes a command for it, given RESP's version and the words. It returns whether it succeeded, and its
+        reply as a Lua value or the text of its error. `over` returns why the script must end, or None. Raises
         ScriptError or OutOfMemory if it fails.
         """
         self._send("run", sha, keys, arguments)
@@ -138,15 +138,15 @@ class Peer:
         self.reason: bytes | None = None
 
     def receive(self) -> Any:
-        """Return its next message."""
+        """Return the peer's next message."""
         return pickle.loads(self._connection.recv_bytes())
 
     def send(self, *message: Any) -> None:
-        """Send it a message."""
+        """Send a message to the peer."""
         self._connection.send_bytes(pickle.dumps(message))
 
     def call(self, protocol: int, words: Sequence[bytes]) -> tuple[bool, Value]:
-        """Have it execute a command for a script."""
+        """Let the peer execute a command for a script."""
         with _ending():
             self.send("call", protocol, words)
             while True:
@@ -157,7 +157,7 @@ class Peer:
                         self.reason = reason
 
     def over(self) -> bytes | None:
-        """Return why the script must end, if it must."""
+        """Return why the script must end, or None."""
         with _ending():
             while self.reason is None and self._connection.poll(0):
                 _, self.reason = self.receive()
@@ -166,7 +166,7 @@ class Peer:
 
 @contextmanager
 def _ending() -> Iterator[None]:
-    """End the process with an error in the block: it would reach the script as an object of Python's."""
+    """End the process on an error in the block, which would reach the script as a Python object."""
     try:
         yield
     except BaseException:
@@ -174,8 +174,8 @@ def _ending() -> Iterator[None]:
 
 
 def main() -> None:
-    """Compile and run scripts until the socket closes, or one has no memory."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the database's
+    """Compile and run scripts until the socket closes, or a script runs out of memory."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the database handles Ctrl-C
     connection = Connection(int(sys.argv[1]))
     peer = Peer(connection)
     with suppress(EOFError, OSError, MemoryError, OutOfMemory):
@@ -185,7 +185,7 @@ def main() -> None:
 def _serve(peer: Peer, commands: Collection[bytes], version: str, memory: int) -> None:
     from slslab.tensordb.lua.runtime import Runtime
 
-    # Lua keeps its limit by itself; a message is in Python's memory as well, as values and as bytes.
+    # Lua enforces its own limit; a message is also in Python's memory, as values and as bytes.
     resource.setrlimit(resource.RLIMIT_AS, (memory + 2 * MESSAGE_BYTES, resource.RLIM_INFINITY))
     known = frozenset(commands)
     runtime = Runtime(peer.call, peer.over, lambda name: name.lower() in known, version, memory)
@@ -201,7 +201,7 @@ def _serve(peer: Peer, commands: Collection[bytes], version: str, memory: int) -
             case "run", sha, keys, arguments:
                 peer.reason = None
                 began_ns = time.process_time_ns()
-                # What Lua itself does can't be interrupted: the kernel ends it, if the process that asks has died, too.
+                # Lua's own functions can't be interrupted, so the kernel ends them, even for a dead peer.
                 most_s = int(began_ns / 1e9 + LIMIT_S + 10)
                 resource.setrlimit(resource.RLIMIT_CPU, (most_s, resource.RLIM_INFINITY))
                 try:

@@ -1,4 +1,4 @@
-"""Replies of commands as values of Lua, and results of scripts as replies.
+"""Convert replies of commands to Lua values, and results of scripts to replies.
 
 Source: redis.io/docs/latest/develop/programmability/lua-api, "Data type conversion".
 """
@@ -13,7 +13,7 @@ SMALLEST, LARGEST = -(1 << 63), (1 << 63) - 1
 
 
 def to_lua(reply: Reply, protocol: int) -> Value:
-    """Return a reply as a script sees it, tables as lists and dicts; `protocol` is RESP's version."""
+    """Return a reply as a script sees it, with tables as lists and dicts; `protocol` is RESP's version."""
     if isinstance(reply, (bytes, int)):
         return reply
     if isinstance(reply, memoryview):
@@ -39,7 +39,7 @@ def to_lua(reply: Reply, protocol: int) -> Value:
 
 
 def from_lua(result: Value) -> Reply:
-    """Return a script's result as a reply; a table comes as the tokens of sandbox.lua."""
+    """Return a script's result as a reply; a table arrives as sandbox.lua's tokens."""
     if isinstance(result, list):
         kinds_and_values = iter(result)
         return _reply(next(kinds_and_values).decode(), next(kinds_and_values), kinds_and_values)
@@ -60,7 +60,7 @@ def _reply(kind: str, value: Value, rest: Iterator[Value]) -> Reply:
         case "string" | "big_number" | "verbatim_string":
             return bytes(value)
         case "number":
-            # As C casts a double, which it does to the smallest number for what has no place in 64 bits.
+            # As C casts a double: numbers that don't fit into 64 bits become the smallest integer.
             return int(value) if SMALLEST <= value <= LARGEST and int(value) <= LARGEST else SMALLEST
         case "boolean":
             return 1 if value else None

@@ -1,11 +1,11 @@
-"""Memory for values: aligned, not zeroed, in huge pages where the kernel has them."""
+"""Allocate memory for values: aligned, not zeroed, in huge pages where the kernel supports them."""
 
 import ctypes
 import mmap
 
 # A cache line, which is also the widest vector register.
 ALIGNMENT = 64
-# From here on huge pages pay.
+# Huge pages pay from this size on.
 HUGE = 4 * 1024**2
 
 _new = ctypes.pythonapi.PyByteArray_FromStringAndSize
@@ -15,7 +15,7 @@ _advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def allocate(length: int) -> memoryview:
-    """Allocate writable bytes, which the kernel backs when they are first written."""
+    """Allocate writable bytes; the kernel assigns pages at the first write."""
     # bytearray(length) would write zeros first; with pages of 4 KiB, 45 MB take 1.8 times as long to receive.
     padded: bytearray = _new(None, length + ALIGNMENT)
     address = ctypes.addressof(ctypes.c_char.from_buffer(padded))

@@ -1,9 +1,9 @@
-"""Replies of commands, and their encoding in RESP2 and RESP3.
+"""Encode replies of commands in RESP2 and RESP3.
 
 Source: redis.io/docs/latest/develop/reference/protocol-spec, and the replies of Redis 7.0 and of RedisAI 1.2.7.
 
 Python's own types stand for RESP's: int, float (double), bytes and str (bulk string), memoryview (a bulk string that is
-sent without a copy), None (null), list (array), dict (map, in RESP2 a flat array), frozenset (set).
+sent without a copy), None (null), list (array), dict (map; a flat array in RESP2), frozenset (set).
 """
 
 import math
@@ -11,20 +11,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-# Longer strings are sent without a copy; shorter ones cost less if they are copied together.
+# Longer strings are sent without a copy; for shorter ones, copying into one buffer is cheaper.
 LARGE = 32 * 1024
 
 
 @dataclass(frozen=True)
 class Simple:
-    """A simple string, as `+OK`."""
+    """A simple string, such as `+OK`."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class Verbatim:
-    """A text for people, a bulk string in RESP2."""
+    """A text for people; a bulk string in RESP2."""
 
     text: bytes
 
@@ -51,12 +51,12 @@ WRONGTYPE = "WRONGTYPE Operation against a key holding the wrong kind of value"
 
 
 def shown(word: Blob, most: int = 128) -> str:
-    """Return an argument as an error shows it: cut off, and at a zero byte; its bytes come out as they were."""
+    """Return an argument as an error shows it: cut off after `most` bytes or at a zero byte, otherwise unchanged."""
     return bytes(word[:most]).partition(b"\0")[0].decode(errors="surrogateescape")
 
 
 class Encoder:
-    """Collects replies as buffers to be sent in order; `protocol` is 2 or 3, as HELLO has set it."""
+    """Collects replies as buffers to be sent in order; `protocol` is 2 or 3, as set by HELLO."""
 
     def __init__(self) -> None:
         self.protocol = 2

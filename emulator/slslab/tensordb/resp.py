@@ -1,7 +1,7 @@
-"""Requests on a connection: RESP arrays of bulk strings, or inline commands.
+"""Read a connection's requests: RESP arrays of bulk strings, or inline commands.
 
-Limits and error texts are those of Redis 7.0's networking.c. A large bulk string is received directly into memory of
-its own, which then is the value's: it is never copied.
+Limits and error texts are from Redis 7.0's networking.c. A large bulk string is received directly into memory that then
+becomes the value: it is never copied.
 """
 
 import re
@@ -18,7 +18,7 @@ MAX_BULK = 512 * 1024 * 1024  # proto-max-bulk-len
 MAX_ARGUMENTS = 1024 * 1024
 MAX_LINE = 64 * 1024
 MAX_REQUEST = 1024 * 1024 * 1024  # client-query-buffer-limit
-# Of a client that has not sent the password yet.
+# For a client that hasn't sent the password yet.
 MAX_STRANGER_BULK = 16 * 1024
 MAX_STRANGER_ARGUMENTS = 10
 CHUNK = 64 * 1024
@@ -33,11 +33,11 @@ ESCAPES = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"a": b"\a"}
 
 
 class ProtocolError(Exception):
-    """The client sent something that is not a request; the connection ends with this as its last reply."""
+    """The client sent something other than a request; the connection ends with this as its last reply."""
 
 
 def integer(word: Blob) -> int:
-    """Parse a 64-bit integer as Redis does: no sign but minus, no blanks, no leading zeros, no -0.
+    """Parse a 64-bit integer like Redis: only a minus sign, no blanks, no leading zeros, no -0.
 
     ValueError otherwise.
     """
@@ -50,7 +50,7 @@ def integer(word: Blob) -> int:
 
 @dataclass(slots=True)
 class Request:
-    """One command: its name and arguments, or the error for which its large argument was refused."""
+    """One command: its name and arguments, or the error with which its large argument was refused."""
 
     arguments: list[Blob] = field(default_factory=list)
     refusal: CommandError | None = None
@@ -60,9 +60,9 @@ class Request:
 class Reader:
     """Reads the requests of one connection.
 
-    `flush` is called before anything waits for the client, which may itself wait for replies. `admit` is called before
-    memory is allocated for a large argument, with the request so far, its number of arguments and the length; its
-    CommandError refuses the request, which is then read to its end and discarded.
+    `flush` is called before waiting for the client, which may itself wait for replies. `admit` is called before memory
+    is allocated for a large argument, with the request so far, its number of arguments and the length. If it raises
+    CommandError, the rest of the request is read and discarded.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Reader:
         self.trusted = False
 
     def request(self, request: Request) -> bool:
-        """Read the next request; False if it is empty, as an empty line is.
+        """Read the next request; False if it is empty, such as an empty line.
 
         Raises ProtocolError, and EOFError when the client has disconnected.
         """
@@ -102,7 +102,7 @@ class Reader:
         return count > 0
 
     def spill(self) -> bool:
-        """Buffer what has arrived, as a client may send before it reads its replies; False at the end of its input."""
+        """Buffer the available input, as clients may send before they read replies; False at the end of the input."""
         if len(self._buffer) > MAX_REQUEST:
             raise EOFError
         data = self._socket.recv(4 * CHUNK)
@@ -153,7 +153,7 @@ class Reader:
         target[:have] = memoryview(self._buffer)[self._at : self._at + have]
         self._at += have
         while have < length:
-            # The whole rest in one call, so that the interpreter's lock does not change hands for every packet.
+            # The whole rest in one call, so that the interpreter's lock doesn't change hands for every packet.
             got = 0 if self._ended else self._socket.recv_into(target[have:], 0, socket.MSG_WAITALL)
             if not got:
                 raise EOFError
@@ -202,7 +202,7 @@ def _fail(complaint: str) -> NoReturn:
 
 
 def _inline(line: bytes) -> list[bytes]:
-    """Return the words of an inline command, quoted as by redis-cli."""
+    """Return the words of an inline command, which may be quoted as in redis-cli."""
     words: list[bytes] = []
     line, at = line.strip(), 0
     while at < len(line):

@@ -1,7 +1,7 @@
-"""Scripts: TorchScript, compiled by torch, which is imported with the first one.
+"""Compile and run TorchScript; torch is imported with the first script.
 
-Strict mode enforces what RedisAI leaves to the script's author: inputs are the stored tensors themselves, so a script
-must neither write to them nor return them or views of them (with RedisAI they would point to freed memory).
+Strict mode enforces a rule that RedisAI leaves to the script's author. A script's inputs are the stored tensors
+themselves, so it must neither write to them nor return them or views of them (RedisAI would then use freed memory).
 """
 
 import ast
@@ -18,7 +18,7 @@ from slslab.tensordb.executions import Clock, Settings, Usage, limited
 from slslab.tensordb.replies import CommandError
 from slslab.tensordb.tensors import NAMES, Tensor
 
-# Torch's compiler goes down a script by recursion, and deeper ones than a thread's stack allows would end the process.
+# Torch's compiler is recursive, so a deeper script could overflow a thread's stack and end the process.
 MOST_LEVELS = 500
 SIGNATURE = ["List[Tensor]", "List[str]", "List[str]"]
 # These write to a list, not to the tensors in it.
@@ -31,7 +31,7 @@ NO_SCHEMA = "(no schema)"
 
 @dataclass(frozen=True, eq=False)
 class Script:
-    """A compiled script as it is stored; `direct` are the entry points that may run on the stored tensors."""
+    """A compiled script as stored; the entry points in `direct` may run on the stored tensors."""
 
     tag: bytes
     entry_points: tuple[bytes, ...]
@@ -41,7 +41,7 @@ class Script:
 
 
 def compile_script(source: bytes, entry_points: Sequence[bytes], tag: bytes, settings: Settings) -> Script:
-    """Compile a script; CommandError with the compiler's message, or for a function that cannot be an entry point."""
+    """Compile a script; CommandError with the compiler's message, or for an invalid entry point."""
     if _too_deep(source):
         raise CommandError(f"ERR slslab takes scripts of at most {MOST_LEVELS} levels")
     torch = _torch(settings)
@@ -71,7 +71,7 @@ def compile_script(source: bytes, entry_points: Sequence[bytes], tag: bytes, set
 
 
 def _too_deep(source: bytes) -> bool:
-    """Return whether a script has more levels than are compiled. What else is wrong with it, the compiler says."""
+    """Return whether a script has more levels than we compile; the compiler reports any other error."""
     try:
         nodes: list[ast.AST] = [ast.parse(source)]
     except (SyntaxError, ValueError) as error:
@@ -95,7 +95,7 @@ def run(
     torch = _torch(settings)
     tensors = [_to_torch(tensor) for tensor in inputs]
     if function not in script.direct:
-        # It may write to its inputs. That is refused, but only after the fact: so not to a stored tensor.
+        # It may write to its inputs. That is detected only afterwards, so it doesn't get the stored tensors.
         tensors = [tensor.clone() for tensor in tensors]
     versions = [tensor._version for tensor in tensors]
     clock = Clock(settings)
@@ -122,10 +122,10 @@ _importing = threading.Lock()
 
 def _torch(settings: Settings) -> Any:
     with _importing:
-        # Huge pages for results: a 45 MB average takes a quarter less.
+        # Huge pages for results make a 45 MB average a quarter faster.
         os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
         with warnings.catch_warnings():
-            # torch calls TorchScript deprecated; it works in every supported version, and is RedisAI's own language.
+            # torch calls TorchScript deprecated, but every supported version runs it, and RedisAI uses it.
             warnings.simplefilter("ignore")
             import torch
         if torch.get_num_threads() != settings.threads:
@@ -178,7 +178,7 @@ def _check_strict(inputs: Sequence[Any], versions: Sequence[int], outputs: Seque
 
 
 def _last_words(error: Exception) -> str:
-    """Return the message of an error in a script, without the traceback that torch puts before it."""
+    """Return a script error's message, without the traceback that torch puts before it."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__
 
@@ -186,7 +186,7 @@ def _last_words(error: Exception) -> str:
 def writes_only_fresh_tensors(graph: Any) -> bool:
     """Return whether every in-place operation of a graph writes to a tensor that the function has created itself.
 
-    Where that is not certain, the answer is no, and the function runs on copies. Values are followed through loops and
+    If that isn't certain, the answer is False, and the function runs on copies. Values are followed through loops and
     branches.
     """
     import torch
@@ -196,7 +196,7 @@ def writes_only_fresh_tensors(graph: Any) -> bool:
     def fresh(value: Any, assumed: frozenset[str]) -> bool:
         name = value.debugName()
         if name in assumed:
-            return True  # round a loop: the value from outside decides
+            return True  # back at the start of a loop: the value from outside decides
         if name in flows:
             return all(fresh(source, assumed | {name}) for source in flows[name])
         node = value.node()

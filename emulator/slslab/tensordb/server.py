@@ -1,4 +1,4 @@
-"""Peers: a listening socket and a keyspace each, and a thread for every connection."""
+"""Serve peers: each has a listening socket, a keyspace, and a thread per connection."""
 
 import os
 import select
@@ -12,7 +12,7 @@ from itertools import count
 
 from slslab.installation import installed
 
-# Imported because they enter their commands into the table.
+# Imported because they register their commands in the table.
 from slslab.tensordb import connections, generic, hashes, lists, lua_commands, strings  # noqa: F401
 from slslab.tensordb.executions import Settings, Usage
 from slslab.tensordb.lua_engine import Engine
@@ -25,18 +25,18 @@ if installed("torch"):
     from slslab.tensordb import ai  # noqa: F401
 
 BACKLOG = 512
-# Buffers given to the kernel at once, of which it takes 1024 at most.
+# The most buffers passed to the kernel at once, which accepts 1024.
 VECTOR = 64
 # Replies to pipelined requests are collected up to this number of buffers.
 COLLECT = 64
 BREATH_S = 0.02
-# The most that poll accepts: 24 days.
+# The longest timeout that poll accepts: 24 days.
 LONGEST_WAIT_MS = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
 class Options:
-    """What all peers share; `maxmemory` in bytes for each of them, 0 for no limit."""
+    """Options of all peers; `maxmemory` is each peer's limit, bytes (0: no limit)."""
 
     host: str = "127.0.0.1"
     password: bytes | None = None
@@ -45,7 +45,7 @@ class Options:
 
 
 class Peer:
-    """One database: closed by `close`, or by a client's SHUTDOWN; then `ended` is called."""
+    """One database. `close` or a client's SHUTDOWN closes it; then `ended` is called."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Peer:
         self._ended = ended
         self._listener = socket.create_server((options.host, port), backlog=BACKLOG)
         self._connections: dict[int, socket.socket] = {}
-        self._lock = threading.Condition()  # told when a connection has ended
+        self._lock = threading.Condition()  # notified when a connection has ended
         self.closed = False
         self._numbers = count(1)
         self.port: int = self._listener.getsockname()[1]
@@ -106,7 +106,7 @@ class Peer:
             except OSError:
                 if self.closed:
                     return
-                time.sleep(BREATH_S)  # no descriptors are free: a client that leaves frees one
+                time.sleep(BREATH_S)  # no free descriptor until a client leaves
                 continue
             number = next(self._numbers)
             with self._lock:
@@ -121,7 +121,7 @@ class Peer:
                     name=f"peer-{self.context.peer}-{number}",
                     daemon=True,
                 ).start()
-            except RuntimeError:  # no thread can be started: this client is disconnected
+            except RuntimeError:  # no thread can be started, so disconnect this client
                 self._forget(number, connection)
 
     def _serve(self, connection: socket.socket, number: int, address: str) -> None:
@@ -156,7 +156,7 @@ class Connection:
             with suppress(EOFError, OSError, PeerClosed):
                 self._serve()
         finally:
-            # It refers to this connection: what it has buffered would stay until the collector of cycles runs.
+            # The session refers to this connection, so its buffers would stay until the next garbage collection.
             del self._reader
 
     def _serve(self) -> None:
@@ -167,7 +167,7 @@ class Connection:
         except (ProtocolError, MemoryError) as error:
             self._encoder.add(CommandError(str(error) or "OOM the host has no memory for this"))
             self._flush()
-            # Closed with input unread, the connection would be reset and the client lose the reply.
+            # Closing with unread input would reset the connection, and the client would lose the reply.
             self._socket.shutdown(socket.SHUT_WR)
 
     def _turn(self) -> None:
@@ -188,7 +188,7 @@ class Connection:
             self._flush()
 
     def _wait(self, waiter: Waiter) -> Reply:
-        """Wait until the client is served, times out or disconnects; without polling."""
+        """Wait until the client is served, times out or disconnects, without polling."""
         store = self._session.store
         disconnected = select.poll()
         disconnected.register(self._socket, select.POLLRDHUP)
@@ -201,7 +201,7 @@ class Connection:
             with store:
                 waiter.alive = lambda: not disconnected.poll(0)
                 waiter.wake = lambda: os.eventfd_write(bell, 1)
-                # An element that was pushed since the client was queued has not found it alive.
+                # An element pushed meanwhile wasn't given to this client, as it wasn't alive.
                 for key in waiter.keys:
                     store.signal(key)
             both.poll(min(waiter.timeout_s * 1000, LONGEST_WAIT_MS) if waiter.timeout_s else None)
@@ -215,7 +215,7 @@ class Connection:
         return waiter.reply if waiter.served else NULL_ARRAY
 
     def _flush(self) -> None:
-        """Send all replies; buffer meanwhile what the client sends, which may read only when it has sent all."""
+        """Send all replies, and buffer the client's input meanwhile: it may read only after it has sent everything."""
         parts = [memoryview(part) for part in self._encoder.take()]
         poll = select.poll()
         events = select.POLLIN | select.POLLOUT

@@ -1,4 +1,4 @@
-"""A client's session, the table of commands, and how a request is checked and executed."""
+"""Hold a client's session and the table of commands; check and execute requests."""
 
 import sys
 import threading
@@ -24,7 +24,7 @@ AI = b"ai."
 
 @dataclass(frozen=True)
 class Context:
-    """What all sessions of a peer share. `report` is called for every execution of a script: its name and its usage.
+    """State shared by a peer's sessions. `report` is called for every script execution with its name and usage.
 
     `calls` counts executed commands by name, for `INFO commandstats`; `counting` guards it.
     """
@@ -59,7 +59,7 @@ class Session:
         self.leaving = False  # the connection ends after the reply
 
 
-# Instead of a reply a client may have to wait.
+# A client may have to wait instead of getting a reply.
 Handler = Callable[..., "Reply | Waiter"]
 
 
@@ -68,11 +68,10 @@ class Command:
     """An entry of the table; `arity` counts the name and is negative for a minimum, as in Redis.
 
     `handler` takes the session and the arguments. grows: refused when memory is full. raw: takes large arguments as
-    memoryview instead of bytes. stranger: allowed before AUTH. unlocked: locks the store itself, and only where it
-    must. immediate: not queued by MULTI. `precheck` refuses a request before its large argument
-    is received: it takes the words before it, the count of all words, and its bytes. `subcommands` are those of a
-    command that consists of them, as CLIENT does; the name of one is `client|id`, and its arguments are those behind
-    its `words`, which are two.
+    memoryview instead of bytes. stranger: allowed before AUTH. unlocked: locks the store itself, and only where
+    necessary. immediate: not queued by MULTI. `precheck` may refuse a request before its large argument is received: it
+    takes the words before that, the count of all words, and its bytes. `subcommands` holds the entries of a command
+    such as CLIENT; a subcommand is named `client|id`, and its arguments follow its two `words`.
     """
 
     name: str
@@ -94,7 +93,7 @@ TABLE: dict[bytes, Command] = {}
 def command(
     name: str, arity: int, *, bound: Mapping[str, Any] | None = None, **properties: Any
 ) -> Callable[[Handler], Handler]:
-    """Enter a handler into the table under a name; `bound` are its further arguments for this name."""
+    """Register a handler in the table under a name; `bound` are further arguments for the handler under this name."""
 
     def enter(handler: Handler) -> Handler:
         container, _, subcommand = name.encode().partition(b"|")
@@ -119,7 +118,7 @@ def wrong_arity(name: str) -> CommandError:
 
 
 def whole(argument: Blob) -> int:
-    """Parse an integer argument; CommandError as Redis's if it is not one."""
+    """Parse an integer argument; Redis's CommandError if it isn't one."""
     try:
         return integer(argument)
     except ValueError:
@@ -127,7 +126,7 @@ def whole(argument: Blob) -> int:
 
 
 def added(old: Blob | None, increment: int, complaint: str) -> int:
-    """Return the integer in a value (None: 0) plus an increment; CommandError if it is not one, or overflows."""
+    """Return the integer in a value (None: 0) plus an increment; CommandError on overflow, or for another value."""
     try:
         number = (0 if old is None else integer(old)) + increment
     except ValueError:
@@ -138,7 +137,7 @@ def added(old: Blob | None, increment: int, complaint: str) -> int:
 
 
 def execute(session: Session, request: Request) -> "Reply | Waiter":
-    """Check a request and execute or queue it; its error is the reply."""
+    """Check a request, and execute or queue it; an error becomes the reply."""
     try:
         release(session.store, request)
         entry = _checked(session, request)
@@ -146,7 +145,7 @@ def execute(session: Session, request: Request) -> "Reply | Waiter":
     except CommandError as error:
         session.transaction_failed = True
         name = bytes(request.arguments[0][:LONGEST_NAME]).lower()
-        # As in Redis: what a web page posts to this port has commands of its choice, one a line, behind these.
+        # As in Redis: a web page can post commands of its choice to this port, one per line after these headers.
         session.leaving = name in (b"post", b"host:")
         if name == b"exec":
             session.transaction = None
@@ -160,9 +159,9 @@ def execute(session: Session, request: Request) -> "Reply | Waiter":
 
 
 def call(session: Session, entry: Command, arguments: list[Any]) -> "Reply | Waiter":
-    """Execute a command that has been checked; its error is the reply.
+    """Execute a checked command; an error becomes the reply.
 
-    The reply is a new error: the first one's traceback holds the arguments, in a cycle of references.
+    The reply is a new error, because the original's traceback would keep the arguments alive in a reference cycle.
     """
     with session.context.counting:
         session.context.calls[entry.name] += 1
@@ -192,9 +191,9 @@ def call(session: Session, entry: Command, arguments: list[Any]) -> "Reply | Wai
 
 
 def admit(session: Session, request: Request, count: int, length: int) -> None:
-    """Check a request of which a large argument is about to be received, and reserve the memory for it.
+    """Check a request before its large argument is received, and reserve memory for the argument.
 
-    Raises CommandError if the request will be refused anyhow; then no memory is allocated.
+    Raises CommandError, without reserving memory, if the request will be refused anyway.
     """
     arguments = request.arguments
     entry = TABLE.get(bytes(arguments[0]).lower()) if arguments else None
@@ -216,7 +215,7 @@ def release(store: Store, request: Request) -> None:
 
 
 def find(request: Sequence[Blob]) -> Command:
-    """Return the command that a request names; CommandError if there is none, or it has too few or many arguments."""
+    """Return the command of a request; CommandError for an unknown one or the wrong number of arguments."""
     entry = TABLE.get(bytes(request[0]).lower())
     if entry is None:
         raise _unknown(request)
@@ -233,7 +232,7 @@ def find(request: Sequence[Blob]) -> Command:
 
 def _checked(session: Session, request: Request) -> Command:
     words = request.arguments
-    # Of a request that is refused only the name has been kept, and it is known.
+    # A refused request has kept only its name, which is known.
     entry = find(words) if request.refusal is None else TABLE[bytes(words[0]).lower()]
     if not session.authenticated and not entry.stranger:
         raise CommandError("NOAUTH Authentication required.")

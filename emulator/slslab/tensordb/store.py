@@ -1,4 +1,4 @@
-"""The keyspace of one peer: values by key, their expiry, the memory they take, and the clients that wait for a list.
+"""Store one peer's keys: their values, expiry and memory, and the clients that wait for a list.
 
 Strings are `bytes` or, if large, a `memoryview` that is never written to; lists are deques, hashes dicts, sets sets.
 Tensors and scripts are immutable. Memory is the sum of the values' bytes and ENTRY_BYTES for every key and element.
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar, cast
 
 from slslab.tensordb.replies import WRONGTYPE, CommandError, Reply
 
-if TYPE_CHECKING:  # they need numpy, and all else here does not
+if TYPE_CHECKING:  # they need numpy; nothing else here does
     from slslab.tensordb.scripts import Script
     from slslab.tensordb.tensors import Tensor
 
-# About the memory that CPython takes to hold an empty bytes object in a container.
+# Roughly the memory that CPython needs to hold an empty bytes object in a container.
 ENTRY_BYTES = 64
 OUT_OF_MEMORY = "OOM command not allowed when used memory > 'maxmemory'."
 STRING = (bytes, memoryview)
@@ -42,7 +42,7 @@ class PeerClosed(Exception):
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A value under a key; `expires` is in milliseconds since the epoch, None if never."""
+    """A key's value; `expires` is in milliseconds since the epoch, or None for never."""
 
     value: Value
     size: int
@@ -53,9 +53,9 @@ class Entry:
 class Waiter:
     """A client that waits for one of several lists.
 
-    `take` tries to take from a key, under the store's lock, and returns None if there is nothing; `alive` returns
-    whether the client is still connected, so that no element goes to one that has left; `wake` ends its wait. It waits
-    `timeout_s` at most (0: for ever).
+    `take` tries to take from a key, under the store's lock, and returns None if it is empty. `alive` returns whether
+    the client is still connected, so that no element goes to a client that has left. `wake` ends its wait, which lasts
+    at most `timeout_s` (0: forever).
     """
 
     keys: list[bytes]
@@ -68,14 +68,14 @@ class Waiter:
 
 
 class Store:
-    """One keyspace. Used as a context manager it is locked; every method but `closed` needs that.
+    """One keyspace. As a context manager it is locked; every method except `closed` needs that.
 
     `maxmemory` is in bytes, 0 for no limit.
     """
 
     def __init__(self, maxmemory: int = 0) -> None:
         self.maxmemory = maxmemory
-        # As Redis identifies a server's run, by which clients recognise a server behind several addresses.
+        # Redis's id of a server's run, by which clients recognise a server behind several addresses.
         self.id = secrets.token_hex(20)
         self.table: dict[bytes, Entry] = {}
         self.used = 0
@@ -102,7 +102,7 @@ class Store:
         return self
 
     def __exit__(self, *_error: object) -> None:
-        # As Redis does: waiting clients are served after the command, or the transaction, that filled the list.
+        # Like Redis: waiting clients are served after the command or transaction that filled the list.
         try:
             if self._depth == 1:
                 self._serve()
@@ -111,7 +111,7 @@ class Store:
             self.lock.release()
 
     def close(self) -> None:
-        """Free everything; from now on entering the store raises PeerClosed."""
+        """Free everything; from now on, entering the store raises PeerClosed."""
         with self.lock:
             self.closed = True
             self.clear()
@@ -120,24 +120,24 @@ class Store:
     # Values
 
     def entry(self, key: bytes, kind: type | tuple[type, ...]) -> Entry | None:
-        """Return the entry of a key, None if there is none; CommandError if it is of another type."""
+        """Return a key's entry, or None; CommandError if it has another type."""
         entry = self.table.get(key)
         if entry is not None and not isinstance(entry.value, kind):
             raise CommandError(WRONGTYPE)
         return entry
 
     def value(self, key: bytes, kind: type | tuple[type, ...]) -> Any:
-        """Return the value of a key, None if there is none; CommandError if it is of another type."""
+        """Return a key's value, or None; CommandError if it has another type."""
         entry = self.entry(key, kind)
         return None if entry is None else entry.value
 
     def elements(self, key: bytes, kind: type[V]) -> V:
-        """Return the list, hash or set of a key, an empty one that is not stored if there is none."""
+        """Return a key's list, hash or set, or an empty one, which isn't stored, if the key doesn't exist."""
         value: V | None = self.value(key, kind)
         return kind() if value is None else value
 
     def put(self, key: bytes, value: Value, size: int, expires: int | None = None) -> None:
-        """Set a key to a value of `size` bytes; CommandError if there is not enough memory."""
+        """Set a key to a value of `size` bytes; CommandError if memory is full."""
         size += len(key) + ENTRY_BYTES
         self.require(size)
         self.drop(key)
@@ -149,7 +149,7 @@ class Store:
             self.signal(key)
 
     def collection(self, key: bytes, kind: type[V]) -> V:
-        """Return the list, hash or set of a key, created if there is none; `settle` must follow."""
+        """Return a key's list, hash or set, creating it if needed; `settle` must follow."""
         if self.entry(key, kind) is None:
             self.put(key, kind(), 0)
         return cast(V, self.table[key].value)
@@ -163,14 +163,14 @@ class Store:
             self.drop(key)
 
     def drop(self, key: bytes) -> bool:
-        """Remove a key; returns whether it existed."""
+        """Remove a key; return whether it existed."""
         entry = self.table.pop(key, None)
         if entry is not None:
             self.used -= entry.size
         return entry is not None
 
     def rename(self, old: bytes, new: bytes) -> bool:
-        """Give a value another key, with its expiry; returns whether it existed."""
+        """Give a value another key, with its expiry; return whether it existed."""
         entry = self.table.pop(old, None)
         if entry is None:
             return False
@@ -186,7 +186,7 @@ class Store:
         return True
 
     def clear(self) -> None:
-        """Remove every key."""
+        """Remove all keys."""
         self.table.clear()
         self._deadlines.clear()
         self.used = 0
@@ -194,7 +194,7 @@ class Store:
     # Memory
 
     def require(self, size: int) -> None:
-        """Raise CommandError if `size` bytes more would exceed the limit."""
+        """Raise CommandError if `size` more bytes would exceed the limit."""
         if self.maxmemory and self.used + self.reserved + size > self.maxmemory:
             raise CommandError(OUT_OF_MEMORY)
 
@@ -230,7 +230,7 @@ class Store:
     # Waiting clients
 
     def wait(self, waiter: Waiter) -> None:
-        """Add a client to the queues of its keys; it is served in order of arrival."""
+        """Add a client to the queues of its keys; clients are served in order of arrival."""
         self.blocked += 1
         for key in waiter.keys:
             self._waiting.setdefault(key, deque()).append(waiter)
@@ -246,7 +246,7 @@ class Store:
                 del self._waiting[key]
 
     def signal(self, key: bytes) -> None:
-        """Note that a list has an element, for the clients that wait for it."""
+        """Record that a list has an element, for the clients that wait for it."""
         if key in self._waiting:
             self._ready.append(key)
 

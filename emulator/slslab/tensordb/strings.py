@@ -1,4 +1,4 @@
-"""Commands about strings and counters: GET, SET, INCR, …"""
+"""Implement commands for strings and counters: GET, SET, INCR, …"""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ def _get(session: Session, args: list[bytes]) -> Reply:
 
 @dataclass
 class _Options:
-    """What may follow SET's value."""
+    """The options after SET's value."""
 
     expires: int | None = None
     condition: bytes = b""
@@ -34,7 +34,7 @@ class _Options:
 
 
 def _options(args: list[bytes]) -> _Options:
-    """Parse them all before any of their values, as Redis does: of an option given twice the last value counts."""
+    """Parse all options before their values, like Redis: if an option is repeated, its last value counts."""
     options = _Options()
     expiry: dict[bytes, bytes] = {}
     rest = [arg.upper() for arg in args]
@@ -107,7 +107,7 @@ def _getdel(session: Session, args: list[bytes]) -> Reply:
 
 
 def _rewrite(store: Store, key: bytes, value: bytes) -> None:
-    """Set a value, keeping the expiry."""
+    """Set a value and keep its expiry."""
     entry = store.table.get(key)
     _set(store, key, value, None if entry is None else entry.expires)
 

@@ -1,4 +1,4 @@
-"""Tensors: RedisAI's data types, shapes as clients send them, and their bytes."""
+"""Parse and hold tensors: RedisAI's data types, shapes as clients send them, and their bytes."""
 
 import math
 import re
@@ -13,7 +13,7 @@ from slslab.tensordb.memory import allocate
 from slslab.tensordb.replies import LARGE, Blob, CommandError, Reply
 from slslab.tensordb.resp import MAX_BULK, integer
 
-# RedisAI's names, little-endian and in C order. Its STRING tensors are not supported.
+# RedisAI's names, little-endian and in C order. STRING tensors aren't supported.
 DTYPES = {
     name: np.dtype(code)
     for name, code in (
@@ -45,11 +45,11 @@ class Tensor:
 
     @property
     def bytes(self) -> int:
-        """Bytes of its elements."""
+        """The bytes of its elements."""
         return int(self.array.nbytes)
 
     def blob(self) -> memoryview:
-        """Return its elements as they lie in memory."""
+        """Return its elements as stored in memory."""
         elements: Any = self.array.reshape(-1).view(np.uint8)
         return memoryview(elements)
 
@@ -65,7 +65,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Header:
-    """The arguments of `AI.TENSORSET key dtype d0 [d1 …] [BLOB | VALUES …]` up to the data; `rest` is their count."""
+    """The arguments of `AI.TENSORSET key dtype d0 [d1 …] [BLOB | VALUES …]` before the data; `rest` counts these."""
 
     dtype: npt.DTypeLike
     shape: tuple[int, ...]
@@ -75,7 +75,7 @@ class Header:
 
 
 def parse_header(arguments: Sequence[Blob]) -> Header:
-    """Parse dtype and shape; `arguments` begin with the key. CommandError if they are not valid."""
+    """Parse dtype and shape; `arguments` begin with the key. CommandError if they aren't valid."""
     dtype = DTYPES.get(bytes(arguments[1][:8]).upper().decode("latin-1"))
     if dtype is None:
         raise CommandError("ERR invalid data type")
@@ -98,7 +98,7 @@ def parse_header(arguments: Sequence[Blob]) -> Header:
 
 
 def parse_tensor(arguments: Sequence[Blob]) -> Tensor:
-    """Parse the tensor of `AI.TENSORSET`'s arguments, which begin with the key. CommandError if they are not valid."""
+    """Parse the tensor in `AI.TENSORSET`'s arguments, which begin with the key. CommandError if they aren't valid."""
     header = parse_header(arguments)
     data = arguments[header.rest :]
     if header.format == "BLOB":
@@ -125,7 +125,7 @@ def _dimension(argument: Blob) -> int:
 
 
 def _owned(data: Blob) -> memoryview:
-    """Return memory of the tensor's own; a large argument already has it."""
+    """Return memory that only the tensor uses; a large argument already has its own."""
     if len(data) >= LARGE and isinstance(data, memoryview):
         return data
     owned = allocate(len(data))

@@ -1,4 +1,4 @@
-"""Trace events of script executions, in the framed format of the workers' (docs/trace.md)."""
+"""Write trace events of script executions, in the workers' framed format (docs/trace.md)."""
 
 import os
 import threading
@@ -9,12 +9,12 @@ from slslab.tensordb.executions import Usage
 from slslab_workers.channels.events import environment_sink
 from slslab_workers.trace.event import Event
 
-# A frame longer than a pipe's atomic write could interleave with one of another writer.
+# A longer frame than a pipe's atomic write could interleave with another writer's.
 RESOURCE_LENGTH = 1024
 
 
 def reporter() -> Callable[[int, str, Usage], None]:
-    """Return what reports executions to the descriptor that SLSLAB_TRACE_FD names; without one it drops them."""
+    """Return a function that reports executions to the descriptor in SLSLAB_TRACE_FD, or drops them without one."""
     if "SLSLAB_TRACE_FD" not in os.environ:
         return lambda *_: None
     sink = environment_sink()
@@ -33,7 +33,7 @@ def reporter() -> Callable[[int, str, Usage], None]:
             function="tensordb",
             environment=f"tensordb-{peer}",
         )
-        # A reader that has gone away loses trace records only.
+        # Only trace records are lost if the reader is gone.
         with lock, suppress(BrokenPipeError):
             sink({"record": "event", **event.record()})
 

@@ -23,6 +23,7 @@ from slslab_workers.plan import MEMORY_FORMATS
 
 POLLING = ("released", "adaptive", "none")
 Decorator = Callable[[Any], Any]
+full_option = click.option("--full", is_flag=True, help="Print every figure, and not the answer alone.")
 prices_option = click.option(
     "--prices", default=BOOK, show_default=True, metavar="BOOK", help="Prices of the whole bill."
 )
@@ -89,10 +90,10 @@ def _options(study: Study) -> Iterator[Decorator]:
 
 
 def _command(study: Study) -> click.Command:
-    def reproduce_study(json_: bool, plot: Path | None = None, **options: Any) -> None:
+    def reproduce_study(json_: bool, full: bool, plot: Path | None = None, **options: Any) -> None:
         from slslab_lab.pages.accuracy import curves_by_time
         from slslab_lab.pages.pictures import draw_reproduction
-        from slslab_lab.pages.reproduction import reproduction
+        from slslab_lab.pages.reproduction import brief, reproduction
         from slslab_lab.studies.saving import save
 
         with Bar() as bar, replayable(options.get("run") or study.name):
@@ -101,11 +102,12 @@ def _command(study: Study) -> click.Command:
         if plot is not None:
             draw_reproduction(document, plot)
         saved = save(document, setup.out)
-        show = reproduction if document["columns"] else curves_by_time
+        show = (reproduction if full else brief) if document["columns"] else curves_by_time
         print_document(document, lambda: show(document), json_)
         click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)
 
-    return click.command(study.name, help=study.__doc__)(with_options(*_options(study), json_option)(reproduce_study))
+    options = with_options(*_options(study), full_option, json_option)
+    return click.command(study.name, help=study.__doc__)(options(reproduce_study))
 
 
 @click.group(commands=[_command(study) for study in STUDIES.values()])

@@ -1,6 +1,6 @@
 """`slslab run ARCH | PLAN.toml`: a command for every registered architecture, and one for plans of earlier runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,22 @@ if TYPE_CHECKING:
 
 # A plan field's default is the option's default.
 DEFAULTS = {field.name: None if field.default is MISSING else field.default for field in fields(Plan)}
+
+
+class _GroupedCommand(click.Command):
+    """A command with its options under headings; the last heading also has --help."""
+
+    def __init__(self, name: str, groups: Mapping[str, Sequence[click.Parameter]], **settings: Any) -> None:
+        super().__init__(name, params=[option for options in groups.values() for option in options], **settings)
+        self._groups = groups
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        *_, last = self._groups
+        for title, options in self._groups.items():
+            shown = [*options, *filter(None, [self.get_help_option(ctx) if title == last else None])]
+            if records := [record for option in shown if (record := option.get_help_record(ctx))]:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
 
 class RunGroup(click.Group):
@@ -68,10 +84,16 @@ class RunGroup(click.Group):
                 values["record"] = "alone" if own else "together"
             _run(lambda bar: run_plan(cmd_name, values, chosen, out=out, book=book, progress=bar, reuse=reuse), json_)
 
-        return click.Command(
+        groups: Mapping[str, Sequence[click.Parameter]] = {
+            "Training": _plan_options(architecture.workers_also),
+            f"Options of {architecture.title or cmd_name}": own,
+            "Functions and services": _host_options(),
+            "Output": _output_options(Plan.prices),
+        }
+        return _GroupedCommand(
             cmd_name,
+            groups,
             callback=run,
-            params=[*_plan_options(architecture.workers_also), *_host_options(), *_output_options(Plan.prices), *own],
             help=architecture.summary,
             no_args_is_help=False,
         )
@@ -240,7 +262,7 @@ def _run(start: "Callable[[Bar], EndedDocument]", json_: bool) -> None:
         if not json_ and bar.on_terminal:
             measure_first(bar)
         document = start(bar)
-    summary = tables.interrupted if document["status"] == "interrupted" else tables.summary
+    summary = tables.interrupted if document["status"] == "interrupted" else tables.brief
     print_document(document, lambda: summary(document), json_)
     if trouble := document["report"]["error"]:
         click.echo(f"The run's page couldn't be written. {trouble}\nHint: `slslab report` tries again.", err=True)

@@ -8,6 +8,7 @@ import click
 from slslab.cli.show import kind_option
 from slslab.cli.terminal import complete_run, find_up, json_option, print_document, run_argument
 from slslab.errors import RequestError, RunError
+from slslab_lab.commands.options import plot_option
 from slslab_workers.plan import Plan
 
 
@@ -40,8 +41,9 @@ def runs(json_: bool) -> None:
     metavar="FILE",
     help="Also write a page: one HTML file with charts, and intervals of the differences of means.",
 )
+@plot_option
 @json_option
-def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
+def compare(runs: tuple[str, ...], page: Path | None, plot: Path | None, json_: bool) -> None:
     """Say which run is fastest, cheapest and most accurate on Lambda, and by how much."""
     from slslab.report.services import open_run
     from slslab.run.directory import resolve
@@ -59,6 +61,10 @@ def compare(runs: tuple[str, ...], page: Path | None, json_: bool) -> None:
         from slslab_lab.pages.files import events_of
 
         write_page(page, make_page(describe_comparison(documents, [events_of(run) for run in opened])))
+    if plot is not None:
+        from slslab_lab.pages.pictures import draw_comparison
+
+        draw_comparison(documents, plot)
     print_document({"runs": documents}, lambda: comparison(documents, page), json_)
 
 

@@ -9,7 +9,7 @@ from string import ascii_uppercase
 
 from slslab.predict.uncertainty import ratio_range, read_uncertainty
 from slslab.report import formats
-from slslab.report.page import WORDS, Card, Cell, Document, Figure, Key, Note, Page, Part, Row, Table
+from slslab.report.page import WORDS, Card, Cell, Chart, Document, Figure, Key, Note, Page, Part, Row, Table
 from slslab.report.summaries import (
     HOST_PRICED,
     bills,
@@ -133,10 +133,11 @@ def _next(documents: Sequence[Document], page: Path | None) -> str:
 
 def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | None]) -> Page:
     """Return the page of runs side by side, in their order; `traces` has each one's events, or None."""
-    names = [f"{_letter(number)} {_name(document)}" for number, document in enumerate(documents)]
+    names = lettered(documents)
     keys = scales.series_keys(names)
+    picture = pictured(documents)
     cards = (
-        _picture(documents, keys),
+        None if picture is None else Card("card-cost-time", "Cost, time and accuracy on AWS", (picture,), wide=True),
         _figures(documents, names),
         *_learning(documents, keys),
         _bill(documents, names, keys),
@@ -175,21 +176,27 @@ def _change(title: str, first: Document, second: Document) -> str:
     low, high = ratio_range((1 + relative, 1), (errors[1], errors[0]))
     if low <= 1 <= high:
         return "can't be told apart"
-    return f"{100 * (low - 1):+.0f} to {100 * (high - 1):+.0f} %"
+    return f"{formats.span(low, high)} times" if low >= 2 else f"{100 * (low - 1):+.0f} to {100 * (high - 1):+.0f} %"
 
 
-def _picture(documents: Sequence[Document], keys: Sequence[Key]) -> Card | None:
-    """Return cost against time on AWS, with accuracy, for the modelled runs."""
+def lettered(documents: Sequence[Document]) -> list[str]:
+    """Return the names of runs on a page, such as `A SPIRT`."""
+    return [f"{_letter(number)} {_name(document)}" for number, document in enumerate(documents)]
+
+
+def pictured(documents: Sequence[Document]) -> Chart | None:
+    """Return cost against time on AWS, with accuracy, for the modelled runs; None without any."""
+    keys = scales.series_keys(lettered(documents))
     rows = []
     for key, document in zip(keys, documents, strict=True):
         if (found := replayed(document)) is not None:
-            learnt = f", {document['accuracy'][-1]:.1%} right" if document["accuracy"] else ""
+            learnt = f", accuracy {document['accuracy'][-1]:.1%}" if document["accuracy"] else ""
             text = f"{key.label.partition(' ')[2]}{learnt}"
             cost = float(found["cost"]["total"])
             rows.append(charts.Point(key.label, float(found["seconds"]), cost, text, found.get("ranges")))
     if not rows:
         return None
-    chart = charts.scatter(
+    return charts.scatter(
         "cost-time",
         "Points: cost and time on AWS of each run",
         rows,
@@ -198,7 +205,6 @@ def _picture(documents: Sequence[Document], keys: Sequence[Key]) -> Card | None:
         "A run further left is faster, one further down cheaper; the text next to each is its accuracy on the test "
         "images. Bars: 80 % ranges.",
     )
-    return Card("card-cost-time", "Cost, time and accuracy on AWS", (chart,), wide=True)
 
 
 def _figures(documents: Sequence[Document], names: Sequence[str]) -> Card:

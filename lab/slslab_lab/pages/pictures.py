@@ -107,6 +107,15 @@ def draw_reproduction(document: Document, path: Path) -> None:
     _draw(path, f"{document['table']['title']}, {basis}", pictured(document))
 
 
+def draw_comparison(documents: Sequence[Document], path: Path) -> None:
+    """Draw cost against time on AWS of the runs that are modelled; RequestError if none is."""
+    from slslab_lab.pages.comparison import pictured
+
+    if (chart := pictured(documents)) is None:
+        raise RequestError("None of these runs is modelled on AWS.", "leave out --plot.")
+    _draw(path, "Cost and time on AWS", [chart])
+
+
 def draw_timeline(played: "Timeline", title: str, path: Path) -> None:
     """Draw each worker's activity over time, in seconds."""
     from slslab_lab.pages.timeline import build_timeline

@@ -3,8 +3,9 @@
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from statistics import median
 
-from slslab.report.page import Card, Cell, Chart, Document, Key, Note, Page, Part, Table
+from slslab.report.page import Card, Cell, Chart, Document, Key, Note, Page, Part, Row, Table
 from slslab.run.metrics import grouped
 from slslab_lab.pages import charts, scales
 from slslab_lab.pages.grids import (
@@ -28,10 +29,38 @@ AGREEMENT_KEYS = (Key("agrees", "exact"), Key("differs", "limit"))
 LINES, REST = 7, "all other lines"
 
 
-def reproduction(document: Document) -> Iterator[Part]:
-    """Yield the output of `slslab reproduce`: published, recomputed, measured and modelled figures side by side."""
+def brief(document: Document) -> Iterator[Part]:
+    """Yield the output of `slslab reproduce`: how well the figures agree, by column.
+
+    A reproduction without verdicts is printed whole.
+    """
+    rows = [row for column in document["columns"] if (row := _agreeing(column, document["rows"]))]
+    if not rows:
+        yield from reproduction(document)
+        return
+    yield from _answers(document)
+    yield Table(("column", "published numbers", "agree", "median difference"), rows)
+    yield Note("Every figure: --full, or the page", "muted")
+
+
+def _agreeing(column: Document, rows: Sequence[Document]) -> Row | None:
+    cells = [cell for row in rows if (cell := row["cells"].get(column["name"])) and cell.get("verdict")]
+    if not cells:
+        return None
+    agree = sum(cell["verdict"] == "agrees" for cell in cells)
+    differences = [abs(cell["difference"]) for cell in cells if cell.get("difference") is not None]
+    middle = f"{100 * median(differences):.0f} %" if differences else ""
+    return f"{column['title']}, {column['unit']}", str(len(cells)), str(agree), middle
+
+
+def _answers(document: Document) -> Iterator[Part]:
     title = f"{document['table']['title']} ({document['table']['source']} of {document['paper']['published']})"
     yield from (Note(sentence, "answer") for sentence in (title, *agreement(document)))
+
+
+def reproduction(document: Document) -> Iterator[Part]:
+    """Yield the output of `slslab reproduce --full`: published, recomputed, measured and modelled figures."""
+    yield from _answers(document)
     for table in grids(document):
         first, *headings = table.columns
         # Break long headings at their spaces.

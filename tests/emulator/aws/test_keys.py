@@ -60,7 +60,7 @@ def test_a_functions_pair_needs_its_token_and_a_token_its_pair() -> None:
     ):
         with pytest.raises(ServiceError, match="slslab knows no key ASIA"):
             ring.find(mine.key_id, token)
-    with pytest.raises(ServiceError, match="with this session token: take those of `slslab env`"):
+    with pytest.raises(ServiceError, match="with this session token: use the keys from `slslab env`"):
         ring.find(ring.owner.key_id, mine.token)
 
 

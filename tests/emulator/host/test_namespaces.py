@@ -126,12 +126,20 @@ def test_detection_says_what_it_found() -> None:
     assert detect(enabled=False).mode == ""
 
 
+def command(process: psutil.Process) -> str:
+    """The command line of a process; empty if it has ended meanwhile."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.NoSuchProcess:
+        return ""
+
+
 def test_a_spawner_that_is_gone_is_started_anew(tmp_path: Path) -> None:
     with Emulator(code_roots=[tmp_path]) as emulator:
         client = emulator.client("lambda")
         create(client, tmp_path)
         invoke(client, {"home": "/"})
-        spawners = [child for child in psutil.Process().children() if "spawner.py" in " ".join(child.cmdline())]
+        spawners = [child for child in psutil.Process().children() if "spawner.py" in command(child)]
         max(spawners, key=lambda child: child.create_time()).kill()  # the others are other emulators'
         time.sleep(0.5)  # the warm environment ends with its spawner
         assert invoke(client, {"home": "/"})["processes"] > 0

@@ -29,6 +29,8 @@ def test_money_shares_and_differences() -> None:
     assert formats.money("0.0017053") == "0.001705"
     assert formats.share(0.2885) == "28.85 %"
     assert formats.difference(-0.0123) == "-1.2 %"
+    assert formats.difference(1.0) == "2.0 times"
+    assert formats.difference(41.25) == "42 times"
     assert formats.difference(None) == "–"
 
 

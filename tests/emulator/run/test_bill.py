@@ -447,7 +447,7 @@ def test_a_missing_book_is_refused_with_the_names_there_are(tmp_path: Path) -> N
     for missing in ("aws-mars-1", str(tmp_path / "none.toml"), tmp_path):
         with pytest.raises(BookError, match=f"^There is no price book {re.escape(repr(str(missing)))}: ") as refusal:
             load_book(missing)
-        assert refusal.value.hint.startswith("name one of aws-us-east-1, paper-2025, or")
+        assert refusal.value.hint.startswith("use one of aws-us-east-1, paper-2025, or")
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe")
     with pytest.raises(BookError, match="is not TOML"):

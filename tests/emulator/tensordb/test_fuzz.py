@@ -156,7 +156,7 @@ def test_wrong_arguments_are_errors(url: str, wire: Wire, command: tuple[object,
         *[(f"AI.MODEL{word}", "RedisAI's container") for word in "SET STORE GET DEL RUN EXECUTE".split()],
         *[(f"AI.SCRIPT{word}", "AI.SCRIPTSTORE and AI.SCRIPTEXECUTE") for word in ("SET", "RUN")],
         *[(f"AI.DAG{word}", "AI.DAGEXECUTE") for word in ("RUN", "RUN_RO", "EXECUTE_RO")],
-        ("AI.CONFIG", "nothing to set"),
+        ("AI.CONFIG", "no backends or settings"),
     ],
 )
 def test_what_of_redisai_is_not_supported_says_so_by_name_and_what_there_is_instead(

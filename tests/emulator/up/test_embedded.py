@@ -127,7 +127,7 @@ def test_credentials_that_are_none_are_refused(state: dict[str, str]) -> None:
         done = slslab(state, "up", "--port", "0", "--s3-port", "0", "--edge-port", "0", *options)
         assert done.code == 2
         assert "is not a pair of keys" in done.err
-        assert "Hint: give KEY:SECRET" in done.err
+        assert "Hint: use KEY:SECRET" in done.err
 
 
 def test_up_status_down(state: dict[str, str]) -> None:
@@ -202,7 +202,7 @@ def test_a_service_that_dies_is_said_and_no_longer_healthy(state: dict[str, str]
         while len((now := slslab(state, "status", "--json").document)["ended"]) < 2 and time.monotonic() < deadline:
             time.sleep(0.1)
         assert {one["part"] for one in now["services"] if not one["healthy"]} == {"states", "tensors", "queue"}
-        sentence = "The embedded Step Functions ended (killed by SIGKILL; it may take 4,096 MB of memory). To have it"
+        sentence = "The embedded Step Functions ended (killed by SIGKILL; it may take 4,096 MB of memory). To restart"
         assert now["ended"]["states"].startswith(sentence)
         log = Path(state["SLSLAB_STATE"]) / "up.log"
         assert sentence in log.read_text()

@@ -70,7 +70,7 @@ def faulted(tmp_path: Path) -> Path:
 
 
 def test_what_faults_did_is_shown(faulted: Path, tmp_path: Path) -> None:
-    shown = slslab("show", faulted).out
+    shown = slslab("show", faulted, "--full").out
     lines = [" ".join(line.split()) for line in shown.splitlines()]
     assert "1 straggler 3 worker 1, epoch 0, step 2, compute 1.500" in lines
     assert "2 kill 0 did not happen 0.000" in lines

@@ -132,7 +132,7 @@ def test_instances_are_billed_by_the_second(recorded_runs: RecordedRuns) -> None
         [line] = [line for line in bill["host"]["lines"] if line["item"] == "Host g4dn.xlarge"]
         assert Decimal(line["quantity"]) == quantity
         assert bill["host"]["notes"] == ["ran on the CPU: these aren't GPU times, and g4dn.xlarge is billed for them"]
-    shown = slslab("show", path).out
+    shown = slslab("show", path, "--full").out
     assert shown.startswith("On AWS (us-east-1, modelled): ")
     assert shown.count("ran on the CPU: these aren't GPU times") == 1
     assert "2 on cpu" in shown
@@ -163,18 +163,23 @@ def test_run_directory_is_complete(recorded_runs: RecordedRuns, architecture: st
 def test_a_run_is_shown(recorded_runs: RecordedRuns, architecture: str) -> None:
     document = recorded_runs[architecture].document
     assert slslab("show", document["run"], "--json", variables=recorded_runs.variables).document == document
-    shown = slslab("show", document["run"], variables=recorded_runs.variables).out
+    answer = slslab("show", document["run"], variables=recorded_runs.variables).out
+    assert len(answer.splitlines()) <= 25
+    assert f"More: slslab show {document['run']} --full" in answer
+    shown = slslab("show", document["run"], "--full", variables=recorded_runs.variables).out
     assert shown.startswith(f"On AWS{'' if architecture in INSTANCES else ' Lambda'} (us-east-1, modelled): ")
     for heading in ("Phases", "Messages and bytes", "Loss and accuracy", "Bill", "host delay"):
         assert heading in shown
 
 
-def test_runs_are_listed_and_compared(recorded_runs: RecordedRuns) -> None:
+def test_runs_are_listed_and_compared(recorded_runs: RecordedRuns, tmp_path: Path) -> None:
     documents: dict[str, dict[str, Any]] = {name: recorded_runs[name].document for name in architectures()}
     listed = slslab("runs", "--json", variables=recorded_runs.variables).document["runs"]
     assert {document["run"] for document in documents.values()} <= {document["run"] for document in listed}
     ids = [document["run"] for document in documents.values()]
     compared = slslab("compare", *ids, variables=recorded_runs.variables).out
+    slslab("compare", *ids, "--plot", tmp_path / "compared.svg", variables=recorded_runs.variables)
+    assert "Cost and time on AWS" in (tmp_path / "compared.svg").read_text()
     # Runs as short as these may be alike.
     for best in (" fastest on AWS", " cheapest on AWS"):
         assert best in compared or "can't be told apart from" in compared

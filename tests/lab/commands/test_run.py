@@ -102,7 +102,7 @@ def test_a_peer_joins_a_run_of_spirts(slslab: Slslab) -> None:
     assert document["overheads"]["counts"]["queue.publish"] == 4
     # Two births, one model, and the functions of three executions.
     assert document["invocations"] == 3 + 3 * (2 + 7)
-    shown = slslab("show", document["run"]).out
+    shown = slslab("show", document["run"], "--full").out
     assert "peer that joined" in shown
 
 
@@ -125,7 +125,9 @@ def test_out_of_memory_ends_the_run_with_a_hint(recorded_runs: RecordedRuns, tmp
     assert document["lambda"] == {"status": "not modelled", "reason": reason}
     bill = commands.slslab("bill", tmp_path / "killed", "--json").document
     assert bill == {"schema": 1, **document["lambda"], "host": document["cost"]}
-    shown = commands.slslab("show", tmp_path / "killed").out
+    first, second, *_ = commands.slslab("show", tmp_path / "killed").out.splitlines()
+    assert (first.split(":")[0], second.split(":")[0]) == (document["run"], "Runtime.OutOfMemory")
+    shown = commands.slslab("show", tmp_path / "killed", "--full").out
     assert shown.startswith(f"On AWS Lambda: not modelled. {reason}")
     # Where a run of this plan has finished, its peak is known.
     peak = recorded_runs["allreduce"].document["peak_memory_mb"]
@@ -180,7 +182,7 @@ def test_a_plan_with_a_queue_and_databases_of_other_hosts_is_run_again(
     again = slslab("run", str(path / "plan.toml"), "--json").document
     assert again["parameters_sha256"] == first["parameters_sha256"]
     assert again["plan"] == first["plan"] | {"run": again["run"]}
-    assert "Host t4g.medium (assumed)" in slslab("show", again["run"]).out
+    assert "Host t4g.medium (assumed)" in slslab("show", again["run"], "--full").out
     page = (runs / again["run"] / "report.html").read_text()
     assert "Host t4g.medium (assumed)" in page
 

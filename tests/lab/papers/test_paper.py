@@ -317,7 +317,7 @@ def test_what_is_not_there_is_named(written: Callable[[str], Path], tmp_path: Pa
         load_paper("lambda")
     assert (
         error.value.hint
-        == "name one of barrak-2025, gradssharding-2026, kubeml-2023, lambdaml-2021, spirt-2023, or give the path of a "
+        == "use one of barrak-2025, gradssharding-2026, kubeml-2023, lambdaml-2021, spirt-2023, or give the path of a "
         "TOML file."
     )
     with pytest.raises(PaperError, match="small has no table 'two'") as error:

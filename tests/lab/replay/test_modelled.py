@@ -114,7 +114,7 @@ def test_what_cannot_be_replayed_says_why() -> None:
         "reason": "Event 2 (compute) of 20261121-one has cause 77, which isn't in the trace.",
     }
     unknown = [*COMPUTED[:2], event(2, "object.teleport", 0, 1_000, 1_300, requests=1)]
-    assert "does not say what object.teleport takes" in model(recording(unknown), BOOK)["reason"]
+    assert "has no entry for object.teleport" in model(recording(unknown), BOOK)["reason"]
     assert not_modelled("Why.")["reason"] == "Why."
 
 

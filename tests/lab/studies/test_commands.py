@@ -55,6 +55,9 @@ def test_recordings_are_replayed(slslab: Run, tmp_path: Path) -> None:
 def test_printed(slslab: Run) -> None:
     code, out, _ = slslab("reproduce", "table2", "--fidelity", "replayed", "--model", "mobilenet")
     assert code == 0
+    assert len(out.splitlines()) <= 20
+    assert out.rstrip().endswith("Every figure: --full, or the page")
+    code, out, _ = slslab("reproduce", "table2", "--fidelity", "replayed", "--model", "mobilenet", "--full")
     assert "Ranking: cost of an epoch, MobileNet (USD)" in out
     assert "ResNet-18" not in out
 

@@ -212,7 +212,7 @@ def test_answers_come_first_and_name_the_commit(document: dict[str, Any]) -> Non
 
 
 def test_the_command_prints_and_saves_the_comparison(tmp_path: Path) -> None:
-    done = commands.slslab("reproduce", "gradssharding", "--out", "made", directory=tmp_path)
+    done = commands.slslab("reproduce", "gradssharding", "--full", "--out", "made", directory=tmp_path)
     assert done.code == 0
     lines = done.out.splitlines()
     assert "12.8% on average" in " ".join(lines[:5])

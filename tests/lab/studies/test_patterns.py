@@ -363,7 +363,7 @@ def test_figure_2_is_printed_saved_and_drawn(slslab: Run, tmp_path: Path) -> Non
 @pytest.mark.usefixtures("unswept")
 def test_lambdamls_table_on_another_profile(slslab: Run, tmp_path: Path) -> None:
     code, out, _ = slslab(
-        "reproduce", "lambdaml-table3", "--profile", "aws-us-east-1", "--polling", "none", "--out", tmp_path
+        "reproduce", "lambdaml-table3", "--profile", "aws-us-east-1", "--polling", "none", "--full", "--out", tmp_path
     )
     assert code == 0
     made = json.loads((tmp_path / "lambdaml-table3.json").read_text())

@@ -456,7 +456,7 @@ def test_without_a_stack_there_is_one_sentence_and_a_hint(composed: Composed, sl
     for url, code, message in (
         (nobody, 3, f"No emulator answers at {nobody}"),
         (composed.variables["AWS_ENDPOINT_URL_S3"], 3, "is not an emulator of a compose stack"),
-        ("localhost:9001", 2, "is not an address of an emulator"),
+        ("localhost:9001", 2, "is not an emulator's address"),
     ):
         ended, _, errors = slslab(url, "run", "allreduce", *COMPOSE)
         assert ended == code, errors
@@ -683,7 +683,7 @@ def test_up_without_compose_or_with_one_that_fails(composed: Composed, slslab: C
 
 
 def test_addresses_that_are_none_are_refused() -> None:
-    with pytest.raises(RequestError, match="is not an address of an emulator"):
+    with pytest.raises(RequestError, match="is not an emulator's address"):
         RemoteEmulator("http://127.0.0.1:port")
 
 

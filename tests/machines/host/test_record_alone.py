@@ -109,9 +109,9 @@ def test_a_plan_keeps_it_and_a_host_with_busy_loops_is_marked(tmp_path: Path) ->
     if os.geteuid() == 0:
         assert loaded["alone"]["priority"] == "high"
         assert loaded["alone"]["delayed_share"] < 0.1, "its worker outranks the loops"
-    for shown in ("show", "replay"):
+    for shown in (("show", "--full"), ("replay",)):
         for directory, marked in (("quiet", not quiet["quiet"]), ("loaded", True)):
-            text = commands.slslab(shown, tmp_path / directory).out
+            text = commands.slslab(*shown, tmp_path / directory).out
             assert "measured alone" in text
             assert ("NOT QUIET" in text) is marked
 
@@ -124,5 +124,5 @@ def test_a_worker_that_fails_alone_is_named_and_the_run_says_the_rest(tmp_path: 
     assert done.printed["alone"]["status"] == "not measured"
     assert done.printed["alone"]["reason"].startswith("Runtime.OutOfMemory: ")
     assert done.printed["error"]["type"] == "Runtime.OutOfMemory"
-    shown = commands.slslab("show", tmp_path / "run").out
+    shown = commands.slslab("show", tmp_path / "run", "--full").out
     assert "CPU seconds were not measured alone, so replay takes the run's own." in shown

@@ -557,7 +557,7 @@ def test_a_real_run_of_uploaded_gradients_is_shown(run: Run, runs: Path) -> None
     document = run(*UPLOADED, *ENOUGH, "--seed", "7")
     check_uploaded("shards", document)
     assert document["report"]["error"] is None
-    shown = slslab("show", document["run"], variables={"SLSLAB_RUNS": str(runs)}).out
+    shown = slslab("show", document["run"], "--full", variables={"SLSLAB_RUNS": str(runs)}).out
     size = "gradssharding, 100,003 parameters, 5 workers × 2 rounds × 1 epoch at 1,024 MB — done"
     assert size in " ".join(shown.split())
     figures = {line.strip().partition("  ")[0]: line.split()[-1] for line in shown.splitlines() if line.strip()}

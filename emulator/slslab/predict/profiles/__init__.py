@@ -1,4 +1,4 @@
-"""Profiles of platforms: latencies, bandwidths and speeds, each with its source."""
+"""Provide profiles of platforms: latencies, bandwidths and speeds, each with its source."""
 
-# What a run takes on AWS is modelled on this profile, unless another one is named.
+# The profile that models AWS, unless another one is named.
 DEFAULT_PROFILE = "aws-us-east-1-2026-11"

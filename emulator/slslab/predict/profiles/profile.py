@@ -1,8 +1,7 @@
-"""Profiles: what a platform takes for what a program does, as dated TOML with a source for each figure.
+"""Read profiles: how long a platform takes for a program's operations, as dated TOML with a source for each figure.
 
-A figure is documented (its page is named), measured (by whom and how is named), fitted to measurements (by whom and to
-which is named), or assumed. No figure has a default: an operation that a profile does not know is an error that names
-the operation.
+A figure is documented (on a named page), measured (by whom and how), fitted to measurements (by whom and to which), or
+assumed. No figure has a default: an operation that a profile doesn't contain is an error that names the operation.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,12 +20,12 @@ from slslab_workers.trace.kinds import KINDS, Kind
 PROFILES = Path(__file__).parent
 SCHEMA = 1
 Status = Literal["documented", "measured", "fitted", "assumed"]
-# Eleven days in milliseconds, and a nanosecond; so many servers at once are still a list in memory.
+# Eleven days in milliseconds, and a nanosecond; this many servers at once still fit into a list in memory.
 LARGEST, LEAST, MOST = 1e9, 1e-6, 1_000_000
 
 
 class ProfileError(RequestError):
-    """A profile that cannot be found or read, or that lacks a figure."""
+    """A profile can't be found or read, or lacks a figure."""
 
 
 class Figure(TomlTable):
@@ -66,15 +65,14 @@ Share = Annotated[Figure, AfterValidator(_share)]
 
 
 class Operation(TomlTable):
-    """What one request takes beyond the client's own CPU time.
+    """The cost of one request beyond the client's own CPU time.
 
-    `latency_ms` is that of an empty request, and `first_ms` what an environment's first one takes in addition (a
-    connection is made, a script compiled). Bytes come on top, at `bandwidth_mb_s` (10⁶ bytes a second) of one
-    connection and within the function's `Network`, while the client's CPU time overlaps with them: latency + max(CPU,
-    bytes ÷ bandwidth).
+    `latency_ms` is an empty request's; an environment's first request takes `first_ms` more (to connect, or to
+    compile a script). Bytes come on top, at one connection's `bandwidth_mb_s` (10⁶ bytes a second) and within the
+    function's `Network`, while the client's CPU time overlaps with them: latency + max(CPU, bytes ÷ bandwidth).
 
-    `cpu_ms_per_mb` is the CPU time of one of the platform's processors for 10⁶ bytes: TLS, copying, parsing. The
-    client's CPU time is at least that: a recording's requests are not encrypted.
+    `cpu_ms_per_mb` is the CPU time on one of the platform's processors for 10⁶ bytes: TLS, copying, parsing. The
+    client's CPU time is at least that, because a recording's requests aren't encrypted.
     """
 
     latency_ms: Figure
@@ -84,10 +82,10 @@ class Operation(TomlTable):
 
 
 class Server(TomlTable):
-    """What many clients share: `servers` requests are served at once, the others wait in order of arrival.
+    """A resource that many clients share: it serves `servers` requests at once; the others wait in order of arrival.
 
-    A request occupies a server for `service_ms` plus its bytes ÷ `bandwidth_mb_s`; that is part of the operation's
-    latency, and only waiting for a server comes on top. Without a server no client waits for others.
+    A request occupies a server for `service_ms` plus its bytes ÷ `bandwidth_mb_s`. That is part of the operation's
+    latency; only waiting for a server comes on top. Without a server, clients never wait for each other.
     """
 
     servers: Count
@@ -96,10 +94,10 @@ class Server(TomlTable):
 
 
 class Channel(TomlTable):
-    """A store, database or queue: its operations (the part of the trace's `op` after the dot), and its server.
+    """A store, database or queue: its operations (named by the part of the trace's `op` after the dot), and its server.
 
-    `per_worker`: each worker has a server of its own (SPIRT's databases), or all share one. `boot_s` is what a node
-    takes from its creation until it serves; replays begin when it does.
+    With `per_worker`, each worker has a server of its own (SPIRT's databases); otherwise all share one. `boot_s` is the
+    time from a node's creation until it serves; replays begin when it does.
     """
 
     description: str
@@ -113,13 +111,13 @@ class Compute(TomlTable):
     """The platform's processors.
 
     `speed` is their speed as a multiple of the recording host's: CPU seconds are divided by it. `kinds` are the speeds
-    for kinds of work that were measured on both; the others have `speed`. `parallel` is the share
-    of a training step that runs on several threads at once (Amdahl's law). The CPU share is enforced by `period_ms`: a
-    function that has used its share of a period waits for the next one. `vcpu_mb` is the memory size of one vCPU. Init
-    has at least `init_vcpus`, whatever the memory size; without that figure it has the memory size's share.
-    `arm_speed` is the speed of arm64 as a multiple of x86-64's at the same memory size; a profile without it cannot
-    model arm64. `further_thread` is what each thread of a function beyond the first adds, as a share of a processor:
-    with 0.9, two threads get at most 1.9 processors, whatever their CPU share. Without it each adds a whole one.
+    for kinds of work that were measured on both; the other kinds use `speed`. `parallel` is the share of a training
+    step that runs on several threads at once (Amdahl's law). The CPU share is enforced per `period_ms`: a function that
+    has used its share of a period waits for the next one. `vcpu_mb` is the memory size of one vCPU. Init has at least
+    `init_vcpus`, whatever the memory size; without that figure it has the memory size's share. `arm_speed` is the speed
+    of arm64 as a multiple of x86-64's at the same memory size; a profile without it can't model arm64. `further_thread`
+    is how much each thread of a function beyond the first adds, as a share of a processor: with 0.9, two threads get at
+    most 1.9 processors, whatever their CPU share. Without it, each adds a whole one.
     """
 
     speed: Positive
@@ -136,12 +134,12 @@ class Compute(TomlTable):
         return {kind: self.kinds.get(kind, self.speed).value for kind in KINDS}
 
     def processors(self, threads: int) -> float:
-        """Return how many processors a function's threads get at most, if its CPU share allows it."""
+        """Return the most processors that a function's threads can use, if its CPU share allows it."""
         return threads if self.further_thread is None else 1 + (threads - 1) * self.further_thread.value
 
 
 class Network(TomlTable):
-    """What all connections of one function move together, in each direction: a token bucket.
+    """The limit on all connections of one function together, in each direction: a token bucket.
 
     It holds up to `burst_mb` (10⁶ bytes), which are moved as fast as the connections can, and refills at `rate_mb_s`.
     """
@@ -151,13 +149,13 @@ class Network(TomlTable):
 
 
 class Functions(TomlTable):
-    """Lambda: what lies around a handler.
+    """Lambda's own time around a handler.
 
-    A cold start takes `cold_zip_ms` or `cold_image_ms` before init, which is not billed, and then init's own CPU
-    seconds and `init_wait_ms`, the time that init also waits while its code is read from a store (without it: 0).
-    `init_wait_image_ms` is that time for a container image, if it differs. `warm_ms` is from acceptance to the handler.
-    `concurrency` environments may be busy at once; of each function `burst` may start at once and `ramp_per_s` more
-    each second. Without `network` only connections have a bandwidth.
+    A cold start takes `cold_zip_ms` or `cold_image_ms` before init, which isn't billed. Init then takes its own CPU
+    seconds and `init_wait_ms`, the time in which its code is read from a store (0 if missing). `init_wait_image_ms` is
+    that time for a container image, if it differs. `warm_ms` is from acceptance to the handler. `concurrency`
+    environments may be busy at once; of each function, `burst` may start at once, and `ramp_per_s` more each second.
+    Without `network`, only connections have a bandwidth.
     """
 
     cold_zip_ms: Figure
@@ -171,18 +169,18 @@ class Functions(TomlTable):
     network: Network | None = None
 
     def cold_ns(self, package: Literal["zip", "image"]) -> int:
-        """Return what a cold start takes before init, ns."""
+        """Return how long a cold start takes before init, ns."""
         return to_ns(self.cold_zip_ms if package == "zip" else self.cold_image_ms)
 
     def init_wait_ns(self, package: Literal["zip", "image"]) -> int:
-        """Return what init takes in addition to its CPU time, ns."""
+        """Return how long init takes in addition to its CPU time, ns."""
         return to_ns((package == "image" and self.init_wait_image_ms) or self.init_wait_ms)
 
 
 class Instances(TomlTable):
     """Long-running machines: `boot_s` from launch to the program's start; compute steps are `compute_speed` times as
-    fast as on the recording host, everything else `host_speed` times. `peers` is what one message to another machine of
-    the type takes, if it is known."""
+    fast as on the recording host, everything else `host_speed` times. `peers` is the cost of one message to another
+    machine of the type, if known."""
 
     boot_s: Figure
     compute_speed: Figure
@@ -194,7 +192,7 @@ class Profile(TomlTable):
     """A platform.
 
     Each state of a state machine takes `transition_ms`. A Task that invokes a function takes `task_ms` in addition, and
-    `task_ms_per_kb` for each 10³ bytes of its input; both are 0 where a profile lacks them.
+    `task_ms_per_kb` for each 10³ bytes of its input; both are 0 if the profile lacks them.
     """
 
     schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
@@ -210,38 +208,38 @@ class Profile(TomlTable):
     instances: Mapping[str, Instances] = {}
 
     def operation(self, op: str) -> Operation:
-        """Return what an `op` of the trace such as `object.put` takes; ProfileError if the profile does not say."""
+        """Return the cost of an `op` in the trace, such as `object.put`; ProfileError if the profile lacks it."""
         channel, _, name = op.partition(".")
         known = self.channels.get(channel)
         if known is None or name not in known.operations:
             raise ProfileError(
-                f"The profile {self.name} does not say what {op} takes.",
+                f"The profile {self.name} has no entry for {op}.",
                 f"add [channels.{channel}.operations.{name}] to it.",
             )
         return known.operations[name]
 
     def instance(self, type_: str) -> Instances:
-        """Return an EC2 instance type; ProfileError if the profile does not know it."""
+        """Return an EC2 instance type; ProfileError if the profile lacks it."""
         if type_ not in self.instances:
             raise ProfileError(
-                f"The profile {self.name} does not know the instance type {type_}.",
+                f"The profile {self.name} has no entry for the instance type {type_}.",
                 f'add [instances."{type_}"] to it.',
             )
         return self.instances[type_]
 
     def between(self, type_: str) -> Operation:
-        """Return what a message between instances of this type takes; ProfileError if the profile does not say."""
+        """Return the cost of a message between instances of this type; ProfileError if the profile lacks it."""
         peers = self.instance(type_).peers
         if peers is None:
             raise ProfileError(
-                f"The profile {self.name} does not say what a message between instances of type {type_} takes.",
+                f"The profile {self.name} has no entry for messages between instances of type {type_}.",
                 f'add [instances."{type_}".peers] to it.',
             )
         return peers
 
 
 def with_speed(profile: Profile, figure: Figure) -> Profile:
-    """Return the profile with functions on processors of this speed, whatever the kind of work."""
+    """Return the profile with functions on processors of this speed, for all kinds of work."""
     return profile.model_copy(update={"compute": profile.compute.model_copy(update={"speed": figure, "kinds": {}})})
 
 
@@ -262,7 +260,7 @@ def profile_names() -> tuple[str, ...]:
 def load_profile(name: str | Path) -> Profile:
     """Load the built-in profile of this name, or else the TOML file at this path; ProfileError names the entry.
 
-    A file whose `base` names a built-in profile holds only what differs from it.
+    A file whose `base` names a built-in profile contains only the differences.
     """
     return _built_in(PROFILES / f"{name}.toml") if str(name) in profile_names() else _load(Path(name))
 
@@ -271,12 +269,12 @@ def _load(path: Path) -> Profile:
     return validate(Profile, _read(path), path, "profile", ProfileError)
 
 
-# What is built in stays as it is.
+# Built-in profiles can't be changed.
 _built_in = cache(_load)
 
 
 def save_profile(profile: Profile, path: Path) -> None:
-    """Write the profile as a TOML file that `load_profile` reads; RequestError if it cannot be written."""
+    """Write the profile as a TOML file that `load_profile` reads; RequestError if it can't be written."""
     with writable(path, "choose another --out."):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(tomli_w.dumps(profile.model_dump(by_alias=True, exclude_none=True)), encoding="utf-8")
@@ -291,13 +289,13 @@ def _read(path: Path) -> dict[str, Any]:
     if base not in profile_names():
         raise ProfileError(
             f"The profile {path} is wrong at base: there is no built-in profile {shown(repr(base))}.",
-            f"name one of {', '.join(profile_names())}.",
+            f"use one of {', '.join(profile_names())}.",
         )
     return _laid_over(_read(PROFILES / f"{base}.toml"), document)
 
 
 def _laid_over(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the base's entries with `changes` in their place; a figure is replaced as a whole, with its source."""
+    """Return the base's entries, replaced by `changes`; a figure is replaced as a whole, with its source."""
     merged = dict(base)
     for name, value in changes.items():
         below = merged.get(name)

@@ -1,1 +1,1 @@
-"""Long-running instances, metered as EC2 bills them."""
+"""Run long-running instances, metered as EC2 bills them."""

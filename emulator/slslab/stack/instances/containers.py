@@ -1,7 +1,7 @@
 """Run long-running instances as containers of the engine, metered as in `slslab.stack.instances.processes`.
 
-They run in the emulator's network, on the worker's image or that of SLSLAB_INSTANCE_IMAGE, with their code in
-/var/task; Lambda's limits do not apply to them. They use GPUs if the engine gives them some, and the CPU otherwise.
+They run in the emulator's network, on the worker's image or SLSLAB_INSTANCE_IMAGE, with their code in /var/task;
+Lambda's limits don't apply to them. They use GPUs if the engine provides some, else the CPU.
 """
 
 import asyncio
@@ -30,16 +30,16 @@ from slslab_workers.architecture import Fleet
 EVENT, CPU = "event", "cpu"
 GPUS = {"DeviceRequests": [{"Driver": "", "Count": -1, "Capabilities": [["gpu"]]}]}
 NO_GPU = "could not select device driver"
-# What torch in the image sees: one line for each GPU.
+# Prints the GPUs that torch sees in the image, one per line.
 LIST_GPUS = "import torch\nfor n in range(torch.cuda.device_count()): print(torch.cuda.get_device_name(n))"
 
 
 class ContainerFleet:
     """The instances of one launch.
 
-    `home` is a directory of their own, for what they share with the emulator, `logs` that of their logs; `code` appears
-    in /var/task; `variables` are the stack's. `on_event` receives trace records, with the module as their function, and
-    `on_record` metered records.
+    `home` is a directory that they share with the emulator, and `logs` holds their logs. `code` appears in /var/task.
+    `variables` are the stack's. `on_event` receives trace records, with the module as their function, and `on_record`
+    metered records.
     """
 
     def __init__(
@@ -70,10 +70,10 @@ class ContainerFleet:
         self._launching = asyncio.Lock()
 
     async def launch(self, module: str, events: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-        """Launch one instance per event, and return the devices that they share in turn.
+        """Launch one instance per event, and return the devices that they use in turn.
 
-        Raises HostError if the fleet needs CUDA and no container gets a GPU, if the engine does not start all, or if
-        `end` was called meanwhile; then none is left.
+        Raises HostError if the fleet needs CUDA and no container gets a GPU, if the engine doesn't start all instances,
+        or if `end` was called meanwhile; then none remains.
         """
         async with self._launching:
             try:
@@ -96,7 +96,7 @@ class ContainerFleet:
         return devices
 
     async def end(self) -> None:
-        """End those that still run, and return when all are metered; a launch under way is cancelled."""
+        """End the running instances, and return when all are metered; cancel a launch in progress."""
         self._over = True
         async with self._launching:
             await self._end_launched()
@@ -126,7 +126,7 @@ class ContainerFleet:
             log.close()
             if isinstance(error, StartFailed | OSError):
                 raise HostError(
-                    f"An instance could not start: {error}.", "`docker info` shows what the engine has."
+                    f"An instance could not start: {error}.", "run `docker info` to see what the engine supports."
                 ) from error
             raise
         self._running[id_] = container
@@ -139,13 +139,12 @@ class ContainerFleet:
             await container.end()
 
     async def _attend(self, module: str, meter: Meter, container: Container) -> None:
-        """Meter one instance to its end; one that fails ends the others."""
         while not container.exited.done():
             meter.measure(container.pids(), container.accounts)
             await asyncio.wait([container.exited], timeout=SAMPLE_S)
         end_ns, ended = container.ended_ns or time.monotonic_ns(), self._ending
         used_ns = container.accounts.cpu_ns() if container.accounts is not None else None
-        with suppress(OSError):  # it has ended; its container is removed with the emulator, at the latest
+        with suppress(OSError):  # it has ended; the emulator removes its container when it ends, at the latest
             await container.end()
         await container.close()
         del self._running[meter.id]

@@ -1,4 +1,4 @@
-"""Choose what instances compute on: the GPUs that torch sees, or the CPU."""
+"""Choose the device that instances compute on: a GPU that torch sees, or the CPU."""
 
 from importlib.metadata import version
 
@@ -7,7 +7,7 @@ from slslab.errors import HostError
 
 def cuda_devices() -> tuple[str, ...]:
     """Return the GPUs that torch sees, each by its number and name, such as `cuda:0 Tesla T4`."""
-    # A build for CPUs sees none, and importing it takes seconds.
+    # A CPU build sees none, and importing it takes seconds.
     if version("torch").endswith("+cpu"):
         return ()
     import torch

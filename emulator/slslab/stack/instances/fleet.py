@@ -1,4 +1,4 @@
-"""EC2 instance types that a price book can bill, and ids as EC2 gives them."""
+"""Check EC2 instance types against a price book, and make ids in EC2's format."""
 
 import secrets
 
@@ -8,7 +8,7 @@ from slslab_workers.architecture import Fleet
 
 
 def check_fleet(fleet: Fleet, book: Book) -> None:
-    """Raise RequestError for an instance type that the book cannot bill."""
+    """Raise RequestError for an instance type that the price book can't bill."""
     if HOST + fleet.instance_type not in book.prices:
         hosts = [meter.removeprefix(HOST) for meter in book.prices if meter.startswith(HOST)]
         raise RequestError(

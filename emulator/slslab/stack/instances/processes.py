@@ -1,8 +1,7 @@
 """Run long-running instances, each as a process of its own, metered from launch to end as EC2 bills it.
 
-An instance is not confined: Lambda's limits do not apply to it, and neither the vCPUs nor the memory of its EC2 type
-are imposed on it. Its time is wall time on this host's processors and GPUs. A host's boot, which EC2 bills as well, is
-not modelled.
+An instance isn't confined: neither Lambda's limits nor the vCPUs and memory of its EC2 type apply to it. Its time is
+wall time on this host's processors and GPUs. The boot of an EC2 machine, which EC2 bills, too, isn't modelled.
 """
 
 import json
@@ -44,11 +43,11 @@ RAISED = re.compile(r"(?:[ \t][^\n]*\n)*(?P<type>[\w.]+)(?:: (?P<message>.*))?",
 
 
 class ProcessLauncher:
-    """Launches a fleet's instances as processes of this host, each in a session of its own.
+    """Launches a fleet's instances as processes of this host, each in its own session.
 
-    They find S3 by `variables`, the stack's; each writes a log of its own in `logs`. `on_event` receives trace records,
-    with the module as their function, and `on_record` metered records, both on a thread of the launcher's. `name` says
-    what they really run on.
+    They find S3 by `variables`, the stack's. Each writes a log in `logs`. `on_event` receives trace records, with the
+    module as their function, and `on_record` metered records, both on a thread of the launcher. `name` describes what
+    they really run on.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class ProcessLauncher:
             os.close(writing)
         weigh_session(process.pid)
         assert process.stdin is not None
-        with suppress(BrokenPipeError), process.stdin:  # one that exits before it has read it fails by its exit code
+        with suppress(BrokenPipeError), process.stdin:  # an instance that exits early fails by its exit code
             process.stdin.write(json.dumps(event).encode())
         return _Instance(
             id=id_,
@@ -143,7 +142,7 @@ class Meter:
     host_delay_ns: int = 0
 
     def measure(self, pids: list[int], group: GroupAccounts | None = None) -> None:
-        """Take a sample of the accounts of its processes."""
+        """Sample the counters of its processes."""
         sample = take_sample(time.monotonic_ns(), pids, group)
         if self.sample is not None:
             self.host_delay_ns += host_delay_ns(self.sample, sample)
@@ -153,7 +152,7 @@ class Meter:
     def record(
         self, module: str, instance_type: str, end_ns: int, exit_code: int, cpu_seconds: float, *, ended: bool
     ) -> InstanceRecord:
-        """Return the metered record of an instance that is over; `ended` says whether it was ended on purpose."""
+        """Return the metered record of an ended instance; `ended` says whether it was ended on purpose."""
         return InstanceRecord(
             id=self.id,
             function=module,
@@ -179,7 +178,7 @@ class _Instance(Meter):
     log: Path
 
     def has_ended(self) -> bool:
-        """Return whether the process is over; it stays a zombie, so that its ids are not used again."""
+        """Return whether the process has ended; it stays a zombie, so that its ids aren't reused."""
         return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
     def kill(self) -> None:
@@ -193,7 +192,7 @@ class _Instance(Meter):
 
 
 class RunningInstances:
-    """The instances of one launch; `thread` reads their traces, samples their accounts and meters their ends."""
+    """The instances of one launch; `thread` reads their traces, samples their counters and meters their ends."""
 
     def __init__(self, launcher: ProcessLauncher, module: str, launched: list[_Instance]) -> None:
         self._launcher = launcher
@@ -219,7 +218,7 @@ class RunningInstances:
         self.check()
 
     def end(self) -> None:
-        """End those that still run, and return when all are metered."""
+        """End the running instances, and return when all are metered."""
         self._ending.set()
         if not self.thread.ident:
             self.thread.start()
@@ -242,7 +241,7 @@ class RunningInstances:
                 )
             self._watch(frames)
         except BaseException as error:
-            # Such as a trace that cannot be written; `check` and `join` raise it.
+            # For instance, a trace that can't be written; `check` and `join` raise it.
             self._failure = self._failure or error
             self._kill()
             for instance in self._running:
@@ -274,7 +273,7 @@ class RunningInstances:
     def _meter(self, instance: _Instance, frames: TraceFrames) -> None:
         """Read the rest of an ended instance's trace and record it; if it has failed, end the others."""
         end_ns = time.monotonic_ns()
-        # What it left behind in its group, before its id is free again.
+        # Kill what it left behind in its group, before its id can be reused.
         instance.kill()
         while _read(instance.trace, frames):
             pass
@@ -297,14 +296,14 @@ class RunningInstances:
 
 
 def failure(id_: str, rank: int, exit_code: int, log: Path) -> RunFailed:
-    """Return why an instance failed: the exception in its log that ended it, or the signal or status it ended with."""
+    """Return why an instance failed: the exception in its log that ended it, or its signal or exit code."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - LOG_TAIL_BYTES))
         tail = file.read().decode(errors="replace")
     if exit_code < 0:
         name = signal.Signals(-exit_code).name
         return RunFailed("Instance.Killed", f"The instance {id_} was killed by {name}.", rank, tail)
-    # The last one, if it was raised while another was handled.
+    # The last exception, if it was raised while another was handled.
     _, traceback, rest = tail.rpartition(TRACEBACK)
     if traceback and (raised := RAISED.match(rest)):
         return RunFailed(raised["type"].rpartition(".")[2], (raised["message"] or "").strip(), rank, tail)
@@ -312,7 +311,7 @@ def failure(id_: str, rank: int, exit_code: int, log: Path) -> RunFailed:
 
 
 def _read(descriptor: int, frames: TraceFrames) -> int | None:
-    """Read what has arrived of a trace; return how many bytes, 0 at its end, None if there is nothing at the moment."""
+    """Read the available bytes of a trace; return their number, 0 at its end, None if nothing is available."""
     try:
         chunk = os.read(descriptor, CHUNK_BYTES)
     except BlockingIOError:
@@ -322,7 +321,7 @@ def _read(descriptor: int, frames: TraceFrames) -> int | None:
 
 
 def _visible(device: str, number: int) -> str:
-    """Return CUDA_VISIBLE_DEVICES for an instance that sees this device alone, of those that this process sees."""
+    """Return CUDA_VISIBLE_DEVICES for an instance that sees only this one of the devices that this process sees."""
     if device == "cpu":
         return ""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")

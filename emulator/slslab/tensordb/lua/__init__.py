@@ -1,1 +1,1 @@
-"""Lua scripts as Redis 7 runs them: the sandbox and the libraries that they find in it."""
+"""Run Lua scripts like Redis 7, with its sandbox and libraries."""

@@ -1,6 +1,6 @@
-"""What Lua's values are to Python's functions: strings are bytes, numbers int or float, None nil.
+"""Convert between Lua's values and Python's: strings are bytes, numbers int or float, and nil is None.
 
-What they return may be a list or a dict as well, which become tables.
+Functions may also return lists and dicts, which become tables.
 """
 
 from typing import Any, TypeAlias
@@ -9,7 +9,7 @@ Value: TypeAlias = Any
 
 
 def measure(value: Value) -> tuple[int, int]:
-    """Return the number of values in one, itself and those of its lists and dicts, and the bytes of its strings."""
+    """Return the number of values in a value (itself, and all in its lists and dicts), and the bytes of its strings."""
     if isinstance(value, bytes):
         return 1, len(value)
     if isinstance(value, dict):
@@ -21,7 +21,7 @@ def measure(value: Value) -> tuple[int, int]:
 
 
 class LuaError(Exception):
-    """An error in the words of Lua's library, to be raised where the script called."""
+    """An error in the words of Lua's library, to be raised where the script made the call."""
 
 
 def type_name(value: Value) -> str:
@@ -43,7 +43,7 @@ def bad(place: int, name: str, complaint: str) -> LuaError:
 
 
 def number(arguments: tuple[Value, ...], place: int, name: str, absent: str = "no value") -> int | float:
-    """Return a number, which may be written as a string; LuaError if it is none, or absent."""
+    """Return a number, which may be a string; LuaError if it isn't one, `absent` if it is missing."""
     value = arguments[place - 1] if place <= len(arguments) else None
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return value
@@ -56,7 +56,7 @@ def number(arguments: tuple[Value, ...], place: int, name: str, absent: str = "n
 
 
 def text(arguments: tuple[Value, ...], place: int, name: str, absent: str = "no value") -> bytes:
-    """Return a string, or a number as one; LuaError if it is none, or absent."""
+    """Return a string, or a number as a string; LuaError if it is neither, `absent` if it is missing."""
     value = arguments[place - 1] if place <= len(arguments) else None
     if isinstance(value, bytes):
         return value

@@ -1,8 +1,8 @@
-"""Compiled Lua 5.1 without tail calls.
+"""Remove tail calls from compiled Lua 5.1.
 
-A tail call replaces the frame of its caller. Redis's own functions are in C, which is called in a frame above; here
-they are in Lua, and `return redis.call(…)` would lose the line that an error names. The instruction that follows a tail
-call returns what it left on the stack, so that the plain call in its place does the same.
+A tail call replaces its caller's frame. Redis's own functions are in C, which runs in another frame; ours are in Lua,
+so `return redis.call(…)` would lose the line that an error names. The instruction after a tail call returns whatever
+the call left on the stack, so a plain call in its place does the same.
 
 Source: lundump.c and lopcodes.h of Lua 5.1, on a 64-bit little-endian host.
 """
@@ -15,7 +15,7 @@ NIL, BOOLEAN, NUMBER, STRING = 0, 1, 3, 4
 
 
 def without_tail_calls(code: bytes) -> bytes:
-    """Return the result of `string.dump` with each tail call as a plain call."""
+    """Return the result of `string.dump` with each tail call replaced by a plain call."""
     if not code.startswith(HEADER):
         raise ValueError("This is not Lua 5.1's code of a 64-bit little-endian host.")
     patched = bytearray(code)
@@ -25,7 +25,7 @@ def without_tail_calls(code: bytes) -> bytes:
 
 
 def _function(code: bytearray, at: int) -> int:
-    """Patch the function that begins there, and those within; return where it ends."""
+    """Patch the function that begins there, and the functions inside it; return where it ends."""
     at = _string(code, at) + 12  # two line numbers and four bytes
     count, at = _count(code, at)
     for place in range(at, at + 4 * count, 4):

@@ -1,5 +1,5 @@
--- cjson, as in Redis: lua-cjson 2.1 without its `nan` and `inf` options' odder forms. Long arrays of numbers, as
--- gradients are, are read and written by Python.
+-- cjson as in Redis: lua-cjson 2.1, without the odder forms of its options `nan` and `inf`. Python reads and writes
+-- long arrays of numbers, such as gradients.
 local read_numbers, write_numbers, settings = ...
 
 local byte, char, concat, find, floor, format, gsub, sub =
@@ -31,7 +31,7 @@ local function new()
   local decode_invalid, encode_invalid = true, false
   local text
 
-  -- Failures are thrown as tables, so that the outermost function tells where it was called.
+  -- Failures are thrown as tables, so that the outermost function reports where it was called.
 
   local function fail(expected, found, position)
     error({ format("Expected %s but found %s at character %d", expected, found, position) })
@@ -49,7 +49,7 @@ local function new()
       0x80 + code % 64)
   end
 
-  -- Returns the character of an escape at the position of its `u`, and the position after it; nil if it is none.
+  -- Returns the character of an escape at the position of its `u`, and the position after it; nil without one.
   local function unicode(position)
     local digits = find(text, "^%x%x%x%x", position + 1) and tonumber(sub(text, position + 1, position + 4), 16)
     if not digits or (digits >= 0xDC00 and digits < 0xE000) then
@@ -127,7 +127,7 @@ local function new()
     return "T_NUMBER", tonumber(sub(text, start, last)), start, last + 1
   end
 
-  -- Whether it is a number that JSON does not have, but strtod does.
+  -- Whether it is a number that JSON lacks, but strtod reads.
   local function is_invalid(start)
     return find(text, "^%+", start) or find(text, "^-?0[xX%d]", start) or find(text, "^-?[iI][nN][fF]", start)
       or find(text, "^-?[nN][aA][nN]", start)
@@ -260,8 +260,8 @@ local function new()
     return '"' .. gsub(content, '[%z\1-\31"\\/\127]', ESCAPED) .. '"'
   end
 
-  -- Returns the length of an array, 0 for a table that is none. Where it has numbers alone, and `next` gives them in
-  -- their order, a second result are the places of negative zeros, which Python takes for integers.
+  -- Returns the length of an array, 0 for other tables. If it has only numbers, and `next` returns them in order, the
+  -- second result has the places of negative zeros, which Python takes for integers.
   local function array_length(content)
     local most, count, zeros = 0, 0, {}
     for place, member in next, content do
@@ -438,7 +438,7 @@ local function new()
     return decode_invalid
   end
 
-  -- It changes nothing that a script can see.
+  -- It has no effect that a script can see.
   function library.encode_keep_buffer(given)
     return option("encode_keep_buffer", given, true)
   end

@@ -1,8 +1,8 @@
-"""A Lua 5.1 with Redis's sandbox, as one peer has it.
+"""Run Lua 5.1 with Redis's sandbox, for one peer.
 
-Python's functions are called with strings as bytes. They return True and results, False and a message, or None if Lua
-has not the memory for the results: an exception would reach the script as an object of Python's, and Lua without memory
-outside of its own code ends the process.
+Python functions are called with strings as bytes. They return True and results, False and a message, or None if Lua
+lacks the memory for the results. They never raise: an exception would reach the script as a Python object, and running
+out of memory outside Lua's own code ends the process.
 """
 
 import ctypes
@@ -20,25 +20,25 @@ from slslab.tensordb.lua.arguments import LuaError, Value, measure
 from slslab.tensordb.lua.bytecode import without_tail_calls
 from slslab.tensordb.lua.errors import OutOfMemory, ScriptError
 
-# What is passed between Lua and Python without a look at the memory fits into this, or into two thirds of a small one.
+# Values passed between Lua and Python without checking memory fit into this, or into two thirds of a small limit.
 MARGIN = 32 * 1024 * 1024
-# Garbage of a script is collected at once if there is more.
+# A script's garbage is collected at once if there is more than this.
 LITTER = 32 * 1024 * 1024
-# About what Lua takes for a value beside its bytes.
+# Roughly what Lua needs per value in addition to its bytes.
 VALUE_BYTES = 64
 NUMBERS = b"0123456789+-.eE, \t\r\n"
 GROUP = 1000
 NO_MEMORY = b"not enough memory"
-# Gives free memory back to the host; the allocator keeps what lies below memory in use.
+# Returns free memory to the host, except what the allocator keeps below memory in use.
 TRIM = ctypes.CDLL(None).malloc_trim
 
 
 class Runtime:
     """Compiles and runs scripts, one at a time.
 
-    `call` executes a command for a script, given RESP's version and the words, and returns whether it succeeded and its
-    reply as Lua's value, or the text of its error. `over` returns why the script must end, or None. `known` returns
-    whether there is such a command. `memory` is in bytes. `given` are the bytes of the replies to the last script.
+    `call` executes a command for a script, given RESP's version and the words. It returns whether it succeeded, and its
+    reply as a Lua value or the text of its error. `over` returns why the script must end, or None. `known` returns
+    whether a command exists. `memory` is in bytes. `given` counts the bytes of the replies to the last script.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Runtime:
         self._lua.execute(b"python, debug, os, io, package, require, module, dofile, loadfile, print = nil")
 
     def compile(self, body: bytes) -> Any:
-        """Return a script as a function; ScriptError if it is not valid."""
+        """Compile a script to a function; ScriptError if it isn't valid."""
         compiled = self._compile(body, b"@user_script")
         if isinstance(compiled, tuple):
             raise ScriptError(compiled[1].decode(errors="replace"))
@@ -92,7 +92,7 @@ class Runtime:
     def run(self, script: Any, name: str, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Value:
         """Run a compiled script, which errors call `name`; ScriptError or OutOfMemory if it fails.
 
-        Return a table as a list of tokens, for which see sandbox.lua.
+        A table is returned as a list of tokens (see sandbox.lua).
         """
         self.given = 0
         if not self._fits(measure([*keys, *arguments])):
@@ -115,7 +115,7 @@ class Runtime:
         raise ScriptError(result.decode(errors="replace") + where)
 
     def _collect(self) -> None:
-        """Give back what a script has left. Each collection halves the buffer in which Lua has joined texts."""
+        """Free what a script has left. Each collection halves the buffer in which Lua joins texts."""
         used, before = self._lua.get_memory_used(), math.inf
         while LITTER < used < before:
             self._lua.gccollect()
@@ -131,7 +131,7 @@ class Runtime:
         return self._load(without_tail_calls(self._dump(function)), None)
 
     def _fits(self, measured: tuple[int, int]) -> bool:
-        """Return whether there is memory for values: their number and their bytes."""
+        """Return whether memory suffices for values, given their number and their bytes."""
         size = measured[0] * VALUE_BYTES + measured[1]
         if self._lua.get_memory_used() + size > self._most:
             self._lua.gccollect()
@@ -151,7 +151,7 @@ class Runtime:
         return value
 
     def _library(self, functions: Mapping[str, Callable[..., Value]]) -> Any:
-        """Return functions as a table of those that sandbox.lua expects."""
+        """Return functions as a table in the form that sandbox.lua expects."""
 
         def guarded(function: Callable[..., Value]) -> Callable[..., Any]:
             def called(*arguments: Value) -> Any:
@@ -159,7 +159,7 @@ class Runtime:
                     result = function(*arguments)
                 except LuaError as error:
                     return False, str(error).encode()
-                except Exception as error:  # whatever the arguments are, no object of Python's may reach the script
+                except Exception as error:  # whatever the arguments, no Python object may reach the script
                     return False, f"{type(error).__name__}: {error}".encode()
                 results = result if isinstance(result, tuple) else (result,)
                 if not self._fits(measure([each for each in results if isinstance(each, bytes)])):
@@ -172,7 +172,7 @@ class Runtime:
         return self._lua.table_from({name.encode(): guarded(function) for name, function in functions.items()})
 
     def _read_numbers(self, text: bytes) -> Any:
-        """Return an array of numbers as a table; None if it is not one of plain numbers, or does not fit."""
+        """Return an array of numbers as a table; None if it contains anything else, or doesn't fit."""
         if text.translate(None, NUMBERS) != b"[]" or not self._fits((text.count(b","), 0)):
             return None
         try:
@@ -181,14 +181,14 @@ class Runtime:
             return None
 
     def _write_numbers(self, array: Any, zeros: Any) -> bytes | None:
-        """Return an array of numbers as JSON, with -0 at the places `zeros`; None if it does not fit, or has others."""
+        """Return an array of numbers as JSON, with -0 at the places `zeros`; None for others or too many."""
         numbers = list(array.values())
         for place in zeros.values():
             numbers[place - 1] = -0.0
-        # Many numbers in one format take two thirds of the time.
+        # Formatting many numbers at once takes two thirds of the time.
         groups = (tuple(numbers[at : at + GROUP]) for at in range(0, len(numbers), GROUP))
         text = b"[%b]" % b",".join(b",".join([b"%.14g"] * len(group)) % group for group in groups)
-        # What JSON does not have is written as inf or nan.
+        # Python writes numbers that JSON lacks as inf or nan.
         return text if b"n" not in text and self._fits((1, len(text))) else None
 
 

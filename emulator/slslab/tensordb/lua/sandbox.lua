@@ -1,6 +1,6 @@
--- The world of a script: Lua 5.1's own functions without files, modules and `debug`, Redis's functions, and tables that
--- cannot be changed. Returns what Python calls. No tail call here or in a script is one (see bytecode.py), so that the
--- levels of the stack are those of Redis, whose own functions are in C.
+-- A script's environment: Lua 5.1's own functions without files, modules and `debug`, Redis's functions, and read-only
+-- tables. Returns the functions for Python. Tail calls, here and in scripts, become plain calls (see bytecode.py), so
+-- that stack levels are the same as in Redis, which has its functions in C.
 local invoke, guarded, sha1hex, over, plain_calls, cjson, struct, settings = ...
 
 local OWN = { ["=sandbox"] = true, ["=cjson"] = true }
@@ -13,7 +13,7 @@ local pcall, rawget, rawset, select, setfenv, setmetatable = pcall, rawget, raws
 local tonumber, tostring, type, unpack, xpcall = tonumber, tostring, type, unpack, xpcall
 local byte, concat, find, floor, format = string.byte, table.concat, string.find, math.floor, string.format
 
--- Tables that cannot be changed: a script holds an empty one in front of each.
+-- Read-only tables: a script gets an empty table in front of each.
 
 local behind = {}
 
@@ -27,7 +27,7 @@ local function freeze(contents, metatable)
   return front
 end
 
--- Calls of Python. Values on their way are not watched by Lua, which would panic without memory for them.
+-- Calls of Python. Lua doesn't watch the values on their way, and would panic without memory for them.
 
 local function require_memory()
   if collectgarbage("count") > settings.most_kb then
@@ -144,7 +144,7 @@ function redis.sha1hex(...)
   return sha1hex(tostring((...)))
 end
 
--- Checked, and written nowhere.
+-- Checked, but not written anywhere.
 function redis.log(...)
   if select("#", ...) < 2 then
     error(refuse("redis.log() requires two arguments or more."))
@@ -180,14 +180,14 @@ function redis.replicate_commands()
   return true
 end
 
--- There are no replicas, and no debugger.
+-- Replicas and a debugger don't exist here.
 function redis.set_repl() end
 function redis.breakpoint()
   return false
 end
 function redis.debug() end
 
--- math.random: Redis's own, which gives every server the same numbers (drand48's, of 48 bits).
+-- math.random: Redis's own, with the same numbers on every server (drand48's, of 48 bits).
 
 local HALF = 2 ^ 24
 local high, low = 0x1234AB, 0xCD330E
@@ -240,7 +240,7 @@ function numbers.random(...)
   return floor(fraction * (last - first + 1)) + first
 end
 
--- The watch: a hook that ends the script, from then on at every instruction, so that no pcall holds it.
+-- The watch: a hook that ends the script, then at every instruction again, so that no pcall can stop it.
 
 local function watch()
   local reason = over()
@@ -259,7 +259,7 @@ local function watched(body)
   end
 end
 
--- Lua's own functions, where a script must not have them as they are.
+-- Lua's own functions that a script must not call directly.
 
 local globals = {}
 local missing = {
@@ -271,7 +271,7 @@ local environment
 
 local function compiled(source, name)
   if byte(source) == 27 then
-    -- Code that was compiled elsewhere could crash the process; behind a blank it is a text, and an error.
+    -- Code that was compiled elsewhere could crash the process; after a blank it counts as text, and is an error.
     source = " " .. source
   end
   if OWN[name] then
@@ -284,7 +284,7 @@ local function compiled(source, name)
   return setfenv(guarded(chunk), environment)
 end
 
--- Redis's pcall gives the text of an error of its own.
+-- Redis's pcall returns the text of its own errors.
 local function caught(ok, failure, ...)
   if not ok and type(failure) == "table" and type(failure.err) == "string" then
     return ok, failure.err
@@ -303,8 +303,8 @@ function globals.pcall(...)
   return caught(pcall(...))
 end
 
--- The handler is called behind the error, where the watch sees it: Lua calls it within, with all hooks off. A script
--- has no means to tell the difference.
+-- The handler is called after the error, where the watch sees it: Lua would call it inside, with all hooks off. A
+-- script can't tell the difference.
 function globals.xpcall(body, handler)
   local function kept(ok, ...)
     if ok then
@@ -366,7 +366,7 @@ function globals.setmetatable(contents, ...)
   return setmetatable(contents, ...)
 end
 
--- What else it does would outlive the script.
+-- Its other options would outlive the script.
 function globals.collectgarbage(option, ...)
   if option == nil or option == "collect" or option == "count" or option == "step" then
     return collectgarbage(option or "collect", ...)
@@ -441,7 +441,7 @@ end
 
 rawset(globals, "__redis__err__handler", locate)
 
--- A reply as a list of tokens, read with rawget: a kind and a value each, a length before elements.
+-- A reply as a list of tokens, read with rawget: each has a kind and a value, and a length precedes elements.
 
 local DEEPEST = 200
 

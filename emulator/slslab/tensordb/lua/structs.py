@@ -1,4 +1,4 @@
-"""Lua's `struct`: values as bytes in a given format."""
+"""Implement Lua's `struct`: values as bytes in a given format."""
 
 import math
 import struct
@@ -20,12 +20,12 @@ class _Item:
     option: str
     size: int
     padding: int
-    order: str  # as Python's struct and int.to_bytes tell it
+    order: str  # as in Python's struct and int.to_bytes
     sign: str
 
 
 def _items(form: str, name: str, offset: int = 0) -> Iterator[_Item]:
-    """Yield the options of a format; the size that the caller sets on one counts for the alignment of the next."""
+    """Yield a format's options; if the caller changes an option's size, it affects the next one's alignment."""
     order, sign, align, at = "little", "<", 1, 0
     while at < len(form):
         option, at = form[at], at + 1

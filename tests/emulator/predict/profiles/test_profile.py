@@ -238,11 +238,11 @@ def test_a_profile_of_no_schema_of_no_toml_or_of_no_file_is_refused(document: di
     with pytest.raises(ProfileError, match="There is no profile 'mars'") as refused:
         load_profile("mars")
     names = ", ".join(profile_names())
-    assert refused.value.hint == f"name one of {names}, or give the path of a TOML file."
+    assert refused.value.hint == f"use one of {names}, or give the path of a TOML file."
 
 
 def test_an_operation_that_a_profile_does_not_know_is_named() -> None:
-    with pytest.raises(ProfileError, match=r"does not say what object\.copy takes") as refused:
+    with pytest.raises(ProfileError, match=r"has no entry for object\.copy") as refused:
         load_profile("aws-us-east-1").operation("object.copy")
     assert refused.value.hint == "add [channels.object.operations.copy] to it."
 

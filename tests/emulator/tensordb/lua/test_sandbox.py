@@ -114,7 +114,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_limit_ends_a_loop(url: str, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "LIMIT_S", 0.1)
     with Wire(url) as wire:
-        assert "the script ran for 0.1 s, longer than a script may here" in error(wire, "EVAL", script, 0)
+        assert "the script ran longer than 0.1 s" in error(wire, "EVAL", script, 0)
         assert wire("EVAL", "return 'next'", 0) == b"next"
 
 
@@ -125,7 +125,7 @@ def test_a_limit_ends_what_lua_does_itself(url: str, script: str, monkeypatch: p
         wire("SET", "k", "kept")
         said = error(wire, "EVAL", script, 0)
         name = sha1(script.encode()).hexdigest()
-        assert said == f"ERR the script ran for 0.1 s, longer than a script may here script: {name}"
+        assert said == f"ERR the script ran longer than 0.1 s script: {name}"
         assert wire("EVAL", "return redis.call('GET', 'k')", 0) == b"kept"
 
 
@@ -188,7 +188,7 @@ def test_what_an_ended_script_wrote_stays(url: str, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(engine, "LIMIT_S", 0.1)
     with Wire(url) as wire:
         said = error(wire, "EVAL", "redis.call('SET', 'k', 1) while true do end", 0)
-        assert "what it had written stays" in said
+        assert "its writes remain" in said
         assert wire("GET", "k") == b"1"
 
 

@@ -103,6 +103,6 @@ def test_the_command_answers_first_and_saves_a_page(tmp_path: Any) -> None:
     done = commands.slslab("reproduce", "kubeml-times", "--out", str(tmp_path))
     assert done.code == 0
     first = " ".join(done.out.split())
-    assert first.index("Modelled times are linear") < first.index("30 epochs of ResNet34 on CIFAR-10 (s)")
+    assert first.index("Modelled times are linear") < first.index("30 epochs of ResNet34 on CIFAR-10, s")
     assert "12 of 12 published numbers agree" in first
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".csv", ".html"}

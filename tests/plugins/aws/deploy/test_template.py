@@ -306,8 +306,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         (
             OUTPUT + "!GetAtt Q.Colour}}\n",
             2,
-            "the output A cannot be resolved: Q has no attribute Colour here; "
-            "it has Arn, QueueName, QueueUrl.",
+            "the output A cannot be resolved: Q has no attribute Colour here; it has Arn, QueueName, QueueUrl.",
         ),
         (OUTPUT + "!GetAtt Q}}\n", 2, 'Fn::GetAtt takes the name of a resource and of an attribute, not ["Q"].'),
         (OUTPUT + "[a]}}\n", 2, "the output A cannot be resolved: the value of an output must be a text."),
