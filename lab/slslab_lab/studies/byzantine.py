@@ -253,8 +253,8 @@ def _findings(accuracies: Accuracies) -> Iterator[str]:
         fallen = [f"{rule} ({each:.1f} %)" for rule, each in found.items() if each < usual - FALLEN]
         kept = [rule for rule, each in found.items() if each >= usual - BESIDE]
         yield (
-            f"With {attackers} of {WORKERS} workers attacking by {attack.upper()}, rules that lose {FALLEN:.0f} points "
-            f"or more: {listed(fallen) if fallen else 'none'}. These stay within {BESIDE:.0f} points: "
+            f"With {attackers} of {WORKERS} workers attacking by {attack.upper()}, these rules lose {FALLEN:.0f} "
+            f"points or more: {listed(fallen) if fallen else 'none'}. These stay within {BESIDE:.0f} points: "
             f"{listed(kept) if kept else 'none'}."
         )
 

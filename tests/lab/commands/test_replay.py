@@ -243,10 +243,10 @@ def test_the_cheapest_size_by_a_deadline(slslab: Slslab) -> None:
     assert f"3,538 MB is the cheapest size that finishes in {latest[1]:g} s: ≈" in text
     assert "1,769 MB would be cheaper and finishes in time with a likelihood of " in text
     text = " ".join(slslab(*arguments, "--deadline", str(slow)).out.split())
-    assert f"It can't be told whether a size is done in {slow:g} s. 1,769 MB is with a likelihood of 50 %: ≈" in text
+    assert f"It can't be told whether a size finishes in {slow:g} s. 1,769 MB does with a likelihood of 50 %: ≈" in text
     done = slslab(*arguments, "--deadline", str(fast / 2))
     assert done.code == 1
-    assert "No size is done in" in done.out
+    assert "No size finishes in" in done.out
     assert "the fastest is 3,538 MB" in done.out
 
 

@@ -78,9 +78,9 @@ def test_what_falls_is_said_and_what_is_refused_too() -> None:
     assert "the mean fails to learn: 10.0 %, against 90.0 % without attack" in first
     assert "8 of 8 rules stay" in first
     by_attack = {sentence.partition(",")[0]: sentence for sentence in others}
-    assert "fall krum (50.0 %)" in by_attack["Under IPM by 1 of 5"]
-    assert "fall median (30.0 %)" in by_attack["Under ALIE by 2 of 5"]
-    assert "fall none" in by_attack["Under ALIE by 1 of 5"]
+    assert "or more: krum (50.0 %)" in by_attack["With 1 of 5 workers attacking by IPM"]
+    assert "or more: median (30.0 %)" in by_attack["With 2 of 5 workers attacking by ALIE"]
+    assert "or more: none" in by_attack["With 1 of 5 workers attacking by ALIE"]
     tables = list(grids(document))
     assert [grid.columns for grid in tables[:2]] == [("rule", "no attack", *NAMES)] * len(ATTACKERS)
     rows = {row[0]: row for row in tables[1].rows}

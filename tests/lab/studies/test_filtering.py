@@ -120,7 +120,7 @@ def test_as_released_only_the_filter_differs(tmp_path: Path) -> None:
     own = cells(found, "as released")
     assert own["without ÷ with"]["ratio"]["modelled"]["value"] == pytest.approx(2 * 100 / (3 * 40))
     assert own["with the filter"]["share"]["measured"]["value"] == 25
-    assert any("defines and does not call" in note for note in found["notes"])
+    assert any("defines but doesn't call" in note for note in found["notes"])
     unrecorded = cells(document(tmp_path, 0.6, released=False), "as released")
     assert unrecorded["without ÷ with"]["ratio"]["reason"] == "there is no recording"
 

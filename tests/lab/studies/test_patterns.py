@@ -244,7 +244,7 @@ def test_cells_of_a_row() -> None:
     assert (
         "AllReduce has 7 puts and gets in a row, of 1000 B each. The published 1.50 s leave 214 ms" in first["reason"]
     )
-    assert "modelled are 571 ms" in first["reason"]
+    assert "the model has 571 ms" in first["reason"]
     assert (second["verdict"], second["reason"]) == ("agrees", "")
     assert first["measured"] == {"value": 2.0, "low": 1.0, "high": 3.0, "samples": 3}
     assert [(each["way"], each["verdict"]) for each in first["recomputed"]] == [("", "cannot"), ("by formula", "")]

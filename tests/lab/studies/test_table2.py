@@ -196,7 +196,7 @@ def test_rows_of_several_hosts_are_named() -> None:
     found = build(beside("sampled"), Runs(done, {}))
     mixed, fitted = found["notes"][-2:]
     assert mixed.startswith("The `measured` column mixes 2 hosts, so its seconds aren't comparable: 1 run on a, ")
-    assert fitted.startswith("One speed of processors is fitted to a set all the same")
+    assert fitted.startswith("One speed of processors is fitted to a set even so")
     assert not any("mixes" in note for note in document()["notes"])
 
 

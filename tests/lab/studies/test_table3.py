@@ -192,7 +192,7 @@ def test_figure_4(tmp_path: Path) -> None:
     assert released["MLLess"] == canonical["MLLess"], "it has no curve as released"
     assert "GPU" not in canonical
     assert "GPU (canonical) isn't drawn: not recorded." in document["notes"]
-    assert "no data in the paper" in document["table"]["notes"][0]
+    assert "The paper doesn't print the data" in document["table"]["notes"][0]
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(render(curves_by_time(document)))
     text = console.export_text()

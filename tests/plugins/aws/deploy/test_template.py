@@ -229,7 +229,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
             "Resources:\n  B: {Type: AWS::S3::BucketPolicy, Properties: {Bucket: data, PolicyDocument: {Statement: "
             "[{Effect: Allow, Principal: {Service: a.amazonaws.com}, Action: 's3:*', Resource: '*'}]}}}\n",
             2,
-            'B: slslab knows the principals "*" and {"AWS": ...} alone.',
+            'B: slslab knows only the principals "*" and {"AWS": ...}.',
         ),
         (
             QUEUE + "QueueName: not a name\n",
