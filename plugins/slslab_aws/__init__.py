@@ -1,1 +1,1 @@
-"""AWS around Lambda, S3 and Step Functions: the one endpoint, the services by moto, and templates."""
+"""AWS services around Lambda, S3 and Step Functions: the one endpoint, services by moto, and templates."""

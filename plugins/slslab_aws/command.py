@@ -1,4 +1,4 @@
-"""`slslab deploy`: the resources of a SAM or CloudFormation template, in the running service."""
+"""`slslab deploy`: deploy a SAM or CloudFormation template to the running service."""
 
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,10 @@ SCHEMA = 1
     metavar="KEY=VALUE",
     help="The value of a parameter of the template. Repeatable.",
 )
-@click.option("--delete", "deletes", is_flag=True, help="Remove what the stack has, the latest first.")
+@click.option("--delete", "deletes", is_flag=True, help="Remove the stack's resources, the latest first.")
 @json_option
 def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], deletes: bool, json_: bool) -> None:
-    """Make what a template of AWS SAM or CloudFormation has, in the service that `slslab up` started.
+    """Deploy a template of AWS SAM or CloudFormation to the service that `slslab up` started.
 
     \b
     slslab up --detach
@@ -35,12 +35,12 @@ def deploy(template: Path, stack_name: str | None, parameters: tuple[str, ...], 
     slslab deploy --delete
 
     Functions, layers, versions, aliases, URLs, permissions, event sources, state machines, buckets, queues, topics,
-    tables, log groups, rules and roles are made, changed where the template or the code is different, and removed when
-    the template has them no more. Folders of code are zipped as they are: install what they need into them, as
+    tables, log groups, rules and roles are made, changed if the template or the code is different, and removed once
+    they are no longer in the template. Folders of code are zipped as they are: install their dependencies into them, as
     `sam build` does.
 
-    Every problem that can be known is named with its line before anything is made. Policies of roles are stored, and
-    not enforced. A stack ends with the service.
+    Errors in the template are listed with their lines before anything is made. Policies of roles are stored but not
+    enforced. A stack ends with the service.
     """
     from slslab.aws.keys import Pair
     from slslab.up import embedded

@@ -1,4 +1,4 @@
-"""The one endpoint of all services, and the services of AWS beside ours: two processes, which start on demand."""
+"""The one endpoint of all services, and moto's AWS services: two processes, which start on demand."""
 
 import os
 import socket
@@ -45,7 +45,7 @@ class AwsServices(OnDemandServer):
 
     @property
     def path(self) -> str:
-        """The socket, for a process with the same descriptor of its directory: a longer path would not do."""
+        """The socket's path for a process that inherits the directory's descriptor; the full path would be too long."""
         return f"/proc/self/fd/{self.directory}/{SOCKET}"
 
     def _start(self, undo: ExitStack) -> bool:
@@ -74,10 +74,10 @@ class AwsServices(OnDemandServer):
 
 
 class Edge(OnDemandServer):
-    """The endpoint at `port` of loopback, any free one if it is 0. HostError if another process has it.
+    """The endpoint at `port` of loopback, or any free one for 0. HostError if another process uses it.
 
-    `endpoints` are Lambda's, S3's and Step Functions'. `services` has all others, and its socket in `home`, a private
-    directory.
+    `endpoints` are Lambda's, S3's and Step Functions'. `services` provides all others, with its socket in `home`, a
+    private directory.
     """
 
     name = f"slslab {__version__}"
@@ -100,7 +100,7 @@ class Edge(OnDemandServer):
         self._keys = keys
 
     def client_environment(self) -> dict[str, str]:
-        """Return the variable by which AWS's clients find it."""
+        """Return the variable that points AWS's clients to it."""
         return {"AWS_ENDPOINT_URL": self.endpoint}
 
     def _start(self, undo: ExitStack) -> bool:

@@ -1,4 +1,4 @@
-"""What a deployment did, for the terminal."""
+"""The output of a deployment, for the terminal."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from slslab.report.page import WORDS, Part, Table
 
 
 def deployment(document: Mapping[str, Any]) -> Iterator[Part]:
-    """Yield what was done in one sentence, the resources, and the outputs."""
+    """Yield a summary in one sentence, the resources, and the outputs."""
     resources, outputs = document["resources"], document["outputs"]
     counts = Counter(resource["done"] for resource in resources)
     done = ", ".join(f"{count} {what}" for what, count in counts.items()) or "nothing to do"

@@ -1,1 +1,1 @@
-"""Execution environments on the nodes of a Ray cluster, which their owners have started."""
+"""Execution environments on the nodes of a Ray cluster that their owners have started."""

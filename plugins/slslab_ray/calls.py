@@ -1,8 +1,8 @@
-"""Call the methods of a node: one connection for each, by mutual TLS, on which both ends send values in order.
+"""Call the methods of a node, over one mutual TLS connection per node on which both ends send values in order.
 
-Ray starts what holds a node's environments (`slslab_ray.node`) and brings it the key. The node then connects to the
-emulator, which calls it: by Ray itself a call takes milliseconds more (`benchmarks/remote_invoke.py`). A value is
-pickled, after its length; the holder of the key is the only one who is heard.
+Ray starts the actor that holds a node's environments (`slslab_ray.node`) and gives it the key. The node then connects
+to the emulator, which calls it; calls through Ray itself would take milliseconds longer
+(`benchmarks/remote_invoke.py`). A value is pickled and sent after its length. Only a holder of the key can connect.
 """
 
 import asyncio
@@ -18,12 +18,12 @@ from slslab.errors import HostError, SlslabError
 from slslab.stack.mutual_tls import mutual_context
 
 LENGTH = struct.Struct("!Q")
-# A host that is up answers sooner; a firewall does not at all.
+# A host that is up answers sooner; a firewall doesn't answer at all.
 CONNECT_S = 10.0
-# What happens on a node within this time travels together.
+# Reports from a node within this time are sent together.
 TOGETHER_S = 0.02
 
-# What has happened on a node: the environment of each, with a trace record of the node's clock, or bytes of its log.
+# Reports from a node: an environment's id with a trace record by the node's clock, or with bytes of its log.
 Happened = Sequence[tuple[str, dict[str, Any] | bytes]]
 
 
@@ -32,17 +32,17 @@ class CallError(Exception):
 
 
 class Connection(asyncio.Protocol):
-    """One end: sends values, and has `take` called with each that arrives."""
+    """One end: sends values, and calls `take` with each arriving value."""
 
     def __init__(self) -> None:
         self._received = bytearray()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Note what to write to."""
+        """Keep the transport for sending."""
         self._transport = cast(asyncio.Transport, transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take the values that have arrived whole."""
+        """Take the values that have arrived completely."""
         self._received += data
         begin = 0
         while len(self._received) >= (start := begin + LENGTH.size):
@@ -54,19 +54,19 @@ class Connection(asyncio.Protocol):
         del self._received[:begin]
 
     def take(self, value: Any) -> None:
-        """Process a value of the other end."""
+        """Process a value from the other end."""
         raise NotImplementedError
 
     def close(self) -> None:
-        """End the connection at once, whatever is still to be sent."""
+        """Close the connection at once, dropping unsent data."""
         self._transport.abort()
 
 
 class Caller(Connection):
-    """The emulator's end; `arrived` is called with it and the name by which the node is expected.
+    """The emulator's end; `arrived` is called with it and the node's expected name.
 
-    `happened` takes what has happened on the node until the answers that follow, and `ended` is called when the
-    connection has ended, with why.
+    `happened` receives all reports of the node before the answers that follow them. `ended` is called with the reason
+    when the connection has ended.
     """
 
     def __init__(self, arrived: "Callable[[Caller, str], object]") -> None:
@@ -91,7 +91,7 @@ class Caller(Connection):
             del self._answers[number]
 
     def take(self, value: Any) -> None:
-        """Take the node's name, what has happened on it, or an answer, which may have nobody who waits for it."""
+        """Take the node's name, a report, or an answer; the caller of that may have given up."""
         if isinstance(value, str):
             self._arrived(self, value)
         elif isinstance(value, list):
@@ -107,7 +107,7 @@ class Caller(Connection):
                 answer.set_result(result)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """End the calls that are under way."""
+        """End the running calls."""
         self._why = f"its connection has ended: {error}" if error else "its connection has ended"
         for answer in self._answers.values():
             if not answer.done():
@@ -116,7 +116,7 @@ class Caller(Connection):
 
 
 class Listener:
-    """Where nodes connect to: an address of this host, with its port once it is open."""
+    """The address of this host where nodes connect, with its port once it is open."""
 
     def __init__(self, host: str, key: Path) -> None:
         self.address = (host, 0)
@@ -125,7 +125,7 @@ class Listener:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Listen; HostError if the address cannot be had."""
+        """Listen; HostError if the address isn't available."""
         context = mutual_context(self._key, ssl.PROTOCOL_TLS_SERVER)
         host, _ = self.address
         try:
@@ -134,16 +134,16 @@ class Listener:
             )
         except OSError as error:
             hint = "start Ray on this machine with an address of its own (`ray start --node-ip-address`)."
-            raise HostError(f"Nodes cannot connect to {host}: {error.strerror}.", hint) from error
+            raise HostError(f"Nodes can't connect to {host}: {error.strerror}.", hint) from error
         self.address = (host, self._server.sockets[0].getsockname()[1])
 
     def expect(self, name: str) -> asyncio.Future[Caller]:
-        """Return what becomes the connection of the node that says this name."""
+        """Return a future for the connection of the node with this name."""
         self._expected[name] = asyncio.get_running_loop().create_future()
         return self._expected[name]
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening."""
         if self._server is not None:
             self._server.close()
 
@@ -156,7 +156,7 @@ class Listener:
 
 
 class Answerer(Connection):
-    """A node's end, which answers with what its methods return."""
+    """A node's end, which answers with its methods' results."""
 
     def __init__(self, name: str, methods: object) -> None:
         super().__init__()
@@ -166,18 +166,18 @@ class Answerer(Connection):
         self._answering: set[asyncio.Task[None]] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Say which node this is."""
+        """Send this node's name."""
         super().connection_made(transport)
         self._transport.write(_packed(self._name))
 
     def happen(self, environment: str, what: dict[str, Any] | bytes) -> None:
-        """Tell of something within TOGETHER_S, with what else happens until then."""
+        """Report an event within TOGETHER_S, together with further events until then."""
         if not self._happened:
             asyncio.get_running_loop().call_later(TOGETHER_S, self._tell)
         self._happened.append((environment, what))
 
     def take(self, value: Any) -> None:
-        """Begin what was asked for."""
+        """Start the requested call."""
         answering = asyncio.ensure_future(self._answer(*value))
         self._answering.add(answering)
         answering.add_done_callback(self._answering.discard)
@@ -188,7 +188,7 @@ class Answerer(Connection):
             answer = _packed((number, "", await called))
         except Exception as error:
             answer = _packed((number, _told(error), None))
-        self._tell()  # before the answer, which is the end of it
+        self._tell()  # reports go before the answer
         self._transport.write(answer)
 
     def _tell(self) -> None:
@@ -198,7 +198,7 @@ class Answerer(Connection):
 
 
 async def answer(address: tuple[str, int], key: Path, name: str, methods: object) -> Answerer:
-    """Connect to an emulator's address and answer its calls with these methods; HostError if it cannot be reached."""
+    """Connect to an emulator's address and answer its calls with these methods; HostError if it can't be reached."""
     context = mutual_context(key, ssl.PROTOCOL_TLS_CLIENT)
     host, port = address
     connecting = asyncio.get_running_loop().create_connection(lambda: Answerer(name, methods), host, port, ssl=context)
@@ -207,7 +207,7 @@ async def answer(address: tuple[str, int], key: Path, name: str, methods: object
     except (TimeoutError, OSError) as error:
         why = f"no answer within {CONNECT_S:.0f} s" if isinstance(error, TimeoutError) else f"{error}"
         raise HostError(
-            f"it does not reach the emulator at {host}:{port}: {why}.", "see that no firewall is in between."
+            f"it can't reach the emulator at {host}:{port}: {why}.", "check for a firewall in between."
         ) from error
     return answerer
 

@@ -1,8 +1,8 @@
-"""The nodes of a Ray cluster as the places of one emulator's environments.
+"""The nodes of a Ray cluster as places for one emulator's environments.
 
-Who is a member, who fails and who may join is Ray's: nodes are started by their owners with `ray start`, and this host
-is one of them. Each usable node has one actor (`slslab_ray.node`), which holds the memory that Ray counts for it,
-and which connects to the emulator (`slslab_ray.calls`).
+Ray decides about members, failures and joining. Owners start their nodes with `ray start`, and this host is one of
+them. Each usable node has one actor (`slslab_ray.node`), which reserves memory in Ray and connects to the emulator
+(`slslab_ray.calls`).
 """
 
 import asyncio
@@ -39,21 +39,21 @@ from slslab_ray.relay import Relay
 from slslab_ray.remote import NodeLost
 
 LOG = logging.getLogger(__name__)
-# Ray tells nobody when a node joins.
+# Ray doesn't report when a node joins, so look this often.
 LOOK_S = 2.0
 OPEN_LIMIT_S = 120.0
 
 
 def budgets_mb() -> list[int]:
-    """Return the memory that each of the cluster's nodes gives environments, MB; HostError without a cluster."""
+    """Return the memory in MB that each node of the cluster offers to environments; HostError without a cluster."""
     connect()
     return [node["budget_mb"] for node in alive().values()]
 
 
 class Cluster(Managed):
-    """The nodes of the cluster that this host belongs to; some can be used once they are open.
+    """The nodes of the cluster that this host belongs to; usable once they are open.
 
-    `refused` has the nodes that cannot, with why. Entering raises HostError without a cluster.
+    `refused` lists the unusable nodes, with the reason. Entering raises HostError without a cluster.
     """
 
     def __init__(
@@ -89,11 +89,11 @@ class Cluster(Managed):
         self._opening = replace(self._opening, key=key.read_bytes())
 
     def share(self, shared: Shared) -> None:
-        """Take what environments of all nodes share."""
+        """Take the objects that environments of all nodes share."""
         self._shared = shared
 
     async def open(self, on_changed: Callable[[], None]) -> None:
-        """Open all nodes, and from now on those that join; HostError if none can be used."""
+        """Open all nodes, and from now on new ones; HostError if no node is usable."""
         self._on_changed = on_changed
         await self._listener.open()
         await self._look()
@@ -101,12 +101,12 @@ class Cluster(Managed):
         if not self._places:
             refused = "; ".join(f"{name}: {why}" for name, why in self.refused.items())
             raise HostError(
-                f"No node of the Ray cluster can have environments: {refused}.", "see `slslab doctor` there."
+                f"No node of the Ray cluster can run environments: {refused}.", "see `slslab doctor` there."
             )
         self._looking = asyncio.ensure_future(self._keep_looking())
 
     async def end(self) -> None:
-        """Leave all nodes; nothing of ours is left there."""
+        """Leave all nodes, and remove everything of ours from them."""
         tasks = [*self._joining, *([] if self._looking is None else [self._looking])]
         for task in tasks:
             task.cancel()
@@ -115,14 +115,14 @@ class Cluster(Managed):
         self._listener.close()
 
     def present(self) -> Sequence[Place]:
-        """Return the nodes that can be used now."""
+        """Return the currently usable nodes."""
         return [place for place in self._places.values() if not place.lost]
 
     def prepare(self, function: Function) -> None:
-        """Nothing takes time before an environment is made."""
+        """Do nothing: environments need no preparation here."""
 
     def find_image(self, uri: str) -> Image:
-        """Raise InvalidParameterValueException: nodes have processes of their hosts."""
+        """Raise InvalidParameterValueException, since nodes run processes of their hosts, not containers."""
         raise invalid(f"The image {uri} can only run in a container; package the function as a zip archive.")
 
     @property
@@ -132,7 +132,7 @@ class Cluster(Managed):
 
     @property
     def isolation(self) -> Isolation:
-        """What else separates environments of the first node."""
+        """Return how else the first node separates environments."""
         return self._first.isolation
 
     @property
@@ -140,7 +140,7 @@ class Cluster(Managed):
         return next(iter(self._places.values()))
 
     def host(self) -> dict[str, Any]:
-        """Return the host's part of a run's document: what the nodes are, together and each."""
+        """Return the host's part of a run's document, for all nodes together and for each."""
         nodes = [place.document() for place in self._places.values()]
         confined = {confinement(place.hierarchy, place.isolation) for place in self._places.values()}
         return {
@@ -151,7 +151,7 @@ class Cluster(Managed):
         }
 
     def _lost(self, actor: Any) -> None:
-        """End what is left of a node's actor: one that was only cut off goes on, and its reaper removes what it has."""
+        """Kill a node's actor. If it was only cut off, it continues, and its reaper cleans up."""
         ray.kill(actor)
         self._on_changed()
 
@@ -166,17 +166,17 @@ class Cluster(Managed):
             try:
                 await self._look()
             except ray.exceptions.RayError as error:
-                LOG.warning("The Ray cluster does not say which nodes it has: %s", reason(error))
+                LOG.warning("The Ray cluster doesn't list its nodes: %s", reason(error))
 
     async def _look(self) -> None:
-        """Begin to open the nodes that have joined since the last look, and give those up that Ray has."""
+        """Start to open the nodes that have joined since the last look, and give up nodes that Ray has lost."""
         found = await asyncio.to_thread(alive)
         for node, place in self._places.items():
             if node not in found:
-                place.lose("it does not answer Ray any more")
+                place.lose("it no longer answers Ray")
         new = {node: about for node, about in found.items() if node not in self._known}
         self._known |= new.keys()
-        # A node that is slow to open keeps nobody from noticing others.
+        # A node that is slow to open must not delay others.
         for node, about in new.items():
             joining = asyncio.ensure_future(self._join(node, about))
             self._joining.add(joining)
@@ -186,13 +186,13 @@ class Cluster(Managed):
         try:
             why = await asyncio.wait_for(self._open(node, about), OPEN_LIMIT_S)
         except TimeoutError:
-            why = f"it did not answer within {OPEN_LIMIT_S:.0f} s, or others have its memory"
+            why = f"it did not answer within {OPEN_LIMIT_S:.0f} s, or its memory is in use"
         except ray.exceptions.TaskUnschedulableError:
-            self._known.discard(node)  # it has only just come, or is about to go: the next look says
-            self.refused[about["name"]] = "Ray does not place anything there yet"
+            self._known.discard(node)  # it has just joined or is leaving; the next look tells
+            self.refused[about["name"]] = "Ray doesn't place anything there yet"
             return
         except (ray.exceptions.RayError, NodeLost, OSError) as error:
-            why = f"it cannot be opened: {reason(error)}"
+            why = f"it can't be opened: {reason(error)}"
         if why:
             self.refused[about["name"]] = why
             LOG.warning("The node %s is not used: %s.", about["name"], why)
@@ -200,7 +200,7 @@ class Cluster(Managed):
             self._on_changed()
 
     async def _open(self, node: str, about: dict[str, Any]) -> str:
-        """Open a node; return why it cannot be used, or nothing."""
+        """Open a node; return why it is unusable, or an empty text."""
         other = await describe(node)
         if why := difference(self._own, other):
             return why
@@ -220,11 +220,11 @@ class Cluster(Managed):
             connected = self._listener.expect(node)
             opened = await actor.open.remote()
             place = NodePlace(await connected, {**about, **opened}, self._shared, relay)
-            # What is cut off ends, too, and its reaper removes what it has.
+            # If it was cut off, its actor ends, too, and its reaper cleans up.
             place.on_lost, leave = leave, place.leave
             if lacking := [what for what in ("cpu", "memory") if what not in opened["hierarchy"].parents]:
                 await place.close()
-                return f"it has no control groups for {' and '.join(lacking)}: {opened['hierarchy'].description}"
+                return f"it lacks control groups for {' and '.join(lacking)}: {opened['hierarchy'].description}"
             await place.begin()
         except BaseException:
             leave()

@@ -1,4 +1,4 @@
-"""The Ray cluster that environments and sweeps use: how it is reached, and what its nodes are."""
+"""The Ray cluster for environments and sweeps: how to reach it, and its nodes."""
 
 import logging
 import os
@@ -23,49 +23,49 @@ from slslab_ray.described import described
 LOG = logging.getLogger(__name__)
 HINT = "`ray start --head` begins a cluster on this machine; `ray start --address=HOST:6379` joins one."
 CLIENT = "ray://"
-# s; a cluster that is there answers sooner.
+# Seconds; a running cluster answers sooner.
 ANSWER_S = 5
 TRIES = 3
 
 
 def connect(address: str = "") -> None:
-    """Connect this process to a cluster, unless it is: to that of an address of Ray's client, `ray://HOST:PORT`, or to
-    the one that this machine is a node of ($RAY_ADDRESS, by default the one that runs here).
+    """Connect this process to a cluster, unless it is connected: by the address of Ray's client, `ray://HOST:PORT`, or
+    to the cluster that this machine is a node of ($RAY_ADDRESS, by default the one that runs here).
 
-    HostError if there is none, or it does not take us.
+    HostError without a cluster, or if it rejects us.
     """
-    # Nothing is told to anybody.
+    # Send no usage statistics.
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     if ray.is_initialized():
         return
-    # Ray prints to standard output, where there may be a document, whatever befalls its nodes; it has no setting.
+    # Ray prints its nodes' events to standard output, where a document may go; this can't be switched off otherwise.
     worker.print_to_stdstream = _log
     main = threading.current_thread() is threading.main_thread()
     former = signal.getsignal(signal.SIGTERM)
     try:
         if address:
-            reach(address)  # Ray itself tries for minutes
+            reach(address)  # Ray itself would try for minutes
         else:
             address = os.environ.get("RAY_ADDRESS", "auto")
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what it warns of, it also raises
+            warnings.simplefilter("ignore")  # its warnings are also raised
             _initialise(address)
     except (OSError, OverflowError, RuntimeError, ValueError, ray.exceptions.RayError) as error:
         if address.startswith(CLIENT):
             raise HostError(
-                f"No Ray cluster at {address} takes this host: {reason(error)}.",
+                f"The Ray cluster at {address} can't be used: {reason(error)}.",
                 "its head needs Ray's client server, by default at port 10001, the same Ray, and the same token.",
             ) from error
-        raise HostError(f"There is no Ray cluster that this machine is a node of: {reason(error)}.", HINT) from error
+        raise HostError(f"This machine isn't a node of a Ray cluster: {reason(error)}.", HINT) from error
     finally:
         if main and former is not None:
-            signal.signal(signal.SIGTERM, former)  # Ray's own would end this process without its clean-up
+            signal.signal(signal.SIGTERM, former)  # Ray's handler would end this process without clean-up
     ray.cloudpickle.register_pickle_by_value(sys.modules[described.__module__])
 
 
 def _initialise(address: str) -> None:
-    """Initialise Ray. The process that a head starts for a client may crash between fork and exec (Ray 2.60: SIGSEGV at
-    a head's first client); then it is asked again."""
+    """Initialise Ray, trying again: the process that a head starts for a client may crash between fork and exec
+    (Ray 2.60: SIGSEGV at a head's first client)."""
     for tries in range(1, TRIES + 1):
         try:
             ray.init(address, log_to_driver=False, configure_logging=False, namespace="slslab")
@@ -73,7 +73,7 @@ def _initialise(address: str) -> None:
         except ConnectionAbortedError as error:
             if tries == TRIES:
                 raise
-            LOG.info("The Ray client server at %s is asked again: %s", address, reason(error))
+            LOG.info("Trying the Ray client server at %s again: %s", address, reason(error))
 
 
 def reach(address: str) -> None:
@@ -83,8 +83,8 @@ def reach(address: str) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Return why Ray raised an error: the message of ours that caused it, the first line of its text or, if it ends
-    with the traceback of another process, the last without the exception's name; without a full stop."""
+    """Return why Ray raised an error: our own message that caused it; or the first line of its text; or, if it ends
+    with the traceback of another process, the last line without the exception's name. Without a full stop."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, SlslabError):
         return cause.message.rstrip(".")
@@ -95,7 +95,7 @@ def reason(error: BaseException) -> str:
 
 
 def alive() -> dict[str, dict[str, Any]]:
-    """Return the cluster's nodes by their ids: name, and the memory that Ray counts for them, MB."""
+    """Return the cluster's nodes by id: their names, and the memory in MB that Ray counts for them."""
     return {
         node["NodeID"]: {
             "name": f"{node['NodeManagerHostname']} ({node['NodeManagerAddress']})",
@@ -107,7 +107,7 @@ def alive() -> dict[str, dict[str, Any]]:
 
 
 def describe(node: str) -> Any:
-    """Ask a node what must be this host's own there; its answer, `described`, comes through Ray."""
+    """Ask a node for the properties that must match this host's; its answer, `described`, comes through Ray."""
     there = NodeAffinitySchedulingStrategy(node, soft=False)
     return ray.remote(described).options(num_cpus=0, scheduling_strategy=there, max_retries=0).remote()
 

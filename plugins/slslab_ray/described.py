@@ -1,6 +1,6 @@
-"""What must be the emulator's own on a node: asked by a function that travels there as it stands.
+"""Properties of a node that must match the emulator's host, collected by a function that is sent there.
 
-Nothing of the package may be imported here: a node may lack it.
+It must not import anything of the package, which a node may lack.
 """
 
 import os
@@ -14,7 +14,7 @@ from typing import Any
 
 def described() -> dict[str, Any]:
     """Return the version of slslab (empty without it) and a digest of its code, Python's version, the processor's kind,
-    and which network the node is in."""
+    and the node's network."""
     try:
         found = version("slslab")
     except PackageNotFoundError:
@@ -36,12 +36,12 @@ def described() -> dict[str, Any]:
 
 
 def difference(own: dict[str, Any], other: dict[str, Any]) -> str:
-    """Return why a node cannot be used beside this host; empty if it can."""
+    """Return why a node can't be used with this host; empty if it can."""
     if not other["slslab"]:
         return "slslab is not installed there"
     for name, what in (("slslab", "slslab"), ("python", "Python"), ("machine", "a processor of kind")):
         if own[name] != other[name]:
-            return f"it has {what} {other[name]}, and this host has {own[name]}"
+            return f"it has {what} {other[name]}, but this host has {own[name]}"
     if own["code"] != other["code"]:
-        return f"its slslab {other['slslab']} has other code than this host's"
+        return f"its slslab {other['slslab']} differs from this host's code"
     return ""

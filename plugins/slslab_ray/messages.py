@@ -1,4 +1,4 @@
-"""What an emulator and the nodes of its cluster tell each other."""
+"""Messages between an emulator and the nodes of its cluster."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import State
 from slslab.lambda_.outcome import PhaseEnd
 
-# What a record says that is for the emulator alone: the runtime of the environment has exited.
+# The kind of a record that only the emulator gets: the runtime of the environment has exited.
 EXITED = "exited"
 
 
 @dataclass(frozen=True)
 class Opening:
-    """What environments of a node are made with.
+    """Settings for a node's environments.
 
-    `name` is what the node says when it connects to the emulator at `address`, by `key`, a file's key and certificate.
-    `relay` is where the emulator's relay is, if the node needs it.
+    `name` is sent when the node connects to the emulator at `address`, with `key`, the content of a file with key and
+    certificate. `relay` is the address of the emulator's relay, if the node needs it.
     """
 
     limits: Limits
@@ -32,7 +32,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Order:
-    """An environment to be made: its number, log stream and variables; the function's code is named by its digest."""
+    """An environment to make: its number, log stream and variables; the function's code is named by its digest."""
 
     function: Function
     number: int
@@ -43,9 +43,9 @@ class Order:
 
 @dataclass(frozen=True)
 class Done:
-    """The end of something that a node was asked for; all that had happened until then came before it.
+    """The end of a call to a node; reports of everything before it have already arrived.
 
-    `failure` says why an environment could not start; `ready` and `resting_mb` are what an idle one says of itself.
+    `failure` says why an environment couldn't start; `ready` and `resting_mb` describe an idle one.
     """
 
     state: State

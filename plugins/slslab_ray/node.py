@@ -1,4 +1,4 @@
-"""The environments of one node: what a cluster's actor does there for the emulator, on one event loop.
+"""The environments of one node: the cluster's actor makes them for the emulator, on one event loop.
 
 Everything that confines, freezes and meters them is local to the node, and so is their Runtime API.
 """
@@ -26,12 +26,12 @@ from slslab_ray.calls import Answerer, answer
 from slslab_ray.messages import EXITED, Done, Opening, Order
 from slslab_ray.relay import Relay
 
-# Ray gives an actor as few threads as processors, and functions would inherit that.
+# Ray limits an actor's threads to its processors, and functions would inherit that.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 class ForwardedLog(FunctionLog):
-    """The log of an environment, which the emulator keeps: of what is beyond its maximum size, the tails alone."""
+    """An environment's log, which the emulator keeps; beyond its maximum size, only the tail is sent."""
 
     def __init__(self, environment: str, emulator: Answerer, tail_bytes: int) -> None:
         super().__init__(Path(os.devnull), tail_bytes)
@@ -39,18 +39,18 @@ class ForwardedLog(FunctionLog):
         self._emulator = emulator
 
     def write(self, chunk: bytes) -> None:
-        """Send bytes on."""
+        """Send bytes to the emulator."""
         kept = self._written < LOG_BYTES
         self._written += len(chunk)
         self._emulator.happen(self._environment, chunk if kept else chunk[-self._tail_bytes :])
 
     def say(self, text: bytes) -> None:
-        """Send what Lambda itself says."""
+        """Send a message by Lambda itself."""
         self.write(text)
 
 
 class Node:
-    """One node's environments; every method but `open` needs it to be open."""
+    """One node's environments; every method except `open` needs it to be open."""
 
     def __init__(self, opening: Opening) -> None:
         self._opening = opening
@@ -58,15 +58,15 @@ class Node:
         self._environments: dict[str, Environment] = {}
         self._packages: dict[str, Path] = {}
         self._arriving: defaultdict[str, bytearray] = defaultdict(bytearray)
-        # Of the packages' folders; several are stored at once.
+        # Numbers the packages' folders, since several are stored at once.
         self._numbers = count()
         self._happened: set[int] = set()
 
     async def open(self) -> dict[str, Any]:
-        """Prepare the node and connect to the emulator; return how it confines environments, `hierarchy` and
-        `isolation`, and its `cores`.
+        """Prepare the node and connect to the emulator; return how it confines environments (`hierarchy` and
+        `isolation`) and its `cores`.
 
-        HostError if it cannot have any, or does not reach the emulator.
+        HostError if it can't run environments, or can't reach the emulator.
         """
         for name in THREADS:
             os.environ.pop(name, None)
@@ -96,23 +96,23 @@ class Node:
         }
 
     async def close(self) -> None:
-        """End all environments and remove what was made."""
+        """End all environments and clean up."""
         for environment in list(self._environments.values()):
             await environment.stop()
         await asyncio.to_thread(self._parts.close)
 
     async def now(self) -> int:
-        """Return the node's CLOCK_MONOTONIC, nanoseconds; HostError if its functions reach nothing any more."""
+        """Return the node's CLOCK_MONOTONIC in ns; HostError if its functions can no longer reach services."""
         if self._relay is not None and not self._relay.runs():
             raise HostError("its relay has ended.", "see the kernel's log there.")
         return time.monotonic_ns()
 
     async def tell(self, faults: set[int]) -> None:
-        """Note faults of a plan, by their numbers, that have happened on another node."""
+        """Note faults of a plan, by number, that have happened on another node."""
         self._happened |= faults
 
     async def reach(self, ports: list[int]) -> str:
-        """Make the emulator's services at these loopback ports reachable here; return why that cannot be, if so."""
+        """Make the emulator's services at these loopback ports reachable here; return the problem, if there is one."""
         if self._relay is None:
             return ""
         return await asyncio.to_thread(self._relay.add, ports)
@@ -122,12 +122,12 @@ class Node:
         self._arriving[digest] += piece
 
     async def store(self, digest: str) -> None:
-        """Unpack a package that has arrived, and that is known by its digest from now on."""
+        """Unpack an arrived package, which is identified by its digest from now on."""
         directory = self._session.home / "functions" / f"{next(self._numbers)}"
         self._packages[digest] = await asyncio.to_thread(unpacked, bytes(self._arriving.pop(digest)), directory)
 
     async def runtime(self, function: Function) -> str:
-        """Return what a function really runs on here."""
+        """Return the function's actual runtime here."""
         return await self._sandboxes.runtime(function)
 
     async def make(self, order: Order) -> None:
@@ -167,7 +167,7 @@ class Node:
         return Done(environment.state, outcome)
 
     async def invoke(self, identifier: str, invocation: NextInvocation, limit_s: float) -> Done:
-        """Pass one invocation to the waiting runtime; its deadline is by this node's clock."""
+        """Pass one invocation to the waiting runtime, with a deadline by this node's clock."""
         environment = self._environments[identifier]
         deadline_ms = time.time_ns() // 1_000_000 + round(limit_s * 1000)
         outcome = await environment.invoke(replace(invocation, deadline_ms=deadline_ms), limit_s)
@@ -192,7 +192,7 @@ class Node:
         return Done(environment.state)
 
     async def stop(self, identifier: str) -> None:
-        """End an environment and forget it; one that could not be made is none."""
+        """End an environment and forget it; do nothing if it was never made."""
         environment = self._environments.pop(identifier, None)
         if environment is not None:
             await environment.stop()

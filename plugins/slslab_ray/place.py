@@ -1,4 +1,4 @@
-"""A node of the cluster as a place of environments: what it is asked for, and what it tells in between."""
+"""A node of the cluster as a place for environments: the calls to it, and its reports in between."""
 
 import asyncio
 import logging
@@ -20,18 +20,18 @@ from slslab_ray.relay import Relay
 from slslab_ray.remote import Clock, NodeLost, RemoteEnvironment
 
 LOG = logging.getLogger(__name__)
-# Of so many round trips the shortest tells most of the other clock.
+# Compare clocks by the shortest of this many round trips.
 ROUND_TRIPS = 20
 ALIGN_S = 10.0
-# A node that has not told its time for so long is lost: its owner's host may be, or its actor hangs. Assumed.
+# A node that hasn't reported its time for this long is lost: its host may be down, or its actor hangs. Assumed.
 ANSWER_S = 60.0
-# Of a package, on its way to a node.
+# Packages travel to a node in pieces of this size.
 PIECE_BYTES = 1 << 20
 SERVICE = re.compile(r"\b(?:127\.0\.0\.1|localhost):(\d+)")
 
 
 class NodePlace(Place):
-    """A node that is open; `lost` once it does not answer any more, for good."""
+    """An open node; `lost` is permanent once it no longer answers."""
 
     def __init__(self, caller: Caller, about: Mapping[str, Any], shared: Shared, relay: Relay | None) -> None:
         super().__init__(about["budget_mb"])
@@ -41,7 +41,8 @@ class NodePlace(Place):
         self._cores: int = about["cores"]
         self.shared = shared
         self.lost = False
-        # Called when it is lost or let go, and with the number of a plan's fault that has happened on it.
+        # `on_lost` is called when the node is lost or released; the other with the number of a plan's fault that
+        # happened on it.
         self.on_lost: Callable[[], None] = lambda: None
         self.on_fault: Callable[[int], None] = lambda _number: None
         self.environments: dict[str, RemoteEnvironment] = {}
@@ -53,21 +54,21 @@ class NodePlace(Place):
         self._telling: set[asyncio.Task[None]] = set()
 
     async def begin(self) -> None:
-        """Align the clocks, receive what happens on the node, and make services reachable; OSError if one can't be."""
+        """Align the clocks, receive reports from the node, and make services reachable; OSError if one can't be."""
         self._caller.happened, self._caller.ended = self._take, self.lose
         self.clock = await self._compared()
         await self._reach()
         self._aligning = asyncio.ensure_future(self._keep_aligned())
 
     async def close(self) -> None:
-        """Remove everything of ours from the node, and let it go."""
+        """Remove everything of ours from the node, and release it."""
         if not self.lost:
             with suppress(NodeLost, OSError, TimeoutError):
                 await asyncio.wait_for(self.call("close"), ANSWER_S)
         self.leave()
 
     def leave(self) -> None:
-        """Let the node go as it is: its reaper removes what it has."""
+        """Release the node as it is; its reaper cleans up."""
         if not self.lost:
             self.lost = True
             if self._aligning is not None:
@@ -80,7 +81,7 @@ class NodePlace(Place):
         return RemoteEnvironment(self, function, number)
 
     async def runtime(self, function: Function) -> str:
-        """Return what the node has for the function's runtime."""
+        """Return the node's version of the function's runtime."""
         try:
             return str(await self.call("runtime", self.without_directories(function)))
         except NodeLost as error:
@@ -99,13 +100,13 @@ class NodePlace(Place):
         try:
             await self._reach()
         except OSError as error:
-            # Every environment would fail there, and always find room.
+            # Every environment would fail there, and a node without environments always has room.
             self.lose(str(error))
             raise OSError(f"{self.name}: {error}") from error
 
     @staticmethod
     def without_directories(function: Function) -> Function:
-        """Return a function whose packages are named by their digests alone."""
+        """Return a function that names its packages only by their digests."""
 
         def named(code: Code) -> Code:
             return replace(code, directory=None, archive=None)
@@ -114,7 +115,7 @@ class NodePlace(Place):
         return replace(function, code=named(function.code), layers=layers)
 
     async def call(self, method: str, *arguments: Any) -> Any:
-        """Call a method of the node; OSError if it fails there, NodeLost if no answer comes any more."""
+        """Call a method of the node; OSError if it fails there, NodeLost if the node no longer answers."""
         if self.lost:
             raise NodeLost(f"the node {self.name} was lost")
         try:
@@ -126,13 +127,13 @@ class NodePlace(Place):
             raise NodeLost(f"the node {self.name} was lost") from error
 
     def tell(self, faults: set[int]) -> None:
-        """Tell the node of faults of the plan that have happened elsewhere."""
+        """Report faults of the plan that have happened elsewhere to the node."""
         telling = asyncio.ensure_future(self._tell(faults))
         self._telling.add(telling)
         telling.add_done_callback(self._telling.discard)
 
     def document(self) -> dict[str, Any]:
-        """Return what a run's document says of the node; `clock_error_ms` is how well its clock is aligned."""
+        """Return the node's entry in a run's document; `clock_error_ms` is how exactly its clock is aligned."""
         return {
             "name": self.name,
             "cores": self._cores,
@@ -142,7 +143,7 @@ class NodePlace(Place):
         }
 
     def lose(self, why: str) -> None:
-        """Give the node up, and its environments with it."""
+        """Give up the node and its environments."""
         if not self.lost:
             LOG.warning("The node %s was lost, and its environments with it: %s.", self.name, why)
             self.leave()
@@ -163,9 +164,9 @@ class NodePlace(Place):
 
     async def _store(self, code: Code) -> None:
         if code.archive is None:
-            raise OSError("hot reload uses a directory of this host, and nodes do not see it")
+            raise OSError("hot reload uses a directory of this host, which nodes can't see")
         archive = await asyncio.to_thread(code.archive.read_bytes)
-        # In pieces, between which other calls are heard.
+        # Send it in pieces, so that other calls can go in between.
         for begin in range(0, len(archive), PIECE_BYTES):
             await self.call("receive", code.sha256, archive[begin : begin + PIECE_BYTES])
         await self.call("store", code.sha256)
@@ -179,11 +180,11 @@ class NodePlace(Place):
             if (environment := self.environments.get(identifier)) is not None:
                 try:
                     environment.happened(what)
-                except Exception:  # of a listener; it would end the connection
-                    LOG.exception("What happened in %s was not taken.", identifier)
+                except Exception:  # raised by a listener; it would end the connection
+                    LOG.exception("A report from %s could not be processed.", identifier)
 
     async def _keep_aligned(self) -> None:
-        """Compare the clocks again and again; of a busy moment the older comparison may still be the better one."""
+        """Compare the clocks repeatedly; keep an older comparison if the new one was made in a busy moment."""
         try:
             while True:
                 await asyncio.sleep(ALIGN_S)
@@ -198,8 +199,8 @@ class NodePlace(Place):
             self.lose(str(error))
 
     async def _compared(self) -> Clock:
-        """Ask for the node's time, and take the answer of the shortest round trip: it was read in its middle, or not
-        further from it than half of the trip."""
+        """Ask for the node's time, and use the shortest round trip: its time was read in the middle, or at most half a
+        trip away from it."""
         trips = []
         for _ in range(ROUND_TRIPS):
             sent = time.monotonic_ns()

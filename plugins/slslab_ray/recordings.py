@@ -1,7 +1,7 @@
-"""Measured runs on a Ray cluster: each is alone on its node, and its directory comes back to where the command is.
+"""Measured runs on a Ray cluster: each runs alone on its node, and its directory comes back to the command's host.
 
-A run is a task that takes all processors and all memory of a node, since runs beside each other take each other's. It
-is made there as it would be here, in an embedded stack and processes of that host.
+A run is a task that takes all processors and all memory of a node, since runs side by side would compete for them. The
+node makes it like this host would, in an embedded stack and processes.
 """
 
 import json
@@ -32,11 +32,11 @@ Files = dict[str, bytes]
 def make_runs(
     on: str, orders: Sequence[Order], tell: Callable[[str], None]
 ) -> Generator[tuple[Path, Mapping[str, Any]], None, None]:
-    """Yield the directory of each run with its document, when it has come back; what was there before is replaced, and
-    runs that are under way at the end are given up.
+    """Yield the directory of each run with its document, once it has come back. It replaces an earlier directory; runs
+    still in progress when the generator ends are given up.
 
-    A node that cannot make runs, or is lost, is told of and not used any more; what it was making is made elsewhere.
-    HostError if no node can make them or the cluster is lost, RequestError as `run_plan` raises it.
+    A node that can't make runs, or is lost, is reported and not used again; another node makes its run. HostError if no
+    node can make runs or the cluster is lost; RequestError as in `run_plan`.
     """
     if not orders:
         return
@@ -64,7 +64,7 @@ def make_runs(
 
 
 class _Nodes:
-    """The nodes that can be used, by name: which are `idle`, and what the others do."""
+    """The usable nodes by name: which are `idle`, and what the others are doing."""
 
     def __init__(self, names: Mapping[str, str], tell: Callable[[str], None]) -> None:
         import ray
@@ -75,10 +75,10 @@ class _Nodes:
         self._under_way: dict[Any, tuple[str, Order | None]] = {}
         self._began = time.monotonic()
         resources = {node["NodeID"]: node["Resources"] for node in ray.nodes()}
-        # What Ray gives no processors is not meant for work.
+        # A node without processors in Ray isn't meant for work.
         self._resources = {node: found for node in names if (found := resources.get(node, {})).get("CPU")}
         for node in self._resources:
-            self.give(node, None)  # first without a run, which would wait where others are at work
+            self.give(node, None)  # first without a run, which would wait on a busy node
 
     @property
     def makes_runs(self) -> bool:
@@ -89,28 +89,28 @@ class _Nodes:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         there, resources = NodeAffinitySchedulingStrategy(node, soft=False), self._resources[node]
-        # An emulator on the cluster has nodes' memory, and none of their processors.
+        # An emulator on the cluster reserves nodes' memory, but none of their processors.
         task = ray.remote(make).options(
             num_cpus=resources["CPU"], memory=resources["memory"], scheduling_strategy=there, max_retries=0
         )
         self._under_way[task.remote(order, self._names[node])] = node, order
 
     def wait(self) -> list[tuple[Order, Files | None]]:
-        """Wait a while for what nodes do; return runs that have ended with their files, None for those to be made
-        elsewhere. HostError if no node can make runs."""
+        """Wait a while for the nodes; return finished runs with their files, None for those to be made elsewhere.
+        HostError if no node can make runs."""
         import ray
 
         if not self._under_way:
             raise HostError(
                 f"No node of the Ray cluster can make runs: {'; '.join(self._refused)}.",
-                "the same command goes on where it stopped; `slslab doctor` says what a host lacks.",
+                "the same command continues where it stopped; `slslab doctor` says what a host lacks.",
             )
         done, _ = ray.wait(list(self._under_way), timeout=LOOK_S)
         ended = [found for reference in done if (found := self._take(reference)) is not None]
         if not ended and not self.idle and not self.makes_runs and time.monotonic() > self._began + OPEN_LIMIT_S:
             raise HostError(
-                "No node of the Ray cluster has all of its processors and its memory free, which a measured run takes.",
-                "wait until one has, or make the runs here: --on local.",
+                "A measured run needs a whole node, and no node of the Ray cluster is idle.",
+                "wait until one is, or make the runs here: --on local.",
             )
         return ended
 
@@ -131,7 +131,7 @@ class _Nodes:
             exceptions.TaskUnschedulableError,
             exceptions.WorkerCrashedError,
         ) as loss:
-            why = reason(loss).partition(". ")[0]  # Ray adds what to look at
+            why = reason(loss).partition(". ")[0]  # Ray appends advice
             error = HostError(f"it was lost: {why}.", "")
         if isinstance(error, HostError):
             self._refused.append(f"{self._names[node]}: {error.message.rstrip('.')}")
@@ -144,14 +144,14 @@ class _Nodes:
 
 
 def make(order: Order | None, node: str) -> tuple[Files | None, Exception | None]:
-    """Make a run alone on this node and return its files, or why not; without an order see whether the node can."""
+    """Make a run alone on this node and return its files or the error; without an order, check whether the node can."""
     for name in THREADS:
-        os.environ.pop(name, None)  # Ray gives a task as few threads as it gives it processors
+        os.environ.pop(name, None)  # Ray limits a task's threads to its processors
     try:
         hierarchy = detect()
         if lacking := [what for what in ("cpu", "memory") if what not in hierarchy.parents]:
             raise HostError(
-                f"it has no control groups for {' and '.join(lacking)}: {hierarchy.description}.",
+                f"it lacks control groups for {' and '.join(lacking)}: {hierarchy.description}.",
                 "see `slslab doctor`.",
             )
         if order is None:
@@ -175,14 +175,14 @@ def make(order: Order | None, node: str) -> tuple[Files | None, Exception | None
 
 
 class _Nobody:
-    """Receives the progress of a run that nobody watches."""
+    """Ignores the progress of a run."""
 
     def report(self, stage: str, done: int, total: int) -> None:
         """Report nothing."""
 
 
 def _take(path: Path) -> int:
-    """Make the directory of a run that goes on elsewhere, instead of what is there; return what ends that."""
+    """Make, or replace, the directory of a run that is made elsewhere; return the lock that says so."""
     if RunDirectory(path).locked():
         raise RequestError(f"Another command makes the run {path}.", "wait for its end, or give another --out.")
     if path.exists():
@@ -201,7 +201,6 @@ def _read(place: Path) -> Files:
 
 
 def _write(place: Path, files: Files) -> None:
-    """Write a run's files; the document, written last, finishes the run."""
     for name, content in sorted(files.items(), key=lambda item: item[0] == DOCUMENT):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         with writing(place / name) as file:

@@ -1,12 +1,12 @@
 """Make the emulator's loopback services reachable on a node: `python -m slslab_ray.relay`, a process on each side.
 
-Stores, databases, queues and the emulator itself listen on loopback alone, and some have no keys of their own. On a
-node a relay listens at the same loopback ports; each of its connections crosses the network by mutual TLS, with a key
-that is made at each start and reaches the nodes by way of the cluster, and the emulator's relay opens only the ports
-that it was told of. So functions find everything by the addresses that they have on one host.
+Stores, databases, queues and the emulator itself only listen on loopback, and some don't check keys. On a node, a relay
+listens at the same loopback ports and sends each connection over the network by mutual TLS. Each start makes a new key,
+which reaches the nodes through the cluster. The emulator's relay only opens ports that it was given. So functions use
+the same addresses as on one host.
 
-A process of its own, because it moves gradients, and the emulator and its nodes meter time meanwhile. It ends when its
-standard input closes; there it reads lines of JSON, `{"ports": [...]}`, and answers each with `{"problem": ""}`.
+It is a separate process because it moves gradients while the emulator and its nodes meter time. It ends when its
+standard input closes. There it reads lines of JSON, `{"ports": [...]}`, and answers each with `{"problem": ""}`.
 """
 
 import argparse
@@ -29,17 +29,17 @@ from slslab.host.server_process import ServerProcess
 from slslab.stack.mutual_tls import mutual_context
 
 CHUNK_BYTES = 1 << 18
-# Each connection begins with the port that it is for.
+# Each connection begins with its port.
 PORT = struct.Struct("!H")
 READY_LIMIT_S = 30.0
 
 
 class Relay(ServerProcess):
     """One side of the relay; `key` is the file with its key and certificate. `address` is where the emulator's side
-    listens, with its real port once that side is entered. HostError if it does not start."""
+    listens, with its actual port once that side is entered. HostError if it doesn't start."""
 
     title = "The relay"
-    hint = "see that the address is this host's own, and that the nodes reach it."
+    hint = "check that the address belongs to this host, and that the nodes can reach it."
 
     def __init__(self, side: str, address: tuple[str, int], key: Path, environment: Mapping[str, str]) -> None:
         super().__init__(environment)
@@ -59,20 +59,20 @@ class Relay(ServerProcess):
         return cls("there", address, key, environment)
 
     def runs(self) -> bool:
-        """Return whether it has not ended."""
+        """Return whether it is running."""
         return self._running.poll() is None
 
     def add(self, ports: Sequence[int]) -> str:
-        """Relay these ports, too; return why that cannot be, or nothing."""
+        """Relay these ports, too; return the problem, or an empty text."""
         process = self._running
         assert process.stdin is not None
         answer = None
         with self._asking, suppress(BrokenPipeError):
-            # Nothing stays in a buffer, which the end would want to write.
+            # Leave nothing in a buffer, which would be flushed at the end.
             os.write(process.stdin.fileno(), json.dumps({"ports": list(ports)}).encode() + b"\n")
             answer = self._report(READY_LIMIT_S)
         if answer is None:
-            process.kill()  # a late answer would be taken for the next one's
+            process.kill()  # a late answer would be mistaken for the next one's
         return str(answer["problem"]) if answer else "the relay has ended"
 
     def _start(self, _undo: ExitStack) -> bool:
@@ -85,7 +85,7 @@ class Relay(ServerProcess):
 
 
 class Sides:
-    """What both sides do with connections; `ports` are those that may be reached."""
+    """Connection handling of both sides; `ports` are the reachable ports."""
 
     def __init__(self, address: tuple[str, int], key: Path) -> None:
         self.address = address
@@ -103,7 +103,7 @@ class Sides:
         return int(server.sockets[0].getsockname()[1])
 
     async def listen(self, ports: Sequence[int]) -> str:
-        """Listen at these loopback ports as a node's side; return what is wrong, if anything is."""
+        """Listen at these loopback ports as a node's side; return the problem, if there is one."""
         for port in ports:
             if port not in self.ports:
                 try:

@@ -17,7 +17,7 @@ from slslab.lambda_.system_log import SystemLog
 from slslab_ray.messages import EXITED, Order
 
 LOG = logging.getLogger(__name__)
-# Moments in trace records, by the node's clock; all other figures are durations.
+# Fields of trace records that are times by the node's clock; the others are durations.
 MOMENTS = ("start_ns", "end_ns", "wall_ns")
 # Two hosts' clocks drift apart by some tens of microseconds a second; the kernel corrects them by up to 500. Assumed.
 DRIFT = 100e-6
@@ -25,24 +25,24 @@ DRIFT = 100e-6
 
 @dataclass(frozen=True)
 class Clock:
-    """How far this host's CLOCK_MONOTONIC is ahead of a node's, and by how much that may have been wrong at a moment of
-    this host, nanoseconds."""
+    """How far this host's CLOCK_MONOTONIC is ahead of a node's, and the possible error of that at a moment of this
+    host, in nanoseconds."""
 
     offset_ns: int
     error_ns: int
     at_ns: int
 
     def error_at(self, now_ns: int) -> int:
-        """Return by how much it may be wrong at a later moment."""
+        """Return the possible error at a later moment."""
         return self.error_ns + round((now_ns - self.at_ns) * DRIFT)
 
 
 class NodeLost(Exception):
-    """The node does not answer any more."""
+    """The node no longer answers."""
 
 
 class AskedNode(Protocol):
-    """What an environment needs of its node; see `slslab_ray.place.NodePlace`."""
+    """The parts of its node that an environment uses; see `slslab_ray.place.NodePlace`."""
 
     name: str
     lost: bool
@@ -58,7 +58,7 @@ class AskedNode(Protocol):
 
 
 class RemoteEnvironment:
-    """An environment on a node. If the node is lost, it has ended as one whose runtime has exited."""
+    """An environment on a node. If the node is lost, it ends like one with an exited runtime."""
 
     def __init__(self, node: AskedNode, function: Function, number: int) -> None:
         self.id = environment_id(function, number)
@@ -75,14 +75,14 @@ class RemoteEnvironment:
         self._signals: set[asyncio.Task[Any]] = set()
         self._resting_mb = function.memory_mb
         self._is_ready, self._exited = True, False
-        # What the latest sample of its clock says: memory, and the host's delay since its start.
+        # From the latest sample of its clock: memory, and the host's delay since its start.
         self._peak_bytes, self._delay_ns = 0, 0
-        # All events of one invocation are by one comparison of the clocks: by two they might overlap.
+        # All events of one invocation use the same comparison of the clocks; with two they might overlap.
         self._offset_ns = node.clock.offset_ns
         node.environments[self.id] = self
 
     def happened(self, what: dict[str, Any] | bytes) -> None:
-        """Take bytes of its log, a trace record, or that its runtime has exited."""
+        """Take bytes of its log, a trace record, or the report that its runtime has exited."""
         if isinstance(what, bytes):
             self.log.write(what)
             return
@@ -95,14 +95,14 @@ class RemoteEnvironment:
         self._node.shared.record(what)
 
     async def start(self, limit_s: float) -> PhaseEnd:
-        """Start the runtime on its node, where its packages are stored before; see `Environment.start`."""
+        """Start the runtime on its node, after storing its packages there; see `Environment.start`."""
         self._become(State.STARTING)
         try:
             if self._making is None:
                 await self._node.prepare(self.function)
                 self._check()
                 self._making = asyncio.ensure_future(self._node.call("make", self._order()))
-            # Whoever goes meanwhile, `stop` has to know what there is on the node.
+            # Even if this is cancelled, `stop` has to know what exists on the node.
             await asyncio.shield(self._making)
             self._check()
             self._exited = False
@@ -133,7 +133,7 @@ class RemoteEnvironment:
             raise StartFailed(lost if self._node.lost else "the emulator is ending")
 
     async def invoke(self, invocation: NextInvocation, limit_s: float) -> PhaseEnd:
-        """Pass one invocation to the waiting runtime, and return what its node has metered."""
+        """Pass one invocation to the waiting runtime, and return its node's figures."""
         self._become(State.BUSY)
         self._offset_ns = self._node.clock.offset_ns
         began_ns, delay_ns = time.monotonic_ns(), self._delay_ns
@@ -157,7 +157,7 @@ class RemoteEnvironment:
         return self._is_ready and not exited and not self._node.lost and self.state is not State.STOPPED
 
     def rest(self, rests: Callable[[ExecutionEnvironment], object]) -> None:
-        """Have the node freeze the environment as soon as its runtime waits, and call `rests` then."""
+        """Make the node freeze the environment as soon as its runtime waits, and call `rests` then."""
         self._is_ready, self._rests, self._resting_mb = False, rests, self.function.memory_mb
         self._resting = asyncio.ensure_future(self._rest())
 
@@ -171,7 +171,7 @@ class RemoteEnvironment:
             self._rests(self)
 
     def resting_mb(self) -> int:
-        """Return the memory that it held when it came to rest, MB."""
+        """Return the memory that it used when it came to rest, in MB."""
         return self._resting_mb
 
     def send_signal(self, number: int) -> None:
@@ -184,7 +184,7 @@ class RemoteEnvironment:
         try:
             await self._node.call("send_signal", self.id, number)
         except (NodeLost, OSError) as error:
-            LOG.warning("%s was to get signal %d: %s", self.id, number, error)
+            LOG.warning("Could not send %s the signal %d: %s", self.id, number, error)
 
     async def reset(self) -> None:
         """End the runtime; see `Environment.reset`."""
@@ -194,7 +194,7 @@ class RemoteEnvironment:
             self.state = State.STOPPED
 
     async def stop(self) -> None:
-        """End everything in the environment; of one on a lost node nothing is left that could be reached."""
+        """End everything in the environment; on a lost node nothing can be reached any more."""
         self.state, self._rests = State.STOPPED, None
         try:
             if self._making is not None:
@@ -203,7 +203,7 @@ class RemoteEnvironment:
         except NodeLost:
             pass
         except OSError as error:
-            LOG.warning("%s was to be ended: %s", self.id, error)
+            LOG.warning("Could not end %s: %s", self.id, error)
         finally:
             if self._resting is not None:
                 await asyncio.wait([self._resting])
@@ -211,8 +211,8 @@ class RemoteEnvironment:
             self.log.close()
 
     def _lost(self, began_ns: int, delay_ns: int, limit_s: float) -> PhaseEnd:
-        """Return the end of an invocation whose node was lost: its time is what passed here, at most its time-out, its
-        CPU time unknown."""
+        """Return the end of an invocation on a lost node: its time is the time passed here, at most its time-out; its
+        CPU time is unknown."""
         now = time.monotonic_ns()
         delayed_ns = self._delay_ns - delay_ns
         return PhaseEnd(
@@ -231,7 +231,7 @@ class RemoteEnvironment:
 
 
 def shifted(outcome: PhaseEnd, offset_ns: int) -> PhaseEnd:
-    """Return an outcome whose moments are by a clock that is ahead by the offset."""
+    """Return an outcome with its moments shifted by the offset of the clocks."""
     report = outcome.report
     if report is not None:
         report = replace(report, arrived_ns=report.arrived_ns + offset_ns)

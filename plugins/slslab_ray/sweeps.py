@@ -1,4 +1,4 @@
-"""A Ray cluster to compute on, by tasks of Ray: one whose process or node dies is computed again elsewhere."""
+"""Compute on a Ray cluster, as Ray tasks; if a task's process or node dies, the task is repeated elsewhere."""
 
 import logging
 import os
@@ -16,28 +16,28 @@ from slslab.errors import HostError
 from slslab.installation import require
 from slslab_lab.runs.sweeps.sweep import RAY
 
-# s; what Ray does for a task is little beside it.
+# Seconds; Ray's own work for a task is small compared with that.
 BATCH_S = 0.2
-# One is computed, one waits.
+# One batch is computed while the next one waits.
 BATCHES_A_PROCESSOR = 2
-# s; how often the head is looked at, and how long it may be away: after 60 s Ray would end this process.
+# Seconds: how often to check the head, and how long it may be away. After 60 s Ray would end this process.
 LOOK_S = 5.0
 OPEN_LIMIT_S = 120.0
 AWAY_S = 30.0
 
 
 def compute(place: str, function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]]) -> Iterator[Any]:
-    """Yield what the function returns for the arguments of each task, as it comes from the cluster of a place.
+    """Yield the function's result for each task's arguments, in the order in which they arrive from the cluster.
 
-    The function is sent to each node once. HostError if the cluster cannot be reached, a node differs in what it
-    computes with, no processor is free, or it is lost; what the function raises is raised.
+    The function is sent to each node once. HostError if the cluster can't be reached, a node has other versions, no
+    processor is free, or the cluster is lost. Exceptions of the function are raised here.
     """
     require("ray")
     with connected(place) as (processors, head, nodes):
         import ray
 
         payload = [ray.put(pickle.dumps(function))]
-        # Not on nodes that come later, with which nobody has compared this host.
+        # Exclude nodes that join later, since they haven't been compared with this host.
         compared = {"ray.io/node-id": f"in({','.join(nodes)})"}
         remote = ray.remote(compute_batch).options(num_cpus=1, label_selector=compared)
         left, running, size = deque(tasks), list[Any](), 1
@@ -51,13 +51,13 @@ def compute(place: str, function: Callable[..., Any], tasks: Sequence[tuple[Any,
                 yield from results
                 if error is not None:
                     raise error
-                # At the end all processors have some.
+                # Near the end, give some tasks to every processor.
                 share = len(left) // (BATCHES_A_PROCESSOR * processors)
                 size = max(1, min(share, int(BATCH_S * len(results) / seconds)))
 
 
 def compute_batch(payload: list[Any], batch: list[tuple[Any, ...]]) -> tuple[list[Any], float, Exception | None]:
-    """Compute some tasks, in a worker process: their results up to one that raises, the seconds, and what it raised."""
+    """Compute tasks in a worker process: return results up to the first exception, the seconds, the exception."""
     began = time.perf_counter()
     results, raised = [], None
     try:
@@ -77,14 +77,14 @@ def _received(payload: Any) -> Any:
 
 
 class Head:
-    """The head of the cluster, without which Ray lets tasks wait for ever."""
+    """The head of the cluster; without it, Ray lets tasks wait for ever."""
 
     def __init__(self, address: str) -> None:
         self._address = address
         self._answered = time.monotonic()
 
     def look(self) -> None:
-        """Look whether it is there, if it is time to; ConnectionError if it has been away for too long."""
+        """Check the head, if it is time to; ConnectionError if it has been away for too long."""
         from slslab_ray.connection import reach
 
         now = time.monotonic()
@@ -95,32 +95,32 @@ class Head:
             self._answered = now
         except OSError as error:
             if now > self._answered + AWAY_S:
-                raise ConnectionError(f"its head does not answer: {error}") from error
+                raise ConnectionError(f"its head doesn't answer: {error}") from error
 
 
 @contextmanager
 def connected(place: str) -> Iterator[tuple[int, Head, dict[str, dict[str, Any]]]]:
-    """Connect to the cluster that a place names; yield how many of its processors are free, its head, and its nodes
+    """Connect to the cluster that a place names; yield the number of its free processors, its head, and its nodes
     (`slslab_ray.connection.alive`).
 
-    HostError if it cannot be reached, a node differs from this host, no processor is free, or it is lost meanwhile.
+    HostError if it can't be reached, a node differs from this host, no processor is free, or it is lost meanwhile.
     """
     import ray
 
     from slslab_ray.connection import CLIENT, alive, connect, describe, reason
     from slslab_ray.described import described, difference
 
-    # What it says of a connection, it also raises; the second is a root of its own.
+    # It also raises what it logs about a connection; the second logger is a separate root.
     for name in ("ray.util.client", "ray.util.client.logsclient"):
         logging.getLogger(name).addHandler(logging.NullHandler())
-    # Of tasks that fail its library would say what an exception says, and now says that it will not.
+    # Without this, its library repeats the exceptions of failed tasks on standard error.
     os.environ["RAY_BACKEND_LOG_LEVEL"] = "fatal"
     if place == RAY and os.environ.get("RAY_ADDRESS", "").startswith(CLIENT):
         place = os.environ["RAY_ADDRESS"]
     with _unsaid():
         connect("" if place == RAY else place)
     former = threading.excepthook
-    # A thread of its client may find the connection closed while another opens it again.
+    # A thread of its client may find the connection closed while another thread opens it again.
     threading.excepthook = lambda told: None if "Channel closed" in str(told.exc_value) else former(told)
     head = place
     try:
@@ -141,11 +141,11 @@ def connected(place: str) -> Iterator[tuple[int, Head, dict[str, dict[str, Any]]
             )
         yield processors, Head(head), nodes
     except (OSError, ray.exceptions.RayError) as error:
-        # Ray raises OSError without a number where its processes on this host have ended; others are of files.
+        # Ray raises OSError without a number if its processes on this host have ended; others concern files.
         if isinstance(error, OSError) and error.errno is not None and not isinstance(error, ConnectionError):
             raise
         raise HostError(
-            f"The Ray cluster at {head} was lost: {reason(error)}.", "the same command goes on where it stopped."
+            f"The Ray cluster at {head} was lost: {reason(error)}.", "the same command continues where it stopped."
         ) from error
     finally:
         ray.shutdown()
@@ -154,7 +154,7 @@ def connected(place: str) -> Iterator[tuple[int, Head, dict[str, dict[str, Any]]
 
 @contextmanager
 def _unsaid() -> Iterator[None]:
-    """Drop what this process writes to standard error, of whatever language."""
+    """Drop everything that this process writes to standard error, in any language."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

@@ -35,9 +35,9 @@ def calibrate_host(out: Path | None, progress: Progress) -> Document:
 
 
 def calibrate_runs(runs: Sequence[str], epochs: int | None, out: Path | None, progress: Progress) -> Document:
-    """Fit the profile of these runs' host to what they recorded, by default in half of their epochs.
+    """Fit the profile of these runs' host to their recordings, by default to the first half of their epochs.
 
-    What several threads do at once is measured here, since one run does not show it.
+    One run can't show how well several threads work in parallel, so that is measured here.
     """
     path = _vacant(out or HOST)
     recordings = [read_recording(resolve(run).path) for run in runs]
@@ -56,10 +56,10 @@ def calibrate_runs(runs: Sequence[str], epochs: int | None, out: Path | None, pr
 
 
 def calibrate_cloudwatch(file: Path, run: str, function: str | None, base: str, out: Path | None) -> Document:
-    """Fit the base profile's processors and init so that the run, replayed, takes what the REPORT lines say.
+    """Fit the base profile's processors and init so that the replayed run takes as long as its REPORT lines say.
 
-    Of what `slslab up` recorded, the function's invocations do. The profile is then written into its directory, where
-    `show` and `bill` find it.
+    For a session of `slslab up`, fit to the function's invocations instead, and write the profile into the session's
+    directory, where `show` and `bill` find it.
     """
     reports = read_reports(file)
     directory = resolve(run)
@@ -109,7 +109,7 @@ def _document(profile: Profile, path: Path, base: str = BASE) -> Document:
 
 
 def _vacant(path: Path) -> Path:
-    """Return the path; RequestError if it exists: a measurement of a minute is not overwritten, nor made in vain."""
+    """Return the path; RequestError if it exists. Checked first, since a measurement takes a minute."""
     if path.exists():
         raise RequestError(f"{path} exists already.", "choose another --out, or remove it.")
     return path

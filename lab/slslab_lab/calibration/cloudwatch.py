@@ -1,4 +1,4 @@
-"""REPORT lines of CloudWatch's logs, and the profile with which a recorded run takes as long as they say."""
+"""Read REPORT lines from CloudWatch logs, and fit a profile on which a recorded run takes as long as they say."""
 
 import json
 import re
@@ -22,8 +22,8 @@ from slslab_lab.replay.kernel.timeline import Call
 from slslab_lab.replay.speeds import FASTEST, SLOWEST, find_speed
 
 STDIN = Path("-")
-SEARCHED = "tried while a speed was searched"
-# Returns the median duration and init on a profile, ms.
+SEARCHED = "tried while searching for a speed"
+# Returns the median duration and the median init on a profile, in ms.
 Medians = Callable[[Profile], tuple[float, float | None]]
 MARK = "REPORT RequestId:"
 PLATFORM_REPORT = "platform.report"
@@ -51,21 +51,21 @@ class Report:
     def billed_as_here(self) -> bool:
         """Whether it is billed as the emulator bills: duration and init, rounded up once.
 
-        Within one millisecond, which may depend on digits that the line does not print.
+        A difference of one millisecond is allowed, since the line prints rounded figures.
         """
         return abs(self.billed_ms - billed_ms(self.duration_ms, self.init_ms)) <= 1
 
 
 @dataclass(frozen=True)
 class Reports:
-    """The REPORT lines of a log, and how many could not be read."""
+    """The REPORT lines of a log, and the number of lines that could not be read."""
 
     lines: tuple[Report, ...]
     unread: int
 
 
 def read_reports(path: Path) -> Reports:
-    """Read the REPORT lines of a file, of standard input for `-`; RequestError if it cannot be read, or has none."""
+    """Read the REPORT lines of a file, or of standard input for `-`; RequestError without a readable line."""
     try:
         text = sys.stdin.read() if path == STDIN else path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
@@ -157,8 +157,8 @@ class Replayed:
     function: str
 
     def medians(self, memory_mb: int, profile: Profile) -> tuple[float, float | None]:
-        """Return the median duration on a profile, and that of cold starts' init, ms (None without a cold start), of
-        the run's replay with this memory size of its functions."""
+        """Replay the run with this memory size; return the function's median duration and the median init of its cold
+        starts in ms (None without a cold start)."""
         tracks = (replace(t, memory_mb=memory_mb) if t.kind == "invocation" else t for t in self.program.tracks)
         program = replace(self.program, tracks=tuple(tracks))
         calls: list[Call] = [
@@ -173,14 +173,14 @@ class Replayed:
 
 @dataclass(frozen=True)
 class Metered:
-    """A function of `slslab up`: its metered records that succeeded, each with its requests to S3."""
+    """A function of `slslab up`: its successful invocations with their requests to S3."""
 
     function: str
     records: Sequence[tuple[Mapping[str, Any], Sequence[Request]]]
     predictor: Predictor
 
     def medians(self, memory_mb: int, profile: Profile) -> tuple[float, float | None]:
-        """Return the same medians of what the invocations take."""
+        """Predict the invocations with this memory size; return the same medians."""
         predictor = replace(self.predictor, profile=profile)
         found = [predictor.predict({**record, "memory_mb": memory_mb}, made) for record, made in self.records]
         predictions = [prediction for prediction in found if prediction is not None]
@@ -192,22 +192,21 @@ class Metered:
 def fit_reports(
     reports: Reports, recorded: Replayed | Metered, base: Profile, source: str, on: date
 ) -> tuple[Profile, dict[str, Any]]:
-    """Fit the processors' speed and what init waits for, so that the function takes as long as the lines say.
+    """Fit the processors' speed and the waiting time of init, so that the function takes as long as the lines say.
 
-    Return the profile; and medians of the lines, and of the recorded function at their memory size, before and
-    after the fit: milliseconds, None without a cold start. Of the lines, `fitted` counts those that were fitted to,
-    `cold` those with an init.
+    Return the profile and a document: medians of the lines, and of the recorded function at their memory size, before
+    and after the fit, in ms (None without a cold start); `fitted` counts the lines used, `cold` those with an init.
 
-    Lines of failed invocations are left out. A median's speed is the median of speeds, since more speed never takes
-    longer. RequestError if the lines are of several memory sizes, or if no speed fits.
+    Ignore lines of failed invocations. The fit searches one speed by the median duration, since a faster processor
+    never takes longer. RequestError if the lines have several memory sizes, or if no speed fits.
     """
     done = [line for line in reports.lines if line.status == "success"]
     if not done:
-        raise RequestError("All REPORT lines are of failed invocations.", "take the log of a run that succeeded.")
+        raise RequestError("All REPORT lines are from failed invocations.", "take the log of a run that succeeded.")
     sizes = sorted({line.memory_mb for line in done})
     if len(sizes) > 1:
         raise RequestError(
-            f"The REPORT lines are of several memory sizes: {', '.join(map(str, sizes))} MB.",
+            f"The REPORT lines have several memory sizes: {', '.join(map(str, sizes))} MB.",
             "take the log of one function between two changes of its memory size.",
         )
     medians = partial(recorded.medians, sizes[0])
@@ -220,7 +219,7 @@ def fit_reports(
     )
     after = medians(profile)
     if real[1] is not None and after[1] is not None:
-        # The lines' init takes the place of what the base says of either package.
+        # The lines' init replaces the base's init for both package types.
         none = Figure(value=0, status="measured", source=source)
         base_functions = profile.functions.model_copy(update={"init_wait_ms": none, "init_wait_image_ms": None})
         spent_ms = medians(profile.model_copy(update={"functions": base_functions}))[1] or 0.0
@@ -256,15 +255,15 @@ def fit_reports(
 
 
 def choose_function(names: list[str], function: str | None) -> str:
-    """Return the function that the lines are of: the one named, or the only one; RequestError if that isn't clear."""
+    """Return the function that the lines belong to: the named or the only one. RequestError if that isn't clear."""
     if function is None and len(names) == 1:
         return names[0]
     if function not in names:
-        functions = f"has the functions {', '.join(names)}" if names else "has no function"
+        functions = f"has the functions {', '.join(names)}" if names else "has no functions"
         reported = "one of them" if function is None else repr(function)
         raise RequestError(
-            f"The run {functions}, and the REPORT lines are of {reported}.",
-            "name the function whose log it is: --function NAME.",
+            f"The run {functions}, and the REPORT lines belong to {reported}.",
+            "name the function that wrote the log: --function NAME.",
         )
     return function
 
@@ -273,7 +272,7 @@ def _find_speed(medians: Medians, function: str, base: Profile, duration_ms: flo
     def duration(speed: float) -> float:
         return medians(with_speed(base, Figure(value=speed, status="measured", source=SEARCHED)))[0]
 
-    for speed, short, bound in ((FASTEST, False, "even without its computing"), (SLOWEST, True, "at most")):
+    for speed, short, bound in ((FASTEST, False, "even without computing"), (SLOWEST, True, "at most")):
         modelled = duration(speed)
         if (modelled < duration_ms) == short:
             raise RequestError(

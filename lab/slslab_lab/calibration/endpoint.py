@@ -1,9 +1,9 @@
-"""An HTTPS endpoint on loopback in S3's place, where only the client's CPU time is measured.
+"""An HTTPS endpoint on loopback that stands in for S3, to measure the client's CPU time.
 
     python -m slslab_lab.calibration.endpoint CERTIFICATE ELEMENTS
 
-A get is answered with an array of so many float32 ones in NumPy's format, and the checksum that S3 would have of it; a
-put is read and forgotten. It prints its port, and ends when its standard input is closed.
+It answers a get with an array of ELEMENTS float32 ones in NumPy's format and the checksum that S3 would send. It reads
+a put and discards it. It prints its port, and stops when its standard input is closed.
 """
 
 import base64

@@ -24,13 +24,13 @@ from slslab_workers.channels.tensors import TensorDatabase
 MODEL, BATCH = "mobilenet", 32
 THREADS = (1, 2)
 STEPS = 8
-# The share of a step from which on the host's delay counts.
+# A delay by the host counts above this share of a step.
 BUSY = 0.05
-# Bytes of a request, and rounds of requests of that size.
+# Request sizes in bytes, and how many rounds to send of each.
 ROUNDS = ((1_000, 60), (16_000, 30), (256_000, 20), (1_000_000, 10), (4_000_000, 8), (16_000_000, 5))
 SMALL = 1_000
 BUCKET = "slslab-calibration"
-# Called with a stage's name, how much of it is done, and of how much.
+# Called with a stage's name, the number of steps done, and their total.
 Progress = Callable[[str, int, int], None]
 
 
@@ -38,7 +38,7 @@ Progress = Callable[[str, int, int], None]
 class StepTime:
     """CPU and wall seconds of a training step, by its number of threads.
 
-    For `held_s` of them the host delayed it: its threads could run and had no processor.
+    For `held_s` of these seconds its threads were ready to run but the host gave them no processor.
     """
 
     cpu_s: Mapping[int, float]
@@ -52,9 +52,9 @@ class StepTime:
 
     @property
     def parallel(self) -> float | None:
-        """The share of the step that several threads do at once; None after one thread alone, or on a busy host.
+        """The share of the step that threads do in parallel; None if only one thread was measured or the host was busy.
 
-        Of C CPU seconds T threads make C × ((1 − f) + f ÷ T); this is f, of the largest T measured.
+        A step of C CPU seconds takes C × ((1 − f) + f ÷ T) on T threads. This is f, from the largest T measured.
         """
         threads = max(self.wall_s)
         if threads == 1 or self.busy:
@@ -74,7 +74,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Load:
-    """The load of rounds of requests of one size on a server: requests and bytes of all, and its CPU time, ms."""
+    """The load of one request size on a server: all requests and bytes, and the server's CPU time in ms."""
 
     requests: int
     bytes: int
@@ -83,7 +83,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Exercise:
-    """The measurement of one channel: requests by operation, and the load on its server by the size of a round."""
+    """The measurement of one channel: requests by operation, and the load on its server by request size."""
 
     server: str
     requests: Mapping[str, Sequence[Request]]
@@ -93,7 +93,7 @@ class Exercise:
 def measure_step(progress: Progress, steps: int = STEPS) -> StepTime:
     """Measure a MobileNet step with a small minibatch on one thread, and on two if this host has them.
 
-    The quickest of several counts: other work of the host makes a step slower. The numbers of threads take turns.
+    The fastest repetition counts, since other work on the host only makes steps slower. Thread counts alternate.
     """
     import torch
 
@@ -129,7 +129,7 @@ def _sample() -> Sample:
 
 
 def measure_channels(progress: Progress, rounds: Sequence[tuple[int, int]] = ROUNDS) -> dict[str, Exercise]:
-    """Measure requests of several sizes to an embedded stack of its own: S3, a tensor database, and the queue."""
+    """Start an embedded stack and measure requests of several sizes to its S3, tensor database and queue."""
     records: list[Mapping[str, Any]] = []
     tracer = Tracer(records.append)
     with ExitStack() as parts:
@@ -143,7 +143,7 @@ def measure_channels(progress: Progress, rounds: Sequence[tuple[int, int]] = ROU
         database = parts.enter_context(TensorDatabase(stack.tensor_urls[0], tracer))
         queues = parts.enter_context(open_queues(stack.queue_url or "", tracer))
         objects = Objects(client, BUCKET, tracer)
-        # The queue may be lists of a tensor database: then that database's process serves it.
+        # Without a queue server, the tensor database's process serves the queue as lists.
         queue = servers.get("queue", servers["tensor_databases"]).pid
         exercises: tuple[tuple[str, str, int, Callable[[int], None]], ...] = (
             ("object", stack.versions["s3"], servers["object_store"].pid, lambda size: _ask_objects(objects, size)),
@@ -159,7 +159,7 @@ def measure_channels(progress: Progress, rounds: Sequence[tuple[int, int]] = ROU
         done, measured = 0, {}
         for channel, server, process, ask in exercises:
             loads: dict[int, Load] = {}
-            # The first round makes connections and stores scripts: it is not measured.
+            # The first round opens connections and stores scripts, so it isn't measured.
             ask(SMALL)
             first = len(records)
             for size, count in rounds:

@@ -1,4 +1,4 @@
-"""`slslab calibrate --processor`: this host's processor next to Lambda's, as a document."""
+"""`slslab calibrate --processor`: compare this host's processor with Lambda's."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from slslab.processor.measurement import Progress, read_versions
 
 
 def calibrate_processor(progress: Progress) -> dict[str, Any]:
-    """Measure this host's processor whole and keep it; return what `calibrate --processor` prints."""
+    """Measure this host's processor with the full workloads and store the result; return the printed document."""
     processor = measure_processor(progress=progress)
     measurement = load_measurement()
     assert measurement is not None
@@ -31,7 +31,7 @@ def calibrate_processor(progress: Progress) -> dict[str, Any]:
                 "kind": anchors.anchors[name].kind,
                 "year": anchors.anchors[name].year,
                 "lambda_s": anchors.anchors[name].seconds["x86_64"],
-                # In the anchor's versions.
+                # With the library versions of the anchor.
                 "host_s": anchors.anchors[name].seconds["x86_64"] / factor,
                 "measured": all(workload == name for workload in anchors.anchors[name].hosts),
                 "factor": factor,
@@ -45,7 +45,7 @@ def calibrate_processor(progress: Progress) -> dict[str, Any]:
             name: {"form": timing.form, "cpu_s": list(timing.cpu_s), "spread": timing.spread}
             for name, timing in timings.items()
         },
-        # What a short form's ratio to the reference machine is off by, next to the whole one's.
+        # The error of the short form's ratio to the reference machine, relative to the whole form's.
         "short_forms": {
             name: (anchors.workloads[name].seconds("short") / short.least)
             / (anchors.workloads[name].seconds("whole") / measurement.whole[name].least)

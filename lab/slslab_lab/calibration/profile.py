@@ -1,4 +1,4 @@
-"""The profile `this-host` from measurements: AWS's, with this host's own figures where something was measured."""
+"""The profile `this-host`: AWS's profile with the figures that were measured on this host replaced."""
 
 import os
 import platform
@@ -12,12 +12,12 @@ from slslab_lab.calibration.host import BATCH, MODEL, SMALL, Exercise, Request, 
 
 NAME = "this-host"
 BASE = "aws-us-east-1"
-# Bytes from which on a request shows the bandwidth.
+# Requests of at least this many bytes show the bandwidth.
 LARGE = 1_000_000
 
 
 def fit_host(step: StepTime, exercises: Mapping[str, Exercise], on: date) -> Profile:
-    """Return the profile `this-host`: measurements in place of AWS's figures."""
+    """Return the profile `this-host`: AWS's profile with the measurements in place of its figures."""
     base = load_profile(BASE)
     where = f"slslab calibrate on {platform.node()} ({len(os.sched_getaffinity(0))} processors), {on.isoformat()}"
 
@@ -38,7 +38,7 @@ def fit_host(step: StepTime, exercises: Mapping[str, Exercise], on: date) -> Pro
         update={
             "name": NAME,
             "date": on,
-            "description": f"The processors and the embedded stack of {platform.node()}; all else as {BASE}",
+            "description": f"The processors and the embedded stack of {platform.node()}; the rest is {BASE}'s",
             "compute": compute,
             "channels": {**base.channels, **channels},
         }
@@ -48,7 +48,7 @@ def fit_host(step: StepTime, exercises: Mapping[str, Exercise], on: date) -> Pro
 def _fit_channel(exercise: Exercise, base: Channel, measured: Callable[[float, str], Figure]) -> Channel:
     operations = {name: _fit_operation(requests, measured) for name, requests in exercise.requests.items()}
     small, large = exercise.loads[min(exercise.loads)], exercise.loads[max(exercise.loads)]
-    # What the server does after its answers, on threads of its own, delays no client.
+    # Work that the server's own threads do after answering delays no client, so the shortest latency is the bound.
     shortest = min(operation.latency_ms.value for operation in operations.values())
     service_ms = min(small.cpu_ms / small.requests, shortest)
     moving_ms = large.cpu_ms - service_ms * large.requests
@@ -61,7 +61,7 @@ def _fit_channel(exercise: Exercise, base: Channel, measured: Callable[[float, s
             service_ms=measured(
                 service_ms, f"{spent}, mean of {small.requests} requests of up to {SMALL} bytes, within their latency"
             ),
-            # No bound if the bytes' CPU time is too small to be measured.
+            # Without a bandwidth limit if the CPU time for the bytes is too small to measure.
             bandwidth_mb_s=measured(large.bytes / moving_ms / 1e3, f"{spent}, {large.bytes} bytes")
             if moving_ms > 0
             else None,
@@ -79,5 +79,5 @@ def _fit_operation(requests: Sequence[Request], measured: Callable[[float, str],
     bandwidth = statistics.median(request.bytes / (request.wall_ms - latency_ms) / 1e3 for request in large)
     return Operation(
         latency_ms=latency,
-        bandwidth_mb_s=measured(bandwidth, f"median of {len(large)} requests of {LARGE} bytes and more"),
+        bandwidth_mb_s=measured(bandwidth, f"median of {len(large)} requests of at least {LARGE} bytes"),
     )

@@ -1,7 +1,7 @@
-"""CPU time that a function's client spends per byte: TLS, copying and parsing of objects, and adding them up.
+"""The CPU time that a function's client spends per byte on TLS, on copying and parsing objects, and on adding them up.
 
-AWS's endpoints are encrypted and the embedded stack's are not, so that no recording has this. Objects are float32
-arrays in NumPy's format, read and written with boto3 as it is by default (with its CRC32), over one connection.
+AWS's endpoints are encrypted and the embedded stack's aren't, so recordings don't contain this time. Objects are
+float32 arrays in NumPy's format. boto3 reads and writes them with its defaults (with CRC32), over one connection.
 """
 
 import io
@@ -22,13 +22,13 @@ from slslab.host.server_process import ServerProcess
 from slslab.stack.mutual_tls import write_certificate
 from slslab_lab.calibration.host import Progress
 
-# 33.6 MB, the smallest objects of the measurements on AWS to which this is scaled; and how often.
+# 33.6 MB, the smallest objects that were measured on AWS; and the number of rounds.
 ELEMENTS, ROUNDS = 8_388_608, 7
 START_LIMIT_S = 30.0
 
 
 class _Endpoint(ServerProcess):
-    title, hint = "The endpoint of the measurement", "look at the message; it needs a free port of loopback."
+    title, hint = "The endpoint of the measurement", "see the message; it needs a free port on loopback."
     port = 0
 
     def __init__(self, certificate: Path, elements: int) -> None:
@@ -43,9 +43,9 @@ class _Endpoint(ServerProcess):
 
 
 def measure_transfers(progress: Progress, elements: int = ELEMENTS, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Return CPU milliseconds of one of this host's processors for 10⁶ bytes, medians of `rounds` objects.
+    """Return CPU milliseconds per 10⁶ bytes on one of this host's processors: medians of `rounds` objects.
 
-    `ms_per_mb` is by operation, through TLS; `add_ms_per_mb` of adding an array to another in place.
+    `ms_per_mb` is by operation, through TLS; `add_ms_per_mb` is for adding one array to another in place.
     """
     times: dict[str, list[float]] = {"get": [], "put": [], "add": []}
     with ExitStack() as parts:
@@ -72,7 +72,7 @@ def measure_transfers(progress: Progress, elements: int = ELEMENTS, rounds: int 
                 ask()
                 times[name].append(1e3 * (time.process_time() - began) / megabytes)
             progress("measuring transfers through TLS", number + 1, rounds + 1)
-    # The first round makes the connection and the memory.
+    # The first round opens the connection and allocates memory.
     medians = {name: statistics.median(measured[1:]) for name, measured in times.items()}
     return {"ms_per_mb": {name: medians[name] for name in ("get", "put")}, "add_ms_per_mb": medians["add"]}
 

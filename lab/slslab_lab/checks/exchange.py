@@ -1,7 +1,7 @@
-"""What workers make for each other, declared message by message, and what a trace says became of each.
+"""The messages that workers exchange, as the protocol declares them, matched with the events of the trace.
 
-A message is a vector or a message: made once, by one worker, and taken by those whom the protocol names, so many times
-each. An architecture's module lists all messages of a run; here each is matched with the events that made and took it.
+A protocol lists all messages of a run. Each is made once, by one worker, and taken by the workers that the protocol
+names, each a given number of times.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,12 +12,12 @@ from slslab_workers.patterns.messages import READING, Event, Name, Protocol, Whe
 from slslab_workers.trace.operations import ALL_REDUCE, KEYED, OPERATIONS
 
 DELETES = tuple(f"{channel}.delete" for channel in KEYED)
-# Of an all-reduce each peer makes its part, and has the sum when all have come.
+# In an all-reduce each peer makes its part, and gets the sum once all parts have arrived.
 PARTS = (*MAKING, ALL_REDUCE)
 
 
 class Exchange:
-    """The messages of a protocol with the events that made, took and deleted them; `orphans` took what nobody made."""
+    """Match a protocol's messages with the events that made, took and deleted them; `orphans` lack a maker."""
 
     def __init__(self, events: Rows, protocol: Protocol) -> None:
         self.events = events
@@ -61,12 +61,12 @@ class Exchange:
         return self.events[self.made[name][0]]
 
     def taken_by_anyone(self) -> list[int]:
-        """Return the events that took a message of those that whoever comes may take."""
+        """Return the events that took a message any worker may take."""
         anyone = [name for name, message in self.messages.items() if message.takers is None]
         return sorted(number for name in anyone for number in self.taken.get(name, ()))
 
     def after(self, worker: int, place: Where) -> int | None:
-        """Return the last event of a worker in a step, after which something is missing."""
+        """Return a worker's last event in a step, after which a message is missing."""
         return self._last.get((worker, *place))
 
     def _is_judged(self, event: Event) -> bool:
@@ -94,11 +94,11 @@ class Exchange:
             found = [cause for cause in causes if OPERATIONS[cause["op"]].channel == channel]
         else:
             found = [cause for cause in causes if cause["resource"] == event["resource"]]
-            # The event before it in program order may have made another version.
+            # The previous event of the worker may have made another version.
             found = [cause for cause in found if cause["etag"] == event["etag"]] or found
             found = found[-1:]
             if not found and event["etag"] is not None:
-                # It has no content that was put before it: it is judged by its key, if that had one content alone.
+                # No matching content was put before it. Go by its key, if that key only ever had one content.
                 same = [self.events[number] for number in by_key.get(key_of(event), ())]
                 here = [make for make in same if make["resource"] == event["resource"]]
                 equal = [make for make in here if make["etag"] == event["etag"]]
@@ -116,6 +116,6 @@ class Exchange:
 
 
 def _identity(event: Event) -> tuple[str, str]:
-    """Return what connects the making of something with its taking: a message's id, or where it is."""
+    """Return the id of the message that an event makes or takes."""
     channel = OPERATIONS[event["op"]].channel
     return channel, str(event["etag"] if channel == "queue" else event["resource"])

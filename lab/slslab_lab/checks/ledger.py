@@ -1,4 +1,4 @@
-"""Ledger to bill: every invocation is metered, the document's figures are the trace's, and the bill is their price."""
+"""From metering to bill: every invocation is metered, the document matches the trace, and the bill matches both."""
 
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
@@ -9,7 +9,7 @@ from slslab.run.bill import BookError, load_book
 from slslab.run.run import Run
 from slslab_lab.checks.violation import NotChecked, Violation
 
-# Figures of a document that its trace and the metered records decide.
+# Figures of a document that can be computed again from its trace and its metered records.
 TOTALS = (
     "billed_seconds",
     "gb_seconds",
@@ -23,22 +23,22 @@ TOTALS = (
     "per_worker",
     "orchestration_seconds",
 )
-# Amounts of a bill are exact; what is multiplied and added up here has 28 digits.
+# A bill's amounts are exact; the checks calculate with 28 digits.
 ROUNDING = Decimal("1e-20")
-NO_DOCUMENT = "the run has no document, since its command was killed"
+NO_DOCUMENT = "the run's command was killed before it wrote a document"
 
 
 def check_metered(run: Run) -> Iterator[Violation]:
-    """Every invocation that was accepted is metered, and none other."""
+    """Check that every accepted invocation is metered, and nothing else."""
     accepted = {e["invocation"]: e for e in run.events if e["op"] == "invoke" and e["worker"] < 0}
     metered = metrics.grouped((record["request_id"], record) for record in run.invocations)
     if not run.complete:
-        raise NotChecked("the run did not come to its end: invocations that went on then are not metered")
+        raise NotChecked("the run didn't finish, so invocations that were still running aren't metered")
     for invocation, event in accepted.items():
         records = metered[invocation]
         if not records and not event["failed"]:
             worker = next((e["worker"] for e in run.events if e["invocation"] == invocation and e["worker"] >= 0), -1)
-            sentence = f"Invocation {invocation} of {event['function']} is not metered, and so not billed."
+            sentence = f"Invocation {invocation} of {event['function']} isn't metered, so it isn't billed."
             yield Violation("metered", sentence, worker, event=event["event"])
         if len(records) > 1 and all(record.get("invocation_type") != "Event" for record in records):
             sentence = f"Invocation {invocation} is metered {len(records)} times."
@@ -46,25 +46,25 @@ def check_metered(run: Run) -> Iterator[Violation]:
     for record in run.invocations:
         accepting = accepted.get(record["request_id"])
         if accepting is None:
-            yield Violation("metered", f"Invocation {record['request_id']} is metered, and not in the trace.")
+            yield Violation("metered", f"Invocation {record['request_id']} is metered but not in the trace.")
         elif record["start_ns"] < accepting["start_ns"] or record["end_ns"] > accepting["end_ns"]:
-            sentence = f"Invocation {record['request_id']} is metered beyond the time in which it was accepted."
+            sentence = f"Invocation {record['request_id']} is metered outside the time in which it was accepted."
             yield Violation("metered", sentence, event=accepting["event"])
 
 
 def check_totals(run: Run) -> Iterator[Violation]:
-    """The figures of the run's document are those of its trace and of what was metered."""
+    """Check that the figures in the run's document match its trace and its metered records."""
     if run.document is None:
         raise NotChecked(NO_DOCUMENT)
     found = run.totals()
     for name in TOTALS:
         if run.document[name] != found[name]:
             stated, sums = _different(run.document[name], found[name])
-            yield Violation("totals", f"The document says {name} {stated}, and its trace adds up to {sums}.")
+            yield Violation("totals", f"The document says {name} {stated}, but the trace adds up to {sums}.")
 
 
 def check_bill(run: Run) -> Iterator[Violation]:
-    """The lines of the bill are the trace's usage at the book's prices, and add up to its total."""
+    """Check that the bill's lines are the trace's usage at the book's prices, and add up to its total."""
     if run.document is None:
         raise NotChecked(NO_DOCUMENT)
     cost = run.document["cost"]
@@ -79,12 +79,12 @@ def check_bill(run: Run) -> Iterator[Violation]:
     except BookError as error:
         raise NotChecked(error.message) from error
     if {"name": book.name, "date": book.date.isoformat()} != cost["book"]:
-        raise NotChecked(f"its prices are of {cost['book']['name']}, {cost['book']['date']}, which is not at hand")
+        raise NotChecked(f"its price book, {cost['book']['name']} of {cost['book']['date']}, isn't installed")
     stated, expected = (dict(_quantities(each)) for each in (cost, run.cost(book)))
     for item in sorted(stated.keys() | expected.keys()):
         if stated.get(item) != expected.get(item):
             here, there = stated.get(item, "nothing"), expected.get(item, "nothing")
-            sentence = f"The bill has {here} of {item[0]}, and the trace's usage is {there}."
+            sentence = f"The bill has {here} of {item[0]}, but the trace's usage is {there}."
             yield Violation("bill", sentence)
 
 
@@ -94,23 +94,23 @@ def _check_sums(cost: Mapping[str, Any], which: str) -> Iterator[Violation]:
         due = Decimal(line["quantity"]) * Decimal(line["price"])
         if abs(due - Decimal(line["amount"])) > abs(due) * ROUNDING:
             usage = f"{line['quantity']} at {line['price']}"
-            yield Violation("bill", f"{line['item']} {which} is billed {line['amount']}, and {usage} are {due}.")
+            yield Violation("bill", f"{line['item']} {which} is billed {line['amount']}, but {usage} is {due}.")
     total = sum(Decimal(line["amount"]) for line in cost["lines"])
     if abs(total - Decimal(cost["total"])) > total * ROUNDING:
-        yield Violation("bill", f"The bill's lines {which} add up to {total}, and its total is {cost['total']}.")
+        yield Violation("bill", f"The bill's lines {which} add up to {total}, but its total is {cost['total']}.")
 
 
 def _check_copy(bill: Mapping[str, Any], document: Mapping[str, Any]) -> Iterator[Violation]:
-    """Check that bill.json says what the document says."""
+    """Check that bill.json matches the document."""
     modelled = document["lambda"]
     if bill.get("host") != document["cost"]:
-        yield Violation("bill", "bill.json has another bill of this host than the run's document.")
+        yield Violation("bill", "bill.json and the run's document differ in the bill of this host.")
     if modelled["status"] == "modelled" and bill.get("lines") != modelled["cost"]["lines"]:
-        yield Violation("bill", "bill.json has another bill on Lambda than the run's document.")
+        yield Violation("bill", "bill.json and the run's document differ in the bill on Lambda.")
 
 
 def _quantities(cost: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield quantities by item and price: an item has a line for each tier."""
+    """Yield quantities by item and price; an item has a line per price tier."""
     for line in cost["lines"]:
         yield (line["item"], line["price"]), f"{line['quantity']} {line['unit']} at {line['price']}"
     for line in cost["not_billed"]:
@@ -118,7 +118,6 @@ def _quantities(cost: Mapping[str, Any]) -> Iterator[tuple[tuple[str, str], str]
 
 
 def _different(stated: Any, found: Any) -> tuple[Any, Any]:
-    """Return the first parts of two figures in which they differ."""
     if isinstance(stated, dict) and isinstance(found, dict):
         for name in sorted(stated.keys() | found.keys()):
             if stated.get(name) != found.get(name):

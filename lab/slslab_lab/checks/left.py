@@ -1,4 +1,4 @@
-"""What is left: no object but those that the protocol leaves, no queue, and no execution environment."""
+"""Leftovers: a finished run leaves only the objects that its protocol keeps, and no queue or execution environment."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,13 +11,13 @@ from slslab_workers.patterns.messages import Event, key_of
 from slslab_workers.trace.operations import KEYED
 
 PUTS = tuple(f"{channel}.put" for channel in KEYED)
-# What every run leaves in its bucket, which its driver empties: names below the run's own.
+# Keys that every run leaves below its own prefix; the driver empties the bucket later.
 KEPT = ("data", "train", "test", "state", "model", "results", "logs", "validation", "verdicts")
-UNFINISHED = "the run did not come to its end, and left what there was"
+UNFINISHED = "the run didn't finish, so leftovers are expected"
 
 
 def check_objects(run: Run, exchange: Exchange) -> Iterator[Violation]:
-    """Objects are deleted as the protocol says, once, and no others are left."""
+    """Check that objects are deleted once, as the protocol says, and that no others are left."""
     if not run.complete:
         raise NotChecked(UNFINISHED)
     messages = {message.name.key: message for message in exchange.messages.values()}
@@ -30,27 +30,27 @@ def check_objects(run: Run, exchange: Exchange) -> Iterator[Violation]:
         if event["op"] in PUTS:
             there[key] = event
         elif there.pop(key, None) is None:
-            yield Violation.by(event, "objects", f"{who(run, event['worker'])} deleted {key}, which was not there")
+            yield Violation.by(event, "objects", f"{who(run, event['worker'])} deleted {key}, which didn't exist")
     for key, event in there.items():
         message = messages.get(key)
         if message is None and not _is_kept(run, key):
-            yield Violation.by(event, "objects", f"{key} is left, which the protocol does not have")
+            yield Violation.by(event, "objects", f"{key} is left, and isn't part of the protocol")
         elif message is not None and message.deleted_by is not None:
             what = f"{message.kind} of {where(message.name[2:])}"
             yield Violation.by(
-                event, "objects", f"The {what} is left, which {who(run, message.deleted_by, inside=True)} deletes"
+                event, "objects", f"The {what} is left: {who(run, message.deleted_by, inside=True)} didn't delete it"
             )
     for key, numbers in exchange.deleted.items():
         message = messages.get(key)
         for event in (run.events[number] for number in numbers):
             if message is None or message.deleted_by != event["worker"]:
-                sentence = f"{who(run, event['worker'])} deleted {key}, which the protocol does not have it delete"
+                sentence = f"{who(run, event['worker'])} deleted {key}, which the protocol doesn't ask it to"
                 yield Violation.by(event, "objects", sentence)
     yield from _check_cleared(run, exchange)
 
 
 def _check_cleared(run: Run, exchange: Exchange) -> Iterator[Violation]:
-    """Check that who has several tensors to delete in an epoch did, once."""
+    """Check that each worker that deletes several tensors in an epoch did so once."""
     cleared = Counter((e["worker"], e["epoch"]) for e in run.events if e["op"] == "tensor.delete" and not e["overhead"])
     for rank, epoch in sorted(exchange.protocol.cleared):
         if cleared[rank, epoch] != 1:
@@ -59,7 +59,7 @@ def _check_cleared(run: Run, exchange: Exchange) -> Iterator[Violation]:
 
 
 def check_queues(run: Run) -> Iterator[Violation]:
-    """Every queue that was declared is deleted."""
+    """Check that every declared queue is deleted."""
     if not run.complete:
         raise NotChecked(UNFINISHED)
     declared = {e["resource"]: e for e in run.events if e["op"] == "queue.declare" and not e["failed"]}
@@ -70,7 +70,7 @@ def check_queues(run: Run) -> Iterator[Violation]:
 
 
 def check_environments(run: Run) -> Iterator[Violation]:
-    """Every execution environment that was started has ended, once."""
+    """Check that every execution environment that started ended once."""
     if not run.complete:
         raise NotChecked(UNFINISHED)
     started = {e["resource"]: e for e in run.events if e["op"] == "environment.start"}

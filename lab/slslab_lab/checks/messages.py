@@ -1,4 +1,4 @@
-"""What each architecture's protocol says about gradients and updates: none lost, none counted twice, none altered."""
+"""Rules about the gradients and updates in an architecture's protocol: none lost, counted twice or altered."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,25 +16,25 @@ from slslab_workers.trace.operations import KEYED, PROTOCOL
 
 
 def exchange_of(run: Run) -> Exchange:
-    """Return the exchange of a run; NotChecked if nothing is known of what its architecture or channel exchanges."""
+    """Return the exchange of a run; NotChecked if the checks don't know its architecture or channel."""
     name = run.plan.architecture
     architecture = architectures().get(name)
     if architecture is None:
-        # Its options that a plan of schema 1 leaves out are not known.
+        # The options that a plan of schema 1 leaves out are unknown.
         raise NotChecked(f"{name} is not installed")
     if traced(run.plan.options) not in KEYED:
-        raise NotChecked(f"what travels by {traced(run.plan.options)} is not known to the checks")
+        raise NotChecked(f"the checks can't follow messages through {traced(run.plan.options)}")
     try:
         protocol = architecture.protocol(run)
     except PlanError as error:
         raise NotChecked(error.message) from error
     if protocol is None:
-        raise NotChecked(f"{name} does not say under which keys its workers exchange what")
+        raise NotChecked(f"{name} doesn't declare the keys of its messages")
     return Exchange(run.events, protocol)
 
 
 def check_lost(run: Run, exchange: Exchange) -> Iterator[Violation]:
-    """Everything that the protocol asks for is made, and taken by all who must."""
+    """Check that every message of the protocol is made, and taken by every worker that must take it."""
     _require_complete(run)
     for message in exchange.messages.values():
         maker, place = message.name.maker, message.name[2:]
@@ -44,8 +44,8 @@ def check_lost(run: Run, exchange: Exchange) -> Iterator[Violation]:
             continue
         due = Counter(message.takers)
         for taker, missing in (due - _takers(exchange, message.name)).items():
-            often = "did not take" if missing == due[taker] else "took too seldom"
-            sentence = f"{who(run, taker)} {often} the {_described(message)}, of {who(run, maker, inside=True)}"
+            often = "did not take" if missing == due[taker] else "did not always take"
+            sentence = f"{who(run, taker)} {often} the {_described(message)}, from {who(run, maker, inside=True)}"
             yield _at("lost", sentence, taker, place, exchange.made[message.name][0])
     for each in sorted(exchange.protocol.drawn - set(_drawn(exchange))):
         yield _at("lost", f"{who(run, each[0])} took no model", each[0], each[1:], exchange.after(each[0], each[1:]))
@@ -55,7 +55,7 @@ def check_lost(run: Run, exchange: Exchange) -> Iterator[Violation]:
 
 
 def check_twice(run: Run, exchange: Exchange) -> Iterator[Violation]:
-    """Nothing is made twice, nor counted twice by anyone."""
+    """Check that no worker makes a message twice, or counts it twice."""
     for message in exchange.messages.values():
         place = message.name[2:]
         for number in exchange.made.get(message.name, ())[1:]:
@@ -68,7 +68,7 @@ def check_twice(run: Run, exchange: Exchange) -> Iterator[Violation]:
             taker = exchange.events[number]["worker"]
             left[taker] -= 1
             if taker in message.takers and left[taker] < 0:
-                sentence = f"{who(run, taker)} took the {_described(message)} once more than the protocol has it"
+                sentence = f"{who(run, taker)} took the {_described(message)} more often than the protocol says"
                 yield _at("twice", sentence, taker, place, number)
     for each, numbers in run.computed.items():
         for number in numbers[1:]:
@@ -79,10 +79,10 @@ def check_twice(run: Run, exchange: Exchange) -> Iterator[Violation]:
 
 
 def check_stray(run: Run, exchange: Exchange) -> Iterator[Violation]:
-    """No worker makes, takes or deletes what the protocol does not give it."""
+    """Check that no worker makes, takes or deletes messages that the protocol doesn't give it."""
     for name, numbers in exchange.made.items():
         if name not in exchange.messages:
-            sentence = f"{who(run, name.maker)} made {name.key}, which the protocol does not have there"
+            sentence = f"{who(run, name.maker)} made {name.key}, which isn't part of the protocol there"
             yield _at("stray", sentence, name.maker, name[2:], numbers[0])
     for message in exchange.messages.values():
         for number in exchange.taken.get(message.name, ()):
@@ -93,34 +93,34 @@ def check_stray(run: Run, exchange: Exchange) -> Iterator[Violation]:
                 here = message.at in (None, exchange.place(event))
                 allowed = event["worker"] in message.takers and here
             if not allowed:
-                sentence = f"{who(run, event['worker'])} took the {_described(message)}, which is not for it there"
+                sentence = f"{who(run, event['worker'])} took the {_described(message)}, which isn't meant for it"
                 yield Violation.by(event, "stray", sentence)
-    # Who made it may have been killed before the trace had that.
+    # In an incomplete trace, the worker may have been killed before its events were written.
     for number in exchange.orphans if run.complete else ():
         event = exchange.events[number]
-        yield Violation.by(event, "stray", f"{who(run, event['worker'])} took {key_of(event)}, which nobody made")
+        yield Violation.by(event, "stray", f"{who(run, event['worker'])} took {key_of(event)}, which no worker made")
 
 
 def check_altered(run: Run, exchange: Exchange) -> Iterator[Violation]:
-    """What is taken is what was made: the same version, with as many bytes, which are those of the whole vector."""
+    """Check that each message arrives as it was made: same version, same size, the size of the whole vector."""
     for message in exchange.messages.values():
         if message.name not in exchange.made:
             continue
         made = exchange.source(message.name)
         if message.size is not None and made["bytes"] != message.size:
-            sentence = f"The {_described(message)}, has {made['bytes']:,} bytes, and should have {message.size:,}"
+            sentence = f"The {_described(message)}, has {made['bytes']:,} bytes instead of {message.size:,}"
             yield Violation.by(made, "altered", sentence)
         for number in exchange.taken.get(message.name, ()):
             taken = exchange.events[number]
             if taken["op"] in READING or made["op"] == "tensor.script":
                 continue
             if taken["bytes"] != made["bytes"] or taken["etag"] != made["etag"]:
-                sentence = f"{who(run, taken['worker'])} took another {_described(message)} than was made"
+                sentence = f"{who(run, taken['worker'])} took a changed version of the {_described(message)}"
                 yield Violation.by(taken, "altered", sentence)
 
 
 def check_early(run: Run, exchange: Exchange) -> Iterator[Violation]:
-    """Nothing is taken before it is made, nor deleted before all who must have taken it."""
+    """Check that no message is taken before it is made, or deleted before every worker that must take it has it."""
     for message in exchange.messages.values():
         taken = [exchange.events[number] for number in exchange.taken.get(message.name, ())]
         if message.name in exchange.made:
@@ -139,7 +139,7 @@ def check_early(run: Run, exchange: Exchange) -> Iterator[Violation]:
 
 
 def check_counts(run: Run) -> Iterator[Violation]:
-    """Requests and bytes of the training protocol are those of the architecture's closed form."""
+    """Check that requests and bytes of the training protocol match the architecture's closed form."""
     _require_complete(run)
     plan = run.plan
     architecture = architectures().get(plan.architecture)
@@ -151,28 +151,26 @@ def check_counts(run: Run) -> Iterator[Violation]:
     try:
         expected = architecture.counts_in(run, epochs)
     except NotImplementedError:
-        raise NotChecked(f"{plan.architecture} states no number of its messages") from None
+        raise NotChecked(f"{plan.architecture} doesn't say how many messages it sends") from None
     except PlanError as error:
         raise NotChecked(error.message) from error
     if unknown := expected.operations.keys() - set(PROTOCOL):
-        raise NotChecked(f"no trace counts {min(unknown)} as an operation of the training protocol")
+        raise NotChecked(f"traces don't count {min(unknown)} as an operation of the training protocol")
     found = counted(run.events)
     for op in sorted(expected.operations.keys() | found["counts"].keys()):
         here, there = found["counts"].get(op, 0), expected.operations.get(op, 0)
         if here != there:
-            yield Violation(
-                "counts", f"There are {here:,} {op} of the training protocol, and {there:,} in its formula."
-            )
+            yield Violation("counts", f"The training protocol made {here:,} {op}; its formula says {there:,}.")
 
 
 def _epochs(run: Run) -> tuple[int, int]:
-    """Return the epochs that were trained, and the steps beyond them."""
+    """Return the number of trained epochs, and of the steps after them."""
     steps = max((epoch * run.plan.batches + step + 1 for _, epoch, step in run.computed), default=None)
     return divmod(run.plan.epochs * run.plan.batches if steps is None else steps, run.plan.batches)
 
 
 def who(run: Run, worker: int, *, inside: bool = False) -> str:
-    """Return what a worker's number means, for the beginning of a sentence or the inside of one."""
+    """Return the name for a worker's number, for the start of a sentence or for inside it."""
     architecture = architectures().get(run.plan.architecture)
     if worker < 0:
         name = "the driver"
@@ -198,14 +196,14 @@ def _takers(exchange: Exchange, name: Name) -> Counter[int]:
 
 
 def _drawn(exchange: Exchange) -> Mapping[tuple[int, int, int], list[int]]:
-    """Return the events that took a message of those that whoever comes may take, by worker, epoch and step."""
+    """Return the events that took a message any worker may take, by worker, epoch and step."""
     events = (exchange.events[number] for number in exchange.taken_by_anyone())
     return grouped(((event["worker"], event["epoch"], event["step"]), event["event"]) for event in events)
 
 
 def _require_complete(run: Run) -> None:
     if not run.complete:
-        raise NotChecked("the run did not come to its end, so that what is missing is no loss")
+        raise NotChecked("the run didn't finish, so a missing message isn't a lost one")
 
 
 def _at(rule: str, sentence: str, worker: int, place: Place, event: int | None) -> Violation:

@@ -9,7 +9,7 @@ from slslab_lab.checks import ledger, left, messages, times
 from slslab_lab.checks.exchange import Exchange
 from slslab_lab.checks.violation import NotChecked, Violation
 
-# A rule of a run, or of a run and its exchange, which only architectures with a protocol in `messages` have.
+# A rule takes a run, or a run and its exchange. Only architectures with a protocol in `messages` have an exchange.
 OfRun = Callable[[Run], Iterable[Violation]]
 OfExchange = Callable[[Run, Exchange], Iterable[Violation]]
 EXCHANGED: Mapping[str, OfExchange] = {
@@ -38,7 +38,7 @@ RULES = (*EXCHANGED, *RECORDED)
 
 @dataclass(frozen=True)
 class Checked:
-    """What the rules say of a run: those that were checked, why others were not, and all violations."""
+    """Result of the rules on a run: which were checked, why the others weren't, and all violations."""
 
     run: str
     events: int
@@ -47,7 +47,7 @@ class Checked:
     violations: tuple[Violation, ...]
 
     def as_document(self) -> dict[str, Any]:
-        """Return it safe for JSON."""
+        """Return it as JSON-safe data."""
         return {
             "run": self.run,
             "holds": not self.violations,

@@ -1,4 +1,4 @@
-"""Order and time: events in order, spans that add up to what is billed, and barriers that nobody passes early."""
+"""Rules about order and time: ordered events, spans that add up to the billed time, and barriers."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,26 +13,26 @@ from slslab_lab.checks.messages import where, who
 from slslab_lab.checks.violation import NotChecked, Violation
 from slslab_workers.patterns.messages import Event
 
-# A REPORT line has two decimals, so that a duration may be off by half a hundredth.
+# A REPORT line has two decimals, so a duration may be off by half a hundredth.
 ROUNDING_MS = 0.01
-# The Lambda clock is read about every 100 ms, and what is killed ends between two readings. An environment that was
-# reset is initialised in its invocation, and between these two phases nothing is metered.
+# The Lambda clock is read about every 100 ms, so a killed function ends between two readings. An environment that was
+# reset initialises again inside its invocation; the time between these two phases isn't metered.
 READING_MS = 100.0
 REPORT = re.compile(
     r"(?<!Billed )Duration: (?P<duration_ms>[\d.]+) ms|Billed Duration: (?P<billed_ms>\d+) ms"
     r"|Init Duration: (?P<init_ms>[\d.]+) ms|Memory Size: (?P<memory_mb>\d+) MB"
 )
-# It asks a peer's own database first where the other one is.
+# A worker asks its own database first where a peer's database is.
 ENCLOSING = ("ping",)
 
 
 def check_order(run: Run) -> Iterator[Violation]:
-    """Events are numbered in the order of their starts, and no cause begins after its effect has ended."""
+    """Check that events are numbered in the order of their starts, and no cause begins after its effect has ended."""
     before = (0, 0)
     for number, event in enumerate(run.events):
         times = event["start_ns"], event["end_ns"]
         if event["event"] != number or times < before:
-            yield Violation.by(event, "order", "The event does not stand in the order of starts")
+            yield Violation.by(event, "order", "The event is out of the order of starts")
         if times[1] < times[0]:
             yield Violation.by(event, "order", "The event ends before it starts")
         before = max(before, times)
@@ -42,7 +42,7 @@ def check_order(run: Run) -> Iterator[Violation]:
 
 
 def check_overlap(run: Run) -> Iterator[Violation]:
-    """What a worker does in one invocation, it does one after another."""
+    """Check that a worker's operations in one invocation don't overlap."""
     for events in _by_invocation(run).values():
         for event, following in pairwise(sorted(events, key=lambda e: (e["start_ns"], -e["end_ns"]))):
             encloses = event["op"] in ENCLOSING and following["end_ns"] <= event["end_ns"]
@@ -52,7 +52,7 @@ def check_overlap(run: Run) -> Iterator[Violation]:
 
 
 def check_span(run: Run) -> Iterator[Violation]:
-    """A worker's events lie within their invocation or instance, whose time is what was metered."""
+    """Check that a worker's events lie within their invocation or instance, and that this span was metered."""
     spans = [(record["request_id"], record) for record in run.invocations]
     spans += [(record["id"], record) for record in run.instances]
     metered = grouped(spans)
@@ -62,32 +62,30 @@ def check_span(run: Run) -> Iterator[Violation]:
             if not any(
                 r["start_ns"] <= event["start_ns"] and event["end_ns"] <= r["end_ns"] for r in metered[invocation]
             ):
-                yield Violation.by(
-                    event, "span", f"{event['op']} is not within the time of its invocation, {invocation}"
-                )
+                yield Violation.by(event, "span", f"{event['op']} is outside the time of its invocation, {invocation}")
     owners = _owners(run)
     for record in run.invocations:
         wall_ms = (record["end_ns"] - record["start_ns"]) / 1e6
         least_ms, most_ms = wall_ms - record["host_delay_ms"] - READING_MS, wall_ms + ROUNDING_MS
         if record["status"] == "timeout":
-            # AWS reports the limit itself, however late a busy host looks at the clock.
+            # AWS reports the limit itself, even if a busy host reads the clock late.
             least_ms = 0.0
         if not least_ms <= record["duration_ms"] <= most_ms:
             sentence = (
-                f"Invocation {record['request_id']} has a duration of {record['duration_ms']:,} ms, and took "
-                f"{wall_ms:,.2f} ms, {record['host_delay_ms']:,} ms of which the host held it up at most"
+                f"Invocation {record['request_id']} has a duration of {record['duration_ms']:,} ms but took "
+                f"{wall_ms:,.2f} ms, delayed by the host for at most {record['host_delay_ms']:,} ms"
             )
             yield Violation("span", f"{sentence}.", *owners.get(record["request_id"], ()))
 
 
 def check_billed(run: Run) -> Iterator[Violation]:
-    """What is billed is init and duration, rounded up once; of an instance begun seconds, and a minute at least."""
+    """Check that init and duration are billed, rounded up once, and an instance's begun seconds, at least 60."""
     owners = _owners(run)
     for record in run.invocations:
         worker = owners.get(record["request_id"], ())
         due = billed_ms(record["duration_ms"], record["init_ms"])
         if record["billed_ms"] != due:
-            sentence = f"Invocation {record['request_id']} is billed {record['billed_ms']:,} ms, and took {due:,} ms"
+            sentence = f"Invocation {record['request_id']} is billed {record['billed_ms']:,} ms but took {due:,} ms"
             yield Violation("billed", f"{sentence}.", *worker)
         for name, printed in _report(record).items():
             if abs(printed - (record[name] or 0.0)) > ROUNDING_MS:
@@ -98,14 +96,14 @@ def check_billed(run: Run) -> Iterator[Violation]:
     for instance in run.instances:
         due = billed_seconds(instance["end_ns"] - instance["start_ns"])
         if instance["billed_seconds"] != due:
-            sentence = f"Instance {instance['id']} is billed {instance['billed_seconds']:,} s, and {due:,} s are due"
+            sentence = f"Instance {instance['id']} is billed {instance['billed_seconds']:,} s instead of {due:,} s"
             yield Violation("billed", f"{sentence}.", instance["worker"])
 
 
 def check_barrier(run: Run, exchange: Exchange) -> Iterator[Violation]:
-    """Nobody uses what all exchange in a step, nor begins the next one, before all have sent theirs."""
+    """Check that no worker uses a step's data or begins the next step before every worker has sent its part."""
     if not exchange.protocol.waits:
-        raise NotChecked("nobody waits for others (s-asp)" if exchange.protocol.drawn else "no step has a barrier")
+        raise NotChecked("workers don't wait (s-asp)" if exchange.protocol.drawn else "no step has a barrier")
     for wait in exchange.protocol.waits:
         sent = [exchange.source(name) for name in wait.until if name in exchange.made]
         if not sent:
@@ -116,8 +114,8 @@ def check_barrier(run: Run, exchange: Exchange) -> Iterator[Violation]:
             if event["start_ns"] < last["start_ns"]:
                 late = who(run, last["worker"], inside=True)
                 sentence = (
-                    f"{who(run, event['worker'])} passed the barrier of {where(wait.place)} before {late} had come to "
-                    f"it, with event {last['event']}"
+                    f"{who(run, event['worker'])} passed the barrier of {where(wait.place)} before {late} reached "
+                    f"it with event {last['event']}"
                 )
                 yield Violation("barrier", f"{sentence}.", event["worker"], *wait.place, number)
 
@@ -129,8 +127,7 @@ def _by_invocation(run: Run) -> Mapping[str, list[Event]]:
 
 
 def _owners(run: Run) -> Mapping[str, tuple[int, int, int, int]]:
-    """Return whose an invocation is: worker, the epoch and step of its first event of a step, and the invocation's last
-    event."""
+    """Return worker, epoch, step and last event of each invocation; epoch and step are of its first event in a step."""
     owners = {}
     for invocation, events in _by_invocation(run).items():
         first = next((event for event in events if event["step"] >= 0), events[-1])
@@ -139,6 +136,6 @@ def _owners(run: Run) -> Mapping[str, tuple[int, int, int, int]]:
 
 
 def _report(record: Mapping[str, Any]) -> dict[str, float]:
-    """Return the figures of a REPORT line, under the names that the record has for them; some may lack."""
+    """Return the figures of a REPORT line under the record's names; some may be missing."""
     matches = REPORT.finditer(record.get("report", ""))
     return {name: float(value) for match in matches for name, value in match.groupdict().items() if value is not None}

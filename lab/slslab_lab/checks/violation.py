@@ -1,4 +1,4 @@
-"""What a check finds: that a run broke a rule, and by which event; or that a rule says nothing about the run."""
+"""The result of a rule: a violation with its event, or the reason why the rule doesn't apply to the run."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -7,10 +7,10 @@ from typing import Any, Self
 
 @dataclass(frozen=True)
 class Violation:
-    """One breach of a rule: what happened, in one sentence.
+    """One breach of a rule, described in one sentence.
 
-    `event` is the number of the event in the trace by which it happened, or after which something should have
-    happened. Worker, epoch and step are -1 where there is none; `event` is None for what is not in the trace.
+    `event` is the number of the event that broke the rule, or the last one before something that should have happened;
+    None if the breach isn't in the trace. Worker, epoch and step are -1 where they don't apply.
     """
 
     rule: str
@@ -22,13 +22,13 @@ class Violation:
 
     @classmethod
     def by(cls, event: Mapping[str, Any], rule: str, sentence: str) -> Self:
-        """Return a breach by an event of a trace, whose worker, epoch and step it takes."""
+        """Return a breach by an event of a trace, with its worker, epoch and step."""
         return cls(rule, f"{sentence}.", event["worker"], event["epoch"], event["step"], event["event"])
 
     def as_document(self) -> dict[str, Any]:
-        """Return it safe for JSON."""
+        """Return it as JSON-safe data."""
         return asdict(self)
 
 
 class NotChecked(Exception):
-    """A rule says nothing about this run; the message says why."""
+    """A rule doesn't apply to this run; the message says why."""

@@ -1,4 +1,4 @@
-"""`slslab accuracy ARCH`: what an architecture learns, without how long that takes."""
+"""`slslab accuracy ARCH`: how accurate an architecture's training is, without its time."""
 
 import shlex
 from functools import partial
@@ -19,20 +19,20 @@ from slslab_workers.architecture import architectures
 if TYPE_CHECKING:
     from slslab_lab.runs.accuracy.several import Curves, Varied
 
-# Options of `slslab run` that decide what is learnt, unlike those of functions, stores and prices.
+# Options of `slslab run` that affect learning, unlike options of functions, stores and prices.
 LEARNING = (
     *("model", "dataset", "workers", "batch_size", "batches", "epochs", "seed", "lr", "momentum", "weight_decay"),
     *("until_accuracy", "early_stopping", "as_released", "memory_format"),
 )
 DEFAULTS = {"epochs": 30}
-# Options that may have several values, of which each combination is a curve.
+# Options that may have several values; each combination gives a curve.
 LISTS = ("seed", "threshold")
 DEVICE = click.Option(
     ["--device"],
     type=click.Choice(["auto", "cuda", "cpu"]),
     default="auto",
     show_default=True,
-    help="What computes; auto takes CUDA if torch finds it.",
+    help="The device to train on; auto uses CUDA if torch finds it.",
 )
 
 
@@ -50,7 +50,7 @@ class Several(click.ParamType[tuple[Any, ...]]):
 
 
 class AccuracyGroup(RunGroup):
-    """A command for every architecture, with those options of `slslab run` that decide what is learnt, and its own."""
+    """A command for every architecture, with its own options and the options of `slslab run` that affect learning."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         running = super().get_command(ctx, cmd_name)
@@ -79,7 +79,7 @@ class AccuracyGroup(RunGroup):
             cmd_name,
             callback=accuracy,
             params=params,
-            help=f"{running.help}\n\nIn one process: options of stores, queues, functions and polling change nothing.",
+            help=f"{running.help}\n\nIn one process: options of stores, queues, functions and polling have no effect.",
         )
         return json_option(plot_option(train_on_option(_resume_option(_out_option(command)))))
 
@@ -119,7 +119,7 @@ def _accuracy(curves: "Curves", out: Path | None, on: str | None, plot: Path | N
 
 def _several(curves: "Curves", varied: "list[Varied]", on: str | None, plot: Path | None, json_: bool) -> None:
     if plot is not None:
-        raise RequestError("A picture is of one curve.", "leave out --plot, or give one value of each option.")
+        raise RequestError("A picture shows one curve.", "leave out --plot, or give one value of each option.")
     try:
         with Bar() as bar:
             made = curves.make(varied, on, partial(bar.report, "training curves"))
@@ -149,10 +149,10 @@ def command_line() -> str:
 accuracy = AccuracyGroup(
     "accuracy",
     no_args_is_help=True,
-    help="What an architecture learns: its update rules run in one process, on CUDA when there is one.\n\n"
+    help="Train with an architecture's update rules in one process, on CUDA if available.\n\n"
     "The same minibatches, gradients, sums, filters and updates as `slslab run`, without functions, stores and queues: "
-    "accuracy by epoch, without the time that an epoch takes, which `slslab replay` models. After every epoch the "
-    "curve is in its directory; --resume continues a command that was interrupted.\n\n"
+    "accuracy by epoch, without the time of an epoch, which `slslab replay` models. Every epoch is saved; "
+    "--resume continues an interrupted command.\n\n"
     "slslab accuracy spirt --dataset folder:DIR --epochs 30\n\n"
     "slslab accuracy mlless --seed 0,1,2 --threshold 0.2,0.7 --on local",
 )

@@ -1,4 +1,4 @@
-"""`slslab atlas`: which point of the papers' space is fastest, and which is cheapest."""
+"""`slslab atlas`: the fastest and the cheapest of the papers' systems."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option("--record", is_flag=True, help="First make the runs that --recordings DIR does not have.")
 @click.option("--check", is_flag=True, help="Run three points here instead, and say how far the atlas is off.")
 @on_option
-@directory_option("--out", "Leave the page and the data here, or the runs of --check.")
+@directory_option("--out", "Write the page and the data here, or the runs of --check.")
 @json_option
 def atlas(
     epochs: int,
@@ -51,9 +51,9 @@ def atlas(
     slslab atlas --check --out checks         three points beside real runs, in some minutes
     slslab atlas --record --recordings DIR    recordings of this host, resumed where they were interrupted
 
-    A system is an architecture with a channel and an algorithm. Each is played with every model size, number of workers
-    and memory size, from recorded runs of three models: two epochs on the profile, and as many more as the job has.
-    What lies beyond the recordings is marked as extrapolated.
+    A system is an architecture with a channel and an algorithm. Each is replayed with every model size, number of
+    workers and memory size, from recorded runs of three models: two epochs on the profile, and the job's other epochs
+    like the second. Points beyond the recordings are marked as extrapolated.
     """
     from slslab.predict.profiles.profile import load_profile
     from slslab.run.bill import load_book
@@ -97,7 +97,7 @@ def _refuse(recordings: Path | None, out: Path | None, on: str | None, *, record
     if record and recordings is None:
         raise RequestError("--record needs a directory of recordings.", "add --recordings DIR.")
     if record and check:
-        raise RequestError("--record and --check are two things to run.", "give one of them.")
+        raise RequestError("--record and --check can't be combined.", "give one of them.")
     if check and out is None:
         raise RequestError("--check needs a directory for its runs.", "add --out DIR.")
     if on is not None and (record or check):

@@ -26,13 +26,13 @@ from slslab_lab.pages.calibration import calibration, processor_table
     help="Fit Lambda's processors and init to the REPORT lines of this log (text, JSON, or JSON lines; - is standard "
     "input).",
 )
-@click.option("--run", metavar="RUN", help="The recorded run, or `up`, that the REPORT lines are compared with.")
-@click.option("--function", metavar="NAME", help="The function of the run whose log it is, if it has several.")
+@click.option("--run", metavar="RUN", help="Compare the REPORT lines with this recorded run, or `up`.")
+@click.option("--function", metavar="NAME", help="The function that wrote the log, if the run has several.")
 @click.option(
     "--profile",
     default=DEFAULT_PROFILE,
     show_default=True,
-    help="The profile that the REPORT lines change, by name, or a TOML file.",
+    help="The profile to fit to the REPORT lines: a name or a TOML file.",
 )
 @click.option(
     "--out",
@@ -54,9 +54,9 @@ def calibrate(
 ) -> None:
     """Measure this host for replay: its processors, and the embedded S3, tensor database and queue.
 
-    With RUNs, the profile of the host is fitted to what they recorded in their first epochs. With --cloudwatch,
-    Lambda's processors are fitted to REPORT lines of a real function and the same plan's recorded run. With
-    --processor, work with known times on Lambda is timed here: what a CPU second of this machine is worth there.
+    With RUNs, the host's profile is fitted to the first epochs of these runs. With --cloudwatch, Lambda's processors
+    are fitted to REPORT lines of a real function and the same plan's recorded run. With --processor, work with known
+    times on Lambda is timed here, to convert this machine's CPU seconds to Lambda's.
 
     \b
     slslab calibrate
@@ -71,7 +71,8 @@ def calibrate(
     if processor:
         if runs or reports is not None or run is not None or function is not None or epochs or out:
             raise RequestError(
-                "--processor measures this machine and takes no runs, log or file.", "slslab calibrate --processor"
+                "--processor takes no runs, log or file.",
+                "slslab calibrate --processor",
             )
         from slslab_lab.calibration.processor import calibrate_processor
 

@@ -1,4 +1,4 @@
-"""`slslab check`: whether runs hold to what must hold of every run."""
+"""`slslab check`: check runs against the rules that every run must obey."""
 
 import click
 
@@ -10,7 +10,7 @@ from slslab.errors import RunError
 @click.argument("runs", nargs=-1, metavar="[RUN]...", callback=find_up, shell_complete=complete_run)
 @json_option
 def check(runs: tuple[str, ...], json_: bool) -> None:
-    """Check the traces of runs, by default the last one's, against what must hold of every run.
+    """Check the traces of runs, by default of the last one, against the rules that every run must obey.
 
     That is: no gradient is lost and none counted twice, nobody passes a barrier early, spans add up to what is billed,
     the bill is the trace's usage, and nothing is left but what the protocol leaves. docs/trace.md has all rules. Each
@@ -20,7 +20,7 @@ def check(runs: tuple[str, ...], json_: bool) -> None:
     slslab check                     the last run
     slslab check last~1 runs/RUN
 
-    Exit codes: 0 all holds, 1 a rule is violated, 2 there is no such run.
+    Exit codes: 0 all rules hold, 1 a rule is violated, 2 the run doesn't exist.
     """
     from slslab.run.directory import resolve
     from slslab.run.run import read_run

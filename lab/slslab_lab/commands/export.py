@@ -22,7 +22,7 @@ class ExportCommand(click.Command):
     """`slslab export sam RUN` is `slslab export RUN --to sam`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the format from where the first run is named."""
+        """Accept the format `sam` in place of the first run."""
         return super().parse_args(ctx, [*args[1:], "--to", "sam"] if args[:1] == ["sam"] else args)
 
 
@@ -46,11 +46,11 @@ def export(
     slslab export sam last --out cloud
     slslab export sam runs/RUN/plan.toml --out cloud
 
-    Tables have the rows of all runs, with a column `run`; schema.json beside them describes the columns. A second
-    export replaces the files of the first, and leaves a run that an MLflow experiment has as it is.
+    Tables contain the rows of all runs, with a column `run`; schema.json next to them describes the columns. A second
+    export replaces the files of the first, but not a run that is already in an MLflow experiment.
 
-    `sam` takes one run, or a plan, and says first what it will cost on AWS. It writes templates (for AWS and for
-    `slslab deploy`), the functions' code and image, and a driver (docs/cloud.md), into a folder that is new or empty.
+    `sam` takes one run or plan and first prints its cost on AWS. It writes templates (for AWS and for `slslab deploy`),
+    the functions' code and image, and a driver (docs/cloud.md) into a new or empty folder.
     """
     if kind != "mlflow" and (uri is not None or experiment is not None):
         raise RequestError("--tracking-uri and --experiment need --to mlflow.", f"use --out with --to {kind}.")
@@ -84,7 +84,7 @@ def export(
 def export_sam(sources: tuple[str, ...], out: Path, json_: bool) -> None:
     """Write a run or a plan as a SAM template."""
     if len(sources) > 1:
-        raise RequestError(f"--to sam takes one run, and not {len(sources)}.", "export each into a folder of its own.")
+        raise RequestError(f"--to sam takes one run, not {len(sources)}.", "export each into its own folder.")
     require("torch")
     from slslab_lab.runs.sam.export import read_source, write_export
 

@@ -1,4 +1,4 @@
-"""What several commands share: options, progress over many points, and the errors of a replay."""
+"""Shared parts of commands: options, progress over many points, and the errors of a replay."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +28,7 @@ memory_option = list_option("--memory", "Memory sizes of the training functions,
 
 
 def read_picture(_context: click.Context, _parameter: click.Parameter, value: Path | None) -> Path | None:
-    """Return the file of a picture, None if there is to be none; RequestError if it cannot be drawn."""
+    """Return the file of a picture, or None; RequestError if its format can't be drawn."""
     check_format(value)
     return value
 
@@ -43,7 +43,7 @@ plot_option = click.option(
 
 
 def read_place(_context: click.Context, _parameter: click.Parameter, value: str | None) -> str | None:
-    """Return where to compute, None for this process; RequestError for what is no place."""
+    """Return where to compute, None for this process; RequestError for an unknown place."""
     return None if value is None else check_place(value)
 
 
@@ -52,35 +52,35 @@ on_option = click.option(
     metavar="PLACE",
     callback=read_place,
     help="Compute over many cores: local (this host's), ray (of the cluster that this machine is a node of) or "
-    "ray://HOST:PORT; what takes long is kept, and not computed again. By default one after another.",
+    "ray://HOST:PORT; slow results are kept and reused. By default one after another.",
 )
 
 
-# What is learnt is recorded with the host that trains.
+# Accuracies are recorded with the host that trains.
 train_on_option = click.option(
     "--on",
     type=click.Choice([LOCAL]),
     help="Train several at once, on this host's processors. By default one after another.",
 )
 
-# Beside each other they would take each other's processors.
+# Side by side they would compete for processors.
 measure_on_option = click.option(
     "--on",
     metavar="PLACE",
     callback=read_place,
     help="Make the runs on a Ray cluster, one at a time on each node: ray (that this machine is a node of) or "
     "ray://HOST:PORT. local, as by default, makes them one after another here: side by side on one host they would "
-    "take each other's processors.",
+    "compete for processors.",
 )
 
 
 def directory_option(name: str, text: str, *also: str) -> Callable[[Any], Any]:
-    """Return an option that names a directory; `also` are other names, and that of its argument."""
+    """Return an option that names a directory; `also` are other names, and its argument's name."""
     return click.option(name, *also, type=click.Path(path_type=Path, file_okay=False), metavar="DIR", help=text)
 
 
 def with_options(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return what adds these options to a command, in the order of its help."""
+    """Return a decorator that adds these options to a command, in the order of its help."""
     return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
 
 
@@ -92,7 +92,7 @@ platform_option = click.option(
     help="The platform: a name or a TOML file.",
 )
 
-# What a run is played on and priced by: options that replay and every question have.
+# Options of replay and every question: the platform and the prices.
 platform_options = with_options(
     click.option("--arch", type=click.Choice(["x86_64", "arm64"]), help="Functions on these processors."),
     click.option("--prices", metavar="BOOK", help="Another price book, by name, or a TOML file."),
@@ -107,7 +107,7 @@ platform_options = with_options(
 
 
 class Amount(click.FloatRange):
-    """A range of numbers, which what is not a number (`nan`) is not in."""
+    """A range of numbers, without `nan`."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         number = super().convert(value, param, ctx)
@@ -118,7 +118,7 @@ class Amount(click.FloatRange):
 
 @contextmanager
 def replayable(run: str) -> Iterator[None]:
-    """Raise RunError for what cannot be played to its end, RequestError for options that a pattern does not cover."""
+    """Raise RunError if a replay can't finish, RequestError for options that a pattern doesn't cover."""
     from slslab_lab.replay.kernel.kernel import ReplayError
     from slslab_lab.runs.planning import refused_plans
 
@@ -138,10 +138,10 @@ def with_progress(
     on: str | None = None,
     bound: "Sequence[ReplaySetup]" = (),
 ) -> list[Any]:
-    """Return what a function returns at every point, with a bar on stderr if there are several.
+    """Return a function's results at all points, with a bar on stderr if there are several.
 
-    `on` is where to compute (`sweep`), None for this process; elsewhere results are kept, by what is `bound` to the
-    function.
+    `on` is where to compute (`sweep`), None for this process. Elsewhere results are kept, identified by the setups
+    `bound` to the function.
     """
     if on is None and len(points) == 1:
         return [function(points[0])]
@@ -156,6 +156,6 @@ def _results(function: Callable[[Any], Any], setups: "Sequence[ReplaySetup]") ->
         for setup in setups
         for text in (setup.run.directory.digest(), repr(setup.platform), repr(setup.variant), repr(setup.prices))
     ]
-    # The patterns that are replayed are the architectures'.
+    # A replay depends on the architecture's pattern, so its package identifies the results, too.
     packages = {type(setup.run.architecture).__module__.partition(".")[0] for setup in setups}
     return Results(function, inputs, sorted(packages))

@@ -1,4 +1,4 @@
-"""A question about recorded runs as a command: what all questions do, from the runs that are named to the answer."""
+"""A question about recorded runs as a command: the steps of all questions, from the named runs to the answer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ function_option = click.option("--function", metavar="NAME", help="Of `up`: the 
 
 @dataclass(frozen=True)
 class Question:
-    """A question about recorded runs, which are replayed to answer it.
+    """A question about recorded runs, answered by replaying them.
 
     `answer` is the function of `slslab_lab.questions` that answers it, such as sizes:cheapest; with what it needs it is
     imported when the question is asked. It is given `Asked` and those `options` that `read_setup` doesn't take, and

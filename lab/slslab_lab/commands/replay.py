@@ -1,4 +1,4 @@
-"""`slslab replay`: what a recorded run would have been on Lambda, and every what-if without running it again."""
+"""`slslab replay`: predict a recorded run on Lambda, and what-ifs, without running it again."""
 
 import click
 
@@ -46,7 +46,7 @@ replay = Question(
         ),
     ),
     table,
-    """What a run would have been on Lambda, and with other memory, processors, workers or prices.
+    """Predict a recorded run on Lambda, and with other memory, processors, workers or prices.
 
     \b
     slslab replay                                     the last run: as measured, and as modelled on Lambda
@@ -56,12 +56,12 @@ replay = Question(
     slslab replay last --arch arm64 --prices paper-2025
     slslab replay last --straggler 3:4                if worker 3 were four times slower
     slslab replay last --network this-host            with the stores of the host that recorded it
-    slslab replay last~2 last~1 last                  three recordings of one plan, and how far they differ
+    slslab replay last~2 last~1 last                  three recordings of one plan, and their differences
     slslab ask --help                                 questions: the cheapest size, waiting, crossings
 
     Nothing runs again: the trace's CPU seconds, bytes and causes are played on a profile of the platform. Several lists
-    give every combination. Each figure is measured, exact (prices, rounding, counts) or modelled, and says which.
-    Modelled times and costs are 80 % ranges. Of several recordings of one plan figures are means, and ranges hold their
+    give every combination. Each figure is marked as measured, exact (prices, rounding, counts) or modelled. Modelled
+    times and costs are 80 % ranges. For several recordings of one plan, figures are means, and ranges include their
     spread.
     """,
     picture=draw_variants,

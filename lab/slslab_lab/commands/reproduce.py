@@ -1,4 +1,4 @@
-"""`slslab reproduce`: a command for each study, which makes a paper's table or figure again."""
+"""`slslab reproduce`: a command for each study that reproduces a paper's table or figure."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -27,7 +27,7 @@ full_option = click.option("--full", is_flag=True, help="Print every figure, and
 prices_option = click.option(
     "--prices", default=BOOK, show_default=True, metavar="BOOK", help="Prices of the whole bill."
 )
-# Options that are alike for all studies that have them.
+# Options that are the same for all studies that have them.
 ALIKE: Mapping[str, Decorator] = {
     "models": click.option(
         "--model", "models", multiple=True, type=click.Choice(MODELS), help="Only this model (by default both)."
@@ -58,17 +58,17 @@ ALIKE: Mapping[str, Decorator] = {
     "polling": click.option(
         "--polling",
         type=click.Choice(POLLING),
-        help="How workers notice an object: as LambdaML's code polls, as slslab's workers do, or without polls; by "
-        "default released in the variant as released, else adaptive.",
+        help="How workers notice an object: like LambdaML's code, like slslab's workers, or without polls; by "
+        "default released for the variant as released, else adaptive.",
     ),
     "run": click.option("--run", metavar="RUN", help="Take CPU seconds from this run; by default workers need none."),
     "plot": plot_option,
 }
-# What help says of the others, unless the study has a text of its own.
+# Help of the others, unless the study has its own text.
 TEXTS = {
     "profile": "The platform of the model.",
     "recordings": "replayed: read the {} here (by default the project's own).",
-    "out": "Where {} and tables go (by default reproduce-NAME-FIDELITY beside the runs).",
+    "out": "Where {} and tables go (by default reproduce-NAME-FIDELITY next to the runs).",
 }
 
 
@@ -122,8 +122,8 @@ def reproduce() -> None:
     slslab reproduce fig3 --fidelity replayed     time against cost
     slslab reproduce fig4 --plot fig4.svg         accuracy by time
     slslab reproduce mlless-filter                MLLess with its filter and without
-    slslab reproduce lambdaml-table1              other channels beside S3, in LambdaML's experiments
-    slslab reproduce lambdaml-table2              75 MB to a parameter server, beside LambdaML's
+    slslab reproduce lambdaml-table1              other channels compared with S3, in LambdaML's experiments
+    slslab reproduce lambdaml-table2              75 MB to a parameter server, compared with LambdaML's
     slslab reproduce lambdaml-table3              the same two in LambdaML's own experiments
     slslab reproduce lambdaml-fig7                rounds to a loss by GA-SGD, MA-SGD, ADMM; k-means by EM
     slslab reproduce lambdaml-fig8                loss with a barrier (BSP) and without (S-ASP)
@@ -131,5 +131,5 @@ def reproduce() -> None:
     slslab reproduce gradssharding                rounds on AWS: predicted, and fitted
     slslab reproduce kubeml-times                 KubeML's seconds by merges, one constant fitted
     slslab reproduce kubeml-accuracy              KubeML's accuracy by global batch, on a small model
-    slslab reproduce byzantine                    accuracy by attack and rule, and what a rule costs
+    slslab reproduce byzantine                    accuracy by attack and rule, and the cost of rules
     """

@@ -18,7 +18,7 @@ from slslab_workers.plan import CHOICES, Plan
 if TYPE_CHECKING:
     from slslab.run.document import EndedDocument
 
-# Where a field of the plan has a default, it is the option's.
+# A plan field's default is the option's default.
 DEFAULTS = {field.name: None if field.default is MISSING else field.default for field in fields(Plan)}
 
 
@@ -39,24 +39,24 @@ class _GroupedCommand(click.Command):
 
 
 class RunGroup(click.Group):
-    """`slslab run ARCH`: a command for every registered architecture, with its own options beside the common ones."""
+    """`slslab run ARCH`: a command for every registered architecture, with its own and the common options."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         require("torch")
         return list(architectures())
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Say below the architectures which others are registered, and cannot be imported."""
+        """List, below the architectures, registered ones that can't be imported."""
         super().format_epilog(ctx, formatter)
         for name, why in unusable().items():
             formatter.write_paragraph()
-            formatter.write_text(f"{name} is registered, too, and cannot be run: {why}")
+            formatter.write_text(f"{name} is registered, too, but can't be run: {why}")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:  # noqa: ARG002
         require("torch")
         known = architectures()
         if why := unusable().get(cmd_name):
-            raise RequestError(f"The architecture {cmd_name!r} cannot be run: {why}", "mend its package, or remove it.")
+            raise RequestError(f"The architecture {cmd_name!r} cannot be run: {why}", "fix its package, or remove it.")
         if cmd_name not in known:
             raise RequestError(f"There is no architecture {cmd_name!r}.", f"choose one of {', '.join(known)}.")
         architecture = known[cmd_name]
@@ -100,7 +100,7 @@ class RunGroup(click.Group):
 
 
 class RunOrPlanGroup(RunGroup):
-    """`slslab run ARCH | PLAN.toml`: what ends in .toml or holds a / is a plan, everything else an architecture."""
+    """`slslab run ARCH | PLAN.toml`: a name with a / or ending in .toml is a plan, any other an architecture."""
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         if not (cmd_name.endswith(".toml") or "/" in cmd_name):
@@ -111,7 +111,7 @@ class RunOrPlanGroup(RunGroup):
 
             if others:
                 raise RequestError(
-                    f"{others[0]} does not apply to a plan, which holds every option of its run.",
+                    f"{others[0]} doesn't apply to a plan, which contains every option of its run.",
                     "change the plan's file, or leave that out: only --out, --prices and --json can be given.",
                 )
             _run(lambda bar: run_again(Path(cmd_name), out=out, book=prices, progress=bar), json_)
@@ -121,7 +121,7 @@ class RunOrPlanGroup(RunGroup):
             callback=run,
             params=[*_output_options(None), click.Argument(["others"], nargs=-1, type=click.UNPROCESSED, metavar="")],
             context_settings={"ignore_unknown_options": True},
-            help="Run this plan again, as a run of its own.",
+            help="Run this plan again, as a new run.",
         )
 
 
@@ -138,7 +138,7 @@ def _option(
 
 
 def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
-    """Return what is trained, and how, for every architecture (`slslab_lab.runs.planning.make_plan`)."""
+    """Return the training options of every architecture (`slslab_lab.runs.planning.make_plan`)."""
     option = _option
     return [
         option(
@@ -172,7 +172,7 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
             "--memory-format",
             click.Choice(CHOICES["memory_format"]),
             help="How models and minibatches lie in memory: default is PyTorch's, as in the papers' code; "
-            "channels-last has the channels of a pixel beside each other, which convolutions on CPUs are faster with "
+            "channels-last stores the channels of a pixel next to each other, which speeds up convolutions on CPUs "
             "(docs/architectures.md).",
         ),
         option(
@@ -182,8 +182,8 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
         click.Option(
             ["--record"],
             type=click.Choice(CHOICES["record"]),
-            help="Whose CPU seconds replay takes: those of a solo profile (alone), in which one worker does a few "
-            "steps before the run, or the run's own (together), whose workers slow each other down (docs/replay.md). "
+            help="CPU seconds for replay: from a solo profile (alone), where one worker does a few "
+            "steps before the run, or from the run (together), in which workers slow each other down (docs/replay.md). "
             "By default a solo profile that is kept for the next run of the same work; `--record alone` measures anew.",
         ),
         option("--until-accuracy", float, help="Stop after the epoch whose test accuracy reaches this, 0..1."),
@@ -209,14 +209,14 @@ def _host_options() -> list[click.Parameter]:
         option(
             "--stack",
             click.Choice(CHOICES["stack"]),
-            help="embedded starts what the plan needs and ends it; compose runs on the stack that `slslab up --stack "
+            help="embedded starts what the plan needs and stops it; compose runs on the stack that `slslab up --stack "
             "compose` or `docker compose up` started (its emulator is $SLSLAB_EMULATOR_URL, by default "
             "http://127.0.0.1:9001).",
         ),
         click.Option(
             ["--environment"],
             type=click.Choice(CHOICES["environment"]),
-            help="What functions run in: processes of this host, containers, or processes of the nodes of the Ray "
+            help="Where functions run: processes of this host, containers, or processes on the nodes of the Ray "
             "cluster that this host belongs to (by default process with the embedded stack, docker with compose).",
         ),
         option(
@@ -238,7 +238,7 @@ def _host_options() -> list[click.Parameter]:
         option(
             "--as-released",
             is_flag=True,
-            help="What the authors' released code does, instead of the recommended defaults; see the architecture's "
+            help="Do as the authors' released code, instead of the recommended defaults; see the architecture's "
             "options.",
         ),
     ]
@@ -273,7 +273,7 @@ def _run(start: "Callable[[Bar], EndedDocument]", json_: bool) -> None:
     summary = tables.interrupted if document["status"] == "interrupted" else tables.brief
     print_document(document, lambda: summary(document), json_)
     if trouble := document["report"]["error"]:
-        click.echo(f"The run's page could not be written. {trouble}\nHint: `slslab report` tries again.", err=True)
+        click.echo(f"The run's page couldn't be written. {trouble}\nHint: `slslab report` tries again.", err=True)
     if document["error"] is not None:
         if document["status"] == "interrupted":
             raise click.Abort
@@ -286,6 +286,6 @@ run = RunOrPlanGroup(
     subcommand_metavar="ARCH | PLAN.toml [OPTIONS]",
     help="Run an architecture and print what it did and what it cost.\n\n"
     "slslab run scatterreduce --model lenet --dataset digits --epochs 5\n\n"
-    "A run leaves its plan.toml, which is run again by its path: slslab run runs/RUN/plan.toml\n\n"
-    "Faults come by a plan of their own (docs/reliability.md): slslab run spirt --faults faults.toml",
+    "Each run saves its plan.toml. To repeat the run: slslab run runs/RUN/plan.toml\n\n"
+    "To inject faults, give a fault plan (docs/reliability.md): slslab run spirt --faults faults.toml",
 )

@@ -1,4 +1,4 @@
-"""`slslab runs | compare | bill | rm`: what runs recorded, did and cost, and their removal."""
+"""`slslab runs | compare | bill | rm`: list, compare, price and remove runs."""
 
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from slslab_workers.plan import Plan
 @click.command()
 @json_option
 def runs(json_: bool) -> None:
-    """List the runs in $SLSLAB_RUNS or ./runs, newest first. Exit code 1 if one of them cannot be read."""
+    """List the runs in $SLSLAB_RUNS or ./runs, newest first. Exit code 1 if one of them can't be read."""
     from slslab.report import run as tables
     from slslab.run.directory import list_runs
 
@@ -39,7 +39,7 @@ def runs(json_: bool) -> None:
     "page",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write it as a page, too: one HTML file with charts, and intervals of the differences of means.",
+    help="Also write a page: one HTML file with charts, and intervals of the differences of means.",
 )
 @plot_option
 @json_option
@@ -55,7 +55,7 @@ def compare(runs: tuple[str, ...], page: Path | None, plot: Path | None, json_: 
     documents = [run.summary() for run in opened]
     if page is not None:
         if any("architecture" not in document for document in documents):
-            raise RequestError("What `slslab up` recorded has no page beside runs.", "leave out --html.")
+            raise RequestError("Sessions of `slslab up` can't be compared on a page.", "leave out --html.")
         from slslab.report.html.page import make_page, write_page
         from slslab_lab.pages.comparison import describe_comparison
         from slslab_lab.pages.files import events_of
@@ -78,8 +78,8 @@ def compare(runs: tuple[str, ...], page: Path | None, plot: Path | None, json_: 
 def bill(run: str, prices: str, kind: str | None, json_: bool) -> None:
     """Print the bill of a run on Lambda by the prices of a book (aws-us-east-1, paper-2025, or a TOML file).
 
-    It is that of its trace replayed; what the seconds of this host would cost stands behind it. `slslab bill up` is
-    what your own functions since `slslab up` cost on Lambda, with its 80 % range.
+    It is the bill of the replayed trace, followed by the price of this host's seconds. `slslab bill up` prints the cost
+    on Lambda of your own functions since `slslab up`, with its 80 % range.
     """
     from slslab.report import bills as tables
     from slslab_lab.runs.on_lambda import bill_of
@@ -92,12 +92,12 @@ def bill(run: str, prices: str, kind: str | None, json_: bool) -> None:
 @click.argument("runs", nargs=-1, required=True, metavar="RUN...", callback=find_up, shell_complete=complete_run)
 @json_option
 def rm(runs: tuple[str, ...], json_: bool) -> None:
-    """Remove runs with all that is in their directories; none of them if one goes on, or is no run.
+    """Remove runs with their directories. If one is still running or isn't a run, remove none.
 
     \b
     slslab rm last~1 20261121-07
     slslab rm runs/202611*           all runs of a month; `du -sh runs/*` prints their sizes
-    slslab rm up                     what `slslab up` recorded, after its end
+    slslab rm up                     the record of a `slslab up` that has ended
     """
     from slslab.report.formats import size
     from slslab.run.directory import resolve

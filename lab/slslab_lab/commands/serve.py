@@ -16,20 +16,20 @@ from slslab_lab.commands.options import directory_option
 @click.option("--open", "open_", is_flag=True, help="Open it in the browser.")
 @json_option
 def serve(port: int, folder: Path | None, open_: bool, json_: bool) -> None:
-    """Show runs in a browser of this host, running ones as they continue, until Ctrl-C.
+    """Show runs in a browser on this host, including live ones, until Ctrl-C.
 
     \b
     slslab serve --open
     slslab run scatterreduce --epochs 5      in another terminal
 
-    A run's page shows what its workers do, the running invocations with their memory against the limit, the loss and
-    the bill so far; at the run's end it is the same page as report.html. The server listens on 127.0.0.1 only,
-    and shows runs only to a browser that has opened the printed address, whose token is new at each start.
+    A run's page shows its workers' activity, the running invocations with their memory against the limit, and the loss
+    and bill so far; at the run's end it becomes report.html. The server only listens on 127.0.0.1, and only shows runs
+    to a browser that has opened the printed address, which has a new token at each start.
     """
     from slslab.run import directory
     from slslab_lab.pages.live.server import serve
 
-    # The default folder is made by the first run; a folder given explicitly must exist.
+    # The first run makes the default folder; a folder given explicitly must exist.
     if folder is not None and not folder.is_dir():
         raise RequestError(f"There is no folder {folder}.", "name a folder of runs, or leave out --runs.")
 

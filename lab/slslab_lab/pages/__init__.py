@@ -1,1 +1,1 @@
-"""Reports: what a run's document says, for people."""
+"""Reports: a run's document, for people to read."""

@@ -1,4 +1,4 @@
-"""Accuracy curves as tables: of `slslab accuracy`, and of `slslab reproduce fig4`."""
+"""Accuracy curves as tables, for `slslab accuracy` and `slslab reproduce fig4`."""
 
 from collections.abc import Callable, Iterator
 
@@ -19,7 +19,7 @@ ENDINGS = {
 
 
 def curve(document: Document) -> Iterator[Part]:
-    """Yield what was trained, its epochs, of many only some, and how it ended."""
+    """Yield the training, its epochs (only some of many), and how it ended."""
     plan, rows, best = document["plan"], document["epochs"], document["best"]
     yield (
         f"{document['architecture']}{' as released' if plan['as_released'] else ''}: {plan['model']} on "
@@ -55,7 +55,7 @@ def curve(document: Document) -> Iterator[Part]:
 
 
 def several_curves(document: Document) -> Iterator[Part]:
-    """Yield what each of several curves came to, a row for each."""
+    """Yield the results of several curves, one row each."""
     rows = []
     for each in document["curves"]:
         best, last = each["best"], each["epochs"][-1]["test_accuracy"] if each["epochs"] else None
@@ -76,7 +76,7 @@ def _loss(value: float | None) -> str:
 
 
 def curves_by_time(document: Document) -> Iterator[Part]:
-    """Yield what `slslab reproduce fig4` prints: accuracy and modelled minutes after some epochs, a row per line."""
+    """Yield the output of `slslab reproduce fig4`: accuracy and modelled minutes after some epochs, a row per line."""
     lines = distinct_lines(document["curves"])
     longest = max((len(line["x"]) for _, line in lines), default=0)
     epochs = [digit * 10**power for power in range(len(str(longest))) for digit in DIGITS]

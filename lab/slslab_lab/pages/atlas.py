@@ -1,4 +1,4 @@
-"""What the atlas shows: the answers, which system is best from where on, the papers' own crossings, and the points."""
+"""The content of the atlas's page: answers, the best system by size, the papers' crossings, and the points."""
 
 import math
 from collections.abc import Iterable, Iterator
@@ -17,14 +17,14 @@ FIGURES = {
     "epoch_seconds": "seconds of an epoch",
     "epoch_usd": "USD of an epoch",
 }
-# By which of a point's figures a published crossing belongs to a chart.
+# The figure of a point that decides which chart a published crossing belongs to.
 CHARTED = {"seconds": "epoch_seconds", "usd": "epoch_usd"}
 MOODS = {"agrees": "good", "differs": "warn"}
 NAMES = {"lenet": "LeNet-5", "mobilenet": "MobileNet", "resnet18": "ResNet-18"}
 
 
 def answers(document: Document, group: str) -> Iterator[str]:
-    """Yield for each recorded model which point of a group is the fastest and which the cheapest."""
+    """Yield, for each recorded model, the fastest and the cheapest point of a group."""
     for answer in document["answers"]:
         if answer["group"] == group:
             name = NAMES.get(answer["model"], answer["model"])
@@ -42,14 +42,14 @@ def point(found: Document) -> str:
 
 
 def figure(found: Document, name: str) -> str:
-    """Return seconds or usd of a point as its 80 % range, or as a number in an atlas of before ranges."""
+    """Return seconds or usd of a point as its 80 % range, or as a number in an older atlas without ranges."""
     if found.get(f"{name}_low") is None:
         return formats.significant(found[name], 3)
     return formats.span(found[f"{name}_low"], found[f"{name}_high"])
 
 
 def following(found: Document) -> str:
-    """Return the next system in brackets: by how much it is behind, or that it can't be told apart."""
+    """Return the next system in brackets: how far behind it is, or that it can't be told apart."""
     if not found["next"]:
         return ""
     ends = found.get("next_range")
@@ -61,7 +61,7 @@ def following(found: Document) -> str:
 
 
 def place(found: Document) -> str:
-    """Return where a point lies: its system, workers and memory size."""
+    """Return a point's system, workers and memory size."""
     memory = "" if found["memory_mb"] is None else f" of {formats.megabytes(found['memory_mb'])}"
     return f"{found['system']} with {found['workers']} workers{memory}"
 
@@ -72,7 +72,7 @@ def size(megabytes: float) -> str:
 
 
 def job(document: Document) -> str:
-    """Return what is trained, by which prices, and how exact that is."""
+    """Return the training job, its prices, and how exact the figures are."""
     work = document["job"]
     before = "Made before ranges: `slslab atlas` gives each point one."
     ranges = ranges_made_of([document["uncertainty"]]) if "uncertainty" in document else before
@@ -83,7 +83,7 @@ def job(document: Document) -> str:
 
 
 def strips(document: Document, group: str, objective: str) -> Table:
-    """Return, by number of workers, the best systems by rising size of the model and up to where each is the best."""
+    """Return, by number of workers, the best systems by rising size of the model, each with its upper limit."""
     rows = []
     for workers in document["axes"]["workers"]:
         won = winners(document, group, objective, workers)
@@ -94,7 +94,7 @@ def strips(document: Document, group: str, objective: str) -> Table:
 
 
 def winners(document: Document, group: str, objective: str, workers: int) -> list[Document]:
-    """Return the best points with so many workers, by rising size of the model."""
+    """Return the best points with this number of workers, by rising size of the model."""
     return sorted(_there(document["winners"], group, objective, workers), key=lambda each: float(each["megabytes"]))
 
 
@@ -118,7 +118,7 @@ def crossing(each: Document) -> tuple[str, str, str]:
 
 
 def shown(document: Document) -> Iterator[Part]:
-    """Yield what `slslab atlas` prints: the answers, which system is best up to which size, the papers' crossings."""
+    """Yield the output of `slslab atlas`: the answers, the best system by size, the papers' crossings."""
     for group, title in document["groups"].items():
         yield Note(f"{title[0].upper()}{title[1:]}", "answer")
         yield from answers(document, group)
@@ -128,7 +128,7 @@ def shown(document: Document) -> Iterator[Part]:
 
 
 def crossings(document: Document) -> Table:
-    """Return where papers saw another system become the best, and where the atlas does."""
+    """Return where another system becomes best, in papers and in the atlas."""
     rows = []
     for each in document["published"]:
         told, ours, verdict = crossing(each)
@@ -142,13 +142,13 @@ def crossings(document: Document) -> Table:
 
 
 def checked(document: Document) -> Iterator[Part]:
-    """Yield points beside real runs of them."""
+    """Yield points of the atlas next to real runs of them."""
     yield checks(document)
     yield Note("\n".join(document["notes"]), "muted")
 
 
 def checks(document: Document) -> Table:
-    """Return how far the atlas is off real runs."""
+    """Return the atlas's errors compared with real runs."""
     rows = [
         (each["point"], each["figure"], f"{each['run']:.3g}", f"{each['atlas']:.3g}", f"{each['error']:+.1%}")
         for each in document["rows"]
@@ -180,7 +180,7 @@ def describe_atlas(document: Document) -> Page:
             f"recorded: {', '.join(map(size, recorded['megabytes'].values()))}",
         ),
         warnings=tuple(
-            [Note("Recorded while others loaded the host: " + ", ".join(recorded["not_quiet"]))]
+            [Note("Recorded while the host was busy: " + ", ".join(recorded["not_quiet"]))]
             if recorded["not_quiet"]
             else ()
         ),
@@ -188,8 +188,8 @@ def describe_atlas(document: Document) -> Page:
 
 
 def _keys(document: Document) -> dict[str, Key]:
-    """Return a colour for each system that is best anywhere: the same in all charts, and another one than that of any
-    system in the same chart, as long as there are enough."""
+    """Return a colour for each system that is best anywhere: the same in all charts, and, as long as there are enough,
+    different from the other systems in its charts."""
     charts = [
         {each["system"] for each in document["winners"] if (each["group"], each["objective"]) == chart}
         for chart in product(document["groups"], BEST)
@@ -247,7 +247,7 @@ def _regions(document: Document, group: str, objective: str, word: str, keys: di
 
 
 def _bands(document: Document, group: str, objective: str, workers: int) -> Iterator[tuple[str | int | float, ...]]:
-    """Yield the parts of a band between neighbouring sizes: one, or two where another system becomes the best one."""
+    """Yield the parts of a band between neighbouring sizes: one, or two where another system becomes best."""
     won = winners(document, group, objective, workers)
     cuts = [each["megabytes"] for each in _there(document["crossings"], group, objective, workers)]
     for left, right in pairwise(won):

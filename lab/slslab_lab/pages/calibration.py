@@ -1,4 +1,4 @@
-"""What `slslab calibrate` prints, made from its documents."""
+"""The output of `slslab calibrate`, made from its documents."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,13 +6,13 @@ from typing import Any
 from slslab.errors import counted
 from slslab.report.page import Document, Note, Part, Table
 
-# Of the REPORT lines, and as modelled before the fit and after it.
+# From the REPORT lines, and as modelled before and after the fit.
 MEDIANS = ("real", "before", "after")
-BUSY = "This host was busy: parallel work of threads was not measured, and requests took longer than on an idle host."
+BUSY = "This host was busy: parallel work of threads wasn't measured, and requests took longer than on an idle host."
 
 
 def calibration(document: Document) -> Iterator[Part]:
-    """Yield the measured figures, what they rest on, and where the profile is."""
+    """Yield the measured figures, their sources, and the profile's path."""
     if "lines" in document:
         yield _comparison(document)
         yield _lines(document)
@@ -33,7 +33,7 @@ def calibration(document: Document) -> Iterator[Part]:
 
 
 def processor_table(document: Document) -> Iterator[Part]:
-    """Yield what a CPU second of this host is worth on Lambda, by kind of work, and the anchors that say so."""
+    """Yield the value of this host's CPU second on Lambda by kind of work, and the anchors behind it."""
     processor = document["processor"]
     kinds = document["kinds"]
     first, *others = (
@@ -74,8 +74,8 @@ def _comparison(document: Document) -> Table:
 def _lines(document: Document) -> str:
     lines = document["lines"]
     return (
-        f"{counted(lines['read'], 'REPORT line')}, {lines['failed']} of them of failed invocations; "
-        f"{lines['unread']} more could not be read. Fitted to {lines['fitted']}, {lines['cold']} of them cold starts; "
+        f"{counted(lines['read'], 'REPORT line')}, {lines['failed']} of them from failed invocations; "
+        f"{lines['unread']} more couldn't be read. Fitted to {lines['fitted']}, {lines['cold']} of them cold starts; "
         f"{lines['billed_as_here']} are billed as the emulator bills. Memory used: "
         f"{document['max_memory_mb']:,.0f} MB, in the run here {document['recorded_max_memory_mb']:,.0f} MB (medians)."
     )

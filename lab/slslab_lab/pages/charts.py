@@ -110,9 +110,10 @@ def lines(
     points = len(data.rows) <= 60 * len(keys)
     x, y = [row[1] for row in known], [row[2] for row in known]
     across = number_axis(values=whole_ticks(min(x), max(x)), format=",d") if whole else number_axis()
-    # Without a precision of its own, 80 would be 8e+1.
+    # Without an explicit precision, 80 would become 8e+1.
     upright = alt.Axis(format="~%" if percent else ",.6~g", tickCount=5)
-    # Equal shares leave space above and below for ticks; all else begins at 0, or noise would look like learning.
+    # Equal shares leave space above and below for ticks. Everything else begins at 0, or noise would look like
+    # learning.
     within = alt.Scale(domain=[max(0, min(y) - 0.02), min(1, max(y) + 0.02)]) if percent else alt.Scale(zero=True)
     chart = (
         open_chart(height=220)
@@ -131,7 +132,7 @@ def lines(
 
 
 def _widths(rows: Rows, keys: Sequence[Key]) -> "alt.Scale":
-    """Return the width of each line; of lines that lie upon each other the first is the broadest: all are seen."""
+    """Return the width of each line; if lines coincide, the first is the broadest, so all are visible."""
     points = grouped((str(name), (x, y)) for name, x, y in rows)
     alike = grouped((tuple(of_line), name) for name, of_line in points.items())
     names = [key.label for key in keys]
@@ -139,13 +140,14 @@ def _widths(rows: Rows, keys: Sequence[Key]) -> "alt.Scale":
     return alt.Scale(domain=names, range=[2 + 3 * behind.get(name, 0) for name in names])
 
 
-# Of a picture 600 pixels wide and 300 high: half of a point, a letter's width, a line's height, its way from the point.
+# In a picture 600 pixels wide and 300 high: half of a point, a letter's width, a line's height, its distance from the
+# point.
 MARK, LETTER, LINE, AWAY = 0.015, 0.012, 0.045, 0.057
 
 
 @dataclass(frozen=True)
 class Point:
-    """A named point of cost and time, with its text and the 80 % ranges of both if they are known."""
+    """A named point of cost and time, with its text, and the 80 % ranges of both if known."""
 
     name: str
     seconds: float
@@ -159,7 +161,7 @@ def scatter(
 ) -> Chart:
     """Draw named points with their 80 % ranges as bars; both axes begin at 0.
 
-    Each point has its text above or below; it has none where that would cover another text or point.
+    Each point has its text above or below, or no text if that would cover another text or point.
     """
     columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "side")
     rows = []
@@ -187,7 +189,7 @@ def scatter(
         ),
     )
     marks = base.mark_point(filled=True, size=170, opacity=0.9).encode(color=colour)
-    # At the sides no text may leave the picture.
+    # At the sides, keep texts inside the picture.
     most = _most(points, "seconds")
     align = f"datum.x < {most / 4} ? 'left' : datum.x > {most * 3 / 4} ? 'right' : 'center'"
     texts = (
@@ -197,7 +199,7 @@ def scatter(
     )
     bars = base.transform_filter("isValid(datum.x_low)").mark_rule(strokeWidth=2, opacity=0.55).encode(color=colour)
     ranges = (bars.encode(x=x("x_low"), x2="x_high:Q"), bars.encode(y=y("y_low"), y2="y_high:Q"))
-    # Without any range, its axis would have no extent.
+    # An axis without any range would have no extent.
     layers = (*ranges, marks, texts) if any(point.ranges for point in points) else (marks, texts)
     chart = alt.layer(*layers, width="container", height=300)
     return Chart(identifier, label, specification(chart), {DATA: data}, (), caption)
@@ -212,7 +214,7 @@ def _most(points: Sequence[Point], name: str) -> float:
 
 
 def _sides(points: Sequence[Point]) -> list[int]:
-    """Return where each point's text stands: 1 above it, -1 below it, 0 nowhere. Points with ranges choose first."""
+    """Return where each point's text goes: 1 above it, -1 below it, 0 nowhere. Points with ranges choose first."""
     width, height = _most(points, "seconds"), _most(points, "cost")
     places = [(point.seconds / width, point.cost / height) for point in points]
     taken = [(x - MARK, x + MARK, y - MARK, y + MARK) for x, y in places]
@@ -239,9 +241,9 @@ def _sides(points: Sequence[Point]) -> list[int]:
 def gantt(
     identifier: str, label: str, timeline: Timeline, names: Callable[[str], str], title: str, caption: str, name: str
 ) -> Chart:
-    """Draw a timeline in seconds from its beginning; dragging moves it, and turning the wheel with Shift magnifies it.
+    """Draw a timeline in seconds from its start. Dragging moves it; turning the wheel with Shift magnifies it.
 
-    `names` makes the functions' names short; `name` is the heading."""
+    `names` shortens the functions' names; `name` is the heading."""
     columns = ("bar", "start", "end", "phase", "function", "events")
     rows = [
         (
@@ -279,11 +281,11 @@ def gantt(
 
 
 def heat_map(label: str, communication: Communication, texts: Mapping[tuple[str, str], str]) -> Chart:
-    """Draw bytes from participants (rows) to participants (columns); `texts` has those of each cell by store."""
+    """Draw bytes from participants (rows) to participants (columns); `texts` lists each cell's bytes by store."""
     moved = grouped(((transfer.source, transfer.target), transfer.bytes) for transfer in communication.transfers)
     rows = [(*ends, sum(sizes), formats.size(sum(sizes)), texts[ends]) for ends, sizes in moved.items()]
     order = list(communication.participants)
-    # A column that is narrower than a number shows it only in the tooltip.
+    # A column too narrow for a number only shows it in the tooltip.
     opacity = alt.ExprRef(f"width / {len(order)} > 62 ? 1 : 0")
     base = alt.Chart(alt.NamedData(name=DATA)).encode(
         x=alt.X("target:N", sort=order, title="to worker", axis=alt.Axis(labelAngle=0, orient="top", ticks=False)),
@@ -322,7 +324,7 @@ def dots(
         color=alt.Color("part:N", scale=colour_scale(keys), legend=None),
         tooltip=tooltip,
     )
-    # Also by shape, for readers who cannot tell the colours apart.
+    # Also by shape, for readers who can't tell the colours apart.
     shapes = alt.Scale(domain=domain, range=[SHAPES.get(name, "circle") for name in domain])
     scale = alt.Scale(type="log") if log else alt.Undefined
     marks = base.mark_point(filled=True, size=64, opacity=1).encode(
@@ -331,14 +333,14 @@ def dots(
     )
     ranges = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=2).encode(x="low:Q", x2="high:Q")
     height = len(names) * max(8 * len(keys) + 12, 34 if any("\n" in bar for bar in names) else 0)
-    # Without any range, its axis would have no extent.
+    # An axis without any range would have no extent.
     layers = (ranges, marks) if any(row[3] is not None for row in rows) else (marks,)
     chart = alt.layer(*layers, width="container", height=height)
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), name=name)
 
 
 def ratios(identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: str, caption: str) -> Chart:
-    """Draw ratios around one on a logarithmic axis: rows of (bar, series, ratio, tolerance, name); a bar shows which
+    """Draw ratios around one on a logarithmic axis: rows of (bar, series, ratio, tolerance, name). A bar shows which
     ratios are within 1 ± tolerance."""
     data = Data(("bar", "part", "value", "tolerance", "name"), rows)
     names = list(dict.fromkeys(str(row[0]) for row in rows))
@@ -363,8 +365,8 @@ def ratios(identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: 
 
 
 def differences(identifier: str, label: str, rows: Rows, title: str, name: str, extent: tuple[float, float]) -> Chart:
-    """Draw relative differences with their intervals around zero: rows of (bar, difference, low, high), shares of
-    one; `extent` is that of the axis, which charts side by side share."""
+    """Draw relative differences with their intervals around zero: rows of (bar, difference, low, high), as shares of
+    one; `extent` is the axis's range, shared by charts side by side."""
     data = Data(("bar", "value", "low", "high"), rows)
     tooltip = tooltips(
         ("bar:N", "of"), ("value:Q", "difference", "+.1%"), ("low:Q", "from", "+.1%"), ("high:Q", "to", "+.1%")

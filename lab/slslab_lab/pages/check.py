@@ -1,4 +1,4 @@
-"""What `slslab check` found, for a terminal."""
+"""The output of `slslab check`, for a terminal."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +10,7 @@ HEADINGS = ("rule", "event", "worker", "step", "what happened")
 
 
 def checked(runs: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
-    """Yield the answer for each run, then its violations, and which rules said nothing, with the reason."""
+    """Yield the answer for each run, then its violations, and the rules that don't apply, with the reason."""
     for run in runs:
         yield from _one(run)
 

@@ -10,7 +10,7 @@ from slslab_workers.trace.operations import ALL_REDUCE
 DRIVER = "driver"
 # By the first part of an operation's name.
 STORES = {"object": "object store", "tensor": "tensor database", "queue": "queue", "peer": "all-reduce"}
-# Operations that get something, and those that make it.
+# Operations that get something, and the operations that make it.
 MADE_BY = {
     "object.get": ("object.put",),
     "tensor.get": ("tensor.set", "tensor.script"),
@@ -23,7 +23,7 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Transfer:
-    """Bytes that `target` got and `source` had made, with `messages` gets through `store`, or messages of peers."""
+    """Bytes that `source` made and `target` got, in `messages` gets through `store` or messages between peers."""
 
     source: str
     target: str
@@ -36,7 +36,7 @@ class Transfer:
 class Communication:
     """Transfers between ordered participants; `grouped` says how ranks were grouped, if they were.
 
-    The maker of `unknown_bytes` is not in the trace."""
+    For `unknown_bytes` the trace doesn't contain the maker."""
 
     participants: tuple[str, ...]
     transfers: tuple[Transfer, ...]
@@ -45,10 +45,10 @@ class Communication:
 
 
 def build_communication(events: Sequence[Event], workers: int) -> Communication:
-    """Return the communication in a trace of a run of so many workers; a worker of a higher rank has its function's
-    name, with a number if there are several such.
+    """Return the communication in a trace of a run with this number of workers. A worker of a higher rank gets its
+    function's name, with a number if several share it.
 
-    Scripts that compute within a database move no bytes between participants: their replies are not included.
+    Scripts inside a database don't move bytes between participants, so their replies aren't included.
     """
     by_number = {event["event"]: event for event in events}
     size = -(-workers // PARTICIPANTS)
@@ -59,7 +59,7 @@ def build_communication(events: Sequence[Event], workers: int) -> Communication:
         if event["op"] not in (*MADE_BY, ALL_REDUCE) or event["failed"]:
             continue
         if event["op"] == ALL_REDUCE:
-            # A ring: each sends to the next lower rank, which has an event of its own for what it sends.
+            # A ring: each worker sends to the next lower rank, which records its own event for what it sends.
             pair: tuple[Event, Event] = (event, {**event, "worker": (event["worker"] - 1) % workers})
             messages = event["requests"]
         else:
@@ -89,7 +89,7 @@ def _made(cause: Event, event: Event) -> bool:
     if cause["op"] not in MADE_BY[event["op"]]:
         return False
     if event["op"] == "queue.deliver":
-        # A message is published to an exchange and delivered from a queue: their resources differ.
+        # A message is published to an exchange but delivered from a queue, so their resources differ.
         return bool(cause["etag"] == event["etag"])
     return bool(cause["resource"] == event["resource"] and cause["etag"] == event["etag"])
 

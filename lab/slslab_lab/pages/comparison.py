@@ -1,5 +1,5 @@
-"""What a comparison shows of two runs or more: answers and a line for each on a terminal, each beside the first on a
-page."""
+"""The content of a comparison of two or more runs: answers and a line for each run on a terminal, and details relative
+to the first on a page."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,7 +40,7 @@ TIME, BILL, BILLED = "time on AWS, s", "bill, USD", "billed time on AWS, s"
 # Figures with 80 % ranges, by their names in documents.
 MODELLED = {TIME: "seconds", BILL: "cost", BILLED: "billed_seconds"}
 PRICED = f"{HOST_PRICED}, USD"
-# What is compared of whole runs, the modelled before the measured: a title and the value.
+# Figures of whole runs to compare, modelled ones first: a title and the value.
 FIGURES: tuple[tuple[str, Value], ...] = (
     (TIME, _on_lambda(lambda found: float(found["seconds"]))),
     (BILL, _on_lambda(lambda found: float(found["cost"]["total"]))),
@@ -64,7 +64,7 @@ HEADINGS = ("run", "AWS, s", "bill, USD", "waiting", "here, s", "accuracy")
 
 
 def comparison(documents: Sequence[Document], page: Path | None) -> Iterator[Part]:
-    """Yield what `compare` prints: the answers, a table that fits 80 columns, and where the details are."""
+    """Yield the output of `compare`: the answers, a table that fits 80 columns, and where to find details."""
     names = short_names(documents)
     yield Note("\n".join(f"{sentence}." for sentence in verdicts(documents, names)), "answer")
     yield Note(_basis(documents), "muted")
@@ -78,7 +78,7 @@ def _basis(documents: Sequence[Document]) -> str:
 
 
 def short_names(documents: Sequence[Document]) -> list[str]:
-    """Return the names of the runs' architectures, or of several runs of one the dates and times in their ids."""
+    """Return the names of the runs' architectures; for several runs of one, the dates and times in their ids."""
     titles = [title_of(str(document.get("architecture", document["run"]))) for document in documents]
     often = Counter(titles)
     return [
@@ -132,7 +132,7 @@ def _next(documents: Sequence[Document], page: Path | None) -> str:
 
 
 def describe_comparison(documents: Sequence[Document], traces: Sequence[Rows | None]) -> Page:
-    """Return the page of runs side by side, in their order; `traces` has each one's events, None if there are none."""
+    """Return the page of runs side by side, in their order; `traces` has each one's events, or None."""
     names = lettered(documents)
     keys = scales.series_keys(names)
     picture = pictured(documents)
@@ -180,12 +180,12 @@ def _change(title: str, first: Document, second: Document) -> str:
 
 
 def lettered(documents: Sequence[Document]) -> list[str]:
-    """Return the names that a page has for runs, such as `A SPIRT`."""
+    """Return the names of runs on a page, such as `A SPIRT`."""
     return [f"{_letter(number)} {_name(document)}" for number, document in enumerate(documents)]
 
 
 def pictured(documents: Sequence[Document]) -> Chart | None:
-    """Return cost against time on AWS, with accuracy, of the runs that are modelled; None if none is."""
+    """Return cost against time on AWS, with accuracy, for the modelled runs; None without any."""
     keys = scales.series_keys(lettered(documents))
     rows = []
     for key, document in zip(keys, documents, strict=True):
@@ -202,8 +202,8 @@ def pictured(documents: Sequence[Document]) -> Chart | None:
         rows,
         keys,
         (TIME, BILL),
-        "A run further left is faster, one further down cheaper; beside each stands its accuracy on the test images. "
-        "Bars: 80 % ranges.",
+        "A run further left is faster, one further down cheaper; the text next to each is its accuracy on the test "
+        "images. Bars: 80 % ranges.",
     )
 
 
@@ -220,15 +220,14 @@ def _figures(documents: Sequence[Document], names: Sequence[str]) -> Card:
         (),
         (Table(("", *names), rows),),
         notes=(
-            f"Beneath each number stands its difference from {names[0]}. Where both are ranges, it is the 80 % range "
-            "of their ratio, in which shared errors cancel.",
+            f"Below each number is its difference from {names[0]}. Where both are ranges, it is the 80 % range of "
+            "their ratio, in which shared errors cancel.",
         ),
         wide=True,
     )
 
 
 def _differences(documents: Sequence[Document], traces: Sequence[Rows | None], names: Sequence[str]) -> Card | None:
-    """Return differences of means over minibatches and workers, with Welch's intervals."""
     first, *others = (
         {
             **{f"{name} a minibatch, s": values for name, values in step_samples(events or ()).items()},
@@ -250,14 +249,14 @@ def _differences(documents: Sequence[Document], traces: Sequence[Rows | None], n
         if intervals:
             headings = ("mean", names[0], run, "difference", f"{CONFIDENCE:.0%} interval", "samples")
             table_rows = [_interval(name, interval) for name, interval in intervals.items()]
-            tables.append(Table(headings, table_rows, caption=f"{run} beside {names[0]}", folded=True))
+            tables.append(Table(headings, table_rows, caption=f"{run} compared with {names[0]}", folded=True))
     if not tables:
         return None
     shares = [float(share) for _, _, rows in drawn for _, *row in rows for share in row]
     title, extent = f"difference from {names[0]}, %", (min([0.0, *shares]), max([0.0, *shares]))
     note = (
         f"Seconds on the Lambda clock and MB; {CONFIDENCE:.0%} intervals of the difference of means (Welch). "
-        "Minibatches of one run are not repeated runs: the interval does not contain what differs from run to run."
+        "Minibatches of one run aren't repeated runs: the interval doesn't include differences from run to run."
     )
     return Card(
         "card-differences",

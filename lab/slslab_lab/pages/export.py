@@ -1,4 +1,4 @@
-"""What `slslab export` wrote, for a terminal."""
+"""The output of `slslab export`, for a terminal."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from slslab.report.bills import bill_table
 from slslab.report.page import WORDS, Part, Table
 
-# Headings, and the entries of the document below them.
+# Headings, and the document's entries below them.
 COLUMNS = {
     "files": (("table", "rows", "file"), ("table", "rows", "path")),
     "tensorboard": (("run", "", "directory"), ("run", "state", "path")),
@@ -24,9 +24,9 @@ def export(document: Mapping[str, Any]) -> Table:
 
 
 def sam(document: Mapping[str, Any]) -> Iterator[Part]:
-    """Yield what the run will cost, and what was written."""
+    """Yield the run's predicted cost, and the written files."""
     cost = document["cost"]
     yield f"{cost['sentence']}\n{cost['source']}"
     if cost["bill"] is not None:
         yield bill_table(cost["bill"], "Bill")
-    yield f"{document['out']}: {', '.join(document['files'])}\nNext: what its README.md says"
+    yield f"{document['out']}: {', '.join(document['files'])}\nNext: follow its README.md"

@@ -15,9 +15,9 @@ PAGE = "report.html"
 
 
 def leave_page(path: Path, run: Run) -> dict[str, str | None]:
-    """Write the page of a run at its end; return the file's name, or why there is none.
+    """Write the page of a finished run; return the file's name, or the error.
 
-    No error is raised: what was trained and measured is valid without a page."""
+    It raises no error: the run's results are valid without a page."""
     try:
         require("altair")
         write_page(path, page_of(run))
@@ -29,23 +29,23 @@ def leave_page(path: Path, run: Run) -> dict[str, str | None]:
 
 
 def page_of(run: Run, live: Live | None = None) -> str:
-    """Return the page of a run; with `live` it fetches `content_of` from the same host whenever that changes."""
+    """Return the page of a run; with `live`, the page fetches `content_of` from the same host whenever that changes."""
     return make_page(_describe(run), live)
 
 
 def content_of(run: Run) -> str:
-    """Return what of a run's page changes during the run: its main part and the data of its charts, as HTML."""
+    """Return the changing part of a run's page: its main part and the data of its charts, as HTML."""
     return make_content(_describe(run))
 
 
 def _describe(run: Run) -> Page:
-    """Return what a run's page shows. A trace that cannot be read is left out, and the page says so."""
+    """Return the content of a run's page. An unreadable trace is left out, and the page says so."""
     events = events_of(run)
     return describe_run(run.summary(), events, run.invocations, None if events is None else modelled_trace(run))
 
 
 def events_of(run: Run) -> Rows | None:
-    """Return the rows of a run's trace; None if it cannot be read, for instance one of another version of slslab."""
+    """Return the rows of a run's trace; None if it can't be read, for instance from another version of slslab."""
     try:
         return run.events
     except SlslabError:
@@ -53,7 +53,7 @@ def events_of(run: Run) -> Rows | None:
 
 
 def modelled_trace(run: Run) -> Played | None:
-    """Return what each worker does when on Lambda; None of a run whose document is without a model."""
+    """Return the workers' modelled timeline on Lambda; None if the run's document has no model."""
     if replayed(run.summary()) is None:
         return None
     from slslab_lab.replay.as_trace import as_trace

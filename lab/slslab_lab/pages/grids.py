@@ -1,4 +1,4 @@
-"""A reproduction's document as tables, which the terminal and the documentation both print, and pages some of."""
+"""A reproduction's document as tables; the terminal and the documentation print them all, pages some."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
@@ -15,9 +15,10 @@ DIGITS = {
 }  # fmt: skip
 # Titles of the horizontal axis of a curve by epoch, and by round of communication.
 EPOCHS, ROUNDS = "epochs", "rounds of communication"
-# So many places of a curve are all shown; of more, those with these leading digits, and the last of each line.
+# Show all points of a curve with up to this many; otherwise points with these leading digits, and the last of each
+# line.
 PLACES, LEADING = 12, "125"
-# After a recomputed figure: it differs from the printed one, or only by rounding.
+# Sign after a recomputed figure: it differs from the printed one, or only by rounding.
 SIGNS = {"differs": "\u00a0≠", "rounding": "\u00a0~"}
 LEGEND = (
     "Recomputed from the paper's own figures: ≠ differs from what was printed, ~ differs only by rounding, no sign is "
@@ -32,14 +33,14 @@ MOODS = {
 
 
 def grids(document: Document) -> Iterator[Table]:
-    """Yield which orders hold, a table for each column of the paper's table, where one pattern wins, curves by epoch or
-    round, the rankings, and the bills of each group and variant; where there are matrices, they say it all."""
+    """Yield tables: orders, the paper's columns, where one pattern wins, curves by epoch or round, rankings, and bills
+    of each group and variant. A document with matrices only yields these."""
     if "matrices" in document:
         yield from matrices(document)
         return
     columns = (column_table(document, column) for column in document["columns"])
     if "orders" in document:
-        # Where only orders were published, they and the curves are what the columns are the details of.
+        # Where only orders were published, show them and the curves first; the columns are details.
         yield orders(document)
         yield from _curves(document)
     yield from (table for table in columns if table.rows)
@@ -53,7 +54,7 @@ def grids(document: Document) -> Iterator[Table]:
 
 
 def distinct_lines(curves: Sequence[Document]) -> list[tuple[str, Document]]:
-    """Return all lines with their variants, each once: a row with one variant is in the curves of both."""
+    """Return all lines with their variants, each once, since a row with one variant is in the curves of both."""
     lines: list[tuple[str, Document]] = []
     for curve in curves:
         lines += [(curve["variant"], line) for line in curve["lines"] if line not in [known for _, known in lines]]
@@ -61,7 +62,7 @@ def distinct_lines(curves: Sequence[Document]) -> list[tuple[str, Document]]:
 
 
 def reasons(document: Document) -> list[str]:
-    """Return why figures differ, and why a row has no bill: sentences that begin with what they are about."""
+    """Return why figures differ, and why a row has no bill, as sentences that begin with their subject."""
     differing = (
         f"{_name(row)}: {cell['reason']}"
         for row in document["rows"]
@@ -73,7 +74,7 @@ def reasons(document: Document) -> list[str]:
 
 
 def notes(document: Document) -> list[str]:
-    """Return what a reader must know of the figures: of all, of the paper's table, and of its rows."""
+    """Return the notes on the figures: on all, on the paper's table, and on its rows."""
     of_rows = (f"{row['name']}, {row['group']}: {row['note']}." for row in document["rows"] if row["note"])
     return list(dict.fromkeys((LEGEND, *document["notes"], *document["table"]["notes"], *of_rows)))
 
@@ -83,7 +84,7 @@ def _name(row: Document) -> str:
 
 
 def column_table(document: Document, column: Document) -> Table:
-    """Return a row per row and variant, of those of which anything is known."""
+    """Return a row per row and variant that has any figures."""
     name, digits = column["name"], column.get("digits", DIGITS.get(column["unit"], 3))
     cells = [(row, row["cells"][name]) for row in document["rows"] if name in row["cells"]]
     ways = list(dict.fromkeys(again["way"] for _, cell in cells for again in cell["recomputed"] if again["value"]))
@@ -109,7 +110,7 @@ def column_table(document: Document, column: Document) -> Table:
 
 
 def _recomputed(way: Document) -> Cell:
-    """Return seven significant digits, the sign of how far they are from the printed ones, and their arithmetic."""
+    """Return seven significant digits, a sign for the difference from the printed ones, and their arithmetic."""
     number = Decimal(way["value"])
     text = f"{number:.{max(0, 6 - number.adjusted()) if number else 0}f}"
     short = text.rstrip("0").rstrip(".") if "." in text else text
@@ -197,7 +198,7 @@ def _likely(holds: Mapping[str, Any]) -> str:
 
 
 def orders(document: Document) -> Table:
-    """Return what is expected of what, whether it holds, and by which figures."""
+    """Return the expected orders, whether they hold, and by which figures."""
     rows = [
         (each["order"], each["of"], Cell(each["verdict"], mood=MOODS.get(each["verdict"], "")), each["figures"])
         for each in document["orders"]
@@ -206,7 +207,7 @@ def orders(document: Document) -> Table:
 
 
 def matrices(document: Document) -> Iterator[Table]:
-    """Yield the tables that a reproduction has made whole."""
+    """Yield the tables that a reproduction already provides whole."""
     for matrix in document["matrices"]:
         yield Table(tuple(matrix["headings"]), tuple(map(tuple, matrix["rows"])), caption=matrix["title"])
 
@@ -220,7 +221,6 @@ def _curves(document: Document) -> Iterator[Table]:
 
 
 def _by_place(curve: Document) -> Table:
-    """Return the value of each line at the end of each epoch or round; of many, some."""
     lines = [dict(zip(line["x"], line["y"], strict=True)) for line in curve["lines"]]
     places = sorted({place for line in lines for place in line})
     if len(places) > PLACES:
@@ -240,10 +240,10 @@ def _by_place(curve: Document) -> Table:
 
 
 def bill_tables(bills: Sequence[Document]) -> Iterator[Table]:
-    """Yield the bills of a group by variant: what the paper counts, and every line that it leaves out."""
+    """Yield the bills of a group by variant: the part that the paper counts, and every other line."""
     names = [bill["name"] for bill in bills]
     for variant in dict.fromkeys(bill["variant"] for bill in bills):
-        # Rows with one variant (instances) stand beside each.
+        # Rows with one variant (instances) appear in each.
         beside = (bill for bill in bills if bill["variant"] == variant or names.count(bill["name"]) == 1)
         if shown := [bill for bill in beside if bill["lines"]]:
             yield _bills(f"{bills[0]['group']}, {variant}", shown)
@@ -260,7 +260,7 @@ def _bills(what: str, bills: Sequence[Document]) -> Table:
     return Table(
         ("modelled", *(bill["name"] for bill in bills)),
         [*rows, ("whole bill", *(f"≈{total:.5f}" for total in totals))],
-        caption=f"What the paper counts, and what it leaves out: {what}, USD per epoch",
+        caption=f"Counted by the paper, and left out: {what}, USD per epoch",
     )
 
 

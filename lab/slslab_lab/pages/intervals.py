@@ -15,7 +15,7 @@ STEP_PHASES = ("fetch", "compute", "synchronise", "update", "wait")
 
 @dataclass(frozen=True)
 class Interval:
-    """The difference of two means, second less first, and its confidence interval."""
+    """The difference of two means, second minus first, and its confidence interval."""
 
     first: float
     second: float
@@ -33,14 +33,14 @@ class Interval:
 def welch(first: Sequence[float], second: Sequence[float]) -> Interval | None:
     """Return Welch's interval of the difference of means, for samples of unequal variance.
 
-    None if a sample has fewer than two values, or if neither varies: then their spread is not known.
+    None if a sample has fewer than two values, or if neither varies, since their spread is then unknown.
     """
     if min(len(first), len(second)) < 2 or (len(set(first)) == 1 and len(set(second)) == 1):
         return None
     from scipy.stats import ttest_ind
 
     with catch_warnings():
-        # If one of the samples does not vary, scipy warns that its zero variance may be inexact.
+        # If one of the samples doesn't vary, scipy warns that its zero variance may be inexact.
         simplefilter("ignore", RuntimeWarning)
         interval = ttest_ind(second, first, equal_var=False).confidence_interval(CONFIDENCE)
     means = fmean(first), fmean(second)
@@ -48,7 +48,7 @@ def welch(first: Sequence[float], second: Sequence[float]) -> Interval | None:
 
 
 def step_samples(events: Sequence[Mapping[str, Any]]) -> dict[str, list[float]]:
-    """Return seconds on the Lambda clock of each phase, and of all of them, a sample per worker and minibatch."""
+    """Return the seconds on the Lambda clock of each phase, and of all together, as samples by worker and minibatch."""
     seconds: dict[tuple[int, int, int], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     for event in events:
         if event["worker"] >= 0 and event["step"] >= 0 and event["op"] not in BESIDE:

@@ -1,4 +1,4 @@
-"""Cards of a run's figures: the moment, phases, modelled beside measured, bill, learning, memory, invocations."""
+"""Cards of a run's figures: activity, phases, modelled and measured figures, bill, learning, memory."""
 
 from collections import Counter, defaultdict
 from dataclasses import replace
@@ -21,7 +21,7 @@ from slslab.report.summaries import (
 from slslab.run.metrics import PHASES, Records, Rows
 from slslab_lab.pages import charts, scales
 
-# Beyond so many bars of memory, only the maximum of each function is shown.
+# With more bars of memory than this, show only the maximum of each function.
 MEMORY_BARS = 24
 # Of more classes the last ones share a colour.
 MOST_CLASSES, REST = 7, "other classes"
@@ -30,7 +30,7 @@ NEAR = 0.9
 
 
 def present_card(document: Document) -> Card | None:
-    """Return what each worker did last, and the running invocations with their memory against the limit."""
+    """Return each worker's last operation, and the running invocations with their memory against the limit."""
     if "now" not in document:
         return None
     tables = tuple(table for table in (_present_workers(document), _running(document)) if table is not None)
@@ -40,7 +40,7 @@ def present_card(document: Document) -> Card | None:
         "card-now",
         "Now",
         tables=tables,
-        notes=("Of each worker the operation that ended last; the current one is recorded at its end.",),
+        notes=("For each worker, the operation that ended last; the current one is recorded at its end.",),
         wide=True,
     )
 
@@ -87,7 +87,7 @@ def phases_card(document: Document) -> Card | None:
     """Return the seconds of each phase per worker."""
     if (card := cards.phases_card(document)) is None:
         return None
-    # On a busy host `other` may be some ms below zero, which no bar can show; the table does.
+    # On a busy host `other` may be some ms below zero, which a bar can't show; the table does.
     bars = [(rank(each), phase, max(0.0, each["phases"][phase])) for each in document["per_worker"] for phase in PHASES]
     clock = "wall time, s" if document.get("instances") else "Lambda time, s"
     chart = charts.stacked_bars("phases", f"Bars: {clock} of each phase, per worker", bars, scales.PHASE_KEYS, clock)
@@ -110,7 +110,7 @@ def shares_card(document: Document) -> Card | None:
 
 
 def sizes_card(document: Document) -> Card | None:
-    """Return what the run would cost and take with other memory sizes, beside its own."""
+    """Return the run's cost and time with other memory sizes, next to its own."""
     own = own_size(document)
     if own is None:
         return None
@@ -127,9 +127,9 @@ def sizes_card(document: Document) -> Card | None:
     ]
     caption = (
         "Each point is this run, replayed with another memory size of its training functions: further left is faster, "
-        "further down cheaper. Left out are sizes with which they exceed their time-out, and sizes below "
-        f"their peak memory as it was measured here{build_note(document['torch'])}. The bars are the run's 80 % "
-        "ranges; the other sizes are about as uncertain."
+        "further down cheaper. Sizes at which functions exceed their time-out are left out, and so are sizes below "
+        f"their peak memory as measured here{build_note(document['torch'])}. The bars are the run's 80 % ranges; the "
+        "other sizes are about as uncertain."
     )
     label = "Points: cost and time on AWS with each memory size"
     chart = charts.scatter("sizes", label, rows, keys, ("time on AWS, s", "bill, USD"), caption)
@@ -137,7 +137,7 @@ def sizes_card(document: Document) -> Card | None:
 
 
 def modelled_card(document: Document) -> Card | None:
-    """Return what the replayed trace takes on Lambda, per worker, and behind it what was measured here."""
+    """Return the replayed trace's times on Lambda, per worker, and behind them the ones measured here."""
     found, card = replayed(document), cards.modelled_card(document)
     if found is None or card is None:
         return None
@@ -157,7 +157,7 @@ def modelled_card(document: Document) -> Card | None:
             (name, *(formats.MISSING if each is None else f"{100 * each:.0f} %" for each in (width, widths.get(name))))
             for name, width in half_widths(found)
         ],
-        caption="Half-widths of the 80 % ranges, each with its source of error alone",
+        caption="Half-widths of the 80 % ranges, with only one source of error each",
     )
     return replace(
         card,
@@ -168,7 +168,7 @@ def modelled_card(document: Document) -> Card | None:
 
 
 def bill_card(document: Document) -> Card | None:
-    """Return the bill line by line, and behind it, or without a model alone, what this host's usage would cost."""
+    """Return the bill line by line, with the price of this host's usage behind it, or alone without a model."""
     cost = document.get("cost")
     if not cost:
         return None
@@ -179,7 +179,7 @@ def bill_card(document: Document) -> Card | None:
     else:
         shown, title, basis = cost, HOST_PRICED.capitalize(), "measured"
         behind = ()
-    # Lines of several price tiers have one item.
+    # Lines of several price tiers have the same item.
     amounts: dict[str, Decimal] = defaultdict(Decimal)
     for line in shown["lines"]:
         amounts[line["item"]] += Decimal(line["amount"])
@@ -217,7 +217,7 @@ def learning_card(document: Document) -> Card | None:
 
 
 def memory_card(document: Document, events: Rows | None, invocations: Records) -> Card | None:
-    """Return the peak memory of each function and worker against its limit; of instances, what they used."""
+    """Return the peak memory of each function and worker against its limit; for instances, their usage."""
     launched = document.get("instances") or ()
     owner = {event["invocation"]: event["worker"] for event in events or () if event["worker"] >= 0}
     peaks: dict[tuple[str, int], tuple[int, int | None]] = {}
@@ -230,7 +230,7 @@ def memory_card(document: Document, events: Rows | None, invocations: Records) -
         return None
     of = "and worker"
     if len(peaks) > MEMORY_BARS:
-        # Of equal peaks the last one counts.
+        # The largest peak comes last, so it is kept.
         ascending = sorted(peaks.items(), key=lambda peak: peak[1][0])
         peaks, of = {(name, -1): peak for (name, _), peak in ascending}, "alone: the maximum of all its workers"
     rows = [

@@ -1,4 +1,4 @@
-"""Pictures that commands save: charts as pages draw them, as SVG, PNG or PDF. Equal figures give equal SVG and PNG."""
+"""Pictures that commands save: the pages' charts, as SVG, PNG or PDF. Equal figures give equal SVG and PNG files."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from slslab_lab.replay.kernel.timeline import Timeline
 
 FORMATS = (".svg", ".png", ".pdf")
-# Pixels, without what stands beside the axes; and so many charts beside each other.
+# Pixels, without labels next to the axes; and the number of charts next to each other.
 WIDTH, ACROSS = 420, 3
 BASES = {"measured", "modelled", "exact"}
 APART = ("color", "shape", "strokeWidth", "x", "y", "yOffset")
 
 
 def check_format(path: Path | None) -> None:
-    """Raise RequestError for a file that cannot be drawn; None is accepted."""
+    """Raise RequestError for a file format that can't be drawn; None is accepted."""
     if path is not None and path.suffix.lower() not in FORMATS:
         raise RequestError(f"{path} cannot be drawn.", f"name a file that ends in {', '.join(FORMATS)}.")
 
@@ -50,7 +50,7 @@ def draw_patterns(document: Document, path: Path) -> None:
 
 
 def draw_ways(document: Document, path: Path) -> None:
-    """Draw what functions and instances cost by the epochs, with the last number of workers."""
+    """Draw the cost of functions and instances by epochs, with the last number of workers."""
     rows = [row for row in document["rows"] if row["workers"] == document["rows"][-1]["workers"]]
     names = ("functions", "instances")
     costs = {counted(row["epochs"], "epoch"): {name: row[name]["cost"] for name in names} for row in rows}
@@ -58,7 +58,7 @@ def draw_ways(document: Document, path: Path) -> None:
 
 
 def draw_model(document: Document, path: Path) -> None:
-    """Draw the seconds of all four by the number of workers."""
+    """Draw the seconds of all four estimates by the number of workers."""
     rows = sorted(document["rows"], key=lambda row: row["workers"])
     names = ("model", "closed_form", "replay", "measured")
     seconds = {
@@ -117,7 +117,7 @@ def draw_comparison(documents: Sequence[Document], path: Path) -> None:
 
 
 def draw_timeline(played: "Timeline", title: str, path: Path) -> None:
-    """Draw what each worker does when, in seconds."""
+    """Draw each worker's activity over time, in seconds."""
     from slslab_lab.pages.timeline import build_timeline
     from slslab_lab.replay.as_trace import as_trace
 
@@ -141,7 +141,7 @@ def _draw(path: Path, title: str, drawn: Sequence[Chart]) -> None:
     }
     picture = getattr(vl_convert, f"vegalite_to_{kind}")(spec, **({"scale": 2} if kind == "png" else {}))
     if isinstance(picture, str):
-        # They are numbered on from the picture before.
+        # Their numbers continue from the picture before.
         clips = list(dict.fromkeys(re.findall(r"\bclip\d+\b", picture)))
         picture = re.sub(r"\bclip\d+\b", lambda found: f"clip{clips.index(found[0])}", picture).encode()
     with writable(path, "choose another --plot."):
@@ -170,6 +170,6 @@ def _still(spec: Any, chart: Chart) -> Any:
 
 @cache
 def _colours() -> Mapping[str, str]:
-    """Return the colours of light pages by name, which stand first in their style."""
+    """Return the colours of light pages by name; they come first in the style."""
     found = re.findall(r"--([\w-]+): (#\w+);", page_file("page.css"))
     return dict(reversed(found))

@@ -1,4 +1,4 @@
-"""What papers published of a run's architecture and model, beside the run."""
+"""Published figures for a run's architecture and model, next to the run's own."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from slslab.report.summaries import epochs_of, handler_seconds, replayed
 from slslab_lab.papers.paper import Paper, Row, load_paper, paper_names
 from slslab_lab.papers.paper import Table as PaperTable
 
-# What Table 2 of barrak-2025 calls its columns, in words.
+# Table 2 of barrak-2025's columns, in words.
 COLUMNS = {
     "function_seconds": "time of a function, a minibatch",
     "epoch_seconds": "time of a worker, an epoch",
@@ -34,7 +34,7 @@ class Match:
 
 
 def find_published(document: Document) -> list[Match]:
-    """Return rows with numbers, of any paper's tables, whose inputs have this run's architecture and model."""
+    """Return rows with numbers, from any paper's tables, that have this run's architecture and model as inputs."""
     names = ("architecture", "model")
     return [
         Match(paper, table, row)
@@ -46,7 +46,7 @@ def find_published(document: Document) -> list[Match]:
 
 
 def published_card(document: Document) -> Card | None:
-    """Return published rows beside the run's own figures, and the conditions in which they differ."""
+    """Return published rows next to the run's own figures, and the conditions in which they differ."""
     if not document.get("cost") or not document.get("per_worker"):
         return None
     ours = own_figures(document)
@@ -67,12 +67,12 @@ def published_card(document: Document) -> Card | None:
         title = f"{match.paper.name}, {match.table.source}: {match.row.name}"
         tables.append(Table(("", "published", "modelled", "measured"), rows, caption=title))
         if differing := _differing(match, document):
-            notes.append(f"{match.table.source} is of {', '.join(differing)}: compare ratios before amounts.")
+            notes.append(f"{match.table.source} has {', '.join(differing)}: compare ratios, not amounts.")
     return Card("card-published", "Published and ours", (), tuple(tables), notes=tuple(notes)) if tables else None
 
 
 def _modelled(document: Document, column: str, value: float | None) -> str:
-    """Return a modelled figure as its 80 % range: a share of the run's billed time or cost is as uncertain as these."""
+    """Return a modelled figure as its 80 % range: a share of the run's billed time or cost is equally uncertain."""
     uncertainty = (replayed(document) or {}).get("uncertainty")
     if value is None or uncertainty is None:
         return formats.significant(value)
@@ -84,8 +84,8 @@ def own_figures(document: Document) -> dict[str, tuple[float | None, float | Non
     """Return the run's own figures in the columns of Table 2, measured and modelled; means over workers, epochs,
     minibatches.
 
-    Times are those of handlers, without init; costs are the duration's line only, as in the table. If an architecture
-    has several functions, all functions of a worker count."""
+    Times are the handlers', without init; costs are only the duration's line, as in the table. All functions of a
+    worker count."""
     workers, batches = document["workers"], document["batches"]
     epochs = epochs_of(document)
     seconds: tuple[float, float | None] = sum(map(handler_seconds, document["per_worker"])), None
@@ -108,7 +108,7 @@ def own_figures(document: Document) -> dict[str, tuple[float | None, float | Non
 
 
 def _duration(cost: Document) -> float:
-    """Return the USD of what computes: the duration of functions, or else instances."""
+    """Return the USD for computing: the duration of functions, or else instances."""
     for computes in ("Lambda duration", "Host "):
         amounts = [Decimal(line["amount"]) for line in cost["lines"] if line["item"].startswith(computes)]
         if amounts:
@@ -126,5 +126,5 @@ def _differing(match: Match, document: Document) -> list[str]:
 
 
 def _plain(name: object) -> str:
-    """Return a name in the one spelling that all papers share: ResNet-18 is resnet18."""
+    """Return a name in a common spelling: ResNet-18 becomes resnet18."""
     return re.sub(r"[^a-z0-9]", "", str(name or "").lower())

@@ -1,4 +1,4 @@
-"""The chart of the atlas: which system is best over model sizes and numbers of workers, with its crossing lines."""
+"""The chart of the atlas: the best system over model sizes and numbers of workers, with its crossing lines."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any

@@ -1,6 +1,6 @@
-"""What replays and the answers to questions show, made from their documents.
+"""The output of replays and of questions, made from their documents.
 
-A sign precedes what was not measured: ≈ modelled, = exact."""
+A sign precedes a figure that isn't measured: ≈ modelled, = exact."""
 
 from collections.abc import Callable, Iterator, Sequence
 from decimal import Decimal
@@ -15,10 +15,10 @@ from slslab.run.metrics import grouped
 SIGNS = {"measured": "", "modelled": "≈", "exact": "="}
 # The columns of `slslab ask model`.
 FOUR = ("model", "closed_form", "replay", "measured")
-# Workers of a part of the critical path that are named.
+# Name this many workers for each part of the critical path.
 NAMED = 3
 NOT_APART = "can't tell"
-NOT_IN_TIME = "No memory size is done within the functions' time-out."
+NOT_IN_TIME = "All memory sizes exceed the functions' time-out."
 
 
 def _amount(value: float | Decimal) -> str:
@@ -38,7 +38,7 @@ COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 
 
 def replay(document: Document) -> Iterator[Part]:
-    """Yield what `slslab replay` prints: a row per variant, bars of time and cost, and notes."""
+    """Yield the output of `slslab replay`: a row per variant, bars of time and cost, and notes."""
     yield from _variants(document)
     if late := [row for row in document["rows"] if row.get("late")]:
         yield _late(late, document["timeout_s"])
@@ -70,21 +70,21 @@ def _range(figure: Document) -> str:
 
 
 def cheapest(document: Document) -> Iterator[Part]:
-    """Yield the answer to `slslab ask cheapest`, and the sizes among which it was found."""
+    """Yield the answer to `slslab ask cheapest`, and the memory sizes it chose from."""
     deadline, likely, answer = document["deadline_s"], document["likely"], NOT_IN_TIME
     if (size := document["cheapest"]) is not None:
-        answer = f"{size:,} MB is the cheapest size that is done in {deadline:g} s: {_briefly(document, size)}."
+        answer = f"{size:,} MB is the cheapest size that finishes in {deadline:g} s: {_briefly(document, size)}."
         if document["alike"]:
             answer += f" {_megabytes(document['alike'])} can't be told apart from it by cost."
         if likely["memory_mb"] not in (size, *document["alike"]):
-            answer += f" {likely['memory_mb']:,} MB would be cheaper and is done in time with {_likely(likely)}."
+            answer += f" {likely['memory_mb']:,} MB would be cheaper and finishes in time with {_likely(likely)}."
     elif likely is not None:
         answer = (
-            f"It can't be told whether a size is done in {deadline:g} s. {likely['memory_mb']:,} MB is with "
+            f"It can't be told whether a size finishes in {deadline:g} s. {likely['memory_mb']:,} MB does with "
             f"{_likely(likely)}: {_briefly(document, likely['memory_mb'])}."
         )
     elif (size := document["fastest"]) is not None:
-        answer = f"No size is done in {deadline:g} s; the fastest is {size:,} MB: {_briefly(document, size)}."
+        answer = f"No size finishes in {deadline:g} s; the fastest is {size:,} MB: {_briefly(document, size)}."
     yield Note(answer, "answer")
     yield from _variants(document)
 
@@ -119,7 +119,7 @@ def _briefly(document: Document, memory_mb: int) -> str:
 
 
 def path(document: Document) -> Iterator[Part]:
-    """Yield the critical path by operation: seconds, share of the run, and the workers with the most of it."""
+    """Yield the critical path by operation: seconds, share of the run, and the workers with the largest parts."""
     rows = []
     for part in document["rows"]:
         seconds, workers = part["seconds"]["value"], part["workers"]
@@ -138,7 +138,7 @@ def path(document: Document) -> Iterator[Part]:
 
 
 def timeline(document: Document) -> str:
-    """Return how long the timeline is, and in which files."""
+    """Return the timeline's length, and its files."""
     seconds = f"{counted(document['steps'], 'step')} in ≈{_range(document['seconds'])} s (80 % range)"
     middle = f"drawn with the middle of the range, ≈{document['seconds']['value']:,.2f} s"
     notes = {"perfetto": " (open it at https://ui.perfetto.dev)", "plot": ""}
@@ -187,7 +187,7 @@ def gpu(document: Document) -> Iterator[Part]:
 
 
 def _where(ends: Sequence[int | None]) -> str:
-    """Return at how many epochs another way becomes the better one, by the ends of the range; None is never."""
+    """Return at how many epochs the other way becomes better, by the ends of the range; None means never."""
     first, last = ends
     if first is None:
         return "never changes"
@@ -217,7 +217,7 @@ def model(document: Document) -> Iterator[Part]:
 def _model_answer(document: Document) -> str:
     limit, first, row = document["error"], document["errs_from"], _model_example(document)
     if row is None:
-        return "No number of workers can be replayed, so nothing says how far off the model is."
+        return "No number of workers can be replayed, so the model's error is unknown."
     run, exchanges = (
         f"≈{abs(off['value']):.0%} {'above' if off['value'] > 0 else 'below'}" for off in row["model_error"].values()
     )
@@ -227,8 +227,8 @@ def _model_answer(document: Document) -> str:
     model_s, closed_s, replay_s = (float(row[name]["seconds"]["value"]) for name in FOUR[:3])
     return (
         f"With {counted(row['workers'], 'worker')} the analytic model is {run} the replay, and {exchanges} it in "
-        f"exchanging messages alone. {where} Of the difference, ≈{closed_s - model_s:,.2f} s are requests that the "
-        f"model leaves out, and ≈{replay_s - closed_s:,.2f} s what only the replay has."
+        f"exchanging messages. {where} Of the difference, ≈{closed_s - model_s:,.2f} s are requests that the model "
+        f"leaves out, and ≈{replay_s - closed_s:,.2f} s are included only in the replay."
     )
 
 
@@ -243,31 +243,31 @@ def _model_notes(document: Document) -> str:
     if document["transfers"] == "derived":
         size, count = "m", "2" if known["put"]["op"] == "parameter.push" else "w + 3"
         more = "" if count == "2" else " (3 for one worker)"
-        note = f" The paper's is of ScatterReduce; {count}{more} is derived here."
+        note = f" The paper's is for ScatterReduce; {count}{more} is derived here."
     channel = "; ".join(
         f"{known[name]['op']} {known[name]['latency_ms']['value']:.5g} ms"
         + (f" and {known[name]['bandwidth_mb_s']['value']:.5g} MB/s" if known[name]["bandwidth_mb_s"] else "")
         for name in ("put", "get")
     )
     titles = {
-        "closed_form": "It leaves out what the closed form has",
-        "replay": "It and the closed form leave out what the replay has",
+        "closed_form": "It leaves out, unlike the closed form",
+        "replay": "It and the closed form leave out, unlike the replay",
         "neither": "All three leave out",
     }
     lines = [
         f"Model (LambdaML, Section 5.3): start + data ÷ B + rounds × ({count}) × ({size} ÷ B + L) + compute.{note}",
-        f"L and B are the profile's: {channel}; the paper's own were not at hand. The run's, on this profile: start "
+        f"L and B are the profile's: {channel}; the paper doesn't print its own. The run's, on this profile: start "
         f"≈{known['start_s']['value']:.2f} s, data {known['data_bytes']['value']:,.0f} bytes, "
         f"{counted(known['rounds']['value'], 'round')}, m {known['message_bytes']['value']:,} bytes, compute "
-        f"≈{known['compute_s']['value']:.2f} s. Each worker has as many minibatches as recorded.",
+        f"≈{known['compute_s']['value']:.2f} s. Each worker has the recorded number of minibatches.",
         *("\n- ".join((f"{titles[name]}:", *parts)) for name, parts in document["left_out"].items()),
     ]
     lines.append(
         "The replay has its 80 % range. The model and the closed form use the same profile and CPU seconds; their "
-        "errors are those against the middle of the replay."
+        "errors are relative to the middle of the replay's range."
     )
     if document["network"] is None:
-        lines.append("Measured is with this host's stores; --network this-host gives the other three the same.")
+        lines.append("The measured run used this host's stores; --network this-host models the other three with them.")
     return "\n".join(lines)
 
 
@@ -275,9 +275,9 @@ def waiting(document: Document) -> Iterator[Part]:
     """Yield the answer to `slslab ask waiting`."""
     share = document["waiting_share"]["value"]
     yield Note(
-        f"Of ≈{_range(document['billed_seconds'])} billed s ≈{_range(document['waiting_seconds'])} s "
-        f"({share:.0%}) are waiting, ≈{_range(document['waiting_cost'])} of ≈{_range(document['cost'])} USD. "
-        f"Measured, the pauses of waiting were {document['measured_share']['value']:.0%}.",
+        f"≈{_range(document['waiting_seconds'])} of ≈{_range(document['billed_seconds'])} billed s ({share:.0%}) are "
+        f"waiting, ≈{_range(document['waiting_cost'])} of ≈{_range(document['cost'])} USD. Measured, the pauses of "
+        f"waiting were {document['measured_share']['value']:.0%}.",
         "answer",
     )
     rows = [
@@ -300,22 +300,22 @@ def _footnote(document: Document) -> Note:
     own = (row["bill"]["book"] for row in document["rows"] if "bill" in row)
     books = ", ".join(dict.fromkeys(f"{book['name']} of {book['date']}" for book in (*own,) or (prices,)))
     lines = [
-        f"≈ modelled on {profile['name']} of {profile['date']}{network}; = exact; without a sign measured on the run's "
-        f"host. Prices: {books}."
+        f"≈ modelled on {profile['name']} of {profile['date']}{network}; = exact; no sign: measured on the run's host. "
+        f"Prices: {books}."
     ]
     if len(document.get("recordings", ())) > 1:
-        lines.append("Of several recordings: means, and ranges that hold another recording by 80 % (Student's).")
+        lines.append("From several recordings: means, and 80 % ranges for another recording (Student's).")
     lines += _range_notes(document)
     if document["oversubscribed"]:
         lines.append("The host was oversubscribed: measured times are longer than they would be on an idle host.")
     if document["asynchronous"]:
         lines.append(
-            "Times, bytes and cost of S-ASP are modelled. What it learns is not: that depends on who is first."
+            "Times, bytes and cost of S-ASP are modelled. Learning isn't: it depends on which worker is first."
         )
     if alone := document.get("alone"):
         lines.append(alone_note(alone))
     if any((row.get("variant") or {}).get("memory_mb") for row in document["rows"]):
-        peak = f"{document['peak_memory_mb']:,} MB that were measured here{build_note(document['torch'])}"
+        peak = f"{document['peak_memory_mb']:,} MB measured here{build_note(document['torch'])}"
         lines.append(f"No size may be below the peak, {peak}.")
     refused = grouped((row["trouble"], row["label"]) for row in document["rows"] if row.get("trouble"))
     lines += [f"{'; '.join(labels)}: {trouble}" for trouble, labels in refused.items()]

@@ -1,4 +1,4 @@
-"""What a reproduction shows: published, recomputed, measured and modelled figures, side by side."""
+"""The content of a reproduction: published, recomputed, measured and modelled figures, side by side."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -25,12 +25,12 @@ from slslab_lab.pages.verdicts import agreement
 
 WAYS = ("published", "recomputed", "measured", "modelled")
 AGREEMENT_KEYS = (Key("agrees", "exact"), Key("differs", "limit"))
-# So many kinds of bill lines are drawn, and the rest as one.
+# Draw this many kinds of bill lines, and the rest as one.
 LINES, REST = 7, "all other lines"
 
 
 def brief(document: Document) -> Iterator[Part]:
-    """Yield what `slslab reproduce` prints: how far the figures agree, and of each column how many do.
+    """Yield the output of `slslab reproduce`: how well the figures agree, by column.
 
     A reproduction without verdicts is printed whole.
     """
@@ -59,12 +59,11 @@ def _answers(document: Document) -> Iterator[Part]:
 
 
 def reproduction(document: Document) -> Iterator[Part]:
-    """Yield what `slslab reproduce --full` prints: published, recomputed, measured and modelled figures next to each
-    other."""
+    """Yield the output of `slslab reproduce --full`: published, recomputed, measured and modelled figures."""
     yield from _answers(document)
     for table in grids(document):
         first, *headings = table.columns
-        # Long headings are broken at their spaces.
+        # Break long headings at their spaces.
         yield replace(table, columns=(first, *(heading.replace(", ", "\n") for heading in headings)))
     if differing := reasons(document):
         yield "\n".join(("Why they differ:", *differing))
@@ -72,7 +71,7 @@ def reproduction(document: Document) -> Iterator[Part]:
 
 
 def describe_reproduction(document: Document) -> Page:
-    """Return the page of a reproduction's document, without what the document does not have."""
+    """Return the page of a reproduction's document, leaving out missing parts."""
     paper, table = document["paper"], document["table"]
     compared = any("intervals" in row for row in document["rows"])
     cards = [
@@ -108,7 +107,7 @@ def _whole(identifier: str, table: Table) -> Card:
 
 
 def _agreement(document: Document) -> Card | None:
-    """Return how many times the published numbers ours are, all in one picture."""
+    """Return ours ÷ published for all published numbers, in one picture."""
     rows = [
         (column["title"], cell["verdict"], 1 + cell["difference"], cell.get("tolerance", 0.0), name)
         for column in document["columns"]

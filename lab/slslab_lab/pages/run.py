@@ -1,4 +1,4 @@
-"""What the page of a run shows, out of its document, its trace and its metered invocations."""
+"""The content of a run's page, from its document, its trace and its metered invocations."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,7 @@ from slslab_lab.pages.published import published_card
 from slslab_lab.pages.traces import communication_card, timeline_card, traffic_card
 from slslab_workers.architecture import chosen_options, title
 
-# As papers write them.
+# Names as in papers.
 MODELS = {
     "lenet": "LeNet-5", "mobilenet": "MobileNet", "resnet18": "ResNet-18", "resnet34": "ResNet-34",
     "resnet50": "ResNet-50",
@@ -45,7 +45,7 @@ MODELS = {
 
 
 def describe_run(document: Document, events: Rows | None, invocations: Records, modelled: Played | None = None) -> Page:
-    """Return the page of a run, without what the document does not have yet; `modelled` is its trace on Lambda."""
+    """Return the page of a run, without missing parts of the document; `modelled` is its trace on Lambda."""
     cards = (
         present_card(document),
         faults_card(document),
@@ -81,7 +81,7 @@ def describe_run(document: Document, events: Rows | None, invocations: Records, 
 
 
 def title_of(document: Document) -> str:
-    """Return what was trained how, as papers write it."""
+    """Return the title of a training, as in papers."""
     if "functions" in document:
         return "Functions on slslab up"
     model = str(document.get("model", "?"))
@@ -126,21 +126,20 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Note]:
         waited_s = sum(event["end_ns"] - event["start_ns"] for event in waits) / 1e9
         times = counted(len(waits), "time")
         yield Note(
-            f"Invocations waited for this host's memory ({times}, {formats.seconds(waited_s)} in all): no duration of "
-            "theirs has that, but those of functions that waited for their answers do."
+            f"Invocations waited for this host's memory ({times}, {formats.seconds(waited_s)} in all). Their durations "
+            "don't include that, but those of functions that waited for their answers do."
         )
     yield from map(Note, limit_notes(document))
     if cpu_share_enforced(document) is False:
         yield Note("This host could not enforce Lambda's CPU share.")
     if document.get("trace_torn"):
-        yield Note("The trace breaks off in the middle of its last line; what followed is not in here.")
+        yield Note("The trace breaks off in the middle of its last line; later events are missing here.")
     if events is None and document["status"] != "running":
-        yield Note("The trace could not be read: there is no timeline and no communication matrix.")
+        yield Note("The trace could not be read, so this page lacks the timeline and the communication matrix.")
     yield from (Note(f"{note[:1].upper()}{note[1:]}.") for note in document.get("cost", {}).get("notes", ()))
 
 
 def _figures(document: Document) -> Iterator[Figure]:
-    """Yield the run's figures: those on Lambda before what this host measured of the same."""
     found, own = replayed(document), predicted(document)
 
     def both(title: str, there: str | None, here: str, named: str = "") -> Figure:

@@ -1,4 +1,4 @@
-"""What all charts share: their frame, axes, colours and legends."""
+"""Common parts of all charts: their frame, axes, colours and legends."""
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 else:
 
     class _Altair:
-        """Altair, which is imported when it is first used: that takes a second, and a terminal draws nothing."""
+        """Import Altair on first use: that takes a second, and a terminal doesn't need it."""
 
         def __getattr__(self, name: str) -> Any:
             return getattr(import_module("altair"), name)
@@ -23,7 +23,7 @@ else:
 PHASE_KEYS = tuple(Key(phase, phase) for phase in PHASES)
 DATA = "data"
 SERIES = 8
-# An architecture has one colour on all pages.
+# An architecture has the same colour on all pages.
 OWN_COLOURS = {"AllReduce": "1", "ScatterReduce": "2", "MLLess": "3", "SPIRT": "4", "GPU": "5", "GradsSharding": "6"}
 
 
@@ -33,7 +33,7 @@ def short_line(item: str) -> str:
 
 
 def series_keys(names: Sequence[str]) -> tuple[Key, ...]:
-    """Return a colour for each name, from the eighth on the same; if each is of another architecture, that one's."""
+    """Return a colour for each name, repeating from the eighth on; different architectures get their own."""
     own = [next((colour for part, colour in OWN_COLOURS.items() if part in name), "") for name in names]
     numbered = [str(min(number, SERIES)) for number in range(1, len(names) + 1)]
     colours = own if all(own) and len(set(own)) == len(own) else numbered
@@ -41,12 +41,12 @@ def series_keys(names: Sequence[str]) -> tuple[Key, ...]:
 
 
 def basis_keys(*names: str) -> tuple[Key, ...]:
-    """Return the colours of how numbers are known."""
+    """Return the colours of measured, modelled and other bases."""
     return tuple(Key(name, name) for name in names)
 
 
 def specification(chart: "alt.TopLevelMixin") -> Mapping[str, Any]:
-    """Return a chart as a Vega-Lite document without what the page itself adds."""
+    """Return a chart as a Vega-Lite document without the parts that the page adds."""
     document: dict[str, Any] = chart.to_dict()
     for name in ("$schema", "config"):
         document.pop(name, None)
@@ -54,7 +54,7 @@ def specification(chart: "alt.TopLevelMixin") -> Mapping[str, Any]:
 
 
 def step(bars: int, most: int = 26, least: int = 4) -> int:
-    """Return the pixels for each of so many bars: fewer if there are many."""
+    """Return the height in pixels of each of `bars` bars: less if there are many."""
     return max(least, min(most, 720 // max(1, bars)))
 
 
@@ -68,13 +68,13 @@ def number_axis(**more: Any) -> "alt.Axis":
 
 
 def title_lines(title: str) -> list[str]:
-    """Return a horizontal axis's title on as many lines as it needs on a phone, the unit with the word before it."""
+    """Return a horizontal axis's title in lines that fit a phone, with the unit next to the word before it."""
     name, comma, unit = title.rpartition(", ")
     return wrap(f"{name},\N{NO-BREAK SPACE}{unit}" if comma else title, 24)
 
 
 def whole_ticks(first: float, last: float) -> list[int]:
-    """Return at most about ten whole numbers at equal distances, the first among them."""
+    """Return at most about ten whole numbers at equal distances, starting with the first."""
     step = next(
         step for power in range(12) for step in (10**power, 2 * 10**power, 5 * 10**power) if last - first <= 10 * step
     )
@@ -82,11 +82,11 @@ def whole_ticks(first: float, last: float) -> list[int]:
 
 
 def name_axis(sort: list[str] | None = None) -> "alt.Y":
-    """Return a vertical axis of names in the order of the data, those with a line break on two lines."""
+    """Return a vertical axis of names in the order of the data, splitting names at line breaks."""
     lines = r"split(datum.label, '\n')"
     axis = alt.Axis(
         labelExpr=lines,
-        # A text of two lines hangs from the middle of its first one.
+        # A text of two lines hangs from the middle of its first line.
         labelOffset=alt.ExprRef(rf"length({lines}) > 1 ? -7 : 0"),
         labelLimit=185,
         labelOverlap=True,
@@ -101,7 +101,7 @@ def colour_scale(keys: Sequence[Key]) -> "alt.Scale":
 
 
 def tooltips(*fields: Sequence[str]) -> "list[alt.Tooltip]":
-    """Return what a mark tells of itself: fields with their titles and, of numbers, their formats."""
+    """Return tooltips of a mark: fields with their titles and, for numbers, their formats."""
     return [
         alt.Tooltip(field, title=title, format=form[0] if form else alt.Undefined) for field, title, *form in fields
     ]

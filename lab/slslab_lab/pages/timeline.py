@@ -1,4 +1,4 @@
-"""What each worker did when, as bars: a worker has one row, or several if its invocations ran at once."""
+"""Each worker's activity over time, as bars: a worker has one row, or several for concurrent invocations."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import Any
 
 from slslab.run.metrics import BESIDE, PHASES, grouped
 
-# More bars than a screen has pixels for, or a browser draws at once.
+# More bars than a screen has pixels for, or than a browser draws at once.
 BARS = 4000
 ROWS = 64
 Event = Mapping[str, Any]
@@ -15,7 +15,7 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Bar:
-    """A phase of an invocation, in ns of the trace's clock; `events` lie within it."""
+    """A phase of an invocation, in ns of the trace's clock; it contains `events` events."""
 
     row: str
     function: str
@@ -27,7 +27,7 @@ class Bar:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Bars of rows, from `start_ns` on. `thinned` says how what was recorded became bars, empty if each event is one.
+    """Bars of rows, from `start_ns` on. `thinned` says how events became bars; empty if each event is one.
 
     `left_out` counts rows beyond the first 64."""
 
@@ -52,11 +52,11 @@ class _Span:
 def build_timeline(
     events: Sequence[Event], invocations: Sequence[Event] = (), instances: Sequence[Event] = (), limit: int = BARS
 ) -> Timeline | None:
-    """Return the timeline of a trace, in wall time; None if no worker has done anything yet.
+    """Return the timeline of a trace, in wall time; None if no worker has events yet.
 
-    Time of an invocation that no event names is a bar of `other`. If there are more than `limit` bars, neighbours of
-    one phase become one bar where less than a 2,000th of the whole time is between them; if that is not enough, the
-    time is cut into equal intervals, in each of which every phase has one bar as long as its share.
+    Time in an invocation without events is a bar of `other`. With more than `limit` bars, neighbours of one phase are
+    merged if the gap between them is less than a 2,000th of the whole time. If that isn't enough, the time is cut into
+    equal intervals, each with one bar per phase as long as its share.
     """
     spans = _spans(events, invocations, instances)
     if not spans:
@@ -78,17 +78,16 @@ def build_timeline(
         width = -(-(end - start) * len(shown) * kinds // limit)
         bars = [bar for group in _by_row(bars).values() for bar in apportion(group, start, width)]
         thinned = (
-            f"{counted:,} events are drawn as {len(bars):,} bars: the time is cut into intervals of {_length(width)}, "
-            "in which each phase has one bar as long as its share, whatever the order of what happened."
+            f"{counted:,} events are drawn as {len(bars):,} bars: the time is cut into intervals of {_length(width)}. "
+            "In each, every phase has one bar as long as its share, regardless of the order of events."
         )
     return Timeline(tuple(shown), tuple(bars), start, end, counted, thinned, len(rows) - len(shown))
 
 
 def merge(bars: Sequence[Bar], gap_ns: int) -> Iterator[Bar]:
-    """Yield the bars of a row in order, with neighbours of one phase and function merged if at most `gap_ns` is
-    between.
+    """Yield the bars of a row in order, merging neighbours of one phase and function that are at most `gap_ns` apart.
 
-    What is between them is time of `other`, and so bars of `other` that short are left out there."""
+    The gap is time of `other`, so bars of `other` that short are dropped."""
     kept: list[Bar] = []
     for bar in bars:
         if bar.phase == "other" and bar.end_ns - bar.start_ns <= gap_ns:
@@ -104,7 +103,7 @@ def merge(bars: Sequence[Bar], gap_ns: int) -> Iterator[Bar]:
 
 
 def apportion(bars: Sequence[Bar], start_ns: int, width_ns: int) -> Iterator[Bar]:
-    """Yield bars of a row for intervals of `width_ns`: each phase's as long as its share, in a row, idle time last."""
+    """Yield a row's bars for intervals of `width_ns`: each phase as long as its share, idle time last."""
     shares: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     events: dict[tuple[int, str], int] = defaultdict(int)
     functions: dict[int, set[str]] = defaultdict(set)
@@ -129,7 +128,7 @@ def _length(ns: int) -> str:
 
 
 def _spans(events: Sequence[Event], invocations: Sequence[Event], instances: Sequence[Event]) -> list[_Span]:
-    """Return what ran, by its beginning; an invocation without a record lasts from its first event to its last."""
+    """Return invocations and instances by start; one without a record lasts from its first event to its last."""
     inside = grouped((e["invocation"], e) for e in events if e["worker"] >= 0 and e["op"] not in BESIDE)
     starts = {event["invocation"]: event for event in events if event["op"] == "environment.start"}
     ran = {record["request_id"]: (record["start_ns"], record["end_ns"]) for record in invocations}
@@ -154,7 +153,7 @@ def _spans(events: Sequence[Event], invocations: Sequence[Event], instances: Seq
 
 
 def _rows(spans: Sequence[_Span]) -> dict[str, list[_Span]]:
-    """Return the spans of each row; a worker has as many rows as it had invocations at once."""
+    """Return the spans of each row; a worker has a row for each of its concurrent invocations."""
     free: dict[int, list[int]] = defaultdict(list)
     rows: dict[tuple[int, int], list[_Span]] = defaultdict(list)
     for span in spans:
@@ -171,7 +170,7 @@ def _name(worker: int, place: int) -> str:
 
 
 def _bars(row: str, span: _Span) -> Iterator[Bar]:
-    """Yield a span's events as bars, and `other` for the time between them; overlaps count for what began first."""
+    """Yield a span's events as bars, and `other` for the time between them; overlaps belong to the earlier event."""
     at = span.start_ns
     for event in span.events:
         start, end = max(at, event["start_ns"]), event["end_ns"]

@@ -1,4 +1,4 @@
-"""Cards of what a run's trace shows: the timeline, bytes between workers, and messages."""
+"""Cards of a run's trace: the timeline, bytes between workers, and messages."""
 
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from slslab_lab.pages.timeline import Timeline, build_timeline
 def timeline_card(
     document: Document, events: Rows | None, invocations: Records, modelled: Played | None
 ) -> Card | None:
-    """Return what each worker did when, on Lambda and on this host."""
+    """Return each worker's activity over time, on Lambda and on this host."""
     there = modelled and build_timeline(*modelled)
     here = build_timeline(events or (), invocations, document.get("instances") or ())
     drawn = (
@@ -74,11 +74,11 @@ def _transfers(communication: Communication) -> Table:
 def _about(communication: Communication) -> str:
     stores = " and ".join(dict.fromkeys(transfer.store for transfer in communication.transfers))
     text = (
-        f"Bytes that were received, by who had made them; they went through the {stores}. The driver puts minibatches "
-        "and gets results. The colour scale is the square root."
+        f"Bytes received by each worker, by the worker that made them; they went through the {stores}. The driver puts "
+        "minibatches and gets results. The colour scale is the square root."
     )
     if communication.unknown_bytes:
-        text += f" {formats.size(communication.unknown_bytes)} more were received whose maker is not in the trace."
+        text += f" {formats.size(communication.unknown_bytes)} more were received from makers that aren't in the trace."
     return f"{text} {communication.grouped}".strip()
 
 

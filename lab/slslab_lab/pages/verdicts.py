@@ -1,4 +1,4 @@
-"""The sentences that a reader came for: which of several runs is best, and how far a reproduction agrees."""
+"""Answers in sentences: which of several runs is best, and how well a reproduction agrees."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from slslab.report.page import Document
 from slslab.report.summaries import amount, modelled_figures, region, replayed
 from slslab.run.metrics import grouped
 
-# Verdicts of a recomputation that gives what was printed.
+# Verdicts of a recomputation that gives the printed figures.
 FOLLOWS = frozenset({"agrees", "rounding"})
 
 
@@ -26,7 +26,7 @@ class _Entry:
     text: str
 
     def times(self, other: "_Entry") -> tuple[float, float]:
-        """Return the 80 % range of this figure ÷ another one; both ends are alike if an uncertainty isn't known."""
+        """Return the 80 % range of this figure ÷ another one; both ends are equal if an uncertainty is unknown."""
         if self.uncertainty is None or other.uncertainty is None:
             return self.value / other.value, self.value / other.value
         return ratio_range((self.value, other.value), (self.uncertainty, other.uncertainty))
@@ -37,18 +37,18 @@ class _Entry:
 
 
 def basis_of(documents: Sequence[Document]) -> str:
-    """Return what the verdicts of these runs are based on."""
+    """Return the basis of these runs' verdicts."""
     found = [one for one in map(replayed, documents) if one is not None]
     if not found:
-        return "As this host measured and priced it, because no run is modelled on AWS"
+        return "As this host measured and priced it, since no run is modelled on AWS"
     unknown = any("uncertainty" not in one for one in found)
     return f"Modelled on AWS ({region(found[0])}){', without ranges: close runs may not differ' * unknown}"
 
 
 def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[str]:
-    """Yield a sentence for each question that the runs have figures for: which is fastest, cheapest, most accurate.
+    """Yield a sentence for each question that the runs' figures answer: which is fastest, cheapest, most accurate.
 
-    Time and cost are those on AWS; they are this host's where no run is modelled.
+    Time and cost are on AWS, or on this host if no run is modelled.
     """
     found = [replayed(document) for document in documents]
     modelled = any(one is not None for one in found)
@@ -80,8 +80,8 @@ def _uncertainty(one: Document, figure: str) -> Uncertainty | None:
 
 
 def agreement(document: Document) -> Iterator[str]:
-    """Yield a reproduction's own findings, and how far it agrees with what was published: in its orders, its numbers,
-    its rankings and its arithmetic."""
+    """Yield a reproduction's findings, and how well it agrees with published orders, numbers, rankings and
+    arithmetic."""
     yield from document.get("findings", ())
     for title, orders in grouped((order["order"], order) for order in document.get("orders", ())).items():
         by_verdict = grouped((order["verdict"], order["of"]) for order in orders)
@@ -106,35 +106,35 @@ def agreement(document: Document) -> Iterator[str]:
 
 
 def model_errors(document: Document) -> Iterator[str]:
-    """Yield how far a reproduction's modelled figures are off, as they have no 80 % range, and what is fitted to them.
+    """Yield the errors of a reproduction's modelled figures, which have no 80 % range, and what is fitted to them.
 
-    Nothing for rounds that were predicted blind: their intervals are such ranges.
+    Skip rounds that were predicted blind, since their intervals are such ranges.
     """
     cells = [cell for row in document["rows"] for cell in row["cells"].values() if cell.get("modelled")]
     if cells and "comparison" not in document:
         without = "Modelled figures (≈) have no 80 % range"
         if errors := [abs(cell["difference"]) for cell in cells if cell.get("difference") is not None]:
             sentence = (
-                f"{without}: their error is known from this table alone. It is {100 * fmean(errors):.0f} % on average "
+                f"{without}: their error is only known from this table. It is {100 * fmean(errors):.0f} % on average "
                 f"and {100 * max(errors):.0f} % at most, over {counted(len(errors), 'figure')}."
             )
         else:
-            sentence = f"{without}: nothing was published to compare them with."
+            sentence = f"{without}: the paper has no figures to compare them with."
         intervals = any(cell["modelled"].get("low") is not None for cell in cells)
-        yield f"{sentence} Their intervals are those of recordings and leave this error out." if intervals else sentence
+        yield f"{sentence} Their intervals cover recordings but not this error." if intervals else sentence
     if fitted := document.get("fitted"):
         yield fitted
 
 
 def _places(values: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
-    """Return names and shares from the greatest to the least; shares that are shown alike have one place."""
+    """Return names and shares from largest to smallest; shares that look equal have one place."""
     ascending = sorted((value, name) for name, value in values)
     groups = [list(group) for _, group in groupby(ascending, lambda each: f"{each[0]:.1%}")]
     return [(listed([name for _, name in group]), group[0][0]) for group in reversed(groups)]
 
 
 def _least(entries: Sequence[_Entry], superlative: str, better: str, worse: str) -> str:
-    """Return which run has the least of a figure, or which can't be told apart, and how far the others are behind."""
+    """Return which run has the lowest figure (or which can't be told apart), and how far the others are behind."""
     best, *others = sorted(entries, key=lambda entry: (entry.value, entry.name))
     alike = [entry for entry in others if not best.value or entry.like(best)]
     behind = [entry for entry in others if entry not in alike]

@@ -1,1 +1,1 @@
-"""Published figures, and what can be recomputed from them."""
+"""Published figures, and the arithmetic that recomputes them."""

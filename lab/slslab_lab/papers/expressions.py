@@ -1,6 +1,6 @@
-"""Arithmetic in a data file: + - * / with parentheses, names and numbers, and nothing else.
+"""Arithmetic in a data file: only + - * / with parentheses, names and numbers.
 
-It is calculated in fractions, so that no digit depends on the order of operations or on a precision.
+Expressions are evaluated as fractions, so results don't depend on the order of operations or on a precision.
 """
 
 import ast
@@ -12,7 +12,7 @@ from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Self
 
-# Significant digits of the decimal for a fraction that does not end, such as a third.
+# Significant digits when a fraction has no finite decimal, such as a third.
 DIGITS = 50
 LONGEST = 400
 _OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] = {
@@ -24,19 +24,19 @@ _OPERATORS: dict[type[ast.operator], Callable[[Fraction, Fraction], Fraction]] =
 _CHARACTERS = re.compile(r"[A-Za-z0-9_.+\-*/() ]+")
 _NAME = re.compile(r"\b[A-Za-z_]\w*")
 _NUMBER = re.compile(r"[0-9]+(_[0-9]+)*(\.[0-9]+)?")
-# Put before every name, so that a name may be a keyword of Python, such as `with`; no text contains it.
+# Put before every name, so that a name may be a Python keyword such as `with`. Texts can't contain it.
 _PREFIX = "ν"
 _Values = Mapping[str, Decimal] | Mapping[str, Fraction]
 _Node = Callable[[_Values], Fraction]
 
 
 class ExpressionError(ValueError):
-    """A text that is not arithmetic; the message says what it has instead."""
+    """A text is not arithmetic; the message says why."""
 
 
 @dataclass(frozen=True)
 class Expression:
-    """Arithmetic as it was written, and the names in it by first appearance."""
+    """Arithmetic as it was written, and its names in the order of first appearance."""
 
     text: str
     names: tuple[str, ...]
@@ -59,21 +59,21 @@ class Expression:
         return cls(text.strip(), tuple(dict.fromkeys(_NAME.findall(text))), _compile(tree, source))
 
     def evaluate(self, values: _Values) -> Fraction:
-        """Return its exact value; KeyError for a name that `values` does not have, ZeroDivisionError as usual."""
+        """Return its exact value; KeyError for a name that isn't in `values`, ZeroDivisionError as usual."""
         return self._evaluate(values)
 
     def fill(self, values: Mapping[str, Decimal]) -> str:
-        """Return its text with the digits of `values` in the place of names."""
+        """Return its text with names replaced by the digits in `values`."""
         return _NAME.sub(lambda name: as_text(values[name[0]]), self.text)
 
 
 def as_text(value: Decimal) -> str:
-    """Return a decimal's own digits, never with an exponent."""
+    """Return a decimal's digits, never with an exponent."""
     return format(value, "f")
 
 
 def as_decimal(value: Fraction) -> Decimal:
-    """Return the fraction as a decimal: exact if it ends within 50 significant digits, else rounded to so many."""
+    """Return the fraction as a decimal: exact if it ends within 50 significant digits, otherwise rounded to 50."""
     with localcontext() as context:
         context.prec = DIGITS
         return Decimal(value.numerator) / Decimal(value.denominator)
@@ -88,7 +88,7 @@ def _compile(node: ast.expr, source: str) -> _Node:
         return lambda values: Fraction(values[name])
     written = ast.get_source_segment(source, node) or ""
     if isinstance(node, ast.Constant) and _NUMBER.fullmatch(written):
-        # From its digits: Python's own value of the literal is binary.
+        # Read the digits as text: Python would turn the literal into a binary float.
         number = Fraction(written)
         return lambda _: number
     raise ExpressionError(f"{written.replace(_PREFIX, '')!r} is neither + - * / nor a name or a number")

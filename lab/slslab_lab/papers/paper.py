@@ -1,8 +1,7 @@
-"""Published tables and figures as data: each number as printed, with its source, unit and inputs, how it follows from
-others, and what does not add up.
+"""Published tables and figures as data: each number as printed, its source, unit and inputs, how it follows from other
+numbers, and which numbers don't add up.
 
-Numbers are decimals with the printed digits, so that the figures that depend on them can be checked against their
-rounding.
+Numbers keep their printed digits, so that derived figures can be checked against the rounding.
 """
 
 from collections import Counter
@@ -18,14 +17,14 @@ from slslab.errors import RequestError
 from slslab.toml_files import TomlTable, check_schema, read_toml, validate
 from slslab_lab.papers.expressions import Expression
 
-# In a wheel beside this module, in a checkout at the repository's root.
+# In a wheel the files are next to this package; in a checkout they are at the repository's root.
 FOLDERS = (Path(__file__).parents[1] / "published", Path(__file__).resolve().parents[3] / "papers")
 SCHEMA = 1
 Text = Annotated[str, Field(min_length=1)]
 
 
 class PaperError(RequestError):
-    """A paper's file that cannot be found or read, or a table that it does not have."""
+    """A paper's file can't be found or read, or lacks a table."""
 
 
 def _number(value: object) -> object:
@@ -42,7 +41,7 @@ def _input(value: object) -> object:
 
 Number = Annotated[Decimal, BeforeValidator(_number)]
 Input = Annotated[str | int | Decimal, BeforeValidator(_input)]
-# Written in several lines, read as one.
+# Written on several lines, read as one.
 Prose = Annotated[Text, AfterValidator(lambda text: " ".join(text.split()))]
 Formula = Annotated[InstanceOf[Expression], BeforeValidator(Expression.parse)]
 
@@ -57,11 +56,11 @@ class Reference(TomlTable):
 
 
 class Row(TomlTable):
-    """One row, or one point of a figure: what it was measured on, and the published values by column.
+    """One row, or one point of a figure: its setup, and the published values by column.
 
-    A row without values is one that a figure draws and no text gives in numbers. `group` is the part of the table that
-    it is in, such as a model, and separates rows of one name. `note` is what a reader must know of it, such as how an
-    input was found; `source` is given where it differs from the table's.
+    A row without values is drawn in a figure, but the paper doesn't print its numbers. `group` is the part of the
+    table, such as a model; rows in different groups may share a name. `note` tells readers, for example, how an input
+    was found. `source` is given where it differs from the table's.
     """
 
     name: Text
@@ -74,8 +73,8 @@ class Row(TomlTable):
 
 
 class Ranking(TomlTable):
-    """An order of a table's rows, within each group: by a column as published, and by the first of `ways` that a row
-    can be recomputed in. The least comes first."""
+    """An order of a table's rows within each group, smallest first: by a published column, and by the first of `ways`
+    in which a row can be recomputed."""
 
     title: Text
     column: Text
@@ -83,10 +82,10 @@ class Ranking(TomlTable):
 
 
 class Table(TomlTable):
-    """A table or figure: its columns with their units, published or recomputed, and inputs that all rows share.
+    """A table or figure: its columns with units, published or recomputed, and the inputs that all rows share.
 
-    `formulas` says by column, and by the name of a way, how a value follows from a row's inputs and printed columns; a
-    way applies to the rows that have all its names. `unexplained` says why a column has none.
+    `formulas[column][way]` calculates a value from a row's inputs and printed columns. A way applies to the rows that
+    have all its names. `unexplained` says why a column has no formula.
     """
 
     title: Text
@@ -136,15 +135,15 @@ class Table(TomlTable):
                         f"formulas.{column}.{way} names {unknown[0]!r}, which is neither a column nor an input"
                     )
                 if not any(names_of_row.issuperset(formula.names) for names_of_row in names_by_row):
-                    raise ValueError(f"formulas.{column}.{way} holds for no row: none has all that it names")
+                    raise ValueError(f"formulas.{column}.{way} holds for no row: no row has all of its names")
         return self
 
     def inputs_of(self, row: Row) -> dict[str, str | int | Decimal]:
-        """Return a row's inputs with those that all rows share."""
+        """Return a row's inputs, including the shared ones."""
         return {**self.inputs, **row.inputs}
 
     def references_of(self, row: Row) -> dict[str, Reference]:
-        """Return a row's references with those that all rows share."""
+        """Return a row's references, including the shared ones."""
         return {**self.references, **row.references}
 
     def names(self, row: Row) -> set[str]:
@@ -153,10 +152,10 @@ class Table(TomlTable):
 
 
 class Working(TomlTable):
-    """One line of arithmetic: a table's formula, by column and way, or an expression of its own.
+    """One line of arithmetic: a table's formula, given by column and way, or a separate expression.
 
-    An expression may use `inputs`, and what a row of a table has if `table` and `row` are given. The value is shown
-    with so many `places` after the point, beside what was `printed` (of a formula: in its column).
+    An expression may use `inputs`, and the numbers of a row if `table` and `row` are given. `places` is the number of
+    digits shown after the point. `printed` is the published value (for a formula: the one in its column).
     """
 
     what: Text
@@ -181,8 +180,8 @@ class Working(TomlTable):
 
 
 class Discrepancy(TomlTable):
-    """A statement of a paper that is wrong, contradictory or incomplete: where it is, what is true instead, with the
-    arithmetic, and what follows for a reproduction."""
+    """A wrong, contradictory or incomplete statement of a paper: where it stands, the correct statement with its
+    arithmetic, and the consequence for a reproduction."""
 
     title: Text
     topic: Text
@@ -194,9 +193,9 @@ class Discrepancy(TomlTable):
 
 
 class Paper(TomlTable):
-    """A publication, those of its tables that are known, and what does not add up.
+    """A publication: its known tables, and its discrepancies.
 
-    `ways` has the names of formulas in words.
+    `ways` describes the names of formulas in words.
     """
 
     schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
@@ -223,13 +222,13 @@ class Paper(TomlTable):
         return self
 
     def table(self, name: str) -> Table:
-        """Return one of its tables; PaperError names those that exist."""
+        """Return a table; PaperError, listing the tables, if it doesn't exist."""
         if name not in self.tables:
             raise PaperError(f"{self.name} has no table {name!r}.", f"choose one of {', '.join(self.tables)}.")
         return self.tables[name]
 
     def row(self, table: str, name: str, group: str = "") -> Row:
-        """Return the row of this name and group; PaperError names those that exist."""
+        """Return the row with this name and group; PaperError, listing the rows, if it doesn't exist."""
         rows = {(row.name, row.group): row for row in self.table(table).rows}
         if (name, group) not in rows:
             known = "; ".join(f"{row}, {part}" if part else row for row, part in rows)
@@ -244,7 +243,7 @@ class Paper(TomlTable):
         return {**_numbers(columns, row), **{name: self._resolve(reference) for name, reference in references}}
 
     def operands(self, working: Working) -> tuple[Expression, dict[str, Decimal]]:
-        """Return what a line of arithmetic calculates, and its names' numbers; PaperError for a missing one."""
+        """Return the expression of a line of arithmetic, and its names' numbers; PaperError for a missing one."""
         values = dict(working.inputs)
         expression = working.expression
         if working.table:
@@ -298,7 +297,7 @@ def paper_names() -> tuple[str, ...]:
 
 
 def load_paper(name: str | Path) -> Paper:
-    """Load the paper of this name, or else the TOML file at this path; PaperError names the entry."""
+    """Load the paper with this name, or the TOML file at this path; PaperError names the wrong entry."""
     known = next(filter(Path.is_file, (folder / f"{name}.toml" for folder in FOLDERS)), None)
     return _load(Path(name)) if known is None else _built_in(known)
 
@@ -309,5 +308,5 @@ def _load(path: Path) -> Paper:
     return validate(Paper, document, path, "paper", PaperError)
 
 
-# What is built in stays as it is.
+# Built-in files don't change.
 _built_in = cache(_load)

@@ -1,7 +1,7 @@
-"""Published figures recomputed from published inputs, in every way that their paper's data names, and compared with the
-printed digits.
+"""Recompute published figures from published inputs, in every way that the paper's data defines, and compare them with
+the printed digits.
 
-Nothing is measured or modelled here: it is exact arithmetic.
+This is exact arithmetic, without measurements or models.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,16 +19,17 @@ AGREES, ROUNDING, DIFFERS, CANNOT = "agrees", "rounding", "differs", "cannot"
 
 @dataclass(frozen=True)
 class Recomputed:
-    """A column of a row in one way, `expression` as written and `filled` with its numbers; both empty if there is none.
+    """A row's column, recomputed in one way: `expression` as written and `filled` with numbers; both are empty without
+    a formula.
 
-    `value` is exact, or has 50 significant digits if it never ends. `verdict` compares it with what is published, and
-    is empty if nothing is:
+    `value` is exact, or has 50 significant digits if its decimal doesn't end. `verdict` compares it with the published
+    value, and is empty without one:
 
     - agrees: it rounds to the printed digits, half up or half to even
     - rounding: it is less than one unit of the last printed digit away; or another way gives the printed digits, and
-      this value is among those that the other way's rounded operands may have stood for
+      rounding that way's operands could also give this value
     - differs: neither
-    - cannot: there is no value, and `reason` says why
+    - cannot: it has no value, and `reason` says why
 
     `difference` is published ÷ value − 1.
     """
@@ -58,14 +59,14 @@ class Worked:
 
 
 def recompute(paper: Paper, table: str) -> tuple[tuple[Recomputed, ...], ...]:
-    """Recompute each row of the table, in its order: every column that is published or can be calculated, in every way
-    that applies to the row. PaperError for a table that does not exist."""
+    """Recompute each row of the table in order: every published or computable column, in every way that applies to the
+    row. PaperError for a table that doesn't exist."""
     return tuple(_recompute_row(paper, table, row) for row in paper.table(table).rows)
 
 
 def rank(paper: Paper, table: str, column: str, ways: Sequence[str] = ()) -> dict[str, tuple[tuple[str, Decimal], ...]]:
-    """Return the rows of each group with a column's values, the least first: published ones, or those of the first of
-    `ways` that a row has. Rows without a value are left out; equal ones keep the table's order."""
+    """Return the rows of each group with a column's values, smallest first: the published values, or those from the
+    first of `ways` that a row has. Skip rows without a value; equal rows keep the table's order."""
     ranked: dict[str, list[tuple[str, Decimal]]] = {}
     for row, cells in zip(paper.table(table).rows, recompute(paper, table), strict=True):
         by_way = {cell.way: cell.value for cell in cells if cell.column == column}
@@ -96,14 +97,14 @@ def work_out(paper: Paper, working: Working) -> Worked:
 
 
 def round_off(value: Decimal, places: int) -> Decimal:
-    """Return the value with so many digits after the point, half up."""
+    """Return the value with `places` digits after the point, rounded half up."""
     with localcontext() as context:
         context.prec = max(2 * DIGITS, value.adjusted() + places + 2)
         return value.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP)
 
 
 def percent(difference: Decimal) -> str:
-    """Return a share as per cent with its sign: one digit after the point, two below 1 %."""
+    """Return a share in per cent with its sign: one digit after the point, two below 1 %."""
     share = 100 * difference
     places = 1 if abs(share) >= 1 else 2
     return f"{round_off(share, places):+f} %"
@@ -112,7 +113,7 @@ def percent(difference: Decimal) -> str:
 def _recompute_row(paper: Paper, table: str, row: Row) -> tuple[Recomputed, ...]:
     columns = paper.table(table)
     values = paper.values(table, row)
-    # Printed results of other columns, which may have been rounded before they were calculated with.
+    # Printed results in other columns, which may have been rounded before they were used.
     rounded = {column: _unit(row.published[column]) for column in columns.formulas if column in row.published}
     cells: list[Recomputed] = []
     for column in columns.units:
@@ -123,8 +124,8 @@ def _recompute_row(paper: Paper, table: str, row: Row) -> tuple[Recomputed, ...]
             cells += _compare(column, applicable, values, published, rounded)
         elif published is not None:
             missing = dict.fromkeys(name for formula in ways.values() for name in formula.names if name not in values)
-            reason = columns.unexplained.get(column, f"{columns.source} gives no way to calculate it")
-            reason = f"the row has no {' and no '.join(missing)}" if missing else reason
+            reason = columns.unexplained.get(column, f"{columns.source} doesn't say how to calculate it")
+            reason = f"the row lacks {' and '.join(missing)}" if missing else reason
             cells.append(Recomputed(column, "", "", "", None, published, CANNOT, reason))
     return tuple(cells)
 
@@ -164,7 +165,7 @@ def _difference(value: Fraction, published: Decimal, by: Sequence[str], differen
     if difference is None:
         return DIFFERS, ""
     share = percent(difference)
-    return DIFFERS, f"what is printed is {share[1:]} {'less' if share[0] == '-' else 'more'}"
+    return DIFFERS, f"the printed value is {share[1:]} {'smaller' if share[0] == '-' else 'larger'}"
 
 
 def _evaluate(expression: Expression, values: Mapping[str, Decimal]) -> Fraction | None:
@@ -189,7 +190,7 @@ def _rounds_to(value: Fraction, published: Decimal | None) -> bool:
 def _stands_for(
     expression: Expression, values: Mapping[str, Decimal], rounded: Mapping[str, Fraction], value: Fraction
 ) -> bool:
-    """Return whether the expression may have this value if its printed operands are up to one unit off."""
+    """Return whether the expression may have this value if each printed operand is off by at most one unit."""
     exact = {name: Fraction(values[name]) for name in expression.names}
     names = [name for name in expression.names if name in rounded]
     ends = product(*((exact[name] - rounded[name], exact[name] + rounded[name]) for name in names))

@@ -1,6 +1,6 @@
 """Where two ways to train cross: AllReduce and ScatterReduce, functions and instances with GPUs.
 
-Each is made of a run of it, or else of the steps of the first run.
+Each side is replayed from its own run, or derived from the steps of the first run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,11 +34,11 @@ from slslab_lab.replay.whatif import LARGEST_FLEET, vary_profile
 from slslab_workers.architecture import architectures, on_gpus, with_chains
 
 WAYS = ("functions", "instances")
-# Figures, and what the way is that has less of it.
+# Figures, and the word for the way with the smaller figure.
 LESS = {"seconds": "faster", "cost": "cheaper"}
-# Epochs that are replayed to find what each further epoch takes: the first is slower.
+# Epochs that are replayed to learn how long each further epoch takes; the first is slower.
 EPOCHS = 3
-# The run, and the one that it is compared with, if there is one.
+# The run, and the run to compare it with, if any.
 Setups = tuple[ReplaySetup, ...]
 
 
@@ -48,7 +48,7 @@ def patterns(asked: Asked, workers: str) -> dict[str, Any]:
     _check_pair(asked.setups, known)
     setup = asked.setup
     if setup.run.plan.architecture not in known:
-        raise RequestError(f"{setup.name} is a run of {setup.run.plan.architecture}.", f"name one of {_any(known)}.")
+        raise RequestError(f"{setup.name} ran {setup.run.plan.architecture}.", f"name one of {_any(known)}.")
     fleets = read_numbers("--workers", workers, 2, LARGEST_FLEET)
     return {
         "gradient_bytes": int(setup.run.document["gradient_bytes"]),
@@ -91,7 +91,7 @@ def gpu(asked: Asked, workers: str | None, epochs: str) -> dict[str, Any]:
     _check_pair(asked.setups, (instances,))
     plan = asked.setup.run.plan
     if plan.architecture == instances:
-        raise RequestError(f"{plan.run} is a run of instances.", "name the run of functions first.")
+        raise RequestError(f"{plan.run} ran on instances.", "name the run on functions first.")
     fleets = read_numbers("--workers", workers, 1, LARGEST_FLEET) or (plan.workers,)
     lengths = read_numbers("--epochs", epochs, 1, MOST_EPOCHS)
     points = [(count, lengths) for count in fleets]
@@ -100,7 +100,7 @@ def gpu(asked: Asked, workers: str | None, epochs: str) -> dict[str, Any]:
 
 
 def _gpu(setups: Setups, point: tuple[int, Sequence[int]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return functions and instances after these numbers of epochs, and where they cross, for a number of workers."""
+    """Return functions and instances for these numbers of epochs, and where they cross, for one number of workers."""
     workers, lengths = point
     book = setups[0].prices
     played = [_way(setups, name, workers, lengths) for name in (setups[0].run.plan.architecture, on_gpus())]
@@ -121,7 +121,7 @@ def _gpu(setups: Setups, point: tuple[int, Sequence[int]]) -> tuple[list[dict[st
     crossings: dict[str, Any] = {"workers": workers}
     for name in LESS:
         epochs = crossing(ways, name, book)
-        # The ratio's error is that at the number of epochs next to it.
+        # The ratio's error is taken from the nearest replayed number of epochs.
         near = min(lengths, key=lambda length: abs(length - (epochs or MOST_EPOCHS)))
         factor = 1 + _tie(setups, [error[f"{name}.{near}"] for error in errors])
         ends = [crossing(ways, name, book, scale) for scale in (1 / factor, factor)]
@@ -133,7 +133,7 @@ def _gpu(setups: Setups, point: tuple[int, Sequence[int]]) -> tuple[list[dict[st
 def _way(setups: Setups, name: str, workers: int, lengths: Sequence[int]) -> tuple[Course, Mapping[str, Uncertainty]]:
     setup, source = setups[0], _source(setups, name)
     is_of_run = name == setup.run.plan.architecture
-    # An instance's processor is its profile's.
+    # An instance's processor comes from its profile.
     variant = setup.variant if is_of_run else replace(setup.variant, arch=None)
     program = _program(setups, name, workers, EPOCHS)
 
@@ -160,7 +160,7 @@ def _check_pair(setups: Setups, names: Sequence[str]) -> None:
     first, second = (setup.run.plan for setup in setups)
     if first.architecture == second.architecture or second.architecture not in names:
         raise RequestError(
-            f"{second.run} is a run of {second.architecture}, beside one of {first.architecture}.",
+            f"{second.run} ran {second.architecture}, and the first run {first.architecture}.",
             f"compare it with one of {_any([name for name in names if name != first.architecture])}.",
         )
     for name in ("model", "batch_size", "batches"):
@@ -186,12 +186,12 @@ def _program(setups: Setups, name: str, workers: int, epochs: int) -> Program:
         return generate(costs, workers, first.plan.batches, epochs)
     except RequestError as error:
         raise RequestError(
-            f"The steps of {first.plan.run} do not determine what {name} takes. {error.message}",
+            f"The steps of {first.plan.run} don't determine how long {name} takes. {error.message}",
             f"give a run of {name} as the second RUN.",
         ) from error
 
 
 def _tie(setups: Setups, errors: Sequence[Uncertainty]) -> float:
-    """Return by which share two figures may differ and not be told apart; those of one recording share its errors."""
+    """Return the relative difference below which figures can't be told apart; one recording shares its errors."""
     first, other = errors if len(setups) > 1 else [error.of_one_recording() for error in errors]
     return half_width(first.of_ratio(other))

@@ -1,4 +1,4 @@
-"""How far LambdaML's analytic model of a run is from the closed form, the replay and the measurement."""
+"""Compare LambdaML's analytic model of a run with the closed form, the replay and the measurement."""
 
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -17,7 +17,7 @@ from slslab_workers.plan import Value
 from slslab_workers.training.algorithms import is_asynchronous
 
 FLEETS = (1, 2, 4, 8, 16, 32, 64)
-# From what share of the replayed seconds on the model errs.
+# The model is wrong where it differs from the replayed seconds by more than this share.
 ERROR = 0.1
 
 
@@ -27,12 +27,12 @@ def model(asked: Asked, workers: str | None) -> dict[str, Any]:
     chain = setup.run.costs.architecture.longest_chain
     if chain is None:
         raise RequestError(
-            f"{plan.run} is a run of {plan.architecture}, of which there is no analytic model.",
+            f"{plan.run} ran {plan.architecture}, for which LambdaML has no analytic model.",
             f"name one of {' or '.join(with_chains())}.",
         )
     if is_asynchronous(plan.options):
         raise RequestError(
-            f"{plan.run} is a run of S-ASP, and the analytic model is of rounds in which all workers wait.",
+            f"{plan.run} ran S-ASP, but the analytic model assumes that all workers wait for each other.",
             "name one with --synchronisation bsp.",
         )
     fleets = read_numbers("--workers", workers, 1, LARGEST_FLEET) or tuple(sorted({*FLEETS, plan.workers}))
@@ -103,7 +103,7 @@ def _replayed(setup: ReplaySetup, estimate: Estimate) -> dict[str, Any]:
 
 
 def _measured(setup: ReplaySetup) -> dict[str, Any]:
-    """Return what the slowest worker took on the Lambda clock, and what a worker spent on exchanges on average."""
+    """Return the slowest worker's time on the Lambda clock, and the workers' mean time for exchanges."""
     workers = [worker["phases"] for worker in setup.run.document["per_worker"] if worker["worker"] >= 0]
     exchanged = sum(phases["synchronise"] + phases["wait"] for phases in workers) / len(workers)
     figures = {"seconds": max(sum(phases.values()) for phases in workers), "communication": exchanged}
@@ -111,7 +111,7 @@ def _measured(setup: ReplaySetup) -> dict[str, Any]:
 
 
 def _errs_from(rows: list[dict[str, Any]]) -> int | None:
-    """Return from how many workers on the model's seconds are off by more than ERROR; None if the last are not."""
+    """Return the number of workers from which on the model's seconds are off by more than ERROR, or None."""
     first = None
     for row in sorted(rows, key=lambda row: row["workers"], reverse=True):
         if row["model_error"] is not None:

@@ -1,4 +1,4 @@
-"""What one variant of a run is made of: its waiting with what that costs, its critical path, its timeline as a file."""
+"""Questions about one variant of a run: its waiting and the cost of that, its critical path, its timeline as a file."""
 
 from collections import defaultdict
 from dataclasses import asdict, dataclass
@@ -127,13 +127,13 @@ class Waiting:
 
 
 def find_waiting(timeline: Timeline, result: Totals, bill: Bill) -> tuple[Waiting, ...]:
-    """Return how much of a timeline's bill is waiting, by worker and phase.
+    """Return which part of a timeline's bill is waiting, by worker and phase.
 
-    A waited second costs its function's memory by the bill's price of a GB-second, or its instance by the second; a
-    waiting execution of a state machine costs nothing.
+    A waited second costs a function's memory at the bill's price of a GB-second, or an instance's price of a second. A
+    waiting state machine costs nothing.
     """
     prices = {line.item: float(line.amount / line.quantity) for line in bill.lines if line.quantity}
-    # A bill has functions of one architecture.
+    # All functions in a bill have the same architecture.
     durations = (METERS[f"lambda.duration.{arch}"][0] for arch in ARCHITECTURES)
     gb_s = next((prices[item] for item in durations if item in prices), 0.0)
     rates = [

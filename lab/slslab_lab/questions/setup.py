@@ -1,4 +1,4 @@
-"""What a question is about: recorded runs, each with the platform, variant and price book that it is replayed with."""
+"""The subject of a question: recorded runs, each with the platform, variant and price book for its replay."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class ReplaySetup:
-    """A recorded run, the platform and the variant that it is replayed on, and the prices of its bill."""
+    """A recorded run, the platform and variant to replay it on, and the prices for its bill."""
 
     run: Measured
     platform: Platform
@@ -38,7 +38,7 @@ class ReplaySetup:
         return self.run.plan.run
 
     def vary(self, **changes: Any) -> "ReplaySetup":
-        """Return the same with changes of the variant."""
+        """Return a copy with changes to the variant."""
         return replace(self, variant=replace(self.variant, **changes))
 
     def simulate(self, profile: Profile) -> tuple[Timeline, Totals]:
@@ -46,13 +46,13 @@ class ReplaySetup:
         return simulate(self.run, self.variant, profile)
 
     def row(self, point: tuple[int | None, int | None]) -> Row:
-        """Return the row of the variant with so many workers and MB, by the setup's prices; None is as recorded."""
+        """Return the row of the variant with these workers and MB, at the setup's prices; None means as recorded."""
         variant = replace(self.variant, workers=point[0], memory_mb=point[1])
         row = evaluate(self.run, variant, replace(self.platform, book=self.prices))
         return row if self.prices == self.platform.book else priced(row, self.prices)
 
     def document(self, **more: Any) -> dict[str, Any]:
-        """Return a document with what every answer says of its run, its profile and its prices."""
+        """Return a document with the run, profile and prices that every answer states."""
         plan, profile = self.run.plan, self.platform.profile
         return {
             "schema": SCHEMA,
@@ -82,7 +82,7 @@ class ReplaySetup:
 
 @dataclass(frozen=True)
 class Asked:
-    """The runs that a question is about, of which most have one; `on` is where to compute (`sweep`), None for here."""
+    """The runs of a question, usually one; `on` says where to compute (see `sweep`), None for this host."""
 
     setups: tuple[ReplaySetup, ...]
     on: str | None
@@ -94,7 +94,7 @@ class Asked:
         return self.setups[0]
 
     def play(self, label: str, points: Sequence[Any], function: Callable[[Any], Any]) -> list[Any]:
-        """Return what a function of these runs returns at every point, with a labelled bar if there are several."""
+        """Return a function of these runs at every point, with a labelled progress bar if there are several points."""
         return self.sweep(label, points, function, self.on, self.setups)
 
 
@@ -118,7 +118,7 @@ def read_setup(
     concurrency: int | None = None,
     straggler: tuple[int, float] | None = None,
 ) -> ReplaySetup:
-    """Return the run and what it is replayed on, as the options say."""
+    """Return the run and the platform that the options ask to replay it on."""
     platform, book = load_profile(profile), load_book(DEFAULT_BOOK)
     measured = read_measured(resolve(run).path, architectures())
     channels = None
@@ -139,14 +139,14 @@ def _check_functions(measured: Measured, **options: object) -> None:
     option = next((name for name, value in options.items() if value is not None), None)
     if option is not None and not measured.invocations:
         raise RequestError(
-            f"{measured.plan.run} ran on instances, to which --{option} does not apply.", "replay a run of functions."
+            f"{measured.plan.run} ran on instances, so --{option} doesn't apply.", "replay a run of functions."
         )
 
 
 def read_memory(measured: Measured, text: str | None, usual: Sequence[int] = ()) -> tuple[int, ...]:
-    """Return memory sizes, MB, as given or the usual ones.
+    """Return memory sizes in MB: the given ones, or the usual ones.
 
-    RequestError for a size that Lambda does not have, and if all are smaller than what the run's functions used."""
+    RequestError for a size that Lambda doesn't offer, and if the run's functions used more than the largest."""
     if text is not None or usual:
         _check_functions(measured, memory=True)
     sizes = tuple(map(check_memory, read_numbers("--memory", text, 1, 1_000_000))) or tuple(usual)
@@ -160,7 +160,7 @@ def read_memory(measured: Measured, text: str | None, usual: Sequence[int] = ())
 
 
 def read_numbers(option: str, text: str | None, least: int, most: int) -> tuple[int, ...]:
-    """Return the numbers of a list such as 4,8,16; RequestError if it is malformed, or one is out of its range."""
+    """Return the numbers of a list such as 4,8,16; RequestError if it is malformed or a number is out of range."""
     if text is None:
         return ()
     try:

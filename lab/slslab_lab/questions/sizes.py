@@ -13,17 +13,17 @@ from slslab_lab.questions.setup import Asked, priced, read_memory, read_numbers
 from slslab_lab.replay.combining import check_one_plan, combine
 from slslab_lab.replay.whatif import LARGEST_FLEET, SIZES, Row, Variant, as_document, evaluate, measured_row
 
-# Figures whose product is least in the best row.
+# The best row has the smallest product of these figures.
 COST, SECONDS, BALANCE = ("cost",), ("seconds",), ("cost", "seconds")
 
 
 def replay(asked: Asked, memory: str | None, workers: str | None) -> dict[str, Any]:
-    """Answer `slslab replay`: a row as measured, one as modelled, and one for each variant."""
+    """Answer `slslab replay`: a measured row, a modelled one, and one for each variant."""
     fleets = read_numbers("--workers", workers, 1, LARGEST_FLEET)
     check_one_plan([setup.run for setup in asked.setups])
     if asked.on is not None and not fleets and memory is None:
         raise RequestError(
-            "--on spreads a list over many cores, and there is none.",
+            "--on needs a list to spread over many cores.",
             "name several: --memory 1024,1769 or --workers 8,64.",
         )
     sizes = max(read_memory(setup.run, memory) for setup in asked.setups)
@@ -94,8 +94,8 @@ def _likelihood(row: Row, deadline: float) -> dict[str, Any]:
 
 
 def in_time(rows: Sequence[Row], deadline_s: float, likely: bool = False) -> list[Row]:
-    """Return the rows that surely end by the deadline, as the upper end of their 80 % range does; or those that do so
-    more likely than not."""
+    """Return the rows that finish by the deadline, judged by the upper end of their 80 % range; with `likely`, judged
+    by their most likely time."""
     return [
         row
         for row in _usable(rows)
@@ -104,9 +104,9 @@ def in_time(rows: Sequence[Row], deadline_s: float, likely: bool = False) -> lis
 
 
 def best(rows: Sequence[Row], figures: Sequence[str]) -> Row | None:
-    """Return the row with the least product of figures; of equals the fastest, and of these the cheapest.
+    """Return the row with the smallest product of figures; among equals the fastest, then the cheapest.
 
-    Rows with an invocation over its time-out are left out; None if there is no other row.
+    Skip rows with an invocation over its time-out; None if no other row exists.
     """
     return min(
         _usable(rows), key=lambda row: (_product(row, figures), row.number("seconds"), row.number("cost")), default=None
@@ -116,8 +116,8 @@ def best(rows: Sequence[Row], figures: Sequence[str]) -> Row | None:
 def alike(rows: Sequence[Row], other: Row | None, figures: Sequence[str]) -> list[Row]:
     """Return the rows that can't be told apart from one of them by a product of figures.
 
-    These are the rows for which the 80 % range of the ratio holds 1. The rows are of one recording, so they share this
-    machine's error. Rows with an invocation over its time-out are left out.
+    These are the rows where the 80 % range of the ratio contains 1. All rows come from one recording, so they share
+    this machine's error. Skip rows with an invocation over its time-out.
     """
     if other is None:
         return []

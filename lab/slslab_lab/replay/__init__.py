@@ -1,1 +1,1 @@
-"""Replay: the Lambda timeline of a recorded run, and of runs that were never made, from a trace alone."""
+"""Replay: from one trace, the Lambda timeline of the recorded run and of variants that never ran."""

@@ -1,11 +1,11 @@
-"""What a run takes by formulas, of which nothing is played: LambdaML's analytic model, and the closed form.
+"""Two formulas for a run's time, without playing it: LambdaML's analytic model, and the closed form.
 
-The model is LambdaML's (SIGMOD 2021, Section 5.3), for w workers
+LambdaML's model (SIGMOD 2021, Section 5.3) for w workers is
 
     FaaS(w) = t_F(w) + s ÷ B_S3 + R·f(w)·[k(w)·(m/w ÷ B + L) + C ÷ w],  k(w) = 3w - 2,
 
-which is ScatterReduce's; AllReduce's k(w) is derived here. The closed form has the model's start and compute, but
-all requests of the architecture's pattern, on the longest way through each step. Every figure is modelled.
+for ScatterReduce; AllReduce's k(w) is derived here. The closed form has the model's start and compute, and all requests
+of the architecture's pattern on the longest way through each step. Every figure is modelled.
 """
 
 from collections import defaultdict
@@ -26,33 +26,33 @@ from slslab_workers.training.algorithms import exchange_every, message_length
 
 FETCH = MINIBATCH[0].op
 SYNCHRONISE = "synchronise"
-# The request by which a parameter server gets what it adds up.
+# The request that sends a vector to a parameter server.
 PUSH = "parameter.push"
-# Phases whose computations are C; those of an exchange are not in the model.
+# Phases whose computations count as C; the model ignores computations of an exchange.
 COMPUTED = ("fetch", "compute", "update")
-# What the model leaves out, by what has it: the closed form and the replay, the replay alone, or neither.
+# What the model leaves out, grouped by what includes it: closed form and replay, only replay, or neither.
 LEFT_OUT = {
     "closed_form": (
-        "requests that move no message: lists, deletes, the latency of each minibatch's get, stored models and results",
+        "requests without a message: lists, deletes, the latency of each minibatch's get, stored models and results",
     ),
     "replay": (
-        "polls: the pauses until a worker finds what it waits for, and each question's latency",
+        "polls: the pauses until a worker finds its message, and the latency of each request",
         "CPU time of requests, of packing messages and of adding them up (most of all rank 0's), at the memory's share",
         "stragglers and the spread of cold starts: start and compute are means",
-        "limits of concurrency and of starting environments: all workers are there at once",
+        "limits of concurrency and of starting environments: all workers start at once",
         "servers that workers share, and a bound on a function's network",
     ),
-    "neither": ("rounds that more workers need for the same loss: f(w) is 1",),
+    "neither": ("additional rounds that more workers need for the same loss: f(w) is 1",),
 }
 
 
 @dataclass(frozen=True)
 class Constants:
-    """What the formulas are given: figures of one worker, of the recorded run on a profile.
+    """Inputs of the formulas: figures of one worker in the recorded run on a profile.
 
-    `start_s` is t_F, from acceptance to the first request; `data_bytes` is s, all minibatches that it gets; `compute_s`
-    is R·C ÷ w, all that it computes; `rounds` is R, exchanges; `message_bytes` is m. `put` and `get` are the channel's
-    operations that move messages.
+    `start_s` is t_F, from acceptance to the first request; `data_bytes` is s, all minibatches that the worker gets;
+    `compute_s` is R·C ÷ w, all that it computes; `rounds` is R, the number of exchanges; `message_bytes` is m. `put`
+    and `get` are the channel's operations that move messages.
     """
 
     start_s: float
@@ -66,7 +66,7 @@ class Constants:
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds of a run, and those among them of exchanging messages."""
+    """Seconds of a run, and how many of them workers spend exchanging messages."""
 
     seconds: float
     communication: float
@@ -78,7 +78,7 @@ def constants(run: Measured, timeline: Timeline) -> Constants:
     put, get = _channel(run.costs)
     size = moved_bytes(workload.options, 4 * message_length(workload.options, workload.parameters))
     if size is None:
-        # Of sparse vectors, the mean of what was put.
+        # For sparse vectors, use the mean size of the puts.
         size = round(fmean(s.bytes for s in timeline.steps if (s.op, s.phase) == (put, SYNCHRONISE)))
     first: dict[int, float] = {}
     data, compute = (defaultdict[int, float](float) for _ in range(2))
@@ -100,17 +100,17 @@ def constants(run: Measured, timeline: Timeline) -> Constants:
 
 
 def communication(timeline: Timeline) -> float:
-    """Return the seconds that a worker spends on exchanges in a timeline, waits included; the mean of all workers."""
+    """Return the mean seconds that a worker spends on exchanges in a timeline, waits included."""
     spans = zip(timeline.steps, timeline.begin, timeline.end, strict=True)
     total = sum(end - begin for step, begin, end in spans if step.phase == SYNCHRONISE)
     return total / NS / timeline.program.workers
 
 
 def analytic(chain: Chain, known: Constants, profile: Profile) -> Estimate:
-    """Return the model's estimate for workers with as many minibatches as recorded, whose requests of a round follow
-    each other so; with a parameter server a push and a pull do, by all at once (derived).
+    """Return the model's estimate, given the recorded number of minibatches per worker.
 
-    Where the model has one L and one B, a put has those of the profile's put, and a get those of its get.
+    A round's requests follow each other as in `chain`; with a parameter server, all workers push and then pull at once
+    (derived). The model has one L and one B; here a put uses the profile's figures for puts, and a get those for gets.
     """
     if known.put == PUSH:
         chain = Chain(1, 1)
@@ -122,10 +122,10 @@ def analytic(chain: Chain, known: Constants, profile: Profile) -> Estimate:
 
 
 def closed_form(costs: StepCosts, workers: int, known: Constants, profile: Profile) -> Estimate:
-    """Return start, compute and the latencies and transfers of all the pattern's requests, for so many workers.
+    """Return start, compute, and latency and transfer of all requests of the pattern, for this number of workers.
 
-    In each step it is the longest way through the requests that wait for each other; then all workers begin the next
-    one together.
+    Each step takes the longest way through the requests that wait for each other. Then all workers begin the next step
+    together.
     """
     pattern = _pattern(costs, workers)
     steps: dict[tuple[int, int], list[tuple[Role, list[Activity]]]] = defaultdict(list)
@@ -142,13 +142,13 @@ def closed_form(costs: StepCosts, workers: int, known: Constants, profile: Profi
 
 def _pattern(costs: StepCosts, workers: int) -> Pattern:
     pattern = costs.architecture.pattern(replace(costs.workload, workers=workers))
-    assert pattern is not None, "without a pattern there are no costs"
+    assert pattern is not None, "costs need a pattern"
     return pattern
 
 
 def _channel(costs: StepCosts) -> tuple[str, str]:
-    """Return the operations by which messages go to the channel and come from it, the first of a round each."""
-    # A worker alone may get none.
+    """Return the operations that put messages into the channel and get them: the first of a round each."""
+    # A single worker may not read any message.
     roles, place = _pattern(costs, 2).roles, Place(0, 0, 0, 1)
     exchanged = [each for role in roles for step in role.steps for each in activities(step, place) if each.protocol]
     moves = {MOVES.get(activity.op, ""): activity.op for activity in reversed(exchanged)}
@@ -156,7 +156,7 @@ def _channel(costs: StepCosts) -> tuple[str, str]:
 
 
 def _steps(role: Role, workload: Workload) -> Iterator[tuple[tuple[int, int], list[Activity]]]:
-    """Yield what a worker does in order, by epoch and step; what follows an epoch is a step after its last one."""
+    """Yield a worker's activities by epoch and step; activities after an epoch form an additional step."""
     for number, (place, parts) in enumerate(places(role, workload)):
         if place.epoch < 0:
             at = (-1 if number == 0 else workload.epochs, 0)
@@ -166,8 +166,8 @@ def _steps(role: Role, workload: Workload) -> Iterator[tuple[tuple[int, int], li
 
 
 def _longest(costs: StepCosts, profile: Profile, step: list[tuple[Role, list[Activity]]]) -> float:
-    """Return how long (ns) all requests of a step take, of which each follows its worker's last one and whatever it
-    needs of the same step."""
+    """Return how long all requests of a step take, in ns. Each request follows its worker's last one and waits for the
+    messages that it needs from the same step."""
     timed = [[(activity, _activity_ns(costs, profile, role, activity)) for activity in each] for role, each in step]
     ready: dict[str, float] = {}
     while True:

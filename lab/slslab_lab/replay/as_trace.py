@@ -1,4 +1,4 @@
-"""A played timeline in the form of a trace, for what draws or counts traces: rows of events, and invocations."""
+"""Turn a played timeline into a trace, for code that draws or counts traces: rows of events, and invocations."""
 
 from typing import Any
 
@@ -8,15 +8,15 @@ Row = dict[str, Any]
 
 
 def as_trace(timeline: Timeline) -> tuple[list[Row], list[Row]]:
-    """Return the events of workers, and what ran: invocations and instances, in ns of the modelled clock.
+    """Return the workers' events, and the invocations and instances, in ns of the modelled clock.
 
-    An event is a step; before one that waited lies an event of the phase `wait`. Executions of state machines, which
-    belong to no worker, are left out.
+    Each step is an event; if it waited, an event of the phase `wait` precedes it. State machines don't belong to a
+    worker, so their executions are left out.
     """
     events: list[Row] = []
     ran: list[Row] = []
     tracks = timeline.program.tracks
-    # Events name what ran by its id.
+    # Events refer to their invocation or instance by this id.
     ids = {number: str(number) for number, track in enumerate(tracks) if track.kind != "execution"}
 
     def add(number: int, op: str, phase: str, start_ns: int, end_ns: int) -> None:

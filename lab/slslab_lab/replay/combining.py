@@ -1,4 +1,4 @@
-"""Several recordings of one plan as one model: means, and 80 % ranges that hold the differences between recordings."""
+"""Combine several recordings of one plan: means, and 80 % ranges that include the differences between recordings."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ CONFIDENCE = 0.8
 
 
 def check_one_plan(runs: Sequence[Measured]) -> None:
-    """Raise RequestError, naming what differs, unless all are recordings of one plan, each another one."""
+    """Raise RequestError unless these are different recordings of the same plan; it names the difference."""
     first = runs[0].plan
     for number, run in enumerate(runs[1:], 1):
         if run.plan.run in [before.plan.run for before in runs[:number]]:
@@ -40,10 +40,10 @@ def _differences(first: Plan, second: Plan) -> Iterator[str]:
 
 
 def combine(rows: Sequence[Row]) -> Row:
-    """Return one row of the same row of several recordings, with the bill of the one whose cost is next to the mean.
+    """Combine the same row of several recordings into one, with the bill of the recording closest to the mean cost.
 
-    Figures are means. The 80 % range of a modelled one has the recordings' spread in place of the recordings' own
-    errors if that is wider; the range of a measured one is the spread alone.
+    Figures are means. A modelled figure's 80 % range uses the spread between recordings instead of the recordings' own
+    errors if the spread is wider. A measured figure's range is the spread.
     """
     if len(rows) == 1:
         return rows[0]
@@ -64,7 +64,7 @@ def combine(rows: Sequence[Row]) -> Row:
 
 
 def _joined(uncertainties: Sequence[Uncertainty], values: Sequence[float]) -> Uncertainty:
-    """Return the uncertainty of the mean: errors are averaged, and own ones give way to the spread if that is wider."""
+    """Return the uncertainty of the mean: averaged errors, with the spread in place of own errors if it is wider."""
 
     def mean(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
         return {name: fmean(part.get(name, 0.0) for part in parts) for name in {**parts[0], **parts[-1]}}
@@ -89,7 +89,7 @@ def _combined(valued: Sequence[Valued], uncertainty: Uncertainty | None) -> Valu
 
 
 def half_width(numbers: Sequence[float]) -> float:
-    """Return half of the interval in which the next recording is with the confidence of 80 % (Student's)."""
+    """Return half of the 80 % prediction interval for the next recording (Student's t)."""
     from scipy.stats import t
 
     width = float(t.ppf((1 + CONFIDENCE) / 2, len(numbers) - 1))
@@ -97,7 +97,7 @@ def half_width(numbers: Sequence[float]) -> float:
 
 
 def likelihood(first: Sequence[float], second: Sequence[float]) -> float:
-    """Return the probability that the first mean is less than the second, by Welch's t, each of several recordings."""
+    """Return the probability that the first mean is smaller than the second, by Welch's t."""
     from scipy.stats import t
 
     errors = [stdev(values) ** 2 / len(values) for values in (first, second)]

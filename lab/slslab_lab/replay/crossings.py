@@ -1,6 +1,6 @@
 """Where two ways to train cross: AllReduce and ScatterReduce, functions and instances with GPUs.
 
-All of it is modelled; bills are exact arithmetic on modelled usage.
+All figures are modelled; bills are exact arithmetic on modelled usage.
 """
 
 import math
@@ -24,14 +24,13 @@ from slslab_lab.replay.outcome import Totals
 from slslab_lab.replay.speeds import with_figures
 
 TIE = 0.15
-# Latencies of the object store, as multiples of the profile's.
+# Object store latencies to try, as multiples of the profile's.
 FACTORS = tuple(10 ** (exponent / 2) for exponent in range(-4, 5))
 MOST_EPOCHS = 1_000_000
 
 
 def step_seconds(timeline: Timeline) -> float:
-    """Return the seconds of one training step: from the first step's begin to the last one's end, over the number of
-    steps.
+    """Return the mean seconds of a training step, from the start of the first step to the end of the last.
 
     RequestError if the timeline has no training step.
     """
@@ -52,19 +51,18 @@ def with_latency(profile: Profile, factor: float) -> Profile:
 
 
 def pipe_share(profile: Profile, size: int) -> float:
-    """Return latency × bandwidth ÷ size of the object store's gets: 1 where a request's latency is as long as its
-    transfer.
+    """Return latency × bandwidth ÷ size for gets from the object store: 1 if latency and transfer take equally long.
 
-    RequestError for a profile whose gets have no bandwidth: then size does not matter.
+    RequestError for a profile without a bandwidth for gets, since size doesn't matter there.
     """
     get = profile.operation("object.get")
     if get.bandwidth_mb_s is None:
-        raise RequestError(f"The profile {profile.name} gives object.get no bandwidth.", "choose another --network.")
+        raise RequestError(f"The profile {profile.name} has no bandwidth for object.get.", "choose another --network.")
     return get.latency_ms.value / 1e3 * get.bandwidth_mb_s.value * 1e6 / size
 
 
 def sweep_latency(programs: Mapping[str, tuple[Program, Profile]]) -> dict[str, tuple[float, ...]]:
-    """Return the seconds of a training step by pattern, each on its profile, over FACTORS of the store's latency."""
+    """Return the seconds of a training step by pattern, each on its profile, for each latency in FACTORS."""
     return {
         name: tuple(step_seconds(play(program, with_latency(profile, factor))) for factor in FACTORS)
         for name, (program, profile) in programs.items()
@@ -72,7 +70,7 @@ def sweep_latency(programs: Mapping[str, tuple[Program, Profile]]) -> dict[str, 
 
 
 def winner(seconds: Mapping[str, float], tie: float = TIE) -> str:
-    """Return the faster one of two; empty for a tie, which is a difference of less than this share."""
+    """Return the faster of two; empty for a tie, if they differ by less than this share."""
     fast, slow = sorted(seconds, key=lambda name: seconds[name])
     return fast if seconds[slow] >= (1 + tie) * seconds[fast] else ""
 
@@ -89,12 +87,12 @@ class Interval:
 def intervals(
     shares: Sequence[float], seconds: Mapping[str, Sequence[float]], tie: float = TIE
 ) -> tuple[Interval, ...]:
-    """Return where each of two ways wins by more than `tie`, along rising shares; between two points the logarithms are
-    interpolated linearly."""
+    """Return the intervals in which each of two ways wins by more than `tie`, along rising shares. Logarithms are
+    interpolated linearly between two points."""
     (first, firsts), (second, seconds_of_second) = seconds.items()
     border = math.log1p(tie)
     at = [math.log(share) for share in shares]
-    # Above zero the first way is the faster one.
+    # Above zero the first way is faster.
     leads = [math.log(slow / fast) for fast, slow in zip(firsts, seconds_of_second, strict=True)]
     cuts = [at[0]]
     for (left, before), (right, after) in pairwise(zip(at, leads, strict=True)):
@@ -113,7 +111,7 @@ def intervals(
 
 @dataclass(frozen=True)
 class Course:
-    """A way to train, by the number of epochs: `fixed_s` and `epoch_s` are its seconds; `usage` is that of `epochs`."""
+    """A way to train: `fixed_s` and `epoch_s` give its time for any number of epochs; `usage` is for `epochs`."""
 
     fixed_s: float
     epoch_s: float
@@ -121,15 +119,15 @@ class Course:
     usage: Usage
 
     def figure(self, name: str, epochs: int, book: Book) -> float | Decimal:
-        """Return `seconds` or `cost` of this number of epochs."""
+        """Return `seconds` or `cost` for this number of epochs."""
         return self.seconds(epochs) if name == "seconds" else self.cost(epochs, book)
 
     def seconds(self, epochs: int) -> float:
-        """Return how long so many epochs take."""
+        """Return how long this number of epochs takes."""
         return self.fixed_s + epochs * self.epoch_s
 
     def cost(self, epochs: int, book: Book) -> Decimal:
-        """Return what so many epochs cost, USD: usage billed by time grows with time, requests with epochs."""
+        """Return the cost of this number of epochs in USD: time-based usage grows with time, requests with epochs."""
         longer, more = self.seconds(epochs) / self.seconds(self.epochs), epochs / self.epochs
         usage = self.usage
         return compute_bill(
@@ -152,14 +150,14 @@ def _longer(hosts: Hosts, factor: float) -> Hosts:
 
 
 def course(timeline: Timeline, played: Totals, usage: Usage) -> Course:
-    """Return how a timeline would go on for more epochs: each takes the mean of those after the first.
+    """Extend a timeline to more epochs: each takes the mean of those after the first.
 
-    RequestError for a timeline of one epoch, which does not separate the start from the epochs.
+    RequestError for a timeline of one epoch, since it doesn't show the start and an epoch separately.
     """
     ends = grouped((step.epoch, end) for step, end in zip(timeline.steps, timeline.end, strict=True) if step.epoch >= 0)
     if len(ends) < 2:
         raise RequestError(
-            "One epoch does not show what a further one takes.", "replay a run of at least two: --epochs 2."
+            "One epoch doesn't show how long further epochs take.", "replay a run of at least two: --epochs 2."
         )
     first, last = min(ends), max(ends)
     epoch_s = (max(ends[last]) - max(ends[first])) / NS / (last - first)
@@ -168,10 +166,10 @@ def course(timeline: Timeline, played: Totals, usage: Usage) -> Course:
 
 
 def crossing(ways: tuple[Course, Course], figure: str, book: Book, factor: float = 1.0) -> int | None:
-    """Return the first number of epochs from which on another way has less of `seconds` or `cost` than with one epoch;
-    None if there is none up to MOST_EPOCHS.
+    """Return the first number of epochs from which on the other way has the smaller `seconds` or `cost`; None if that
+    doesn't happen up to MOST_EPOCHS.
 
-    With a factor, which the first way's figure is multiplied by, another way may have less from one epoch on.
+    `factor` multiplies the first way's figure, so the other way may win from one epoch on.
     """
 
     def leads(epochs: int, factor: float = factor) -> bool:

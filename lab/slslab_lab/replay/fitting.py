@@ -1,9 +1,9 @@
-"""The profile of the host that recorded a run, fitted to the run's own trace: `this-host`.
+"""Fit the profile `this-host` of the host that recorded a run to the run's own trace.
 
-An operation's latency is what its requests took on the Lambda clock beyond the client's own CPU time and the CPU time
-of a script in the database; a cold start, a transition and an invocation are what they took beyond what runs inside
-them. A few requests in a period find the CPU share used up and take longer; the kernel models the share itself, so the
-slowest tenth is left out.
+An operation's latency is the time its requests took on the Lambda clock minus the client's CPU time and the CPU time of
+a script in the database. For cold starts, transitions and invocations it is the time beyond what runs inside them. In
+each period a few requests take longer because the CPU share is used up. The kernel models the share itself, so the fit
+ignores the slowest tenth.
 """
 
 from collections import defaultdict
@@ -26,20 +26,20 @@ from slslab_workers.plan import VCPU_MB
 
 Sample = tuple[int, float, float]
 NAME = "this-host"
-# Of recordings from before 28 November 2026, whose records do not tell it; their init had the memory size's share.
+# For recordings from before 28 November 2026, whose records don't contain it; init ran with the memory size's share.
 FORMER_PERIOD_MS = 100
 KEPT = 0.9
-# Candidates of a bandwidth, 10⁶ bytes a second: from a slow disk's to memory's.
+# Bandwidths to try, in 10⁶ bytes a second: from a slow disk's to memory's.
 BANDWIDTHS = np.geomspace(10, 20_000, 153)
 # The operations of a channel that move bytes.
 MOVING = ("put", "get", "set")
 
 
 def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | None = None) -> Profile:
-    """Return the profile of the host of these recordings, from what happened before epoch `epochs` of each.
+    """Return the profile of the host of these recordings, fitted to what happened before epoch `epochs` of each.
 
-    RequestError if there is nothing to fit. `parallel` is the share of a training step that several threads do at once,
-    which one run does not show; without it, all of it is assumed.
+    RequestError without any request to fit to. `parallel` is the share of a training step that threads do in parallel,
+    which one run can't show; without it the whole step counts as parallel.
     """
     source = f"fitted to epochs 0 to {epochs - 1} of {', '.join(recording.plan.run for recording in recordings)}"
 
@@ -58,7 +58,7 @@ def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | Non
     init_shares = [record["init_cpu_share"] for record in records if record.get("init_cpu_share")]
     period_ms = _period_ms(records[0]) if records else FORMER_PERIOD_MS
     shares = {record["request_id"]: (record["cpu_share"], _period_ms(record)) for record in records}
-    # An operation that the first epochs did not have (an update, while none is significant) is fitted to all epochs.
+    # Fit an operation that the first epochs lack (an update, while none is significant) to all epochs.
     samples = _samples(events, shares) | _samples((each for each in events if each[0]["epoch"] < epochs), shares)
     if not samples:
         raise RequestError("There is no request to fit a profile to.", "fit it to a run with at least one epoch.")
@@ -70,7 +70,7 @@ def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | Non
     return Profile(
         name=NAME,
         date=on,
-        description="The host that recorded the run, with the share of its processors that Lambda would give.",
+        description="The host that recorded the run, with the share of its processors that Lambda would grant.",
         compute=Compute(
             speed=figure(1.0),
             parallel=parallel or assumed(1.0, "nothing was measured at two memory sizes"),
@@ -98,9 +98,9 @@ def fit(recordings: Sequence[Run], epochs: int, on: date, parallel: Figure | Non
 
 @dataclass
 class Samples:
-    """An operation's requests: bytes, wall ms on the Lambda clock, and wall ms of the CPU time.
+    """An operation's requests: bytes, wall ms on the Lambda clock, and wall ms of CPU time.
 
-    `first` are each environment's first requests, `later` the rest.
+    `first` are the first requests of each environment, `later` the rest.
     """
 
     first: list[Sample] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Samples:
 
     @property
     def usual(self) -> list[Sample]:
-        """The samples that the operation's latency is fitted to."""
+        """The samples to which the operation's latency is fitted."""
         return self.later or self.first
 
 
@@ -117,7 +117,7 @@ def _samples(events: Iterable[tuple[Event, int]], shares: Mapping[str, tuple[flo
     seen = set()
     for event, server_ns in events:
         op = operation(event)
-        # A call that waits for the answer lasts as long as what it calls.
+        # A call that waits for the answer lasts as long as the invocation it makes.
         if event["worker"] >= 0 and "." in op and not event["failed"] and op not in (*BESIDE, "lambda.invoke"):
             wall_ms = (lambda_clock_ns(event) - server_ns) / 1e6
             cpu_ms = _busy_ms(event["cpu_ns"], *shares.get(event["invocation"], (1.0, FORMER_PERIOD_MS)))
@@ -132,7 +132,7 @@ def _channels(samples: Mapping[str, Samples], figure: Any) -> dict[str, Channel]
     channels: dict[str, dict[str, Operation]] = defaultdict(dict)
     for channel in sorted({op.partition(".")[0] for op in samples}):
         by_name = {op.partition(".")[2]: requests for op, requests in samples.items() if op.startswith(f"{channel}.")}
-        # Operations of a single size show no bandwidth; they share that of the others.
+        # Operations with a single size can't show a bandwidth, so they share the other operations' bandwidth.
         bandwidth = _bandwidth([requests.usual for name, requests in by_name.items() if name in MOVING])
         for name, requests in by_name.items():
             per_byte = 1e3 / bandwidth if bandwidth and name in MOVING else 0.0
@@ -157,15 +157,14 @@ def _period_ms(record: Mapping[str, Any]) -> int:
 
 
 def _busy_ms(cpu_ns: int, share: float, period_ms: int) -> float:
-    """Return the wall ms of CPU time that begins with a period, with this share of one processor."""
+    """Return the wall ms of CPU time that starts with a period, given this share of one processor."""
     quota_ns = min(1.0, share) * period_ms * 1e6
     periods, rest = divmod(cpu_ns, quota_ns)
     return periods * period_ms + rest / 1e6
 
 
 def _bandwidth(samples: Sequence[Sequence[Sample]]) -> float | None:
-    """Return the bandwidth, MB/s, with which the wall times of all these requests differ least from latency + max(CPU,
-    bytes ÷ bandwidth).
+    """Return the bandwidth in MB/s at which the wall times are closest to latency + max(CPU, bytes ÷ bandwidth).
 
     Each operation has its own latency. None if no operation moved different sizes.
     """
@@ -186,8 +185,8 @@ def _trimmed_mean(values: Sequence[float]) -> float:
 
 
 def _around(recordings: Sequence[Run], epochs: int) -> dict[str, float]:
-    """Return the mean ms around an invocation: of a cold start beside its init, of a warm one, of its call, of its
-    transition."""
+    """Return the mean ms that a cold start takes in addition to its init, and that a warm start, a call and a
+    transition take."""
     times: dict[str, list[float]] = {"cold": [], "warm": [], "invoke": [], "transition": []}
     for recording in recordings:
         records = {record["request_id"]: record for record in recording.invocations}
@@ -202,7 +201,7 @@ def _around(recordings: Sequence[Run], epochs: int) -> dict[str, float]:
                 times["cold"].append(before_ms - _wall_ns(starts[invocation]) / 1e6)
         for number, invocation in find_calls(recording.events).items():
             event, inside = recording.events[number], spans[invocation]
-            # An asynchronous call ends before what it calls.
+            # An asynchronous call ends before the invocation it makes.
             inside_ns = min(event["end_ns"], inside["end_ns"]) - inside["start_ns"]
             record = records[event["invocation"]]
             cpu_ms = _busy_ms(event["cpu_ns"], record["cpu_share"], _period_ms(record))

@@ -1,6 +1,6 @@
-"""Find limits that a run keeps here and may exceed on Lambda, or the reverse: 10 s of init, a function's timeout.
+"""Find limits that a run keeps here but may exceed on Lambda, or the reverse: 10 s of init, a function's timeout.
 
-While a run is recorded, limits are in the recording host's seconds.
+While a run is recorded, limits count in the recording host's seconds.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ Figures = Mapping[str, float]
 
 
 def longest(invocations: Iterable[Invocation]) -> dict[str, float]:
-    """Return the seconds of each function's longest init and longest invocation as played, as figures with names."""
+    """Return the seconds of each function's longest played init and invocation, as named figures."""
     return _most(
         pair
         for one in invocations
@@ -27,9 +27,9 @@ def longest(invocations: Iterable[Invocation]) -> dict[str, float]:
 def crossings(
     played: Figures, uncertainties: Mapping[str, Uncertainty], records: Sequence[Mapping[str, Any]], timeout_s: float
 ) -> Iterator[Crossing]:
-    """Yield the limits that a run kept here, with an 80 % range on Lambda that reaches beyond, and the reverse.
+    """Yield the limits that a run kept here although its 80 % range on Lambda exceeds them, and the reverse.
 
-    `played` and `uncertainties` are those of `longest`; `records` are the run's metered invocations.
+    `played` and `uncertainties` come from `longest`; `records` are the run's metered invocations.
     """
     here = _most(_recorded(records))
     limits = {INIT: lambda_limits().init_s, TIMEOUT: timeout_s}
@@ -56,7 +56,7 @@ def _recorded(records: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, float
 
 
 def _exceeded(records: Iterable[Mapping[str, Any]], function: str, prefix: str) -> bool:
-    """Return whether a function exceeded a limit here: an init was repeated in its invocation, or one timed out."""
+    """Return whether a function exceeded a limit here: it repeated its init in the invocation, or timed out."""
     own = (record for record in records if record["function"] == function)
     if prefix == INIT:
         return any(record["cold_start"] and record["init_ms"] is None for record in own)

@@ -1,4 +1,4 @@
-"""A run as it was measured, with all that replay derives from it: its program, and what its steps cost."""
+"""A measured run with everything that replay derives from it: its program, and the costs of its steps."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +21,7 @@ from slslab_workers.architecture import Architecture
 
 
 class Measured(Run):
-    """A run that is done, with its program and its architecture."""
+    """A finished run with its program and its architecture."""
 
     PARTS: ClassVar[tuple[str, ...]] = (*Run.PARTS, "program", "architecture")
     document: dict[str, Any]
@@ -30,16 +30,16 @@ class Measured(Run):
 
     @cached_property
     def processor(self) -> Processor | None:
-        """The processor that recorded it, None if it was not measured."""
+        """The processor that recorded it, None if it wasn't measured."""
         return processor_of(self)
 
     @cached_property
     def costs(self) -> StepCosts:
-        """The costs of its steps, of which programs of other sizes are made; RequestError if they cannot be."""
+        """The costs of its steps, for programs of other sizes; RequestError if they can't be found."""
         return measure([self.program], self.architecture, workload_of(self.plan, int(self.document["parameters"])))
 
     def hosts(self, workers: int) -> tuple[str, ...]:
-        """Return the instance types of its databases and queue for so many workers: peers have one each."""
+        """Return the instance types of its databases and queue for a number of workers; each peer has its own."""
         kinds = [kind for kind, _ in metrics.hosts(self.events)]
         recorded, needed = (
             self.architecture.requirements(replace(self.plan, workers=number)).tensor_databases
@@ -50,21 +50,21 @@ class Measured(Run):
 
     @property
     def waiting_share(self) -> float:
-        """The share of its phases that is waiting: pauses between polls, and waits for messages."""
+        """The share of its phases spent waiting: in pauses between polls, and for messages."""
         phases = self.document["phases"]
         total = sum(phases.values())
         return float(phases["wait"] / total) if total else 0.0
 
     def driver_requests(self, workers: int, epochs: int) -> dict[str, int]:
-        """Return the driver's own requests to the object store, by op, for so many workers and epochs.
+        """Return the driver's own requests to the object store, by op, for a number of workers and epochs.
 
-        Nearly all are a minibatch's or a worker's, so they grow with both; exact as recorded.
+        Nearly all belong to a minibatch or a worker, so they grow with both. Exact for the recorded numbers.
         """
         factor = workers * epochs / (self.program.workers * self.program.epochs)
         return {op: round(n * factor) for op, n in metrics.driver_requests(self.events).items()}
 
     def host_profile(self) -> Profile:
-        """Return the profile of the host that recorded it, fitted to all its epochs."""
+        """Return the profile of the recording host, fitted to all epochs."""
         records = (*self.invocations, *self.instances)
         on = datetime.fromisoformat(records[0]["started_at"]).date() if records else date.min
         return fit([self], self.plan.epochs, on)
@@ -73,13 +73,13 @@ class Measured(Run):
 def read_measured(directory: Path, architectures: Mapping[str, Architecture]) -> Measured:
     """Read a run from its directory.
 
-    RunError if it is not done, or its trace is incomplete or contradicts itself; RequestError if its architecture is
-    not among `architectures`.
+    RunError if it isn't finished, or if its trace is incomplete or contradicts itself; RequestError if its architecture
+    is not among `architectures`.
     """
     run = read_recording(directory)
     name = run.plan.architecture
     if name not in architectures:
         raise RequestError(
-            f"The architecture {name!r} is not installed.", f"install it; there are {', '.join(architectures)}."
+            f"The architecture {name!r} is not installed.", f"install it; installed are {', '.join(architectures)}."
         )
     return Measured(run.directory, **run.parts(), program=make_program(run), architecture=architectures[name])

@@ -1,4 +1,4 @@
-"""The part of a run's document about the same run on Lambda: its trace played on the profile of AWS, and priced."""
+"""The modelled part of a run's document: the same run on Lambda, with its trace played on AWS's profile, and priced."""
 
 from collections.abc import Iterator, Mapping
 from math import log
@@ -21,30 +21,30 @@ from slslab_lab.replay.programs.recording import check, processor_of
 from slslab_lab.replay.ranges import figures_of, find_uncertainties, with_processor
 from slslab_lab.replay.whatif import SIZES, with_memory
 
-# Steps that are played for other memory sizes, which bounds what a large run waits for them: about 3 s.
+# Limits how long a large run waits for the replays with other memory sizes, to about 3 s.
 STEPS = 400_000
 
 
 def model(recording: Run, book: Book) -> dict[str, Any]:
-    """Return the modelled part of a document; if the trace cannot be replayed, it says why.
+    """Return the modelled part of a document; if the trace can't be replayed, it says why.
 
-    Seconds are modelled, and with them what the book makes of them; requests that no poll makes are exact.
+    Seconds are modelled, and so are the costs that depend on them; requests that aren't polls are exact.
     """
     try:
         return _model(recording, book)
     except (SlslabError, ReplayError) as error:
         return {**not_modelled(str(error))}
     except Exception as error:
-        # A run that is done keeps its results even if its model fails for an unknown reason.
+        # A finished run keeps its results even if its model fails for an unknown reason.
         return {**not_modelled(f"Its trace could not be replayed ({type(error).__name__}: {error}).")}
 
 
 def play_on_aws(recording: Run) -> Timeline:
-    """Return the run as it is played on the profile of AWS; RunError or ReplayError if it cannot be."""
+    """Play the run on AWS's profile; RunError or ReplayError if that isn't possible."""
     check(recording)
     if gpus := sorted({instance["device"] for instance in recording.instances} - {"cpu"}):
         raise RunError(
-            f"It computed on {gpus[0]}; a GPU's times are modelled from steps that a processor computed.",
+            f"It computed on {gpus[0]}, but GPU times can only be modelled from steps on a CPU.",
             "run it with --device cpu.",
         )
     return play(make_program(recording), with_processor(load_profile(DEFAULT_PROFILE), processor_of(recording)))
@@ -93,10 +93,10 @@ def _bill(recording: Run, played: Totals, book: Book) -> Bill:
 
 
 def _memory_sizes(recording: Run, timeline: Timeline, book: Book) -> Iterator[Mapping[str, Any]]:
-    """Yield what the run takes and costs with each memory size of its training functions, its own among them.
+    """Yield the run's time and cost for each memory size of its training functions, including its own.
 
-    Sizes below their measured peak, and those with which an invocation exceeds the time-out, are left out. A large run
-    is played with the sizes nearest to its own only.
+    Skip sizes below their measured peak, and sizes at which an invocation would exceed the time-out. A large run is
+    only played with the sizes closest to its own.
     """
     plan, program = recording.plan, timeline.program
     if not recording.invocations:

@@ -1,6 +1,6 @@
-"""What a timeline adds up to: durations, billed time, requests, and the usage that a book prices.
+"""The totals of a timeline: durations, billed time, requests, and the usage that a book prices.
 
-Every figure is modelled, by the timeline's profile; counts, rounding and prices are exact.
+Every figure depends on the timeline's profile, so it is modelled; counts, rounding and prices are exact.
 """
 
 from collections import Counter
@@ -43,7 +43,7 @@ class Invocation:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """One instance, from its launch to its end, its boot included."""
+    """One instance, from its launch (boot included) to its end."""
 
     track: int
     worker: int
@@ -54,11 +54,11 @@ class Instance:
 
 @dataclass(frozen=True, slots=True)
 class WorkerFigures:
-    """Seconds of one worker's invocations and instances; executions are left out, since their time is not billed.
+    """Seconds of one worker's invocations and instances; executions aren't billed by time, so they are left out.
 
-    `duration` is waiting + transfer + compute. `waiting` is time blocked on what others do, polls and their pauses
-    included; `transfer` is requests to stores, databases and queues, waiting for their servers included. `init` is a
-    cold start's billed part, or an instance's boot, and not part of `duration`.
+    `duration` is waiting + transfer + compute. `waiting` is time blocked by other workers, including polls and their
+    pauses; `transfer` is requests to stores, databases and queues, including waiting for their servers. `init` is a
+    cold start's billed part, or an instance's boot. It isn't part of `duration`.
     """
 
     worker: int
@@ -73,12 +73,12 @@ class WorkerFigures:
 
 @dataclass(frozen=True)
 class Totals:
-    """What a timeline adds up to.
+    """The totals of a timeline.
 
-    `makespan_ns` is from the first acceptance to the last end. `gb_seconds` (1 GB = 1,024 MB) are those of functions.
-    `requests` counts by op what stores, databases and queues were asked, polls that found nothing included, and
-    `billed` how many of these AWS charges for: of DynamoDB, request units.
-    `waiting_gb_seconds` is waiting × memory of the functions, before rounding.
+    `makespan_ns` lasts from the first acceptance to the last end. `gb_seconds` (1 GB = 1,024 MB) are the functions'.
+    `requests` counts requests to stores, databases and queues by op, including polls that found nothing. `billed`
+    counts how many of them AWS charges for; for DynamoDB, request units. `waiting_gb_seconds` is waiting × memory of
+    the functions, before rounding.
     """
 
     makespan_ns: int
@@ -101,22 +101,22 @@ class Totals:
 
     @property
     def waiting_seconds(self) -> float:
-        """The seconds that all workers waited."""
+        """The seconds that all workers together waited."""
         return sum(worker.waiting for worker in self.workers)
 
     @property
     def waiting_share(self) -> float:
-        """The share of the billed time in which workers waited for others; 0 if nothing is billed."""
+        """The share of the billed time in which workers waited for others; 0 if no time is billed."""
         return self.waiting_seconds / self.billed_seconds if self.billed_seconds else 0.0
 
     def over_timeout(self, timeout_s: float) -> tuple[Invocation, ...]:
-        """Return the invocations that last longer than this, without init: Lambda would have ended them."""
+        """Return the invocations that take longer than this without init: Lambda would have stopped them."""
         return tuple(invocation for invocation in self.invocations if invocation.duration_ms > timeout_s * 1000)
 
     def usage(self, hosts: Sequence[str] = (), driver: Mapping[str, int] | None = None) -> Usage:
-        """Return what a book prices. `hosts` are the instance types of the databases and queue, each of which runs for
-        the makespan, rounded up to milliseconds. `driver` counts by op the driver's own requests to the object store,
-        which no timeline has."""
+        """Return the usage for a book. `hosts` are the instance types of the databases and queue; each runs for the
+        makespan, rounded up to milliseconds. `driver` counts the driver's own requests to the object store by op, since
+        timelines don't contain them."""
         records = [
             {
                 "request_id": f"{invocation.function} of worker {invocation.worker}",
@@ -137,7 +137,7 @@ class Totals:
 
 
 def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
-    """Add up a timeline whose functions run on one processor architecture."""
+    """Add up a timeline; all its functions run on one processor architecture."""
     invocations, instances = tuple(_invocations(timeline)), _instances(timeline)
     accepted = min((call.accepted for call in timeline.calls), default=0)
     spent = _spend(timeline)
@@ -161,23 +161,23 @@ def outcome(timeline: Timeline, architecture: str = "x86_64") -> Totals:
 
 
 def waits(timeline: Timeline) -> NDArray[np.int64]:
-    """Return the ns of each entry in which its track waited.
+    """Return how long (ns) each entry's track waited.
 
-    Of a step of several requests those before the last one were made meanwhile; as each takes as long as the last,
-    their time does not count as waiting.
+    In a step of several requests, the earlier requests are made during the wait. Each takes as long as the last, and
+    their time doesn't count as waiting.
     """
     begin, start, end = (np.array(column, np.int64) for column in (timeline.begin, timeline.start, timeline.end))
     waited: NDArray[np.int64] = start - begin
     after = np.array(timeline.after, np.int64)
     several = np.array([step.requests > 1 and "." in step.op for step in timeline.steps], bool)
-    # An entry that waited comes after another track's; a list that found all at once is a request of its own.
+    # An entry that waited comes after another track's; a list that found everything at once is a separate request.
     several &= (waited > 0) & (after != predecessors(timeline))
     meanwhile = (end - start) * (np.array([step.requests for step in timeline.steps], np.int64) - 1)
     return np.where(several, np.maximum(0, waited - meanwhile), waited)
 
 
 def predecessors(timeline: Timeline) -> NDArray[np.int64]:
-    """Return the entry before each one on its track, -1 if it is the first."""
+    """Return the entry before each one on its track, or -1."""
     track = np.array(timeline.track, np.int64)
     order = np.argsort(track, kind="stable")
     before = np.full(len(track), -1, np.int64)
@@ -254,5 +254,4 @@ def _sums(numbers: Iterable[tuple[str, int]]) -> dict[str, int]:
 
 
 def _up_to_ms(nanoseconds: int) -> Decimal:
-    """Return seconds, rounded up to whole milliseconds."""
     return Decimal(-(-nanoseconds // MS)) / 1000

@@ -1,6 +1,6 @@
-"""The critical path of a timeline: the entries that the makespan is made of, each of which the next one waited for.
+"""The critical path of a timeline: the entries that make up the makespan, where each entry waited for the one before.
 
-Shortening one of them shortens the run, until another path is the longest; shortening any other entry does not.
+Shortening one of them shortens the run until another path is the longest. Shortening any other entry doesn't.
 """
 
 from collections import Counter, defaultdict
@@ -18,11 +18,11 @@ NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A part of the critical path, in ns, with one activity at one worker.
+    """A part of the critical path, in ns, with one activity of one worker.
 
-    `entry` is the timeline's, -1 for what lies before a track's first step: `held` (no environment may start yet),
-    `cold start` (up to init), `init`, `accept` (up to the handler), `boot` of an instance, and `other`, an invocation
-    without steps. `poll` is what polling adds between the opening of a gate and the request that finds it.
+    `entry` is the timeline's, -1 before a track's first step: `held` (no environment may start yet), `cold start` (up
+    to init), `init`, `accept` (up to the handler), `boot` of an instance, and `other`, an invocation without steps.
+    `poll` is the time that polling adds between the opening of a gate and the request that finds it.
     """
 
     worker: int
@@ -39,7 +39,7 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Part:
-    """One operation's part of the critical path: ns in all, and by worker in falling order."""
+    """One operation's part of the critical path: total ns, and ns by worker in falling order."""
 
     phase: str
     op: str
@@ -86,19 +86,18 @@ class CriticalPath:
 
 
 def critical_path(timeline: Timeline) -> CriticalPath:
-    """Follow back, from the track that ends last to the first acceptance, what each entry waited for longest."""
+    """Follow the waits back from the track that ends last to the first acceptance."""
     backwards = [stretch for stretch in _follow(timeline) if stretch.ns > 0]
     return CriticalPath(tuple(reversed(backwards)))
 
 
 def _before(timeline: Timeline, index: int, end: int) -> Iterator[Stretch]:
-    """Yield what lies between a track's acceptance and its first step, or its end if it has none, backwards."""
+    """Yield, backwards, the stretches between a track's acceptance and its first step (or its end, without steps)."""
     yield Stretch(timeline.program.tracks[index].worker, "other", "other", timeline.calls[index].began, end)
     yield from reversed(head(timeline, index))
 
 
 def _follow(timeline: Timeline) -> Iterator[Stretch]:
-    """Yield the path's stretches from its end to its beginning."""
     if not timeline.calls:
         return
     first = set(np.unique(np.array(timeline.track, np.int64), return_index=True)[1].tolist())
@@ -123,12 +122,12 @@ def _follow(timeline: Timeline) -> Iterator[Stretch]:
             yield from _before(timeline, index, end)
             end = timeline.calls[index].accepted
         entry = before
-    # A gate that a track without steps opened has no entry: the time before it is named `other`.
+    # A gate opened by a track without steps has no entry, so the time before it is called `other`.
     yield Stretch(NEVER, "other", "other", min(call.accepted for call in timeline.calls), end)
 
 
 def head(timeline: Timeline, index: int) -> tuple[Stretch, ...]:
-    """Return what lies between a track's acceptance and its first step."""
+    """Return the stretches between a track's acceptance and its first step."""
     track, call = timeline.program.tracks[index], timeline.calls[index]
     if track.kind == "instance":
         return (Stretch(track.worker, "init", "boot", call.accepted, call.began),)

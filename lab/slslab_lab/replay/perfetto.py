@@ -1,8 +1,8 @@
-"""Timelines for Perfetto and Chrome's tracing: JSON of the Trace Event Format, gzipped if the name ends in `.gz`.
+"""Timelines for Perfetto and Chrome's tracing: JSON in the Trace Event Format, gzipped if the name ends in `.gz`.
 
-A worker is a process, and its invocations that run at the same time are its threads. Invocations, instances and
-executions are slices; within them lie a cold start, init, steps by operation, and waits. An arrow (a flow) leads from
-the step that ended a wait to the one that waited. Times are microseconds, and events are in order of time.
+Each worker is a process, and its concurrent invocations are its threads. Invocations, instances and executions are
+slices; cold start, init, steps by operation, and waits lie inside them. An arrow (a flow) leads from the step that
+ended a wait to the step that waited. Times are microseconds, and events are in order of time.
 
 The format is Google's "Trace Event Format" (docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU).
 """
@@ -34,7 +34,7 @@ FLOW = {"name": "message", "cat": "message"}
 
 
 def write_perfetto(timeline: Timeline, path: Path) -> None:
-    """Write a modelled timeline; RequestError if the file cannot be written."""
+    """Write a modelled timeline; RequestError if the file can't be written."""
     processes = [
         STATE_MACHINES if track.kind == "execution" else _process(track.worker) for track in timeline.program.tracks
     ]
@@ -45,7 +45,7 @@ def write_perfetto(timeline: Timeline, path: Path) -> None:
 
 
 def write_measured_perfetto(recording: Run, path: Path) -> None:
-    """Write what was measured of a run in the same form: wall time on this host, from its first event."""
+    """Write a measured run in the same format: wall time on this host, from its first event."""
     _write(path, {"status": "measured", "run": recording.plan.run}, *_measured(recording))
 
 
@@ -54,7 +54,7 @@ def _process(worker: int) -> int:
 
 
 def _place(processes: Sequence[int], spans: Sequence[tuple[int, int]]) -> list[Place]:
-    """Return each span's place: its process, and there the thread that has been free for longest, or a new one."""
+    """Return each span's place: its process, and the thread there that has been free for longest, or a new one."""
     free: dict[int, list[tuple[int, int]]] = defaultdict(list)
     places: list[Place] = [(process, 0) for process in processes]
     for index in sorted(range(len(spans)), key=lambda number: spans[number]):
@@ -91,12 +91,12 @@ def _slice(place: Place, name: str, phase: str, start: int, end: int, args: Mapp
 
 
 def _flow(kind: str, place: Place, number: int, time: int) -> Event:
-    """Return an arrow's beginning (`s`) or end (`f`), in the slice that covers that time."""
+    """Return the start (`s`) or end (`f`) of an arrow, inside the slice that covers that time."""
     event = {"ph": kind, **FLOW, "id": number, "pid": place[0], "tid": place[1], "ts": time / 1000}
     return event | {"bp": "e"} if kind == "f" else event
 
 
-# Kinds of rows of a modelled timeline, in the order in which those that begin at the same time are written.
+# Kinds of rows of a modelled timeline, in the order of writing rows that begin at the same time.
 WHOLE, CALLED, HEAD, WAIT, STEP, LEAVES, COMES = range(7)
 # A time; a rank among rows of equal time (0 whole tracks, 1 arrows to them, 2 their heads, 3 entries); the number of a
 # track, a head or an entry; the kind; the number of an arrow.
@@ -104,7 +104,7 @@ Row = tuple[int, int, int, int, int]
 
 
 def _modelled(timeline: Timeline, places: Sequence[Place]) -> Iterator[Event]:
-    """Yield the slices of a timeline in order of time, and the arrows that begin and end in them."""
+    """Yield the slices of a timeline in order of time, and the arrows that begin and end inside them."""
     heads = [(index, part) for index in range(len(places)) for part in head(timeline, index) if part.ns]
     for time, _, number, kind, flow in sorted(_rows(timeline, heads)):
         if kind == CALLED:
@@ -152,8 +152,6 @@ def _rows(timeline: Timeline, heads: Sequence[tuple[int, Stretch]]) -> Iterator[
 
 
 class _Span(NamedTuple):
-    """An invocation, an instance or a transition as it was recorded."""
-
     number: str
     process: int
     name: str
@@ -181,7 +179,7 @@ def _spans(recording: Run, work: Iterable[Mapping[str, Any]]) -> Iterator[_Span]
 
 
 def _measured(recording: Run) -> tuple[list[Place], list[Event]]:
-    """Return places, and what happened in order of time; an arrow begins with the cause, and ends when both began."""
+    """Return places, and events in order of time; an arrow begins with the cause, and ends once both have begun."""
     events = recording.events
     zero = min((event["start_ns"] for event in events), default=0)
     work = [event for event in events if event["worker"] >= 0 and event["op"] not in BESIDE]
@@ -204,7 +202,7 @@ def _measured(recording: Run) -> tuple[list[Place], list[Event]]:
         for number in event["causes"]:
             cause = events[number]
             if cause["worker"] >= 0 and cause["invocation"] != event["invocation"] and cause["op"] not in BESIDE:
-                # Each arrow has a number of its own.
+                # Each arrow has its own number.
                 flow, begun = event["event"] * len(events) + number, cause["start_ns"] - zero
                 written.append(_flow("s", place_of[cause["invocation"]], flow, begun))
                 written.append(_flow("f", place, flow, max(begun, start)))

@@ -1,6 +1,6 @@
-"""How uncertain modelled figures are: what each source of error adds to a figure's logarithm.
+"""The uncertainty of modelled figures: how much each source of error adds to a figure's logarithm.
 
-A figure's sensitivity to a source is found by playing the program again with that source one standard deviation off.
+To find a figure's sensitivity to a source, the program is played again with that source one standard deviation off.
 """
 
 import math
@@ -18,7 +18,7 @@ from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import Totals
 from slslab_workers.trace.kinds import KINDS, Kind
 
-# Figures of a profile that make a run longer as they grow, and those that make it shorter.
+# Figures of a profile that lengthen a run as they grow, and those that shorten it.
 LONGER, SHORTER = ("_ms", "_ms_per_mb", "_ms_per_kb"), ("_mb_s", "burst_mb")
 Figures = Mapping[str, float]
 Played = TypeVar("Played")
@@ -30,9 +30,9 @@ def figures_of(played: Totals, bill: Bill) -> dict[str, float]:
 
 
 def with_processor(profile: Profile, processor: Processor | None) -> Profile:
-    """Return the profile with the speeds of Lambda's processors next to those of the host that recorded a run.
+    """Return the profile with the speeds of Lambda's processors relative to the host that recorded a run.
 
-    A profile whose speed was measured or fitted keeps it, as every profile does if the host was not measured.
+    A profile keeps a speed that was measured or fitted; it also keeps its speed if the host wasn't measured.
     """
     if processor is None or not processor.anchored or profile.compute.speed.status != "assumed":
         return profile
@@ -50,7 +50,7 @@ def play_with_ranges(
     like: Mapping[str, str] | None = None,
     instances: bool | None = None,
 ) -> tuple[Played, dict[str, Uncertainty]]:
-    """Return what is played of a run on the profile, and the uncertainty of each of its figures.
+    """Play a run on the profile; return the result and the uncertainty of each of its figures.
 
     `like` and `instances` are as in `find_uncertainties`; by default instances are billed if the run has some.
     """
@@ -69,10 +69,10 @@ def find_uncertainties(
     instances: bool,
     like: Mapping[str, str] | None = None,
 ) -> dict[str, Uncertainty]:
-    """Return the uncertainty of every figure in `plain`, which is what `play` gives on the profile.
+    """Return the uncertainty of each figure in `plain`, the result of `play` on the profile.
 
-    The profile already has the processor's speeds (`with_processor`). `instances` tells whether instances are billed.
-    `like` says which of seconds, billed_seconds and cost has the same mean errors as a figure of another name.
+    The profile already has the processor's speeds (`with_processor`). `instances` says whether instances are billed.
+    `like` maps a figure of another name to seconds, billed_seconds or cost, the one with the same mean errors.
     """
     like = {**{name: name for name in plain}, **(like or {})}
     errors = mean_errors(profile.name, instances=instances)
@@ -106,7 +106,7 @@ def find_uncertainties(
 
 
 def _errors(profile: Profile, processor: Processor) -> list[Sequence[Kind]]:
-    """Return the kinds of work whose speeds are off independently; those of an unmeasured host are off together."""
+    """Return the kinds of work that have independent errors; on an unmeasured host all share one error."""
     if not profile.compute.kinds and profile.compute.speed.status != "assumed":
         return []
     return [(kind,) for kind in KINDS] if processor.anchored else [KINDS]
@@ -122,7 +122,7 @@ def _slower(profile: Profile, kinds: Sequence[Kind], deviation: float) -> Profil
 
 
 def _slower_instances(profile: Profile, gpus: bool, deviation: float) -> Profile:
-    """Return the profile with slower GPUs, or with slower processors of instances, as far as their speed is assumed.
+    """Return the profile with slower GPUs, or slower processors of instances, where their speed is assumed.
 
     An instance that computes faster than its host has a GPU.
     """

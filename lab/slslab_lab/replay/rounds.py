@@ -1,7 +1,7 @@
-"""One round of AllReduce or ScatterReduce by itself: how long until every worker has the sum of all gradients.
+"""One round of AllReduce or ScatterReduce in isolation: the time until every worker has the sum of all gradients.
 
-Nothing is measured for it: programs are the patterns of the architectures, with the CPU time of a recorded run or with
-none, and the kernel plays them. Everything here is modelled.
+Programs are the architectures' patterns, with the CPU time of a recorded run or without any, and the kernel plays them.
+Everything here is modelled.
 """
 
 import math
@@ -23,9 +23,9 @@ from slslab_workers.training.released_log import PHASE as LOG
 
 PHASE = "synchronise"
 DELETE = "object.delete"
-# Requests that workers make beside the exchange or after it: no worker waits for them.
+# Requests outside the exchange or after it: no worker waits for them.
 CLEANING = (DELETE, "object.list")
-# The largest ratio of two neighbouring values of a sweep between which the winner changes.
+# A sweep stops halving when two neighbouring values with different winners are within this ratio.
 NARROW = 1.001
 FREE = Cost(0.0, 0.0, 0.0, 0.0, 0.0, False, 0.0)
 
@@ -37,20 +37,19 @@ class _Free(StepCosts):
 
 
 def without_compute(architecture: Architecture) -> StepCosts:
-    """Return the costs of an architecture whose workers need no CPU time."""
+    """Return an architecture's costs, with all CPU times 0."""
     template = Track(architecture.name, "invocation", 0, (), 1769)
     return _Free(architecture, Workload(2, 1, 1, 1), {}, {"invocation": template}, frozenset(), (0.0, 1.0, 0.0), {})
 
 
 @dataclass(frozen=True)
 class Round:
-    """A round of `workers` that exchange gradients of `size` bytes.
+    """A round in which `workers` exchange gradients of `size` bytes.
 
-    `polling` is how they find that something is there: `released` as LambdaML's code polls, `adaptive` as the
-    emulator's workers do by default, or `none`: they block until then. With `deletes_at_once` the merging worker
-    deletes what it has read with one request, as LambdaML's code does, and not one by one. With `log_bytes` there is
-    the log traffic of Barrak et al.'s code, and each worker's log has so many bytes when the round begins; None for no
-    such traffic.
+    `polling` is how they wait for objects: `released` as LambdaML's code, `adaptive` as the emulator's workers by
+    default, or `none`: they block. With `deletes_at_once` the merging worker deletes the objects it has read with one
+    request, as LambdaML's code does, not one by one. `log_bytes` is the size of each worker's log when the round
+    begins, for the log traffic of Barrak et al.'s code; None without it.
     """
 
     costs: StepCosts
@@ -61,7 +60,7 @@ class Round:
     log_bytes: int | None = None
 
     def program(self) -> Program:
-        """Return the second of two steps: what only a run's first step does is not part of a round."""
+        """Return the second of two steps, since the first step of a run does things that aren't part of a round."""
         options = {**self.costs.workload.options, LOG_TRAFFIC.name: self.log_bytes is not None}
         workload = replace(self.costs.workload, parameters=max(1, round(self.size / 4)), options=options)
         made = generate(replace(self.costs, workload=workload), self.workers, 2, 1)
@@ -74,7 +73,7 @@ class Round:
         written: int | None = None
         for item in track.steps:
             if isinstance(item, Step) and (item.phase, item.step) == (LOG, 1):
-                # The log that the round begins with does not hold the first step's lines.
+                # The log at the beginning of the round doesn't contain the first step's lines.
                 written = item.bytes if written is None else written
                 yield replace(item, bytes=item.bytes - written + (self.log_bytes or 0))
             elif isinstance(item, Step):
@@ -98,7 +97,7 @@ class Round:
 
 
 def is_exchange(phase: str, op: str) -> bool:
-    """Return whether it is one of the steps with which gradients are put, read and added up."""
+    """Return whether the step puts, reads or adds up gradients."""
     return phase == PHASE and op not in CLEANING
 
 
@@ -111,13 +110,13 @@ class SizedChain:
     moved: float
 
     def seconds(self, profile: Profile) -> float:
-        """Return what they take one after another, with nothing between them."""
+        """Return the seconds of its requests one after another, without pauses."""
         return sum(
             number * (latency + self.moved / 1e6 / bandwidth) for number, latency, bandwidth in self._terms(profile)
         )
 
     def arithmetic(self, profile: Profile) -> str:
-        """Return the same as a text: times in seconds, sizes in MB."""
+        """Return the calculation as a text: times in seconds, sizes in MB."""
         return " + ".join(
             f"{number} * ({latency:.6g} + {self.moved / 1e6:.6f} / {bandwidth:.6g})"
             if math.isfinite(bandwidth)
@@ -133,7 +132,7 @@ class SizedChain:
 
 
 def chain(pattern: str, workers: int, size: int) -> SizedChain:
-    """Return the longest chain of a round of messages of `size` bytes, without lists, deletes, polls and logs."""
+    """Return the longest chain of a round with messages of `size` bytes, without lists, deletes, polls and logs."""
     longest = architectures()[pattern].longest_chain
     assert longest is not None, f"{pattern} has no formula"
     found = longest(workers)
@@ -141,13 +140,13 @@ def chain(pattern: str, workers: int, size: int) -> SizedChain:
 
 
 def size_at(profile: Profile, share: float) -> int:
-    """Return the bytes of a gradient at which latency × bandwidth ÷ size of the object store's gets is this share."""
+    """Return the bytes of a gradient at which latency × bandwidth ÷ size of the object store's gets is `share`."""
     return max(4, round(pipe_share(profile, 1) / share))
 
 
 def sweep(winner_at: Callable[[float], str], begin: float, end: float, points: int) -> tuple[Interval, ...]:
-    """Return who wins from `begin` to `end`, tried at so many points evenly spaced by ratio; where two neighbours
-    differ, their distance is halved until the border is known to NARROW."""
+    """Return the winners from `begin` to `end`, tried at `points` values spaced evenly by ratio. Where two neighbours
+    differ, their distance is halved until the border is known within NARROW."""
     places = [begin * (end / begin) ** (number / (points - 1)) for number in range(points)]
     tried = [(place, winner_at(place)) for place in places]
     borders = [tried[0], *(border for pair in pairwise(tried) for border in _halve(winner_at, *pair))]

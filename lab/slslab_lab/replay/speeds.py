@@ -1,17 +1,17 @@
-"""Profiles with other speeds, and the speed of processors at which a replay takes as long as was measured."""
+"""Profiles with other speeds, and the processor speed at which a replay takes as long as the measurement."""
 
 import math
 from collections.abc import Callable
 
 from slslab.predict.profiles.profile import Figure, Profile
 
-# The range of speeds that is searched, and the ratio at which the search stops.
+# The range of speeds to search, and the ratio at which the search stops.
 SLOWEST, FASTEST, PRECISION = 1 / 64, 64.0, 1e-4
 
 
 def with_figures(profile: Profile, channel: str, name: str, change: Callable[[Figure], Figure]) -> Profile:
-    """Return the profile with a figure of all operations of a channel changed: latency_ms, or the bandwidth_mb_s of
-    those that have one."""
+    """Return the profile with one figure of a channel's operations changed: latency_ms, or bandwidth_mb_s where it
+    exists."""
     known = profile.channels[channel]
     operations = {
         of: operation.model_copy(update={name: (figure := getattr(operation, name)) and change(figure)})
@@ -24,15 +24,15 @@ def with_figures(profile: Profile, channel: str, name: str, change: Callable[[Fi
 def find_speed(excess: Callable[[float], float]) -> float:
     """Return the speed at which `excess`, which falls as the speed grows, becomes 0.
 
-    Where it is above 0 at every speed, return the fastest; where it is below 0 at every speed, the slowest. The search
-    is the false position method with Illinois's halving (Dowell and Jarratt 1971), over the time that a second's work
-    takes: time is nearly a straight line of that, so few tries are enough.
+    If it is above 0 at every speed, return the fastest; if it is below 0 at every speed, the slowest. The search uses
+    the false position method with Illinois's halving (Dowell and Jarratt 1971) over the inverse of the speed. Time is
+    nearly linear in that, so few tries are enough.
     """
     low, high = 1 / FASTEST, 1 / SLOWEST
     below, above = excess(FASTEST), excess(SLOWEST)
     if below >= 0 or above <= 0:
         return FASTEST if below >= 0 else SLOWEST
-    # Each try is at least so far from both ends that the end on the root's other side comes close, too.
+    # Keep each try this far from both ends, so that the end on the root's other side moves closer, too.
     least, was_above = 1 + PRECISION / 2, None
     while high / low > 1 + PRECISION:
         middle = low - below * (high - low) / (above - below)

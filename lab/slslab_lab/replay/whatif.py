@@ -1,7 +1,7 @@
 """What if: a recorded run with another memory size, processor, network, number of workers, concurrency or price book.
 
-Nothing is run again: program and profile are changed and played. Each figure says what it is: measured by the run,
-exact (prices, rounding, and counts that the protocol fixes), or modelled (whatever depends on a played time).
+The run isn't repeated: its program and profile are changed and played. Each figure states its basis: measured by the
+run, exact (prices, rounding, and counts that the protocol fixes), or modelled (anything that depends on a played time).
 """
 
 from collections.abc import Mapping
@@ -25,17 +25,17 @@ from slslab_workers.plan import thread_count
 
 Basis = Literal["measured", "exact", "modelled"]
 LARGEST_FLEET = 4096
-# Sizes of a sweep, MB: round ones, and from 1,769 up whole vCPUs.
+# Memory sizes of a sweep in MB: round ones, and whole vCPUs from 1,769 up.
 SIZES = (128, 256, 512, 768, 1024, 1536, 1769, 2048, 3008, 3538, 5307, 7076, 8845, 10_240)
 
 
 class ConcurrencyError(RequestError):
-    """A variant whose workers wait for each other although not all of them may run at once."""
+    """A variant's workers wait for each other although not all of them may run at once."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """What differs from the recording; None is as recorded.
+    """Changes to the recording; None means as recorded.
 
     `memory_mb` is that of the training functions, and with it their threads; `arch` x86_64 or arm64; `network` a
     profile whose channels and transitions replace those of the platform; `concurrency` how many environments of the
@@ -51,7 +51,7 @@ class Variant:
 
     @property
     def label(self) -> str:
-        """The variant in words; empty for what was recorded."""
+        """The variant in words; empty for the recorded run."""
         words = {
             "memory_mb": f"{self.memory_mb} MB",
             "arch": self.arch,
@@ -65,7 +65,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Valued:
-    """A number and what it is based on; from `low` to `high` is its 80 % range, if it has one."""
+    """A number and its basis; `low` and `high` are its 80 % range, if it has one."""
 
     value: float | Decimal
     basis: Basis
@@ -73,24 +73,23 @@ class Valued:
     high: float | None = None
 
     def as_document(self) -> dict[str, Any]:
-        """Return it for JSON; a decimal is a string."""
+        """Return it for JSON; a decimal becomes a string."""
         value = format(self.value, "f") if isinstance(self.value, Decimal) else self.value
         ends = {} if self.low is None or self.high is None else {"low": self.low, "high": self.high}
         return {"value": value, "basis": self.basis, **ends}
 
 
 def modelled(value: float | Decimal, uncertainty: Uncertainty | None = None) -> Valued:
-    """Return a figure that rests on a replayed time, with its 80 % range if its uncertainty is given."""
+    """Return a figure that depends on a replayed time, with its 80 % range if its uncertainty is given."""
     return Valued(value, "modelled", *(() if uncertainty is None else uncertainty.around(float(value))))
 
 
 @dataclass(frozen=True)
 class Row:
-    """What a run was, or would be; `late` has the invocations over the time-out: function, worker, seconds.
+    """A run as it was, or would be; `late` lists the invocations over the time-out: function, worker, seconds.
 
-    `uncertainties` are those of seconds, billed_seconds, gb_seconds and cost, empty for what was measured.
-
-    A row that cannot be has no figures, and `trouble` says why.
+    `uncertainties` belong to seconds, billed_seconds, gb_seconds and cost; they are empty for measured rows. An
+    impossible row has no figures, and `trouble` says why.
     """
 
     label: str
@@ -117,7 +116,7 @@ class Platform:
 
 
 def check_memory(memory_mb: int) -> int:
-    """Return the memory size; RequestError for one that Lambda does not have."""
+    """Return the memory size; RequestError for one that Lambda doesn't offer."""
     limit = lambda_limits().memory_mb
     if not limit.minimum <= memory_mb <= limit.maximum:
         raise RequestError(
@@ -128,15 +127,15 @@ def check_memory(memory_mb: int) -> int:
 
 
 def with_memory(program: Program, recorded_mb: int, memory_mb: int | None) -> Program:
-    """Return the program with another memory size of the training functions: those that have the plan's size.
+    """Return the program with another memory size for the training functions, which have the plan's size.
 
-    Functions that the plan gives a size of their own (a supervisor, SPIRT's light ones) keep it, and all do for None.
+    Functions for which the plan sets another size (a supervisor, SPIRT's light ones) keep it; with None, all do.
     """
     if memory_mb is None:
         return program
 
     def changed(track: Track) -> Track:
-        # A supervisor's number is larger than those of the workers.
+        # A supervisor's number is larger than the workers'.
         training = track.kind == "invocation" and 0 <= track.worker < program.workers
         return replace(track, memory_mb=memory_mb) if training and track.memory_mb == recorded_mb else track
 
@@ -169,7 +168,7 @@ def with_straggler(program: Program, rank: int, factor: float) -> Program:
 
 
 def with_network(profile: Profile, network: Profile) -> Profile:
-    """Return the profile with the channels and state transitions of another one."""
+    """Return the profile with another profile's channels and state transitions."""
     return profile.model_copy(
         update={
             "name": f"{profile.name} with the network of {network.name}",
@@ -180,16 +179,16 @@ def with_network(profile: Profile, network: Profile) -> Profile:
 
 
 def with_arch(profile: Profile, recorded: str, arch: str) -> Profile:
-    """Return the profile with functions on processors of another architecture than the recorded one.
+    """Return the profile with functions on another processor architecture than the recorded one.
 
-    RequestError if the profile does not know how fast arm64 is beside x86-64.
+    RequestError if the profile doesn't know the speed of arm64 relative to x86-64.
     """
     if arch == recorded:
         return profile
     arm = profile.compute.arm_speed
     if arm is None:
         raise RequestError(
-            f"The profile {profile.name} does not say how fast arm64 is.", "add [compute.arm_speed] to it."
+            f"The profile {profile.name} doesn't say how fast arm64 is.", "add [compute.arm_speed] to it."
         )
     factor, compute = arm.value if arch == "arm64" else 1 / arm.value, profile.compute
 
@@ -202,13 +201,13 @@ def with_arch(profile: Profile, recorded: str, arch: str) -> Profile:
 
 
 def with_concurrency(profile: Profile, concurrency: int) -> Profile:
-    """Return the profile with an account of which so many environments may be busy at once."""
+    """Return the profile with an account that allows `concurrency` busy environments."""
     figure = Figure(value=concurrency, status="assumed", source="as asked for")
     return profile.model_copy(update={"functions": profile.functions.model_copy(update={"concurrency": figure})})
 
 
 def vary_program(run: Measured, variant: Variant) -> Program:
-    """Return a variant's program; RequestError for one that cannot be made."""
+    """Return a variant's program; RequestError for an impossible one."""
     program = run.program
     if variant.workers is not None and variant.workers != program.workers:
         program = generate(run.costs, variant.workers, program.batches, program.epochs)
@@ -231,7 +230,8 @@ def vary_profile(run: Measured, variant: Variant, profile: Profile) -> Profile:
 def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timeline, Totals]:
     """Return a variant's timeline and outcome.
 
-    ConcurrencyError if it never ends since environments may not start, ReplayError if it never ends in any case.
+    ConcurrencyError if it never ends because environments may not start, ReplayError if it never ends for another
+    reason.
     """
     program, changed = vary_program(run, variant), vary_profile(run, variant, profile)
     try:
@@ -242,20 +242,20 @@ def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timelin
         if invocations <= allowed:
             raise
         raise ConcurrencyError(
-            f"It never ends: with a concurrency of {allowed:,}, workers wait for others that may not start.",
-            f"give a --concurrency of more, up to {invocations} (AWS raises an account's quota on request).",
+            f"It never ends: with a concurrency of {allowed:,}, workers wait for others that can't start.",
+            f"give a larger --concurrency, up to {invocations} (AWS raises an account's quota on request).",
         ) from error
     return timeline, outcome(timeline, variant.arch or run.arch)
 
 
 def modelled_usage(run: Measured, timeline: Timeline, played: Totals) -> Usage:
-    """Return what a book prices of a played run: its workers, its hosts for as long as it lasts, its driver."""
+    """Return the priced usage of a played run: its workers, its hosts for the whole run, its driver."""
     program = timeline.program
     return played.usage(run.hosts(program.workers), run.driver_requests(program.workers, program.epochs))
 
 
 def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
-    """Return the row of a variant; `Variant()` is the run as recorded, on the platform."""
+    """Return the row of a variant; `Variant()` is the recorded run on the platform."""
     label = variant.label or f"as recorded, {Variant(workers=run.plan.workers).label}"
     peak_mb = run.peak_memory_mb
     if variant.memory_mb is not None and variant.memory_mb < peak_mb:
@@ -285,7 +285,7 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
         "over_timeout": len(late),
     }
     figures = {name: modelled(value, uncertainties.get(name)) for name, value in values.items()}
-    # A worker over its time-out would invoke itself again; the recorded one did not.
+    # A worker over its time-out would invoke itself again; the recorded one didn't.
     invocations: Basis = "modelled" if late else "exact"
     figures["invocations"] = Valued(len(played.invocations), invocations)
     return Row(
@@ -300,7 +300,7 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
 
 
 def measured_row(run: Measured, book: Book, timeout_s: float) -> Row:
-    """Return the run as it was measured on its host, priced by a book."""
+    """Return the run as measured on its host, priced by a book."""
     document = run.document
     bill = compute_bill(run.usage(), book)
     late = [record for record in run.invocations if record["duration_ms"] > timeout_s * 1000]
@@ -308,7 +308,7 @@ def measured_row(run: Measured, book: Book, timeout_s: float) -> Row:
         "seconds": Valued(run.span_s, "measured"),
         "billed_seconds": Valued(document["billed_seconds"], "measured"),
         "gb_seconds": Valued(Decimal(document["gb_seconds"]), "measured"),
-        # Exact arithmetic on what was measured.
+        # Exact arithmetic on measured figures.
         "cost": Valued(bill.total, "exact"),
         "waiting_share": Valued(run.waiting_share, "measured"),
         "invocations": Valued(document["invocations"], "measured"),
@@ -323,9 +323,9 @@ def measured_row(run: Measured, book: Book, timeout_s: float) -> Row:
 
 
 def _line_bases(bill: Bill, timeline: Timeline, invocations: Basis) -> dict[str, Basis]:
-    """Return, by item of a bill, whether its quantity is exact: requests are, unless workers poll with them.
+    """Return whether each bill item's quantity is exact. Requests are, unless workers poll with them.
 
-    With other workers than recorded the driver's requests are not, and they are among the object store's.
+    For another number of workers, the driver's requests to the object store aren't exact either.
     """
     polled = {step.polls for step in timeline.steps if step.polling}
     meters = set(OBJECT_OPERATIONS) - polled if timeline.program.recorded else set()
@@ -336,7 +336,7 @@ def _line_bases(bill: Bill, timeline: Timeline, invocations: Basis) -> dict[str,
 
 
 def as_document(row: Row) -> dict[str, Any]:
-    """Return a row for JSON: money and GB-seconds as strings of decimals, everything else as numbers."""
+    """Return a row for JSON: money and GB-seconds as decimal strings, everything else as numbers."""
     variant = row.variant
     changes = {} if variant is None else {name: value for name, value in vars(variant).items() if value is not None}
     if variant is not None and variant.network is not None:

@@ -1,4 +1,4 @@
-"""Tables and figures of papers, made again: published, recomputed, measured and modelled side by side."""
+"""Papers' tables and figures made again: published, recomputed, measured and modelled figures side by side."""
 
 from pathlib import Path
 
@@ -6,11 +6,11 @@ from slslab.errors import RunError
 
 # The models of Table 2 of Barrak et al.
 MODELS = ("mobilenet", "resnet18")
-# The project's own recordings and curves: in a wheel beside the package, in a checkout at the repository's root.
+# The project's own recordings and curves: in a wheel next to this package, in a checkout at the repository's root.
 FOLDERS = (Path(__file__).parents[1] / "recorded", Path(__file__).resolve().parents[3] / "results")
 
 RECORD = "record them with --fidelity sampled."
-# The project's own recordings and curves: what a folder has, and how it is made.
+# The project's own recordings and curves: what each folder contains, and how to make it.
 COMMITTED = {
     "table2": ("recordings of Table 2", RECORD),
     "lambdaml-table1": ("recordings of LambdaML's Table 1", RECORD),
@@ -20,12 +20,12 @@ COMMITTED = {
 
 
 def committed(name: str) -> Path:
-    """Return one of the folders of COMMITTED; RunError if the project has none."""
+    """Return one of the folders of COMMITTED; RunError if it is missing."""
     return find_committed(name, *COMMITTED[name])
 
 
 def find_committed(name: str, what: str, hint: str) -> Path:
-    """Return where the project's own data of this name are; RunError if there are none."""
+    """Return the path of the project's own data with this name; RunError if they don't exist."""
     for folder in FOLDERS:
         if (folder / name).exists():
             return folder / name

@@ -1,4 +1,4 @@
-"""Accuracy by time and by cost for each row of Table 3: what was learnt by epoch × what an epoch takes."""
+"""Accuracy by time and by cost for each row of Table 3: accuracy by epoch × time of an epoch."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +21,7 @@ ACCURACY = ("accuracy", "test accuracy", "%")
 
 @dataclass(frozen=True)
 class Progression:
-    """A row in one variant, with its curve, or that of another architecture with the same rule, and its epoch."""
+    """A row in one variant, with its epoch, and its curve, perhaps by another architecture with the same rule."""
 
     experiment: Experiment
     row: Row
@@ -42,7 +42,7 @@ class Progression:
         return None if until is None or self.epoch.cost is None else until.epoch * self.epoch.cost
 
     def reach(self, accuracy: float) -> tuple[Point | None, str]:
-        """Return the first epoch with this accuracy; or None, and why there is none."""
+        """Return the first epoch with this accuracy; or None, and the reason."""
         if self.curve is None:
             return None, self.unknown
         point = self.curve.reach(accuracy)
@@ -50,11 +50,11 @@ class Progression:
 
     @property
     def unknown(self) -> str:
-        """Return why nothing is known of what is learnt."""
-        return f"there is no curve of {self.experiment.architecture}, {self.experiment.variant}"
+        """Return why the accuracy is unknown."""
+        return f"{self.experiment.architecture}, {self.experiment.variant} has no curve"
 
     def standing(self, accuracy: float) -> Standing:
-        """Return when it reaches this accuracy, in minutes, or after how many it has not."""
+        """Return the minutes until it reaches this accuracy, or the minutes after which it hasn't."""
         point, missing = self.reach(accuracy)
         if self.epoch.seconds is None:
             return Standing(None, missing=self.epoch.reason)
@@ -63,14 +63,14 @@ class Progression:
         return Standing(None, self.minutes(self.curve.last) if self.curve else None, missing)
 
     def as_document(self) -> dict[str, Any]:
-        """Return what a row's document has of it."""
+        """Return its part of a row's document."""
         curve = self.curve.as_document(self.experiment.architecture) if self.curve else None
         return {"curve": curve, "epoch": asdict(self.epoch)}
 
 
 @dataclass(frozen=True)
 class Learnt:
-    """A model's curves, Table 2's recordings on the platform, and the rows that they are of."""
+    """A model's curves, Table 2's recordings on the platform, and their rows."""
 
     curves: Sequence[Curve]
     recordings: Recordings
@@ -80,7 +80,7 @@ class Learnt:
 def pair_up(
     paper: Paper, model: str, curves: Sequence[Curve], epochs: Mapping[Experiment, EpochTime]
 ) -> tuple[Progression, ...]:
-    """Return the rows of the table in its order, canonical, and as released where that has a curve."""
+    """Return the table's rows in order: canonical, and as released if that has a curve."""
     rows = []
     for row in paper.table(TABLE).rows:
         architecture = paper.table(TABLE).inputs_of(row)["architecture"]
@@ -93,7 +93,7 @@ def pair_up(
 
 
 def read(setup: Setup) -> Learnt:
-    """Return the curves, and the recordings and rows that they are of, with the epochs played from them."""
+    """Return the curves, and the recordings with their rows and played epochs."""
     options, rows = setup.options, experiments([MODEL])
     curves = select(read_curves(options.get("accuracy") or committed("accuracy")), MODEL, options["dataset"])
     runs = read_all(options.get("recordings") or committed("table2"), experiments(MODELS))
@@ -103,7 +103,7 @@ def read(setup: Setup) -> Learnt:
 
 
 def variants(progressions: Sequence[Progression]) -> dict[str, dict[str, Progression]]:
-    """Return the rows of each variant by name; those with a single variant are in both; as released only if any is."""
+    """Return each variant's rows by name; rows with one variant are in both, if any row is as released."""
     released = any(progression.experiment.released for progression in progressions)
     names = [progression.row.name for progression in progressions]
     return {
@@ -117,7 +117,7 @@ def variants(progressions: Sequence[Progression]) -> dict[str, dict[str, Progres
 
 
 def by_epoch(progressions: Sequence[Progression]) -> Iterator[dict[str, Any]]:
-    """Yield accuracy by epoch, a picture for each variant: a line for each curve, also if rows share it."""
+    """Yield accuracy by epoch as a picture per variant, with one line per curve, even if rows share it."""
     for variant, rows in variants(progressions).items():
         lines = [
             (
@@ -131,7 +131,7 @@ def by_epoch(progressions: Sequence[Progression]) -> Iterator[dict[str, Any]]:
 
 
 def by_time(progressions: Sequence[Progression]) -> Iterator[dict[str, Any]]:
-    """Yield accuracy by modelled minutes, a picture for each variant: a line for each row that has both."""
+    """Yield accuracy by modelled minutes as a picture per variant, with one line per row that has both."""
     for variant, rows in variants(progressions).items():
         lines = [
             (name, [point.epoch * row.epoch.seconds / 60 for point in row.curve.points], percent(row.curve))
@@ -148,7 +148,7 @@ def percent(curve: Curve) -> list[float]:
 
 
 def equal_ones(progressions: Iterable[Progression]) -> list[tuple[Curve, list[Progression]]]:
-    """Return each curve with the rows that have it."""
+    """Return each curve with its rows."""
     groups: dict[str, tuple[Curve, list[Progression]]] = {}
     for progression in progressions:
         if progression.curve is not None:
@@ -157,7 +157,7 @@ def equal_ones(progressions: Iterable[Progression]) -> list[tuple[Curve, list[Pr
 
 
 def shared_curves(progressions: Iterable[Progression]) -> list[dict[str, Any]]:
-    """Return, for JSON, curves that several rows share, whose parameters are equal in every bit, and the proofs."""
+    """Return, for JSON, curves that rows share because their parameters are equal in every bit, and the proofs."""
     return [
         {
             "curve": curve.name,
@@ -170,7 +170,7 @@ def shared_curves(progressions: Iterable[Progression]) -> list[dict[str, Any]]:
 
 
 def describe(progressions: Iterable[Progression]) -> Iterator[str]:
-    """Yield what a reader must know of curves and epochs."""
+    """Yield notes about curves and epochs."""
     for curve, sharing in equal_ones(progressions):
         names = ", ".join(progression.label for progression in sharing)
         plan = curve.plan

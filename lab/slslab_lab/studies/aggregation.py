@@ -1,8 +1,8 @@
 """Rounds of GradsSharding, λ-FL and LIFL on a profile, and the fit of a profile's network to rounds measured on AWS.
 
-Four figures are fitted, named before anything was fitted: how fast one connection is, how fast a function's network
-refills, how much it may move at once, and how much functions of a round differ. Latencies are the base profile's,
-CPU time per byte is measured on this host and scaled (`slslab calibrate`).
+Four figures are fitted, and were named before the fit: the speed of one connection, how fast a function's network
+refills, how much it may move at once, and how much the functions of a round differ. Latencies come from the base
+profile. CPU time per byte is measured on this host and scaled (`slslab calibrate`).
 """
 
 import math
@@ -22,19 +22,19 @@ from slslab_lab.replay.outcome import outcome
 from slslab_lab.replay.speeds import with_figures
 from slslab_workers.gradssharding.topology import Aggregator, levels, slices
 
-# What the papers' rounds have in common: clients, and the concurrency of the account.
+# Common to the papers' rounds: clients, and the concurrency of the account.
 CLIENTS, CONCURRENCY = 20, 10
-# CPU seconds of a function's init on one processor of the platform: numpy and boto3 are imported in 0.31 on this
-# project's host; scaled as adding is.
+# CPU seconds of a function's init on one processor of the platform. Importing numpy and boto3 takes 0.31 on this
+# project's host; it is scaled like adding.
 INIT_S = 1.1
-# The first guess of the fit: 10⁶ bytes a second of a connection and of the refill, and 10⁶ bytes.
+# Start of the fit: 10⁶ bytes a second of a connection and of the refill, and 10⁶ bytes.
 GUESS = (100.0, 60.0, 100.0)
 POINTS = 2_000
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What a round aggregates, and in what: gradients of `parameters` float32 numbers, functions of `memory_mb`."""
+    """Setting of a round: gradients of `parameters` float32 numbers, and functions of `memory_mb`."""
 
     model: str
     parameters: int
@@ -46,7 +46,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Round:
-    """One round: seconds from its first acceptance to its last end, and of its slowest function; its requests."""
+    """One round: seconds from first acceptance to last end, and of its slowest function; its requests."""
 
     wall_s: float
     slowest_s: float
@@ -54,13 +54,13 @@ class Round:
     puts: int
 
     def usd(self, memory_mb: int, seconds: float) -> float:
-        """Return the released cost if functions take so many seconds: without requests of Lambda, or init."""
+        """Return the cost as released if functions take this many seconds: without Lambda's requests and init."""
         return memory_mb / 1024 * seconds * 1.66667e-5 + self.gets * 4e-7 + self.puts * 5e-6
 
 
 def make_program(setting: Setting, add_s_per_gb: float, cold: bool) -> Program:
-    """Return one round as a program, whose functions add a gigabyte (10⁹ bytes) in so many CPU seconds of the platform;
-    unless it is cold, its environments were made by an invocation before."""
+    """Return one round as a program. Its functions add 10⁹ bytes in `add_s_per_gb` CPU seconds of the platform. Unless
+    it is cold, an earlier invocation has made its environments."""
     gates: list[int] = []
     tracks: list[Track] = []
 
@@ -83,7 +83,6 @@ def make_program(setting: Setting, add_s_per_gb: float, cold: bool) -> Program:
 
 
 def _track(one: Aggregator, setting: Setting, add_s_per_gb: float) -> Track:
-    """Return an invocation of one function; each has a name of its own, which begins with its level."""
     return Track(
         f"{one.level}-{one.number}",
         "invocation",
@@ -100,7 +99,7 @@ def _steps(one: Aggregator, setting: Setting, add_s_per_gb: float) -> Iterator[S
     if one.shard is not None:
         part = slices(setting.parameters, setting.shards)[one.shard]
         size = 4 * (part.stop - part.start)
-    # Read, added, and so on, one after another.
+    # Read one, add it, read the next, and so on.
     for _ in one.inputs:
         yield Step("object.get", "synchronise", requests=1, bytes=size)
         yield Step("reduce", "synchronise", round(add_s_per_gb * size))
@@ -112,8 +111,8 @@ def play_round(
 ) -> Round:
     """Return one round on a profile, with the account's concurrency.
 
-    `spread` is the standard deviation of the logarithm of what functions that do the same take; a level of the tree
-    takes what the slowest of its functions is expected to.
+    `spread` is the standard deviation of the logarithm of the times of equal functions. A level of the tree takes the
+    expected time of its slowest function.
     """
     limit = profile.functions.concurrency.model_copy(update={"value": CONCURRENCY})
     functions = profile.functions.model_copy(update={"concurrency": limit})
@@ -131,15 +130,15 @@ def play_round(
 
 
 def slowest_of(number: int) -> float:
-    """Return the expected greatest of so many standard normal numbers."""
+    """Return the expected maximum of `number` standard normal numbers."""
     normal = NormalDist()
     return fmean(normal.inv_cdf(((point + 0.5) / POINTS) ** (1 / number)) for point in range(POINTS))
 
 
 @dataclass(frozen=True)
 class Observed:
-    """A round measured on AWS: rates of one function's gets and puts (10⁶ bytes a second; medians over functions), and
-    seconds: of the round and their standard deviation over runs, and of its slowest function."""
+    """A round measured on AWS: rates of one function's gets and puts (10⁶ bytes a second, medians over functions),
+    seconds of the round with their standard deviation over runs, and seconds of its slowest function."""
 
     setting: Setting
     get_mb_s: float
@@ -151,21 +150,21 @@ class Observed:
 
     @property
     def function_s(self) -> float:
-        """Return what one function took by the medians of its parts."""
+        """Return the seconds of one function, from the medians of its parts."""
         read, written = self.moved
         return read / self.get_mb_s + written / self.put_mb_s + self.add_s_per_gb * read / 1e3
 
     @property
     def moved(self) -> tuple[float, float]:
-        """Return what one function reads and writes, 10⁶ bytes."""
+        """Return the bytes that one function reads and writes, in 10⁶."""
         written = 4 * self.setting.parameters / self.setting.shards / 1e6
         return self.setting.clients * written, written
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """The four fitted figures: 10⁶ bytes a second of one connection, and of the refill of a function's network; 10⁶
-    bytes that it may move at once; and the spread of functions."""
+    """The four fitted figures: 10⁶ bytes a second of one connection and of the refill of a function's network, the 10⁶
+    bytes that it may move at once, and the spread of functions."""
 
     connection_mb_s: float
     refill_mb_s: float
@@ -173,7 +172,7 @@ class Fitted:
     spread: float
 
     def applied(self, base: Profile, source: str) -> Profile:
-        """Return the base profile with this network, and this connection to its object store."""
+        """Return the base profile with this network and this connection to its object store."""
 
         def figure(value: float) -> Figure:
             return Figure(value=float(f"{value:.4g}"), status="fitted", source=source)
@@ -185,10 +184,10 @@ class Fitted:
 
 
 def fit_network(observed: Sequence[Observed], base: Profile) -> Fitted:
-    """Fit the four figures to measured rounds, whose functions have one connection and are never short of processors.
+    """Fit the four figures to measured rounds; their functions have one connection and always enough CPU.
 
-    The network's three minimise the squares of the logarithms of modelled ÷ measured time of all gets, and of the put,
-    of a function of each round; the spread those of the slowest function's time over the time of one by its medians.
+    The three network figures minimise the squared logarithms of modelled ÷ measured time of all gets and of the put of
+    one function per round. The spread is fitted to the slowest function's time ÷ the time from the medians.
     """
 
     def errors(guess: Sequence[float]) -> float:
@@ -215,7 +214,7 @@ def fit_network(observed: Sequence[Observed], base: Profile) -> Fitted:
 
 
 def transfers(setting: Setting, profile: Profile, add_s_per_gb: float) -> tuple[float, float]:
-    """Return what the gets of one function of a round take, and its put, seconds."""
+    """Return the seconds of one function's gets and of its put."""
     one = replace(setting, shards=1, topology="shards", parameters=setting.parameters // setting.shards)
     timeline = play(make_program(one, add_s_per_gb, cold=True), profile)
     took = [(end - begin) / NS for begin, end in zip(timeline.begin, timeline.end, strict=True)]

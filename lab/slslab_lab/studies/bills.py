@@ -1,8 +1,8 @@
-"""The whole modelled bill of an epoch of Table 2, line by line, with what the paper counts marked.
+"""The whole modelled bill of an epoch of Table 2, line by line, marking the part that the paper counts.
 
-The paper counts seconds of minibatches × memory × rate, and instances for an epoch. A bill has more: init, the first
-minibatch's and the model's time, other functions, requests, transitions, and the hosts of databases and queues. All
-lines are by AWS's own arithmetic (1 GB = 1,024 MB), so the first one is 2.3 % below the paper's."""
+The paper counts seconds of minibatches × memory × rate, and instances for an epoch. A bill also includes init, time for
+the first minibatch and the model, other functions, requests, transitions, and the hosts of databases and queues. Lines
+use AWS's arithmetic (1 GB = 1,024 MB), so the first one is 2.3 % below the paper's."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ COUNTED = "Minibatches"
 
 @dataclass(frozen=True)
 class BillLine:
-    """A line of a bill; `in_paper` marks what the paper counts."""
+    """A line of a bill; `in_paper` marks a line that the paper counts."""
 
     item: str
     quantity: Decimal
@@ -39,9 +39,9 @@ class BillLine:
 
 
 def bill(measured: Measured, profile: Profile, memory_mb: int | None, batches: int, book: Book) -> tuple[BillLine, ...]:
-    """Return the lines of an epoch of so many minibatches in functions of this memory size, or on instances (None).
+    """Return the bill of an epoch of `batches` minibatches in functions of this memory size, or on instances (None).
 
-    RequestError if the run cannot be scaled, PlanError for options that its pattern does not cover."""
+    RequestError if the run can't be scaled, PlanError for options that its pattern doesn't cover."""
     program = generate(measured.costs, measured.plan.workers, batches, 1)
     timeline = play(with_memory(program, measured.plan.memory_mb, memory_mb), profile)
     result = outcome(timeline, measured.arch)
@@ -53,14 +53,14 @@ def bill(measured: Measured, profile: Profile, memory_mb: int | None, batches: i
         elif memory_mb is None and line.item == f"Host {result.instances[0].type}":
             parts.append(BillLine(COUNTED, counted, line.unit, counted * line.price, in_paper=True))
             rest = line.quantity - counted
-            parts.append(BillLine("Instances beside minibatches, boot included", rest, line.unit, rest * line.price))
+            parts.append(BillLine("Instances outside minibatches, boot included", rest, line.unit, rest * line.price))
         else:
             parts.append(BillLine(line.item, line.quantity, line.unit, line.amount))
     return tuple(parts)
 
 
 def _minibatch_seconds(timeline: Timeline) -> Decimal:
-    """Return seconds of all workers' minibatches; of functions of one minibatch, those of the whole invocation."""
+    """Return the seconds of all workers' minibatches; if a function has one minibatch, of the whole invocation."""
     program = timeline.program
     entries = grouped(
         ((track, step.epoch, step.step), entry)
@@ -90,7 +90,7 @@ def _functions(measured: Measured, result: Totals, memory_mb: int, counted: Deci
     amounts = {
         COUNTED: minibatches,
         "Init of functions of this size": init,
-        "Functions of this size beside minibatches": rest,
+        "Functions of this size outside minibatches": rest,
         "Other functions": others,
     }
     return [

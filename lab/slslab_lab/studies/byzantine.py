@@ -1,7 +1,7 @@
-"""Accuracy by attack, rule and number of attackers, and what a rule costs: LeNet on digits, 5 workers.
+"""Accuracy by attack, rule and number of attackers, and the cost of each rule: LeNet on digits, 5 workers.
 
-All workers are in one process, with the bits of a run. The SPIRT paper's abstract says that robust rules keep its
-accuracy under Byzantine attacks; its figures are not reproduced here.
+All workers are in one process, with the same bits as a run. The SPIRT paper's abstract says that robust rules keep its
+accuracy under Byzantine attacks. Its figures are not reproduced here.
 """
 
 import time
@@ -37,7 +37,7 @@ CLOSE, FALLEN = 3.0, 10.0
 CHANCE = 10.0
 LAST = 3
 SIGN_FLIP = "sign-flip"
-# What rules are timed on.
+# Models for timing the rules, repetitions, and images.
 MODELS, TIMES, IMAGES = ("lenet", "mobilenet", "resnet18"), 5, 32
 UPDATES = 1000
 COLUMNS = (
@@ -48,7 +48,7 @@ COLUMNS = (
 
 
 class Series(Entry):
-    """The test accuracies (0..1) after each epoch, by seed, of a rule that is told of so many attackers."""
+    """Test accuracies (0..1) after each epoch, by seed, of a rule that expects this number of attackers."""
 
     rule: str
     attack: str
@@ -57,12 +57,12 @@ class Series(Entry):
 
     @property
     def last(self) -> list[float]:
-        """Return the accuracy from each seed, %: the median of those after the last three epochs, which differ."""
+        """Return the accuracy of each seed in %: the median over the last three epochs."""
         return [100 * median(each[-LAST:]) for each in self.accuracies.values()]
 
 
 class Cost(Entry):
-    """Seconds of a rule on the gradients of a model, in a process with the threads of the model's memory size."""
+    """Seconds of a rule on a model's gradients, in a process with the threads of the model's memory size."""
 
     rule: str
     model: str
@@ -83,7 +83,7 @@ RESULTS = Accuracies
 
 @dataclass(frozen=True)
 class Setting:
-    """One training: the rule is told of the attackers, who have the highest ranks."""
+    """One training: the rule knows the number of attackers, which have the highest ranks."""
 
     rule: str
     attack: str
@@ -91,7 +91,7 @@ class Setting:
     seed: int
 
     def plan(self) -> Plan:
-        """Return the complete plan; PlanError if the rule does not withstand so many."""
+        """Return the complete plan; PlanError if the rule can't withstand that many attackers."""
         options: dict[str, Any] = {"combine": self.rule}
         if self.rule in robust.KNOWN and robust.KNOWN[self.rule].informed:
             options["byzantine"] = max(1, self.attackers)
@@ -104,14 +104,14 @@ class Setting:
 
 
 def settings_of(seeds: int) -> list[Setting]:
-    """Return all trainings that no precondition rules out."""
+    """Return all trainings that the rules' preconditions allow."""
     wanted = [(rule, NO_ATTACK, 0) for rule in RULES]
     wanted += [(rule, attack, attackers) for attackers in ATTACKERS for attack in NAMES for rule in RULES]
     return [Setting(*each, seed) for each in wanted if is_possible(each[0], each[2]) for seed in range(seeds)]
 
 
 def is_possible(rule: str, attackers: int) -> bool:
-    """Return whether a rule may be told of so many attackers among the workers."""
+    """Return whether a rule allows this number of attackers among the workers."""
     try:
         Setting(rule, SIGN_FLIP, attackers, 0).plan()
     except PlanError:
@@ -120,7 +120,7 @@ def is_possible(rule: str, attackers: int) -> bool:
 
 
 def time_rule(rule: str, model: str) -> Cost:
-    """Return what a rule takes of this process, over `WORKERS` gradients of a model's size."""
+    """Return the time of a rule in this process, over `WORKERS` gradients of a model's size."""
     import torch
 
     from slslab_workers.plan import thread_count
@@ -141,17 +141,17 @@ def time_rule(rule: str, model: str) -> Cost:
     for _ in range(1 + TIMES):
         began = time.perf_counter()
         if rule == MEAN:
-            # As workers make it: the sum in rank order, divided.
+            # Computed as workers do: the sum in rank order, divided.
             aggregation.mean(aggregation.sum_in_rank_order(vectors), WORKERS, WORKERS)
         else:
             robust.applied(plan, vectors, built, trusted)
         seconds.append(time.perf_counter() - began)
-    # The first one finds cold caches.
+    # The first repetition runs with cold caches.
     return Cost(rule=rule, model=model, parameters=parameters, memory_mb=known.memory_mb, seconds=tuple(seconds[1:]))
 
 
 def measure(setup: Setup) -> Accuracies:
-    """Train all settings, one after another or where `on` says, and time all rules, now and here."""
+    """Train all settings, one after another or where `on` says; then time all rules on this host."""
     settings = settings_of(setup.effort)
     learnt = by_seed(settings, train(learn, settings, setup.options.get("on"), setup.watcher.report))
     timed = [(rule, model) for model in MODELS for rule in RULES]
@@ -191,7 +191,7 @@ def _rows(accuracies: Accuracies, book: Book) -> Iterator[ReproducedRow]:
 
 
 def _usd(cost: Cost, book: Book) -> float:
-    """Return the GB-seconds of a rule in `UPDATES` updates by one function of the model's memory size."""
+    """Return the USD for the GB-seconds of a rule in `UPDATES` updates by one function of the model's memory size."""
     price = float(book.prices["lambda.duration.x86_64"].price)
     return UPDATES * median(cost.seconds) * cost.memory_mb / book.gb_mb * price
 
@@ -206,7 +206,7 @@ def _accuracy_matrices(accuracies: Accuracies) -> Iterator[dict[str, Any]]:
         columns = [(NO_ATTACK, 0), *((attack, attackers) for attack in NAMES)]
         found = {rule: [means.get((rule, *column)) for column in columns] for rule in RULES}
         yield {
-            "title": f"Accuracy under {attackers} of {WORKERS} workers attacking (%)",
+            "title": f"Accuracy with {attackers} of {WORKERS} workers attacking (%)",
             "headings": ["rule", "no attack", *NAMES],
             "rows": [
                 [rule, *("refused" if cell is None else f"{cell:.1f}" for cell in cells)]

@@ -1,4 +1,4 @@
-"""All studies. What computes is imported when a study is made: the help of a command takes no time."""
+"""All studies. Modules that compute are imported when a study runs, so a command's help is fast."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from slslab_lab.studies.study import Study
 
 OF_TABLE2 = "Read Table 2's runs here (by default the project's own)."
-TABLES_OUT = "Where the tables go (by default reproduce-NAME-replayed beside runs)."
+TABLES_OUT = "Where the tables go (by default reproduce-NAME-replayed next to the runs)."
 CURVES = "Read the curves of slslab accuracy here (by default the project's own)."
 
 
@@ -19,9 +19,8 @@ class Table2(Study):
     slslab reproduce table2 --fidelity full --out table2-full
     slslab reproduce table2 --fidelity full --on ray
 
-    Sampled and full make a run per row, one after another, or on a Ray cluster one at a time on each node; after Ctrl-C
-    the same command continues with the missing runs. One speed of Lambda's processors is fitted to all rows; no row has
-    a constant of its own.
+    Sampled and full make a run per row, one after another, or on a Ray cluster one at a time on each node. After
+    Ctrl-C, the same command continues with the missing runs. One speed of Lambda's processors is fitted to all rows.
     """
 
     name, paper = "table2", "barrak-2025"
@@ -33,18 +32,18 @@ class Table2(Study):
     texts: Mapping[str, str] = {
         "fidelity": "sampled runs some of the minibatches here, full all of them; replayed reads recordings, in "
         "seconds.",
-        "dataset": "cifar10, synthetic, or folder:PATH of class folders. Times do not depend on what the images show.",
-        "out": "Where runs and tables go (by default reproduce-table2-FIDELITY beside the runs); runs in it are kept.",
+        "dataset": "cifar10, synthetic, or folder:PATH of class folders. Times don't depend on the images.",
+        "out": "Where runs and tables go (by default reproduce-table2-FIDELITY next to the runs); runs in it are kept.",
     }
-    # Minibatches of each worker; None is what --batches says.
+    # Minibatches of each worker; None means the value of --batches.
     effort: Mapping[str, Any] = {"sampled": None, "full": 24}
 
 
 class Figure3(Table2):
     """Time against cost of an epoch, the rows of Table 2 as points.
 
-    What Figure 3 draws could not be established; time against cost is the paper's one comparison that no other table or
-    figure of it shows.
+    The paper doesn't say what Figure 3 shows. Time against cost is its only comparison that no other table or figure
+    shows.
     """
 
     name, document = "fig3", "figure3"
@@ -57,9 +56,9 @@ class Table3(Study):
     slslab reproduce table3
     slslab reproduce table3 --target 0.6
 
-    Curves are measured (slslab accuracy), canonical and as released; a curve stands for all architectures that compute
-    the same parameters bit by bit. Seconds of an epoch are modelled, from the recordings of reproduce table2. An
-    accuracy that no epoch of a curve has is not reached; nothing is extrapolated.
+    Curves are measured (slslab accuracy), canonical and as released. Architectures that compute the same parameters,
+    bit by bit, share a curve. Seconds of an epoch are modelled from the recordings of reproduce table2. Curves aren't
+    extrapolated.
     """
 
     name, paper = "table3", "barrak-2025"
@@ -76,7 +75,7 @@ class Table3(Study):
 class Figure4(Table3):
     """Accuracy by time: the points of all curves, and with --plot a picture.
 
-    The paper has no data of its Figure 4, so nothing published stands beside them.
+    The paper doesn't print the data of its Figure 4, so there is nothing to compare them with.
     """
 
     name, document = "fig4", "figure4"
@@ -84,10 +83,10 @@ class Figure4(Table3):
 
 
 class MLLessFilter(Table3):
-    """MLLess's significance filter: seconds to an accuracy with it and without, and the ratio beside the paper's 13.
+    """MLLess's significance filter: seconds to an accuracy with and without it, and the ratio, 13 in the paper.
 
-    Both arms come to the same accuracy; their epochs are measured, an epoch's seconds modelled with the share of the
-    gradients that each sends, messages and bytes exact.
+    Both reach the same accuracy. Epochs are measured; an epoch's seconds are modelled with the share of the gradients
+    that each sends; messages and bytes are exact.
     """
 
     name, document = "mlless-filter", "filtering"
@@ -96,10 +95,10 @@ class MLLessFilter(Table3):
 class Figure2(Study):
     """Barrak et al., Figure 2: communication of AllReduce and ScatterReduce, 4 to 16 workers (on aws-us-east-1).
 
-    Modelled is one round of each pattern: every worker puts its gradient, all get the sum; as slslab's workers do it,
-    and as the authors' code does, with its polls and its log traffic. Measured are the rounds of Table 2's recordings.
-    Less than 15 % is a tie. Each row has the interval of the object store's latency × bandwidth ÷ gradient size in
-    which each pattern wins, found by playing other sizes of gradient on the same profile.
+    The model plays one round of each pattern: every worker puts its gradient, all get the sum. It does so as slslab's
+    workers do, and as the authors' code does, with its polls and log traffic. Measured rounds come from Table 2's
+    recordings. Less than 15 % is a tie. Each row shows in which interval of the object store's latency × bandwidth ÷
+    gradient size each pattern wins, found by playing other gradient sizes on the same profile.
     """
 
     name, paper = "fig2", "barrak-2025"
@@ -115,7 +114,7 @@ class Figure2(Study):
 class LambdaMLTable3(Figure2):
     """LambdaML, Table 3: communication of AllReduce and ScatterReduce over S3 (on lambdaml-2021).
 
-    Modelled is one round of each pattern, as in fig2.
+    The model plays one round of each pattern, as in fig2.
     """
 
     name, paper, profile = "lambdaml-table3", "lambdaml-2021", "lambdaml-2021"
@@ -128,8 +127,8 @@ class LambdaMLTable1(Study):
     slslab reproduce lambdaml-table1
     slslab reproduce lambdaml-table1 --profile aws-us-east-1
 
-    Jobs are replayed with the paper's workers from rounds of 2 workers, on a running node, with the node's start, and
-    with functions that wait for it. Ratios agree within 25 %; else they say whether the same channel is better.
+    Jobs with the paper's workers are replayed from rounds of 2 workers: on a running node, with the node's start, and
+    with functions that wait for the start. Ratios agree within 25 %; otherwise they say if the same channel is better.
     """
 
     name, paper, profile = "lambdaml-table1", "lambdaml-2021", "lambdaml-2021"
@@ -138,7 +137,7 @@ class LambdaMLTable1(Study):
     texts: Mapping[str, str] = {
         "fidelity": "sampled runs rounds of 2 workers with each channel here; replayed reads recordings, in seconds.",
         "profile": "The platform of the model, such as aws-us-east-1, or a TOML file.",
-        "out": "Where runs and tables go (by default reproduce-lambdaml-table1-FIDELITY beside runs).",
+        "out": "Where runs and tables go (by default reproduce-lambdaml-table1-FIDELITY next to the runs).",
     }
     effort: Mapping[str, Any] = {"sampled": None}
     usual = "replayed"
@@ -150,13 +149,13 @@ class LambdaMLTable2(Study):
     \b
     slslab reproduce lambdaml-table2
 
-    What writing, reading and adding a vector takes is measured here, in half a minute; a row is modelled of it.
+    Times to write, read and add a vector are measured here, in half a minute. Each row is modelled from them.
     """
 
     name, paper, document = "lambdaml-table2", "lambdaml-2021", "lambdaml.table2"
     options = ("profile", "out")
     texts: Mapping[str, str] = {
-        "out": "Where the table goes (by default reproduce-lambdaml-table2-measured beside runs)."
+        "out": "Where the table goes (by default reproduce-lambdaml-table2-measured next to the runs)."
     }
     effort: Mapping[str, Any] = {"measured": None}
 
@@ -169,7 +168,7 @@ class LambdaMLFigure7(Study):
     slslab reproduce lambdaml-fig7 --fidelity replayed --plot fig7.svg
 
     Logistic regression, a linear SVM and k-means on breast-cancer and higgs-shaped are trained in one process, with the
-    bits of a run, in less than a minute; equal seeds give equal losses. MobileNet by GA-SGD and MA-SGD is read from
+    same bits as a run, in less than a minute. Equal seeds give equal losses. MobileNet by GA-SGD and MA-SGD comes from
     accuracy curves, which take long: slslab accuracy allreduce --algorithm ma.
     """
 
@@ -185,15 +184,15 @@ class LambdaMLFigure7(Study):
 
 
 class LambdaMLFigure8(Study):
-    """LambdaML, Figure 8: the loss of workers that wait for each other (BSP) and that do not (S-ASP).
+    """LambdaML, Figure 8: the loss of workers that wait for each other (BSP) and of workers that don't (S-ASP).
 
     \b
     slslab reproduce lambdaml-fig8
     slslab reproduce lambdaml-fig8 --fidelity replayed
 
-    S-ASP depends on who is faster: it is run, half a minute to a minute a run, and other runs have other losses. They
-    are kept with all runs (slslab runs). BSP is computed in one process, with the bits of a run. Logistic regression on
-    breast-cancer and higgs-shaped, at two rates.
+    S-ASP's losses depend on which worker is faster and differ between runs. So it is run, for half a minute to a minute
+    each time, and the runs are kept (slslab runs). BSP is computed in one process, with the same bits as a run.
+    Logistic regression on breast-cancer and higgs-shaped, at two rates.
     """
 
     name, paper, document = "lambdaml-fig8", "lambdaml-2021", "lambdaml.figure8"
@@ -211,8 +210,8 @@ class InDatabase(Study):
     slslab reproduce in-database --fidelity replayed
     slslab reproduce in-database --model mobilenet
 
-    Measured with the embedded tensor database over loopback (ResNet-18 takes 5 GB and a minute or two), modelled with
-    the requests and bytes of both ways on the profile. No figure is fitted.
+    Measured with the embedded tensor database over loopback (ResNet-18 takes 5 GB and a minute or two). The model uses
+    the requests and bytes of both ways on the profile, and nothing is fitted.
     """
 
     name, paper = "in-database", "barrak-2025"
@@ -221,9 +220,9 @@ class InDatabase(Study):
     texts: Mapping[str, str] = {
         "fidelity": "sampled measures each way a few times here, full more often; replayed reads measurements, in "
         "seconds.",
-        "out": "Where measurements and tables go (by default reproduce-in-database-FIDELITY beside the runs).",
+        "out": "Where measurements and tables go (by default reproduce-in-database-FIDELITY next to the runs).",
     }
-    # How often each way is measured.
+    # Repetitions of each way.
     effort: Mapping[str, Any] = {"sampled": 5, "full": 15}
     kept = "measurements"
 
@@ -234,9 +233,9 @@ class GradsSharding(Study):
     \b
     slslab reproduce gradssharding
 
-    RQ3's eight rounds were predicted, with intervals of 80 %, before they were compared with what was measured. The
+    RQ3's eight rounds were predicted, with 80 % intervals, before they were compared with the measurements. The
     predictions are kept as they were made. The profile's network is fitted to RQ2's five rounds, never to RQ3.
-    --profile chooses the platform that today's code models both on.
+    --profile chooses the platform for today's model of both.
     """
 
     name, paper, document = "gradssharding", "gradssharding-2026", "gradssharding"
@@ -253,7 +252,7 @@ class KubeMLTimes(Study):
     slslab reproduce kubeml-times --json
 
     Its pattern is played on the profile for 16 sizes of minibatches and K. One constant is fitted: the rate at which a
-    tensor moves. What an epoch computes is taken from the four rows with one merge an epoch.
+    tensor moves. The computing time of an epoch comes from the four rows with one merge an epoch.
     """
 
     name, paper, document = "kubeml-times", "kubeml-2023", "kubeml.times"
@@ -269,8 +268,8 @@ class KubeMLAccuracy(Study):
     slslab reproduce kubeml-accuracy --fidelity replayed
     slslab reproduce kubeml-accuracy --fidelity full --on local
 
-    Twelve small models are trained in one process, with the bits of a run: some minutes on 2 cores; full takes nine
-    times as long. The paper's figure is of ResNet34 on CIFAR-10 and stands beside.
+    Twelve small models are trained in one process, with the same bits as a run: some minutes on 2 cores; full takes
+    nine times as long. The paper's figure, shown for comparison, uses ResNet34 on CIFAR-10.
     """
 
     name, paper, document = "kubeml-accuracy", "kubeml-2023", "kubeml.accuracy"
@@ -284,16 +283,16 @@ class KubeMLAccuracy(Study):
 
 
 class Byzantine(Study):
-    """Accuracy under Byzantine workers by attack and rule, 1 and 2 of 5 attacking, and what a rule costs.
+    """Accuracy under Byzantine workers by attack and rule, 1 and 2 of 5 attacking, and the cost of each rule.
 
     \b
     slslab reproduce byzantine
     slslab reproduce byzantine --fidelity replayed
     slslab reproduce byzantine --fidelity full --on local
 
-    LeNet on digits: 153 small models are trained in one process, with the bits of a run, some minutes on 2 cores; full
-    takes three times as long; with --on they are trained over many cores. Then rules are timed, alone, on gradients of
-    LeNet, MobileNet and ResNet-18.
+    LeNet on digits: 153 small models are trained in one process, with the same bits as a run, in some minutes on 2
+    cores. Full takes three times as long; --on trains over many cores. Then the rules are timed, one at a time, on
+    gradients of LeNet, MobileNet and ResNet-18.
     """
 
     name, paper, document = "byzantine", "spirt-2023", "byzantine"

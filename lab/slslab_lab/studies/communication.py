@@ -1,4 +1,4 @@
-"""A table of AllReduce and ScatterReduce, reproduced: published, by formula, measured and modelled, as a document."""
+"""The document of a reproduced table of AllReduce and ScatterReduce: published, by formula, measured and modelled."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ from slslab_lab.studies.patterns import NAMES, TABLES, Compared, Comparison
 from slslab_lab.studies.study import Setup
 
 RATIO = "ratio"
-# The way of the papers' data that is this ratio: AllReduce's seconds ÷ ScatterReduce's.
+# The name in the papers' data for AllReduce's seconds ÷ ScatterReduce's.
 SLOWER = "allreduce_slower"
 FORMULA = "by formula"
 COLUMNS = (
@@ -29,13 +29,13 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class FasterCell(Cell):
-    """A ratio that is not printed; it agrees if both name the `same` winner."""
+    """A ratio that isn't printed; it agrees if both name the `same` winner."""
 
     same: bool = False
 
     @property
     def verdict(self) -> str:
-        """Return whether the same pattern is faster modelled as published, or both are a tie."""
+        """Return whether the model and the paper have the same faster pattern, or both a tie."""
         return "" if self.follows is None else "agrees" if self.same else "differs"
 
 
@@ -104,12 +104,12 @@ def _row(comparison: Comparison, again: Sequence[Recomputed], profile: Profile) 
 
 
 def _by_formula(column: str, value: float, arithmetic: str) -> Recomputed:
-    """Return arithmetic on the profile's figures, which says nothing about the printed digits."""
+    """Return arithmetic on the profile's figures, without a verdict on the printed digits."""
     return Recomputed(column, FORMULA, arithmetic, arithmetic, Decimal(repr(value)), None, "", "")
 
 
 def ratio_of(both: Sequence[Estimate]) -> Estimate | None:
-    """Return the ratio of two means, None without two; its interval, of logarithms, is from their relative errors."""
+    """Return the ratio of two means, or None; its interval, in logarithms, follows from their relative errors."""
     if len(both) < len(PATTERNS):
         return None
     value, samples = both[0].value / both[1].value, min(estimate.samples for estimate in both)
@@ -127,8 +127,8 @@ def _reason(comparison: Comparison, name: str) -> str:
     number = chain.puts + chain.gets
     each, ours = (float(value) / number * 1e3 for value in (published, comparison.modelled[name]))
     return (
-        f"{NAMES[name]} has {number} puts and gets in a row, of {_size(chain.moved)} each: the published {published} s "
-        f"leave {each:.0f} ms for each, all between them included; modelled are {ours:.0f} ms."
+        f"{NAMES[name]} has {number} puts and gets in a row, of {_size(chain.moved)} each. The published {published} s "
+        f"leave {each:.0f} ms for each, including everything between them; the model has {ours:.0f} ms."
     )
 
 
@@ -137,7 +137,7 @@ def _size(size: float) -> str:
 
 
 def _intervals(comparison: Comparison) -> list[dict[str, Any]]:
-    """Return which pattern wins where; an interval ends with null where the sweep ends."""
+    """Return where each pattern wins; null marks an end of the sweep."""
     last = len(comparison.intervals) - 1
     return [
         {
@@ -183,19 +183,19 @@ def _notes(comparisons: Sequence[Comparison], profile: Profile, run: str | None)
     polling = ", ".join(f"{comparison.polling} ({name})" for name, comparison in ways.items())
     yield (
         f"Modelled: one round on {profile.name} of {profile.date}, until the last worker has the sum, {compute}; "
-        f"polling {polling}. Seconds agree up to {Cell.tolerance:.0%}; a ratio agrees if both name the same winner, or "
-        f"a tie, which is a difference of less than {TIE:.0%}."
+        f"polling {polling}. Seconds agree up to {Cell.tolerance:.0%}. A ratio agrees if both name the same winner, or "
+        f"both a tie, a difference of less than {TIE:.0%}."
     )
     yield (
-        "By formula: puts and gets of the longest chain alone, with the profile's latency and bandwidth, without "
-        "lists, deletes, polls and logs; for ScatterReduce LambdaML's own. No printed figure is in it."
+        "By formula: only puts and gets of the longest chain, with the profile's latency and bandwidth, without "
+        "lists, deletes, polls and logs; for ScatterReduce LambdaML's own. It uses no printed figures."
     )
     if any(comparison.variant.log_bytes is not None for comparison in comparisons):
         yield (
             "As released: with the authors' log traffic. Their logs have the same keys in every run, so their lengths "
-            "are not known; modelled are those of a run's first step. Lines before the round's first put and until "
-            "the last worker has the sum are included, three in a row in AllReduce, four in ScatterReduce; when a "
-            "line is written is assumed."
+            "are unknown. The model uses the lengths of a run's first step. It includes lines before the round's "
+            "first put and until the last worker has the sum: three in a row in AllReduce, four in ScatterReduce. "
+            "When a line is written is assumed."
         )
     if any(comparison.variant.deletes_at_once for comparison in comparisons):
-        yield "As released: AllReduce's merging worker deletes all that it has read with one request."
+        yield "As released: AllReduce's merging worker deletes everything it has read with one request."

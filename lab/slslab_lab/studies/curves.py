@@ -1,6 +1,6 @@
-"""Accuracy curves made by `slslab accuracy`, read from their directories, and the architectures they stand for.
+"""Read the accuracy curves of `slslab accuracy` from their directories, and find the architectures they stand for.
 
-Some architectures compute the same parameters, bit by bit, so one curve stands for all that learn by the same rule."""
+Some architectures compute the same parameters, bit by bit, so one curve stands for all with the same rule."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -23,21 +23,21 @@ from slslab_workers.training.algorithms import ALGORITHM
 from slslab_workers.training.attacks import ATTACK
 from slslab_workers.training.robust import BYZANTINE
 
-# Options that say where and when something is done, without an effect on what is learnt.
+# Options that set where and when something happens, without an effect on learning.
 PLACES = frozenset(
     {"polling", "log-traffic", "store", "queue", "averaging", "device", "instance-type", "supervisor-memory"}
     | {"max-time", "barrier-timeout", "light-memory", "tensor-host", "queue-host"}
     | {"channel", "channel-host", "serialisation", "job-memory"}
 )
-# Options of all architectures that change what is learnt by any rule.
+# Options of all architectures that affect learning by any rule.
 COMMON = ("replicas", "partition")
-# The mean of all gradients in every step, by whatever architecture.
+# Every step uses the mean of all gradients, in any architecture.
 MEAN = "mean"
 PROOFS = (
     "tests/lab/studies/test_curves.py::test_architectures_with_one_rule_learn_the_same_bits",
     "tests/workers/architectures/test_conformance.py::test_trajectory_is_bit_equal_to_one_process",
 )
-# The options with which an architecture updates with the mean of all gradients.
+# Options with which an architecture updates with the mean of all gradients.
 _MEANS: Mapping[str, Mapping[str, Value]] = {
     **{name: {"combine": "mean", "optimiser": "sgd"} for name in ("allreduce", "scatterreduce", "gpu")},
     "mlless": {
@@ -49,28 +49,28 @@ _MEANS: Mapping[str, Mapping[str, Value]] = {
         "remove-interval": "off",
     },
 }
-# Values that a curve should have in common with the paper's profile.
+# Values in which a curve should match the paper's profile.
 USUAL = ("lr", "momentum", "weight_decay", "seed", "memory_format")
-# The smallest accuracy to compare at, %: twice that of guessing among ten classes. Models that diverge end anywhere
+# The smallest accuracy to compare at, in %: twice that of guessing among ten classes. Models that diverge end anywhere
 # below it, with losses above that of guessing.
 LOWEST_TARGET = 20
 
 
 class CurveError(RequestError):
-    """A curve's file that cannot be read."""
+    """A curve's file can't be read."""
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What decides what is learnt from the same minibatches: a name, with the options that matter."""
+    """What determines learning from the same minibatches: a name, and the options that matter."""
 
     name: str
     options: tuple[tuple[str, Value], ...]
 
 
 class Point(BaseModel):
-    """The end of an epoch, from 1: test accuracy 0..1, updates of the model so far, significant updates in it; the mean
-    losses of the test and of the epoch's minibatches, None if they are not finite."""
+    """The end of an epoch, counted from 1: test accuracy 0..1, the model's updates so far, significant updates in the
+    epoch; mean losses of the test and of the epoch's minibatches, None if they aren't finite."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
@@ -84,7 +84,7 @@ class Point(BaseModel):
 
 @dataclass(frozen=True)
 class Curve:
-    """What was learnt epoch by epoch; `ended` is why: epochs, accuracy, patience, loss; None if interrupted."""
+    """Learning, epoch by epoch; `ended` is the reason: epochs, accuracy, patience, loss; None if interrupted."""
 
     name: str
     plan: Plan
@@ -94,12 +94,12 @@ class Curve:
 
     @property
     def rule(self) -> Rule:
-        """Return the rule by which it was learnt."""
+        """Return its learning rule."""
         return rule(self.plan.architecture, self.plan.options)
 
     @property
     def dataset(self) -> str:
-        """Return the data set's name, of a folder its last part."""
+        """Return the name of the data set, or the last part of a folder."""
         return self.plan.dataset.removeprefix("folder:").rstrip("/").rpartition("/")[2]
 
     @property
@@ -113,11 +113,11 @@ class Curve:
         return max(self.points, key=lambda point: point.accuracy)
 
     def reach(self, accuracy: float) -> Point | None:
-        """Return the first epoch at whose end the test accuracy was at least this; None if there is none."""
+        """Return the first epoch that ended with at least this test accuracy, or None."""
         return next((point for point in self.points if point.accuracy >= accuracy), None)
 
     def share(self, until: Point) -> float | None:
-        """Return the share of the gradients that a filter let pass until then; None where there is no filter."""
+        """Return the share of the gradients that a filter let through until then; None without a filter."""
         sent = [point.sent for point in self.points if point.epoch <= until.epoch]
         known = [number for number in sent if number is not None]
         if len(known) < len(sent):
@@ -131,11 +131,11 @@ class Curve:
         return {name: value for name in USUAL if (value := getattr(self.plan, name)) != usual[name]}
 
     def end(self) -> str:
-        """Return in words how far the curve goes and why no further."""
+        """Return in words how far the curve goes, and why it ends there."""
         reasons = {
-            "epochs": "all that were asked for",
-            "accuracy": "the accuracy asked for was reached",
-            "patience": "the validation loss was not beaten for 10 epochs",
+            "epochs": "all requested",
+            "accuracy": "the requested accuracy was reached",
+            "patience": "the validation loss didn't improve for 10 epochs",
             "loss": "the loss was at or below the end threshold",
         }
         epochs = counted(self.last.epoch, "epoch")
@@ -165,12 +165,12 @@ class _File(BaseModel):
 
 
 def rule(architecture: str, options: Mapping[str, Value]) -> Rule:
-    """Return the rule of an architecture with these options, all others having their defaults."""
+    """Return the rule of an architecture with these options, and defaults for the others."""
     known = architectures().get(architecture)
     defaults = {option.name: option.default for option in known.options} if known else {}
     values = {name: value for name, value in {**defaults, **options}.items() if name not in PLACES}
     if values.get("filter") == "none":
-        # All workers send everything, so the mean over the senders is that over all.
+        # All workers send everything, so the mean over the senders is the mean over all.
         for name in ("threshold", "mean-over"):
             values.pop(name, None)
     if values.get(ALGORITHM.name) == ALGORITHM.default:
@@ -186,14 +186,14 @@ def rule(architecture: str, options: Mapping[str, Value]) -> Rule:
 
 
 def rule_of(experiment: Experiment, options: Mapping[str, Value] = MappingProxyType({})) -> Rule:
-    """Return the rule of a row of the paper, canonical or as released, with these options instead."""
+    """Return the rule of a row of the paper, canonical or as released, with these options changed."""
     known = architectures()[experiment.architecture].options
     released = {option.name: option.released for option in known if experiment.released and option.released is not None}
     return rule(experiment.architecture, {**released, **options})
 
 
 def read_curves(directory: Path) -> tuple[Curve, ...]:
-    """Return all curves in the subdirectories, by name; RunError if there are none, CurveError for a wrong one."""
+    """Return all curves in the subdirectories, by name; RunError without curves, CurveError for a wrong one."""
     curves = tuple(read_curve(path) for path in sorted(directory.glob(f"*/{DOCUMENT}")))
     if not curves:
         raise RunError(f"{directory} has no accuracy curves.", COMMITTED["accuracy"][1])
@@ -201,12 +201,12 @@ def read_curves(directory: Path) -> tuple[Curve, ...]:
 
 
 def read_curve(path: Path) -> Curve:
-    """Return one curve; CurveError if it cannot be read, or has another version."""
+    """Return one curve; CurveError if it can't be read, or has another version."""
     hint = "make it again with slslab accuracy."
     file = read_entries(path, _File, SCHEMA, "curve", CurveError, hint)
     numbers = [epoch.epoch for epoch in file.epochs]
     if numbers != list(range(1, len(numbers) + 1)):
-        raise CurveError(f"The curve {path} does not have every epoch from 1.", hint)
+        raise CurveError(f"The curve {path} doesn't contain every epoch from 1.", hint)
     try:
         plan = read_plan(file.plan)
     except PlanError as trouble:
@@ -216,7 +216,7 @@ def read_curve(path: Path) -> Curve:
 
 
 def select(curves: Sequence[Curve], model: str, dataset: str) -> tuple[Curve, ...]:
-    """Return the curves of Table 2's minibatches, of this model and data set; RunError lists the others."""
+    """Return the curves with Table 2's minibatches, this model and this data set; RunError lists the others."""
     selected = tuple(
         curve
         for curve in curves
@@ -227,15 +227,15 @@ def select(curves: Sequence[Curve], model: str, dataset: str) -> tuple[Curve, ..
     if not selected:
         there = ", ".join(f"{curve.name} ({curve.plan.model} on {curve.dataset})" for curve in curves)
         raise RunError(
-            f"No curve is of {model} on {dataset} with {WORKERS} workers × {BATCHES} minibatches of {BATCH_SIZE}; "
-            f"there are {there}.",
+            f"No curve has {model} on {dataset} with {WORKERS} workers × {BATCHES} minibatches of {BATCH_SIZE}; "
+            f"found: {there}.",
             f"slslab accuracy ARCH --model {model} --dataset {dataset}",
         )
     return selected
 
 
 def curve_of(curves: Iterable[Curve], rule: Rule, architecture: str) -> Curve | None:
-    """Return the curve of a rule: the paper's rate and seed first, then the architecture's own, then the longest."""
+    """Return a rule's curve: preferably the paper's rate and seed, then the architecture's own, then the longest."""
     return min(
         (curve for curve in curves if curve.rule == rule),
         key=lambda curve: (len(curve.unusual), curve.plan.architecture != architecture, -curve.last.epoch, curve.name),
@@ -244,7 +244,7 @@ def curve_of(curves: Iterable[Curve], rule: Rule, architecture: str) -> Curve | 
 
 
 def sent_shares(curves: Sequence[Curve], rows: Iterable[Experiment]) -> dict[Experiment, float]:
-    """Return, for rows whose curve has a filter, the share of the gradients that it let pass over the whole curve."""
+    """Return the share of gradients that a filter let through over the whole curve, for rows with such a curve."""
     shares = {}
     for experiment in rows:
         curve = curve_of(curves, rule_of(experiment), experiment.architecture)
@@ -264,9 +264,9 @@ def common_target(curves: Iterable[Curve]) -> float | None:
 
 
 def target_note(target: float | None, chosen: bool) -> Iterator[str]:
-    """Yield where the accuracy of the comparison comes from, unless it was chosen."""
+    """Yield a note on the accuracy of the comparison, unless the user chose it."""
     if target is None:
-        yield f"No curve reaches {LOWEST_TARGET} %, so there is no accuracy at which they could be compared."
+        yield f"No curve reaches {LOWEST_TARGET} %, so they can't be compared at the same accuracy."
     elif not chosen:
         yield (
             f"{target:.0%} is the largest multiple of 5 %, {LOWEST_TARGET} or more, that the most curves reach; "

@@ -1,7 +1,7 @@
-"""What a reproduction finds, as the document that is printed, saved and drawn.
+"""The document of a reproduction, which is printed, saved and drawn.
 
 A cell has a published figure and up to three others, each with its basis: recomputed (arithmetic on the paper's own
-inputs), measured (here, on this host), modelled (on a platform's profile)."""
+inputs), measured (on this host), modelled (on a platform's profile)."""
 
 import math
 from collections import Counter
@@ -20,16 +20,16 @@ from slslab_lab.studies.study import Setup
 
 Axis = tuple[str, str, str]
 SCHEMA = 1
-# A modelled figure agrees with a published one up to this share of it, a peak of memory up to the other.
+# A modelled figure agrees with a published one within this share; a peak of memory within the second share.
 AGREES, AGREES_MEMORY = 0.25, 0.15
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure of a row: `published` with the digits that were printed; `tolerance` is the share of it up to which
-    others agree with it, `reason` why they do not, `missing` why there is no figure of ours. `least` and `most` bound
-    ours even if it has no figure. A `fitted` figure has no verdict: the model was fitted to the published one. What is
-    not printed is compared with what `follows` from printed figures."""
+    """One figure of a row: `published` has the printed digits; `tolerance` is the share within which ours agree with
+    it, `reason` says why they don't, `missing` why we have none. `least` and `most` are bounds for ours even without a
+    figure. A `fitted` figure has no verdict, since the model was fitted to the published one. A figure that isn't
+    printed is compared with what `follows` from printed figures."""
 
     published: Decimal | None = None
     recomputed: tuple[Recomputed, ...] = ()
@@ -45,13 +45,13 @@ class Cell:
 
     @property
     def difference(self) -> float | None:
-        """Return what is modelled, or else measured, over what was published, less 1."""
+        """Return the modelled (or else measured) figure ÷ the published one − 1."""
         ours, published = self.modelled or self.measured, self.published or self.follows
         return ours.value / float(published) - 1 if ours and published else None
 
     @property
     def verdict(self) -> str:
-        """Return whether the figures agree; empty where there is nothing to compare."""
+        """Return whether the figures agree; empty if they can't be compared."""
         if self.fitted:
             return ""
         if self.difference is not None:
@@ -61,7 +61,7 @@ class Cell:
         return "differs" if elsewhere else ""
 
     def as_document(self) -> dict[str, Any]:
-        """Return the cell for JSON: published and recomputed as decimal strings."""
+        """Return the cell for JSON; published and recomputed figures are decimal strings."""
         reason = self.reason if self.verdict == "differs" else ""
         return {
             "published": None if self.published is None else str(self.published),
@@ -85,13 +85,13 @@ class Cell:
 
 
 def cell_of(row: Row, again: Iterable[Recomputed], column: str, **ours: Any) -> Cell:
-    """Return the cell of a paper's row with what was recomputed of its column, and with our figures."""
+    """Return the cell of a paper's row with its column's recomputed figures, and our figures."""
     return Cell(row.published.get(column), tuple(way for way in again if way.column == column), **ours)
 
 
 @dataclass(frozen=True)
 class ReproducedRow:
-    """One row in one variant; its figures may be ranked with those of its `group`."""
+    """One row in one variant; its figures may be ranked within its `group`."""
 
     name: str
     group: str
@@ -107,14 +107,14 @@ class ReproducedRow:
 
 
 def mixed_hosts(hosts: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the sentence that measured figures are of several hosts, if they are, by the hosts of their runs'
-    documents; runs that were made where their command was do not name theirs."""
+    """Yield a sentence if measured figures come from several hosts, named in their runs' documents. Runs made on the
+    host of their command don't name it."""
     runs = Counter(f"{host['name']}, {host['processors']}" if "name" in host else "" for host in hosts)
     if len(runs) > 1:
         each = ", ".join(
             f"{counted(number, 'run')} on {name or 'a host without a name'}" for name, number in runs.items()
         )
-        yield f"The `measured` column mixes {len(runs)} hosts, whose seconds are not comparable: {each}."
+        yield f"The `measured` column mixes {len(runs)} hosts, so its seconds aren't comparable: {each}."
 
 
 def make_document(
@@ -128,8 +128,8 @@ def make_document(
     curves: Iterable[Any] = (),
     **own: Any,
 ) -> dict[str, Any]:
-    """Return the document of a study beside a published table. A column is a name, a title, a unit and, unless they are
-    the unit's, digits. `own` are entries of this study; those that all studies have before them may be replaced."""
+    """Return the document of a study of a published table. A column is a name, a title, a unit and optionally digits.
+    `own` are additional entries of this study; they may replace common entries."""
     paper = setup.paper
     return {
         "schema": SCHEMA,
@@ -150,7 +150,7 @@ def make_document(
 def make_curve(
     title: str, variant: str, x: Axis, y: Axis, lines: Iterable[tuple[str, Sequence[Any], Sequence[Any]]]
 ) -> dict[str, Any]:
-    """Return a picture of lines, each a name and its places on both axes; an axis is a name, a title and a unit."""
+    """Return a picture of lines, each a name and its coordinates; an axis is a name, a title and a unit."""
     names = ("name", "title", "unit")
     return {
         "title": title,
@@ -162,10 +162,10 @@ def make_curve(
 
 
 def describe_profile(profile: Profile) -> dict[str, str]:
-    """Return what a document says of the platform of its model."""
+    """Return a platform's entry in a document."""
     return {"name": profile.name, "date": profile.date.isoformat(), "description": profile.description}
 
 
 def describe_prices(book: Book) -> dict[str, str]:
-    """Return what a document says of its prices."""
+    """Return a price book's entry in a document."""
     return {"name": book.name, "date": book.date.isoformat()}

@@ -1,7 +1,7 @@
-"""What a whole epoch of an architecture takes on a platform, on the wall clock, whatever is learnt in it.
+"""The wall time of a whole epoch of an architecture on a platform, whatever is learnt in it.
 
-In the paper's Table 2 an epoch is 24 functions one after another. Here it lasts from its begin to the next one's, for
-all architectures alike: SPIRT's functions of an epoch run at the same time, and waits for others are included."""
+In the paper's Table 2 an epoch is 24 functions one after another. Here it lasts from its start to the next epoch's
+start, in all architectures: SPIRT's functions of an epoch run at the same time, and waits for others are included."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -27,9 +27,9 @@ FIRST, LAST = 2, 4
 
 @dataclass(frozen=True)
 class EpochTime:
-    """Modelled wall seconds of a steady epoch, and the USD of its whole bill; both None for a `reason`.
+    """Modelled wall seconds of a steady epoch, and the USD of its whole bill; or None, with a `reason`.
 
-    `share` is the part of the gradients that a filter lets pass in it."""
+    `share` is the part of the gradients that a filter lets through in it."""
 
     seconds: float | None
     cost: float | None
@@ -39,7 +39,7 @@ class EpochTime:
 
 @dataclass(frozen=True)
 class Recordings:
-    """Table 2's recordings on the platform with the one speed of processors that is fitted to all of them."""
+    """Table 2's recordings on the platform, with one speed of processors fitted to all of them."""
 
     played: Mapping[Experiment, Played]
     platform: Profile
@@ -47,9 +47,9 @@ class Recordings:
     book: Book
 
     def epoch(self, experiment: Experiment, share: float | None = None) -> EpochTime:
-        """Return an epoch of this row, optionally with another share of the gradients sent than was recorded."""
+        """Return an epoch of this row, optionally with another share of sent gradients than recorded."""
         if experiment not in self.played:
-            return EpochTime(None, None, reason=f"there is no recording {experiment.name}")
+            return EpochTime(None, None, reason=f"the recording {experiment.name} is missing")
         try:
             return steady_epoch(self.played[experiment], self.platform, self.book, share)
         except (RequestError, PlanError) as error:
@@ -57,12 +57,12 @@ class Recordings:
 
 
 def prepare(paper: Paper, recorded: Mapping[Experiment, Measured], profile: Profile, book: Book) -> Recordings:
-    """Fit the speed; RunError if no functions were recorded to which it could be."""
+    """Fit the speed; RunError if no run of functions was recorded."""
     played = {run: Played(run, measured, row_of(paper, run)) for run, measured in recorded.items()}
     if all(run.architecture == GPU for run in played):
         raise RunError(
-            "No functions were recorded to which the speed of processors can be fitted.",
-            "record those of slslab reproduce table2.",
+            "No run of functions was recorded, so the speed of processors can't be fitted.",
+            "record runs with slslab reproduce table2 --fidelity sampled.",
         )
     calibration = fit_speed(list(played.values()), profile)
     return Recordings(played, calibration.apply(profile), calibration, book)
@@ -71,7 +71,7 @@ def prepare(paper: Paper, recorded: Mapping[Experiment, Measured], profile: Prof
 def steady_epoch(run: Played, platform: Profile, book: Book, share: float | None = None) -> EpochTime:
     """Return the mean of the epochs after the second one, in a run of 24 minibatches an epoch.
 
-    RequestError if the run cannot be scaled, PlanError for options that its pattern does not cover."""
+    RequestError if the run can't be scaled, PlanError for options that its pattern doesn't cover."""
     measured, costs = run.measured, run.measured.costs
     if share is not None:
         costs = replace(costs, workload=replace(costs.workload, share=share))
@@ -92,8 +92,8 @@ def epoch_times(
     report: Callable[[str, int, int], None],
     shares: Mapping[Experiment, float],
 ) -> dict[Experiment, EpochTime]:
-    """Return an epoch of each row, with this share of its gradients sent, or else with that of the recording; `report`
-    receives how many are done."""
+    """Return an epoch of each row, with this share of its gradients sent, or else the recorded share; `report` receives
+    the progress."""
     times = {}
     for number, experiment in enumerate(rows, 1):
         times[experiment] = recordings.epoch(experiment, shares.get(experiment))

@@ -1,4 +1,4 @@
-"""The runs from which Table 2 is reproduced: made now (`sampled`, `full`), or read from recordings (`replayed`)."""
+"""The runs behind Table 2's reproduction: made now (`sampled`, `full`), or read from recordings (`replayed`)."""
 
 import itertools
 import time
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 WORKERS, BATCH_SIZE, BATCHES = 4, 512, 24
 GPU = "gpu"
 ARCHITECTURES = ("spirt", "scatterreduce", "allreduce", "mlless", GPU)
-# Memory size of the recorded functions, MB: more than Table 2's, at which today's PyTorch is killed, and two threads as
-# with nearly all of Table 2's sizes. The model replays with Table 2's own sizes.
+# Memory size of the recorded functions in MB. It is more than Table 2's, at which today's PyTorch is killed, and gives
+# two threads as nearly all of Table 2's sizes do. The model replays with Table 2's own sizes.
 RECORDED_MB = {"mobilenet": 3008, "resnet18": 3538}
-# Failures that are results: only what Lambda's limits end is a row's result.
+# Failures that are results: a row may only fail at a limit of Lambda.
 ENDED = {
     "Runtime.OutOfMemory": "its functions were killed at their memory limit of {memory:,} MB",
-    "Sandbox.Timedout": "its functions were ended at their time-out",
+    "Sandbox.Timedout": "its functions reached their time-out",
 }
 # Minibatches that one worker computes before each run.
 ALONE = ALONE_BATCHES * ENVIRONMENTS
-# SPIRT's functions all start cold in the first epoch, whose time is therefore not the usual one.
+# SPIRT's functions all start cold in the first epoch, so its time isn't typical.
 EPOCHS = {"spirt": 2}
-# MLLess's filter keeps the first updates back: in as few minibatches as others need it would send none.
+# MLLess's filter holds back the first updates; in the others' number of minibatches it would send none.
 FILTERED, FILTERED_TIMES = "mlless", 3
 
 
@@ -67,7 +67,7 @@ class Experiment:
         return min(BATCHES, sample.batches * FILTERED_TIMES) if filtered else sample.batches
 
     def values(self, sample: "Sample") -> dict[str, Any]:
-        """Return what `slslab run` would be given."""
+        """Return the values for `slslab run`."""
         batches, epochs, memory_mb = self.batches(sample), EPOCHS.get(self.architecture, 1), RECORDED_MB[self.model]
         # Four workers on a host with fewer processors slow each other down.
         more = {"as_released": self.released, "memory_format": sample.memory_format, "record": "alone"}
@@ -76,7 +76,7 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Sample:
-    """What of Table 2's epoch is run: the number of its minibatches (MLLess: more), the images, the memory format."""
+    """The part of Table 2's epoch to run: minibatches (MLLess: more), images, and the memory format."""
 
     batches: int
     dataset: str
@@ -85,8 +85,8 @@ class Sample:
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs that are `done`, why others `failed` at a limit of Lambda, and further sets of recordings of those that are
-    done: each by one host, which need not be the same. `lacking` has the rows of sets that are not whole, by name."""
+    """Runs that are `done`, why others `failed` at a limit of Lambda, and `again` further sets of recordings of the
+    finished runs, each made by one host. `lacking` lists the missing rows of incomplete sets, by name."""
 
     done: Mapping[Experiment, Measured]
     failed: Mapping[Experiment, str]
@@ -107,25 +107,24 @@ def experiments(models: Iterable[str]) -> tuple[Experiment, ...]:
 
 
 def read(setup: Setup) -> Runs:
-    """Return the recorded runs of the models that are asked for."""
+    """Return the recorded runs of the chosen models."""
     recordings = setup.options.get("recordings")
     return read_all(recordings or committed("table2"), experiments(setup.options["models"] or MODELS))
 
 
 def measure(setup: Setup) -> Runs:
-    """Make the runs of the models that are asked for."""
+    """Make the runs of the chosen models."""
     options = setup.options
     sample = Sample(setup.effort or options["batches"], options["dataset"], options["memory_format"])
-    # Here is one after another, too.
+    # On this host they are made one after another, too.
     place = None if options.get("on") == LOCAL else options.get("on")
     rows = experiments(options["models"] or MODELS)
     return record_all(setup.out, rows, sample, setup.watcher, place)
 
 
 def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
-    """Return the recorded runs in a directory, without those that it does not have; and, of those that are done,
-    further sets of recordings beside it: DIRECTORY-2, DIRECTORY-3 and so on, if they are whole. RunError if none is
-    done."""
+    """Return the recorded runs in a directory, and complete further sets of recordings next to it: DIRECTORY-2,
+    DIRECTORY-3 and so on. RunError if no run is finished."""
     known = architectures()
     done: dict[Experiment, Measured] = {}
     failed: dict[Experiment, str] = {}
@@ -152,12 +151,12 @@ def read_all(directory: Path, rows: Iterable[Experiment]) -> Runs:
 def record_all(
     directory: Path, rows: Iterable[Experiment], sample: Sample, watcher: "Watcher", on: str | None = None
 ) -> Runs:
-    """Make the runs that the directory does not have, here one after another, or `on` a Ray cluster (`make_runs`); runs
-    of the same plan are kept.
+    """Make the missing runs of a directory, here one after another or `on` a Ray cluster (`make_runs`). Runs of the
+    same plan are kept.
 
-    A run that was interrupted, or failed, is made again. If a limit of Lambda ends a run, the others are made all the
-    same. RequestError if a run of another plan is there; RunError if a run fails for another reason, or none is done;
-    KeyboardInterrupt if one is interrupted."""
+    It repeats a run that was interrupted or failed. If a run ends at a limit of Lambda, it continues with the others.
+    RequestError if the directory has a run of another plan; RunError if a run fails for another reason, or none
+    finishes; KeyboardInterrupt if a run is interrupted."""
     rows = tuple(rows)
     missing = [experiment for experiment in rows if not _is_there(directory, experiment, sample)]
     estimate_s = estimate_seconds(missing, sample)
@@ -222,7 +221,7 @@ def _is_there(directory: Path, experiment: Experiment, sample: Sample) -> bool:
         return False
     plan = make_plan(architectures()[experiment.architecture], experiment.values(sample), {}).to_document()
     recorded = read_plan(run.plan()).to_document()
-    # What `auto` became in the recorded run may be anything.
+    # `auto` may have become anything in the recorded run.
     recorded["options"] |= {name: value for name, value in plan["options"].items() if value == "auto"}
     differs = [name for name, value in recorded.items() if name != "run" and plan.get(name) != value]
     if differs:
@@ -233,7 +232,7 @@ def _is_there(directory: Path, experiment: Experiment, sample: Sample) -> bool:
 
 
 def _work(runs: Iterable[Experiment], sample: Sample) -> float:
-    """Return the minibatches to compute, in MobileNet's, with a constant for what each run takes beside them."""
+    """Return the minibatches to compute, counted in MobileNet's, with a constant for the rest of each run."""
     weight: Mapping[str, float] = {"mobilenet": 1.0, "resnet18": 3.0}
     return sum(
         (EPOCHS.get(experiment.architecture, 1) * experiment.batches(sample) * WORKERS + ALONE)

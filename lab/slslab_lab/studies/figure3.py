@@ -1,7 +1,7 @@
 """Time against cost of an epoch: Table 2's rows as points, published and modelled.
 
-What Figure 3 of Barrak et al. draws could not be established: its data are nowhere in the text. This is the
-only comparison of the paper that no other table or figure of it shows, and the document says so."""
+Barrak et al. don't say what Figure 3 shows, and don't print its data. Time against cost is the paper's only comparison
+that no other table or figure shows; the document says so."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,8 +13,8 @@ from slslab_lab.studies.study import Setup
 from slslab_lab.studies.table2 import COST, EPOCH
 
 NOTE = (
-    "What Figure 3 draws could not be established, and its data are not in the text; drawn here are time and cost of "
-    "Table 2's rows, the only comparison of the paper that no other table or figure of it shows."
+    "The paper doesn't say what Figure 3 shows and doesn't print its data. Drawn here are time and cost of Table 2's "
+    "rows, its only comparison that no other table or figure shows."
 )
 
 
@@ -24,7 +24,7 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
 
 
 def of_table(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the figure's document, made of Table 2's."""
+    """Return the figure's document, made from Table 2's."""
     rows = [{**row, "cells": {name: row["cells"][name] for name in (EPOCH, COST)}} for row in table["rows"]]
     return {
         **table,
@@ -38,7 +38,6 @@ def of_table(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _points(group: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return a group's rows as points: a line of one point for each row, once published and once for each variant."""
     lines: dict[str, tuple[float, float]] = {}
     for row in rows:
         if row["group"] == group:

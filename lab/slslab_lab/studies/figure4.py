@@ -27,7 +27,7 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
         table={
             "title": "Accuracy by time",
             "source": "Figure 4",
-            "notes": ["Figure 4 has no data in the paper as published: these points cannot be compared with it."],
+            "notes": ["The paper doesn't print the data of Figure 4, so these points can't be compared with it."],
         },
         **platform(recordings),
         shared_curves=shared_curves(progressions),
@@ -37,6 +37,6 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
 def _lacking(progressions: Sequence[Progression]) -> Iterator[str]:
     for progression in progressions:
         if progression.curve is None:
-            yield f"{progression.label} has no line: {progression.unknown}."
+            yield f"{progression.label} isn't drawn: {progression.unknown}."
         elif progression.epoch.seconds is None:
-            yield f"{progression.label} has no line: {progression.epoch.reason}."
+            yield f"{progression.label} isn't drawn: {progression.epoch.reason}."

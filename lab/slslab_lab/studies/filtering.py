@@ -1,8 +1,8 @@
-"""MLLess's significance filter: seconds until an accuracy with it and without, and what the difference consists of.
+"""MLLess's significance filter: seconds to an accuracy with and without it, and where the difference comes from.
 
-The paper has seconds until training has converged, 113,379 without and 8,667 with the filter. Here both arms reach the
-same accuracy: epochs are those of their curves, an epoch's seconds are modelled with the share of the updates that the
-curve sent until then (without the filter all), and messages and bytes are exact, by the closed form for that share.
+The paper gives seconds until training has converged: 113,379 without and 8,667 with the filter. Here both arms reach
+the same accuracy. Epochs come from their curves. An epoch's seconds are modelled with the share of updates that the
+curve sent until then (without the filter all). Messages and bytes are exact, by the closed form for that share.
 """
 
 import math
@@ -30,7 +30,7 @@ WORDS = {"without": "without the filter", "with": "with the filter"}
 
 @dataclass(frozen=True)
 class Arm:
-    """Training with the filter or without: its curve, where that reaches the target, and an epoch until then."""
+    """Training with or without the filter: its curve, where it reaches the target, and an epoch until then."""
 
     name: str
     curve: Curve | None
@@ -41,19 +41,19 @@ class Arm:
 
     @property
     def seconds(self) -> float | None:
-        """Return modelled seconds until the target."""
+        """Return modelled seconds to the target."""
         return None if self.point is None or self.epoch.seconds is None else self.point.epoch * self.epoch.seconds
 
     @property
     def least_seconds(self) -> float | None:
-        """Return a lower bound of the time to the target: the whole curve's if that does not reach it."""
+        """Return a lower bound of the time to the target: the whole curve's, if it doesn't reach the target."""
         if self.point is not None or self.curve is None or self.epoch.seconds is None:
             return self.seconds
         return self.curve.last.epoch * self.epoch.seconds
 
     @property
     def why(self) -> str:
-        """Return why there are no seconds."""
+        """Return why seconds are missing."""
         return self.missing or self.epoch.reason
 
 
@@ -74,9 +74,9 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
     notes = [
         *dict.fromkeys(notes),
         *target_note(accuracy, target is not None),
-        f"Modelled on {recordings.platform.name} from one recording for both arms: the canonical one has the CPU "
-        "time of filtering, the one as released has none. Messages and bytes are exact, those of the training "
-        "protocol; shares are counted in the curves.",
+        f"Modelled on {recordings.platform.name} from one recording per variant for both arms. The canonical one "
+        "includes the CPU time of filtering, the one as released doesn't. Messages and bytes are exact and belong to "
+        "the training protocol; shares are counted in the curves.",
     ]
     return make_document(
         setup,
@@ -91,8 +91,8 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
 
 
 def _pairs(curves: Sequence[Curve]) -> list[tuple[Experiment, Curve | None, Curve | None]]:
-    """Return curves without and with the filter: canonical; and as released, if that has a curve, where the only
-    difference is the filter that the released code has and does not use."""
+    """Return curves without and with the filter: canonical, and as released if that has a curve. As released they
+    differ only in the filter, which the released code defines but doesn't use."""
     pairs = []
     for experiment in (Experiment(ARCHITECTURE, MODEL, False), Experiment(ARCHITECTURE, MODEL, True)):
         without, with_ = (
@@ -105,10 +105,10 @@ def _pairs(curves: Sequence[Curve]) -> list[tuple[Experiment, Curve | None, Curv
 
 
 def _arm(name: str, curve: Curve | None, recordings: Recordings, experiment: Experiment, accuracy: float | None) -> Arm:
-    """Return an arm; without significant updates (another architecture's curve by the same rule) all are sent."""
+    """Return an arm; a curve of another architecture has no count of significant updates: all are sent."""
     point = curve.reach(accuracy) if curve is not None and accuracy is not None else None
     if curve is None:
-        missing = f"there is no curve {WORDS[name]}"
+        missing = f"no curve {WORDS[name]}"
     elif accuracy is None:
         missing = f"no curve reaches {LOWEST_TARGET} %"
     else:
@@ -129,7 +129,7 @@ def _columns(accuracy: float | None) -> list[tuple[str, str, str]]:
         ("updates", f"Updates of the model{until}", "updates"),
         ("steps", f"Steps{until}", "steps"),
         ("epoch_seconds", "Wall time of an epoch", "s"),
-        ("share", "Gradients that are sent", "%"),
+        ("share", "Gradients sent", "%"),
         ("messages", "Messages of an epoch", "messages"),
         ("bytes", "Bytes of an epoch", "B"),
     ]
@@ -147,7 +147,7 @@ def _rows(
 
     for name, arm in arms.items():
         point, share = arm.point, arm.share
-        made_of = f"Modelled are {point.epoch} epochs of {arm.epoch.seconds:.1f} s." if point and arm.seconds else ""
+        made_of = f"The model has {point.epoch} epochs of {arm.epoch.seconds:.1f} s." if point and arm.seconds else ""
         measured = {
             "epochs": None if point is None else point.epoch,
             "updates": None if point is None else point.updates,
@@ -185,7 +185,7 @@ def _rows(
 
 
 def _bounds(arms: Mapping[str, Arm]) -> tuple[float, float]:
-    """Return the bounds of the ratio, known if only one of both curves reaches the target."""
+    """Return bounds for the ratio if only one of both curves reaches the target."""
     without, with_ = (arms[name] for name in ARMS)
     if not without.least_seconds or not with_.least_seconds or bool(without.point) == bool(with_.point):
         return -math.inf, math.inf
@@ -194,13 +194,13 @@ def _bounds(arms: Mapping[str, Arm]) -> tuple[float, float]:
 
 
 def _traffic(arm: Arm, model: str) -> dict[str, float | None]:
-    """Return messages and bytes of the protocol in a mean epoch until the target: exact for the updates sent."""
+    """Return the protocol's messages and bytes in a mean epoch until the target: exact for the updates sent."""
     parameters = spec(model).parameters
     if arm.share is None or parameters is None:
         return {"messages": None, "bytes": None}
     epochs = (arm.point.epoch if arm.point else arm.curve.last.epoch) if arm.curve else 1
     sent = round(arm.share * WORKERS * BATCHES * epochs)
-    # The closed form is linear in the updates of a step, whichever step that is.
+    # The closed form is linear in the updates of a step, in any step.
     updates = [0] * (BATCHES * epochs - 1) + [sent]
     protocol = counts(WORKERS, BATCHES, epochs, parameters, updates=updates)
     return {
@@ -216,10 +216,10 @@ def _reason(arms: Mapping[str, Arm], accuracy: float | None) -> str:
     epochs = without.point.epoch / with_.point.epoch
     time = without.epoch.seconds / with_.epoch.seconds
     return (
-        f"To {accuracy:.0%} modelled are {without.point.epoch} epochs of {without.epoch.seconds:.1f} s without the "
+        f"To {accuracy:.0%} the model has {without.point.epoch} epochs of {without.epoch.seconds:.1f} s without the "
         f"filter and {with_.point.epoch} of {with_.epoch.seconds:.1f} s with it: {epochs:.2f} times the epochs × "
-        f"{time:.2f} times the time of an epoch. The published seconds are until training has converged; the "
-        "paper gives neither their accuracy nor their threshold."
+        f"{time:.2f} times the time of an epoch. The published seconds are until training has converged; the paper "
+        "states neither their accuracy nor their threshold."
     )
 
 
@@ -237,13 +237,13 @@ def _notes(arms: Mapping[str, Arm], experiment: Experiment) -> Iterator[str]:
         )
         if arm.name == "without" and arm.curve.plan.architecture != ARCHITECTURE:
             yield (
-                f"{arm.curve.name} stands for MLLess without a filter, whose parameters are equal in every bit "
+                f"{arm.curve.name} stands for MLLess without a filter, since its parameters are equal in every bit "
                 f"({PROOFS[0]})."
             )
     if experiment.released:
         yield (
-            "As released no filter is applied. The arm with it uses the filter that the released code defines and does "
-            "not call; all else is as released: Adam, updates in S3, the mean over the senders."
+            "As released MLLess applies no filter. The arm with it uses the filter that the released code defines but "
+            "doesn't call. The rest is as released: Adam, updates in S3, the mean over the senders."
         )
 
 

@@ -1,7 +1,7 @@
 """GradsSharding's rounds on AWS: five that the profile is fitted to (RQ2), and eight that were predicted (RQ3).
 
-What was measured is in papers/gradssharding-2026.toml. RQ3's predictions are kept in gradssharding.toml as they were
-committed, before they were compared. Nothing is fitted to RQ3.
+The measurements are in papers/gradssharding-2026.toml. RQ3's predictions are kept in gradssharding.toml as they were
+committed, before the comparison. Nothing is fitted to RQ3.
 """
 
 import math
@@ -29,7 +29,7 @@ from slslab_lab.studies.study import Setup
 FITTED_TO, BLIND = "rq2", "rq3"
 PROFILE, BASE = "aws-us-east-1-2026", "aws-us-east-1"
 PREDICTIONS = Path(__file__).with_suffix(".toml")
-# RQ3's means are of nine rounds, the first of them cold; RQ2's of 14 warm ones.
+# RQ3's means are over nine rounds, the first of them cold; RQ2's over 14 warm ones.
 ROUNDS, RUNS = 9, 14
 CONFIDENCE = 0.8
 COLUMNS = (
@@ -37,12 +37,12 @@ COLUMNS = (
     ("slowest_seconds", "the slowest function", "s", 1),
     ("usd", "cost of a round", "USD", 6),
 )
-# Names in `comparison`: the predictions' seconds and dollars, and what today's code models on the command's profile.
+# Names in `comparison`: the predictions' seconds and dollars, and today's model on the command's profile.
 SECONDS, USD, TODAY = "seconds", "usd", "today"
 
 
 class Prediction(Entry):
-    """What was predicted of a round: seconds with their interval, of the slowest function, USD, baselines' seconds."""
+    """Prediction of a round: seconds with their interval, seconds of the slowest function, USD, baselines' seconds."""
 
     model: str
     topology: str
@@ -56,7 +56,7 @@ class Prediction(Entry):
 
 
 class Predictions(Entry):
-    """RQ3's predictions, with the commit that made them and the profile that they were made on."""
+    """RQ3's predictions, with the commit that made them and their profile."""
 
     schema_version: Literal[1] = Field(alias="schema")
     commit: str
@@ -67,9 +67,9 @@ class Predictions(Entry):
 
 @dataclass(frozen=True)
 class Compared:
-    """A round: its modelled seconds with their interval, seconds of its slowest function, USD, and what was measured.
+    """A round: modelled seconds with their interval, seconds of its slowest function, USD, and the measurements.
 
-    Of RQ3 the modelled figures are the predictions; `today` is what today's code models, and `baselines` are seconds.
+    For RQ3 the modelled figures are the predictions; `today` comes from today's code, and `baselines` are seconds.
     """
 
     experiment: str
@@ -96,11 +96,11 @@ class Compared:
 
     @property
     def inside(self) -> bool:
-        """Return whether the interval holds the measured seconds."""
+        """Return whether the interval contains the measured seconds."""
         return self.low <= self.measured_s <= self.high
 
     def errors(self) -> dict[str, float]:
-        """Return the relative errors of seconds, of USD, and of the seconds that baselines and today's code give."""
+        """Return the relative errors of seconds, of USD, and of the seconds from baselines and today's code."""
         today = {} if self.today is None else {TODAY: self.today}
         seconds = {SECONDS: self.seconds, **self.baselines, **today}
         errors = {name: value / self.measured_s - 1 for name, value in seconds.items()}
@@ -170,7 +170,6 @@ def build(setup: Setup, _: None = None) -> dict[str, Any]:
 
 
 def _leave_one_out(observed: Sequence[Observed], base: Profile, profile: Profile) -> list[dict[str, float]]:
-    """Return, for each measured round, its seconds as predicted by a fit to the others, and the error."""
     left_out = []
     for one in observed:
         fit = fit_network([other for other in observed if other is not one], base)
@@ -188,7 +187,7 @@ def _leave_one_out(observed: Sequence[Observed], base: Profile, profile: Profile
 
 
 def _factor(left_out: Sequence[Mapping[str, float]], observed: Sequence[Observed]) -> float:
-    """Return an interval's factor either way: of RQ2's mean of warm runs, for a round that the fit didn't see."""
+    """Return the factor of an interval in both directions: RQ2's mean of warm runs, for a round outside the fit."""
     from scipy.stats import t
 
     errors = [math.log1p(row["error"]) for row in left_out]
@@ -207,7 +206,7 @@ def _of_rq2(one: Observed, values: Mapping[str, Any], profile: Profile, fit: Fit
         modelled.wall_s / factor,
         modelled.wall_s * factor,
         modelled.slowest_s,
-        # As released: every function is paid as if it were the slowest.
+        # As released: every function is billed as if it were the slowest.
         modelled.usd(one.setting.memory_mb, modelled.slowest_s * one.setting.shards),
         _measured(values),
         {},
@@ -362,9 +361,9 @@ def _findings(comparison: Mapping[str, Any], profile: Profile) -> Iterator[str]:
     errors, of = comparison["errors"], comparison["of"]
     seconds, usd = errors[SECONDS], errors[USD]
     yield (
-        f"RQ3's {of} rounds were predicted on {comparison['date']} (commit {comparison['commit'][:7]}), before they "
-        f"were compared: their seconds are off by {_size(seconds)}, and {comparison['covered']} of {of} intervals of "
-        f"{comparison['confidence']:.0%} hold the measured time."
+        f"RQ3's {of} rounds were predicted on {comparison['date']} (commit {comparison['commit'][:7]}), before the "
+        f"comparison: their seconds are off by {_size(seconds)}, and {comparison['covered']} of {of} intervals of "
+        f"{comparison['confidence']:.0%} contain the measured time."
     )
     yield f"{seconds['too_low']} of {of} predicted times are too low; the mean error is {seconds['bias']:+.1%}."
     yield f"Predicted costs are off by {_size(usd)}; {usd['too_low']} of {of} are too low."
@@ -393,15 +392,15 @@ def _notes(profile: Profile, left_out: Sequence[Mapping[str, float]], fitted: Se
         f"{max(sizes):.0%}), each left out of the fit {fmean(others):.0%} ({max(others):.0%})."
     )
     yield (
-        "RQ3's measurements were public when the predictions were made. They weren't looked at before, which can "
-        "only be declared. Nothing is fitted to RQ3; a figure that is must be marked as fitted."
+        "RQ3's measurements were public when the predictions were made. We declare that we hadn't looked at them; "
+        "this can't be proved. Nothing is fitted to RQ3; a fitted figure would have to be marked."
     )
     yield (
-        f"Intervals of {CONFIDENCE:.0%} cover the leave-one-out error and the deviation of repeated runs, RQ3's also "
-        "an error of 60% in the CPU time per byte. They hold for one author's account, in one region. RQ2's functions "
+        f"Intervals of {CONFIDENCE:.0%} cover the leave-one-out error and the deviation of repeated runs; RQ3's also "
+        "an error of 60% in the CPU time per byte. They apply to one author's account, in one region. RQ2's functions "
         "have 3,008 MB, RQ3's 472 to 2,665 MB; RQ2's objects have 34 to 537 MB, RQ3's 11 to 774 MB."
     )
     yield (
-        "RQ2's costs take the slowest function for all, RQ3's the sum of all functions, as released: without Lambda's "
-        "requests and init."
+        "As released, RQ2's costs use the slowest function for all and RQ3's the sum of all functions, without "
+        "Lambda's requests and init."
     )

@@ -1,4 +1,4 @@
-"""Files of studies: what was measured, with the entries that all such files have, and tables."""
+"""Files of studies: measurements, with the entries that all such files have, and tables."""
 
 import csv
 import io
@@ -29,7 +29,7 @@ class Entry(BaseModel):
 
 
 class Kept(Entry):
-    """What one command measured: the day, the command (empty in older files), the host and the versions."""
+    """Measurements of one command: the day, the command (empty in older files), the host and the versions."""
 
     schema_version: Annotated[Literal[1], Field(alias="schema")] = 1
     measured: date
@@ -43,18 +43,18 @@ class Kept(Entry):
 
     @property
     def versions_in_words(self) -> str:
-        """Return with what it was measured, in words."""
+        """Return the versions it was measured with, in words."""
         return ", ".join(f"{name} {number}" for name, number in self.versions.items() if number != "none")
 
 
 def made_now() -> dict[str, Any]:
-    """Return what is kept of results that are measured now, here, by this command."""
+    """Return the common entries of results that this command measures now."""
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     return {"measured": datetime.now(UTC).date(), "command": command, "host": host(), "versions": versions()}
 
 
 def host() -> dict[str, str | int]:
-    """Return what figures depend on of this host."""
+    """Return the properties of this host that figures depend on."""
     return {
         "machine": platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
@@ -64,14 +64,14 @@ def host() -> dict[str, str | int]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of what computes."""
+    """Return the versions of the computing libraries."""
     return {**{name: version(name) for name in ("torch", "numpy")}, "python": platform.python_version()}
 
 
 def read_entries(
     path: Path, entries: type[Entries], schema: int, what: str, error: type[RequestError], hint: str
 ) -> Entries:
-    """Return a JSON file's validated entries; `error` if it cannot be read, or for the first entry that is wrong."""
+    """Return a JSON file's validated entries; `error` if it can't be read, or for the first wrong entry."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except OSError as trouble:
@@ -94,7 +94,7 @@ def csv_text(fields: Sequence[str], records: Iterable[Mapping[str, Any]]) -> str
 
 
 def write_texts(directory: Path, texts: Mapping[str, str]) -> tuple[Path, ...]:
-    """Write texts to files of a directory, by their names; RequestError if they cannot be written."""
+    """Write texts to files of a directory, by their names; RequestError if they can't be written."""
     with writable(directory, "choose another --out."):
         directory.mkdir(parents=True, exist_ok=True)
         for name, text in texts.items():

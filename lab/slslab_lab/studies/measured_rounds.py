@@ -1,8 +1,7 @@
 """Measured rounds: the exchanges of the steps in recordings of AllReduce and ScatterReduce.
 
-A round lasts from when the last worker begins to exchange to when the last one has the sum, so it contains neither
-waits for slower workers nor what the others exchanged before. It is wall time of the recording host with its object
-store."""
+A round lasts from when the last worker begins to exchange until the last one has the sum. So it contains neither waits
+for slower workers nor earlier exchanges of the others. It is wall time of the recording host with its object store."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,8 +28,8 @@ PATTERNS = ("allreduce", "scatterreduce")
 
 @dataclass(frozen=True)
 class Exchange:
-    """The rounds of a recorded run: of so many workers, gradients of `size` bytes, with this polling and, if `logged`,
-    log traffic; `apart` is the mean of how many seconds lay between the first worker's begin and the last one's."""
+    """The rounds of a recorded run with `workers`, gradients of `size` bytes, this polling and, if `logged`, log
+    traffic; `apart` is the mean number of seconds between the first and the last worker's begin."""
 
     run: str
     pattern: str
@@ -45,10 +44,9 @@ class Exchange:
 
 
 def read_exchanges(directory: Path | None = None) -> tuple[Exchange, ...]:
-    """Return the rounds of Table 2's recordings in this directory, by default the project's own; nothing if it has
-    none.
+    """Return the rounds of Table 2's recordings in this directory, by default the project's own, which may be missing.
 
-    RunError if a directory is given and has none."""
+    RunError if a given directory has no recordings."""
     if directory is None:
         try:
             directory = committed("table2")
@@ -59,8 +57,8 @@ def read_exchanges(directory: Path | None = None) -> tuple[Exchange, ...]:
 
 
 def measured_rounds(recording: Run) -> tuple[tuple[float, float], ...]:
-    """Return the rounds of all steps but the first, in which environments are cold: the seconds of each, and how many
-    seconds earlier the first worker had begun. RunError if there is none."""
+    """Return the rounds of all steps except the first, which has cold environments: the seconds of each, and how many
+    seconds earlier the first worker had begun. RunError without such a step."""
     workers = range(recording.plan.workers)
     events = [e for e in recording.events if e["worker"] in workers and e["step"] >= 0 and not e["failed"]]
     # By step: when each worker began something, and when something ended.
@@ -70,7 +68,7 @@ def measured_rounds(recording: Run) -> tuple[tuple[float, float], ...]:
     ends = grouped(((e["epoch"], e["step"]), e["end_ns"]) for e in events if is_exchange(e["phase"], e["op"]))
     rounds = tuple(_timed(map(min, grouped(begins[step]).values()), max(ends[step])) for step in sorted(ends)[1:])
     if not rounds:
-        raise RunError(f"{recording.plan.run} has no step but its first.", "record more --batches.")
+        raise RunError(f"{recording.plan.run} has only one step.", "record more --batches.")
     return rounds
 
 
@@ -96,23 +94,23 @@ def _exchange(run: Measured) -> Exchange:
 
 
 def describe(exchanges: Iterable[Exchange]) -> Iterator[str]:
-    """Yield what a reader must know of measured rounds, for the notes of a document."""
+    """Yield notes about measured rounds for a document."""
     known = tuple(exchanges)
     if not known:
-        yield "Nothing is measured: there is no recording of a row's model, workers and variant."
+        yield "Nothing was measured: no recording matches a row's model, workers and variant."
         return
     busy = sum(exchange.oversubscribed for exchange in known)
     yield (
         "Measured: rounds of Table 2's recordings, with the emulated object store on the recording host's loopback, "
-        "which is not S3: compare them with each other, and not with what is published or modelled. A round lasts from "
-        "when the last worker begins to exchange to when the last one has the sum, on the wall clock; the other "
-        f"workers, the first up to {max(exchange.apart for exchange in known):.1f} s earlier in a run's mean, have put "
-        "theirs by then. The first step is left out; intervals are 95 % (Student's), over steps; that of a ratio of "
-        "means follows from both."
+        "which isn't S3. Compare them with each other, not with published or modelled rounds. A round lasts from when "
+        "the last worker begins to exchange until the last one has the sum, on the wall clock; the other workers, the "
+        f"first up to {max(exchange.apart for exchange in known):.1f} s earlier in a run's mean, have put theirs by "
+        "then. The first step is left out; intervals are 95 % (Student's), over steps; for a ratio of means they "
+        "follow from both."
     )
     if busy:
         yield (
             f"{busy} of these {len(known)} runs were oversubscribed: workers shared processors, and their seconds "
-            "contain waits for them."
+            "include waits for them."
         )
     yield from mixed_hosts(exchange.host for exchange in known)

@@ -1,6 +1,6 @@
-"""What one minibatch took: the papers call it a *function*, whether it was an invocation or a part of one.
+"""Times of one minibatch, which the papers call a *function*, whether it was an invocation or a part of one.
 
-If a function runs one minibatch (SPIRT's `compute_gradients`), the minibatch is the whole billed invocation; if a
+If a function runs one minibatch (SPIRT's `compute_gradients`), the minibatch is the whole billed invocation. If a
 worker continues (all others), a minibatch begins where the one before it ended. The first minibatch of an environment
 is slower, since networks and buffers are built in it, and is marked."""
 
@@ -22,7 +22,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Call:
-    """One minibatch of one worker: seconds, and whether it was the first one of its environment."""
+    """One minibatch of one worker: its seconds, and whether it was the first of its environment."""
 
     worker: int
     epoch: int
@@ -33,7 +33,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its 95 % confidence interval; without one if all samples of a population were taken, or one."""
+    """A mean with its 95 % confidence interval; without one if all samples of a population were taken, or only one."""
 
     value: float
     low: float | None
@@ -47,11 +47,10 @@ class Estimate:
 
 
 def estimate(calls: Iterable[Call], batches: int) -> Estimate:
-    """Return the mean of an epoch of so many minibatches, without the first of each environment.
+    """Return the mean of an epoch of `batches` minibatches, without the first of each environment.
 
-    Workers are in lock step, so a sample is a step: the mean of its workers. A sample of a whole finite
-    epoch has no error: the interval is Student's, times √(1 - samples / batches). RunError if every minibatch was a
-    first one."""
+    Workers are in lock step, so a sample is a step: the mean over its workers. A sample of a whole finite epoch has no
+    error: the interval is Student's, times √(1 - samples / batches). RunError if every minibatch was a first one."""
     steps = grouped(((call.epoch, call.step), call.seconds) for call in calls if not call.first)
     if not steps:
         raise RunError("Every minibatch was the first one of its environment.", "record more --batches.")
@@ -74,9 +73,9 @@ Spans = Mapping[tuple[int, int], tuple[int, int]]
 
 
 def _calls(worker: int, cold: bool, begin: int, end: int, spans: Spans) -> Iterator[Call]:
-    """Yield the minibatches of one invocation or instance, from when it and each of them began and ended, ns."""
+    """Yield the minibatches of one invocation or instance, from the start and end of it and of each of them, in ns."""
     ordered = sorted(spans.items())
-    # A function of one minibatch is billed from its beginning to its end.
+    # A function of one minibatch is billed from its start to its end.
     if len(ordered) == 1:
         ordered = [(ordered[0][0], (begin, end))]
     before: int | None = None
@@ -87,8 +86,8 @@ def _calls(worker: int, cold: bool, begin: int, end: int, spans: Spans) -> Itera
 
 
 def measured_calls(recording: Run) -> Iterator[Call]:
-    """Yield minibatches as measured: on the Lambda clock, which stops while the host is busy with others; of
-    instances, on the wall clock less that delay."""
+    """Yield minibatches as measured: on the Lambda clock, which stops while the host is busy with other work; for
+    instances, on the wall clock minus that delay."""
     records = _records(recording)
     for invocation, events in grouped((e["invocation"], e) for e in _training_events(recording)).items():
         record, steps = records[invocation], grouped(((e["epoch"], e["step"]), e) for e in events)
@@ -99,13 +98,13 @@ def measured_calls(recording: Run) -> Iterator[Call]:
         }
         for call in _calls(events[0]["worker"], bool(record.get("cold_start", True)), 0, duration_ns, spans):
             delay_ns = sum(event["host_delay_ns"] for event in steps[call.epoch, call.step])
-            # The duration of a whole invocation is on the Lambda clock already.
+            # A whole invocation's duration is already on the Lambda clock.
             beside = 0 if len(steps) == 1 and duration_ns else delay_ns / NS
             yield replace(call, seconds=call.seconds - beside)
 
 
 def cpu_calls(recording: Run) -> tuple[Call, ...]:
-    """Return CPU seconds of each minibatch on the recording host: forward, backward, and all that its client does."""
+    """Return CPU seconds of each minibatch on the recording host: forward, backward, and all work of its client."""
     spent: dict[tuple[str, int, int, int], int] = defaultdict(int)
     for event in _training_events(recording):
         key = (event["invocation"], event["worker"], event["epoch"], event["step"])
@@ -143,13 +142,13 @@ def played_calls(timeline: Timeline, recording: Run) -> Iterator[Call]:
 
 
 def peak_memory_mb(recording: Run) -> int:
-    """Return the most memory, MB, that an invocation with minibatches used (*Max Memory Used*)."""
+    """Return the most memory, in MB, that an invocation with minibatches used (*Max Memory Used*)."""
     training = {event["invocation"] for event in _training_events(recording)}
     return max(int(record["max_memory_mb"]) for record in recording.invocations if record["request_id"] in training)
 
 
 def _training_events(recording: Run) -> Iterable[Mapping[str, Any]]:
-    """Yield events of workers within a step; a supervisor's rank is beyond theirs."""
+    """Yield workers' events within a step; a supervisor's rank is higher than theirs."""
     for event in recording.events:
         if 0 <= event["worker"] < recording.plan.workers and event["step"] >= 0 and event["op"] not in BESIDE:
             yield event

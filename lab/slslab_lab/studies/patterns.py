@@ -1,8 +1,7 @@
-"""Published times of AllReduce and ScatterReduce beside measured and modelled ones, by row and variant, and whether
-they agree.
+"""Published times of AllReduce and ScatterReduce compared with measured and modelled ones, by row and variant.
 
-Published values are those of `papers/`; modelled is a round on a profile that is chosen before the comparison and is
-the same for all rows. No figure is fitted to a row."""
+Published values come from `papers/`. The model plays a round on a profile that is chosen before the comparison and is
+the same for all rows. Nothing is fitted to a row."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,19 +25,19 @@ from slslab_workers.architecture import title
 # The paper's table, by study.
 TABLES = {"lambdaml-table3": "table3", "fig2": "fig2"}
 NAMES = {"": "a tie", **{name: title(name) for name in PATTERNS}}
-# The range of latency × bandwidth ÷ size that is swept (wider if a row lies beyond), and the number of places.
+# The range of latency × bandwidth ÷ size to sweep (wider if a row lies outside), and the number of values to try.
 SWEPT = (1e-3, 1e3)
 PLACES = 25
-# A recorded run is of the same model as a row if their gradients differ by at most this share.
+# A recorded run has a row's model if their gradients differ by at most this share.
 SAME_SIZE = 0.01
-# The longest log for which the winner is searched, and the precision of where it changes.
+# The longest logs to try in search of a winner, and the precision of where it changes.
 LONGEST_LOG, NARROW = 10**10, 1.01
 
 
 @dataclass(frozen=True)
 class Variant:
-    """How a round is made: its polling; log traffic, if `log_bytes` gives the length of logs at its begin; and the
-    pattern whose merging worker `deletes_at_once` what it has read."""
+    """Details of a round: its polling; the length of logs at its begin, with log traffic (`log_bytes`); and the pattern
+    in which the merging worker `deletes_at_once` the objects it has read."""
 
     name: str
     polling: str
@@ -47,8 +46,8 @@ class Variant:
 
 
 def variants(table: Table, row: Row, polling: str | None = None) -> tuple[Variant, Variant]:
-    """Return how slslab's workers do it, and how the code does that the row was measured with; both with another
-    `polling` if one is given. Logs are as short as possible: the length of the authors' logs is not known."""
+    """Return the variant of slslab's workers, and of the code that the row was measured with; both with another
+    `polling` if given. Logs are as short as possible, since the length of the authors' logs is unknown."""
     inputs = table.inputs_of(row)
     return (
         Variant(CANONICAL, polling or "adaptive"),
@@ -63,12 +62,12 @@ def variants(table: Table, row: Row, polling: str | None = None) -> tuple[Varian
 
 @dataclass(frozen=True)
 class Comparison:
-    """One row in one variant: seconds of a round by pattern, `measured` (empty if nothing was) and `modelled`; and the
-    longest `chains` of its puts and gets.
+    """One row in one variant: seconds of a round by pattern, `measured` (may be empty) and `modelled`; and the longest
+    `chains` of its puts and gets.
 
-    `share` is latency × bandwidth ÷ size of the row's gradients; `intervals` say who would win at others. `unlogged`
-    are the modelled seconds without log traffic, empty if there is none; `long_log` says with which logs a row that
-    differs would agree, and with which seconds by pattern; None if with none."""
+    `share` is latency × bandwidth ÷ size of the row's gradients; `intervals` give the winner at other values.
+    `unlogged` are the modelled seconds without log traffic, if the variant has any. `long_log` gives the logs with
+    which a row that differs would agree, and the seconds by pattern with them; None if logs wouldn't help."""
 
     row: Row
     variant: Variant
@@ -84,7 +83,7 @@ class Comparison:
 
     @property
     def winners(self) -> dict[str, str]:
-        """Return the faster pattern, modelled, and published if anything is; empty for a tie."""
+        """Return the faster pattern, modelled and (if any) published; empty for a tie."""
         modelled = {"modelled": winner(self.modelled)}
         if not self.row.published:
             return modelled
@@ -92,13 +91,13 @@ class Comparison:
 
     @property
     def differs(self) -> bool:
-        """Return whether something is published, and the modelled winner is another one or a tie."""
+        """Return whether a winner is published and the modelled winner is different or a tie."""
         winners = self.winners
         return winners.get("published", winners["modelled"]) != winners["modelled"]
 
     @property
     def reason(self) -> str:
-        """Return, for a row that differs, where the model would give the published winner; else nothing."""
+        """Return, for a row that differs, where the model would give the published winner; otherwise an empty text."""
         if not self.differs:
             return ""
         published, modelled = self.winners["published"], self.winners["modelled"]
@@ -114,7 +113,6 @@ class Comparison:
         )
 
     def _logs(self, published: str) -> str:
-        """Return what log traffic does to the ratio, and how long logs would have to be."""
         if not self.unlogged:
             return ""
         without, having = (
@@ -122,7 +120,7 @@ class Comparison:
         )
         changed = f" Log traffic changes AllReduce ÷ ScatterReduce from {without:.2f} to {having:.2f}"
         if self.long_log is None:
-            return f"{changed}; no length of the logs makes it {NAMES[published]}."
+            return f"{changed}; logs of any length don't make it {NAMES[published]}."
         length, at = self.long_log
         seconds = " and ".join(f"{at[name]:.1f} s" for name in PATTERNS)
         return (
@@ -136,14 +134,14 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Compared:
-    """Rows, each in its variants; and the run of which the CPU seconds are, None if workers need none."""
+    """Rows, each in its variants; and the run that the CPU seconds come from, None if workers need none."""
 
     rows: Sequence[Sequence[Comparison]]
     run: str | None = None
 
 
 def read(setup: Setup) -> Compared:
-    """Play both patterns for all rows, or for those of which a run that is named has the model."""
+    """Play both patterns for all rows, or for the rows with the model of a given run."""
     options, table = setup.options, setup.paper.table(TABLES[setup.study.name])
     run, costs, rows = None, free_costs(), table.rows
     if "run" in options:
@@ -160,10 +158,10 @@ def read(setup: Setup) -> Compared:
 
 
 def _costs(measured: Measured) -> dict[str, StepCosts]:
-    """Return what each pattern's steps cost by a run of one of them; RequestError for a run of another one."""
+    """Return each pattern's step costs from a run of one of them; RequestError for a run of another architecture."""
     architecture = measured.plan.architecture
     if architecture not in PATTERNS:
-        raise RequestError(f"{measured.plan.run} is a run of {architecture}.", f"name one of {' or '.join(PATTERNS)}.")
+        raise RequestError(f"{measured.plan.run} ran {architecture}.", f"name one of {' or '.join(PATTERNS)}.")
     return {
         name: measured.costs if name == architecture else transfer(measured.costs, architectures()[name], measured.plan)
         for name in PATTERNS
@@ -171,13 +169,13 @@ def _costs(measured: Measured) -> dict[str, StepCosts]:
 
 
 def _rows_of(measured: Measured, table: Table) -> tuple[Row, ...]:
-    """Return the rows of a run's model; RequestError if there are none."""
+    """Return the rows with a run's model; RequestError if no row has it."""
     size = int(measured.document["gradient_bytes"])
     sizes = [count_of(table, row, "bytes") for row in table.rows]
     rows = tuple(row for row, row_size in zip(table.rows, sizes, strict=True) if is_same_size(size, row_size))
     if not rows:
         raise RequestError(
-            f"{measured.plan.run} has gradients of {size:,} bytes, and no row of {table.source} has.",
+            f"{measured.plan.run} has gradients of {size:,} bytes, unlike all rows of {table.source}.",
             f"name a run of a model with {' or '.join(f'{each:,}' for each in dict.fromkeys(sizes))} bytes.",
         )
     return rows
@@ -195,12 +193,12 @@ def compare_rounds(
     polling: str | None = None,
     exchanges: Iterable[Exchange] = (),
 ) -> Callable[[Row], tuple[Comparison, ...]]:
-    """Return a function that compares a row of a table with `workers` and `bytes`, in each variant: a round of each
-    pattern is played. Measured `exchanges` of its model, workers and variant stand beside it.
+    """Return a function that plays a round of each pattern, in each variant, for a row with `workers` and `bytes`, next
+    to measured `exchanges` of the same model, workers and variant.
 
-    RequestError for a profile whose gets have no latency or no bandwidth."""
+    RequestError for a profile without a latency or a bandwidth for gets."""
     if not pipe_share(profile, 1):
-        raise RequestError(f"The profile {profile.name} gives object.get no latency.", "choose another --profile.")
+        raise RequestError(f"The profile {profile.name} has no latency for object.get.", "choose another --profile.")
     known = tuple(exchanges)
 
     @cache
@@ -249,8 +247,8 @@ def compare_rounds(
 
 
 def find_log(seconds: Callable[[int], Mapping[str, float]], pattern: str) -> tuple[int, Mapping[str, float]] | None:
-    """Return the shortest logs, in bytes, with which this pattern wins, or both tie, and the seconds with them; None if
-    no logs up to LONGEST_LOG do."""
+    """Return the shortest logs, in bytes, with which this pattern wins (or both tie), and the seconds with them; None
+    if logs up to LONGEST_LOG don't."""
     low, high = 1, 2
     while winner(seconds(high)) != pattern:
         if high >= LONGEST_LOG:
@@ -266,7 +264,7 @@ def find_log(seconds: Callable[[int], Mapping[str, float]], pattern: str) -> tup
 
 
 def is_same_size(size: int, other: int) -> bool:
-    """Return whether gradients of so many bytes are of the same model."""
+    """Return whether gradients of these sizes in bytes belong to the same model."""
     return abs(size - other) <= SAME_SIZE * other
 
 
@@ -274,5 +272,5 @@ def count_of(table: Table, row: Row, name: str) -> int:
     """Return an input that is a whole number; PaperError, naming the row, for anything else."""
     value = table.inputs_of(row).get(name)
     if not isinstance(value, int) or value < 1:
-        raise PaperError(f"The row {row.name!r} of {table.source} does not say its {name}.", f"add {name} to it.")
+        raise PaperError(f"The row {row.name!r} of {table.source} has no {name}.", f"add {name} to it.")
     return value

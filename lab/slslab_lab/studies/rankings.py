@@ -1,6 +1,6 @@
-"""Rankings of rows by a figure, as published and by what was found here; and orders that figures show without numbers.
+"""Rankings of rows by a figure, as published and as found here; and orders that figures show without numbers.
 
-Rows may be equal, and of a row that did not come as far only a lower bound may be known."""
+Rows may be equal. If a row didn't reach a target, only a lower bound may be known."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from typing import Any
 from slslab.run.metrics import grouped
 from slslab_lab.studies.minibatches import Estimate
 
-# Figures this close (relative) are equal: sums of the same numbers in another order.
+# Figures this close (relative) count as equal: they are sums of the same numbers in another order.
 EQUAL = 1e-9
 UNDECIDED = "cannot be told"
 HOLDS, FAILS = "holds", "does not hold"
@@ -19,7 +19,7 @@ HOLDS, FAILS = "holds", "does not hold"
 
 @dataclass(frozen=True)
 class Standing:
-    """A row's figure; without one, its lower bound `more_than` if that is known, and why it has no figure."""
+    """A row's figure; or the lower bound `more_than`, if known, and why it has no figure."""
 
     value: float | None
     more_than: float | None = None
@@ -36,11 +36,11 @@ def rank_rows(
     highest_first: bool = False,
     reasons: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Return a ranking for a document: the published order and, by basis, that of the rows that have a figure.
+    """Return a ranking for a document: the published order and, by basis, the order of the rows with a figure.
 
-    The verdict is `as published` only if every pair of rows is in its published order; a row without a figure is behind
-    all whose figures its lower bound reaches. `compare` describes a swapped pair, such as `{first} takes {ratio} times
-    as long as {second}`; `reasons` are added."""
+    The verdict is `as published` only if every pair of rows is in its published order. A row without a figure comes
+    after all rows with figures up to its lower bound. `compare` describes a swapped pair, such as `{first} takes
+    {ratio} times as long as {second}`; `reasons` are added."""
     sign = -1 if highest_first else 1
 
     def ordered(figures: Mapping[str, float]) -> list[list[str | float]]:
@@ -107,7 +107,7 @@ def _groups(pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Order:
-    """What is expected, `of` what, its verdict and the figures that it follows from."""
+    """An expected order, `of` what, its verdict and the figures behind it."""
 
     order: str
     of: str
@@ -116,7 +116,7 @@ class Order:
 
 
 def judge(each: Iterable[bool | None]) -> str:
-    """Return the verdict of an order that must hold each time; None is where it cannot be told."""
+    """Return the verdict on an order that must hold each time; None means unknown."""
     found = list(each)
     if False in found:
         return FAILS
@@ -124,6 +124,6 @@ def judge(each: Iterable[bool | None]) -> str:
 
 
 def middle(values: Sequence[float]) -> Estimate:
-    """Return the median, with the least and the greatest of several."""
+    """Return the median, with the minimum and maximum of several values."""
     several = len(values) > 1
     return Estimate(median(values), min(values) if several else None, max(values) if several else None, len(values))

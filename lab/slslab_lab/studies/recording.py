@@ -1,4 +1,4 @@
-"""The runs that a study is made of: made one at a time, and kept once they are done."""
+"""The runs behind a study: made one at a time, and kept once they are finished."""
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from slslab_workers.plan import Value
 
 @dataclass(frozen=True)
 class Recording:
-    """A run to make: the name of its folder, its architecture, and what `slslab run` would be given."""
+    """A run to make: the name of its folder, its architecture, and the values for `slslab run`."""
 
     name: str
     architecture: str
@@ -28,13 +28,13 @@ class Recording:
 def small_run(
     model: str, dataset: str, workers: int, batch_size: int, batches: int, epochs: int, memory_mb: int, **more: Any
 ) -> dict[str, Any]:
-    """Return what `slslab run` is given for a run whose times count: it evaluates nothing."""
+    """Return the values for `slslab run` for a run without evaluation, made only for its times."""
     values = {"model": model, "dataset": dataset, "workers": workers, "batch_size": batch_size, "batches": batches}
     return {**values, "epochs": epochs, "memory": str(memory_mb), "evaluation": False, **more}
 
 
 def is_done(place: Path) -> bool:
-    """Return whether there is a run that is done; RequestError if another command is making it."""
+    """Return whether a finished run exists; RequestError if another command is making it."""
     if not place.is_dir():
         return False
     status = RunDirectory(place).status()
@@ -46,9 +46,9 @@ def is_done(place: Path) -> bool:
 def make_run(
     place: Path | None, architecture: str, values: Mapping[str, Any], options: Mapping[str, Any], progress: Progress
 ) -> EndedDocument:
-    """Make a run instead of what is there, or (None) with all other runs, and return its document, also if it failed.
+    """Make a run, replacing the one at `place` or (None) among all other runs; return its document, even if it failed.
 
-    KeyboardInterrupt if it is interrupted: the run has handled that as its own end."""
+    KeyboardInterrupt if it is interrupted, after the run has recorded that itself."""
     if place is not None and place.is_dir():
         shutil.rmtree(place)
     document = run_plan(architecture, values, options, out=place, book=DEFAULT_BOOK, progress=progress)
@@ -60,7 +60,7 @@ def make_run(
 def make_missing(
     directory: Path, recordings: Iterable[Recording], progress: Progress, is_kept: Callable[[Path], bool] = is_done
 ) -> Iterator[tuple[Recording, EndedDocument]]:
-    """Make the runs that the directory does not have, and yield each with its document; RunError if one fails."""
+    """Make the missing runs of a directory, and yield each with its document; RunError if one fails."""
     for each in recordings:
         place = directory / each.name
         if not is_kept(place):

@@ -1,10 +1,10 @@
 """Recorded runs replayed as rows of Table 2: with the row's memory size, and one speed of processors for all rows.
 
 A profile assumes that a vCPU is as fast as a processor of the recording host. The published seconds of all rows
-together give a better figure: the speed with which half of the rows are modelled longer and half shorter than
-published. No row has a constant of its own.
+together give a better figure: the speed at which half of the rows are modelled longer and half shorter than published.
+All rows share it.
 
-`differences` says what one speed cannot explain, and what no interval within a run contains."""
+`differences` lists differences that one speed can't explain, and that are outside a run's interval."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,7 +42,7 @@ class Played:
 
     @property
     def memory_mb(self) -> int | None:
-        """Return the published size of the functions; None for instances, whose memory is the machine's."""
+        """Return the published size of the functions; None for instances, which use the machine's memory."""
         return None if self.experiment.architecture == GPU else int(self.row.published[MEMORY])
 
     @cached_property
@@ -57,7 +57,7 @@ class Played:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The speed of a vCPU, as a multiple of a processor of the recording host, and the rows that it was fitted to."""
+    """The speed of a vCPU, relative to a processor of the recording host, and the rows it was fitted to."""
 
     speed: float
     rows: tuple[str, ...]
@@ -86,8 +86,8 @@ def calibrate(published: Mapping[str, float], modelled: Callable[[float], Mappin
 
 
 def fit_speed(played: Sequence[Played], profile: Profile) -> Calibration:
-    """Return the speed of Lambda's processors by which half of the functions' rows are modelled longer than
-    published; a row of several recordings counts by their mean."""
+    """Return the speed of Lambda's processors at which half of the functions' rows are modelled longer than published.
+    A row with several recordings counts once, by their mean."""
     functions = grouped((run.key, run) for run in played if run.experiment.architecture != GPU)
     published = {key: float(runs[0].row.published[TIME]) for key, runs in functions.items()}
 
@@ -99,7 +99,7 @@ def fit_speed(played: Sequence[Played], profile: Profile) -> Calibration:
 
 
 def differences(played: Sequence[Played], calibration: Calibration, profile: Profile) -> Iterator[str]:
-    """Yield how far apart runs of one model are in nearly the same computation, and models at one speed."""
+    """Yield how much nearly equal computations differ between runs of one model, and models at one speed."""
     spent = grouped(
         (run.row.group, estimate(cpu_calls(run.measured), BATCHES).value)
         for run in played
@@ -108,8 +108,8 @@ def differences(played: Sequence[Played], calibration: Calibration, profile: Pro
     )
     ranges = "; ".join(f"{name} {min(values):.1f} to {max(values):.1f} s" for name, values in spent.items())
     yield (
-        f"The CPU time of a minibatch, most of it the same gradient in every row, differs between runs: {ranges}. "
-        "Intervals are those of one run, and do not contain this."
+        f"The CPU time of a minibatch, mostly the same gradient in every row, differs between runs: {ranges}. "
+        "Intervals are one run's, and don't include this."
     )
     functions = [run for run in played if run.experiment.architecture != GPU]
     groups = dict.fromkeys(run.row.group for run in functions)

@@ -1,5 +1,5 @@
-"""The files of a reproduction: its document, its cells (of a figure without cells: its points) as a table, and its
-page; and the same of the atlas, whose document there has no points."""
+"""Save a reproduction: its document, its cells as a table (or the points of a figure without cells), and its page; and
+the atlas, with its points in a separate file."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -17,7 +17,7 @@ FIELDS = (
 
 
 def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
-    """Write NAME.json, NAME.csv and NAME.html, replacing earlier ones; RequestError if they cannot be written."""
+    """Write NAME.json, NAME.csv and NAME.html, replacing earlier ones; RequestError if they can't be written."""
     from slslab.report.html.page import make_page
     from slslab_lab.pages.reproduction import describe_reproduction
 
@@ -35,7 +35,7 @@ def save(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
 
 
 def save_atlas(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]:
-    """Write atlas.html, atlas.json and points.csv, replacing earlier ones; RequestError if they cannot be written."""
+    """Write atlas.html, atlas.json and points.csv, replacing earlier ones; RequestError if they can't be written."""
     from slslab.report.html.page import make_page
     from slslab_lab.pages.atlas import describe_atlas
 
@@ -52,7 +52,7 @@ def save_atlas(document: Mapping[str, Any], directory: Path) -> tuple[Path, ...]
 
 
 def save_checks(document: Mapping[str, Any], directory: Path) -> Path:
-    """Write checks.json, replacing an earlier one; RequestError if it cannot be written."""
+    """Write checks.json, replacing an earlier one; RequestError if it can't be written."""
     (path,) = write_texts(directory, {CHECKS: _text(document)})
     return path
 
@@ -71,7 +71,7 @@ def points(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def cells(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield one record per cell, and way of recomputing it."""
+    """Yield one record per cell and way of recomputing it."""
     units = {column["name"]: column["unit"] for column in document["columns"]}
     for row in document["rows"]:
         for column, cell in row["cells"].items():

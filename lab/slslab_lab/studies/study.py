@@ -1,8 +1,8 @@
-"""A study makes a paper's table or figure again. A study declares what is its own; all else is here.
+"""A study reproduces a paper's table or figure. It declares its own parts; everything common is here.
 
-The module `source` gets a study's results: `measure(setup)` measures them now, and `read(setup)` reads recordings. Of
-results that are one file, the source names the type (`RESULTS`), and this module reads and writes it. A study of
-published figures alone has neither. The module `document` has `build(setup, results)`, which returns the document.
+The module `source` gets a study's results: `measure(setup)` measures them now, and `read(setup)` reads recordings. If
+the results are one file, the source names its type (`RESULTS`), and this module reads and writes it. A study of
+published figures needs neither. The module `document` has `build(setup, results)`, which returns the document.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from slslab_lab.runs.accuracy.curve import Watcher
 
 REPLAYED = "replayed"
-# The profile that published tables are fitted on, and the price book. Only their names are the same.
+# The profile that published tables are fitted on, and the price book; they only share a name.
 PROFILE = BOOK = "aws-us-east-1"
 # Options that a command leaves out have these values, and all others None.
 DEFAULTS: Mapping[str, Any] = {
@@ -40,8 +40,8 @@ HINT = "compute them with --fidelity sampled."
 
 @dataclass(frozen=True)
 class Setup:
-    """What a study is made with: its paper, the platform and the prices of its model, how much is measured, the
-    directory of what is saved, who watches, and all options."""
+    """Inputs of a study: its paper, the platform and prices of its model, how much to measure, the output directory,
+    the watcher, and all options."""
 
     study: "Study"
     paper: "Paper"
@@ -54,16 +54,16 @@ class Setup:
 
     @property
     def effort(self) -> Any:
-        """Return how much is measured, as the study has it for this fidelity."""
+        """Return how much to measure at this fidelity; its form depends on the study."""
         return self.study.effort[self.fidelity]
 
 
 class Study:
     """A table or figure of a paper. The docstring of a study is its command's help.
 
-    `options` are the options of its command in the order of its help, `texts` what the help says of those that are its
-    own. `effort` says how much is measured, by fidelity. `kept` names its results in words; the file of results that
-    are one file has this name. Its files are in reproduce-FOLDER-FIDELITY unless --out says otherwise.
+    `options` are its command's options in the order of its help, `texts` their help where it is special. `effort` says
+    how much to measure, by fidelity. `kept` names its results in words, and the file of results that are one file. Its
+    files are in reproduce-FOLDER-FIDELITY unless --out says otherwise.
     """
 
     name = ""
@@ -77,23 +77,23 @@ class Study:
 
     @property
     def source(self) -> str:
-        """Return the module that gets the results."""
+        """Return the name of the module that gets the results."""
         return self.document
 
     @property
     def folder(self) -> str:
-        """Return the middle of the name of the directory of its files."""
+        """Return the middle of the name of its files' directory."""
         return self.name
 
     @property
     def usual(self) -> str:
-        """Return the fidelity by default."""
+        """Return the default fidelity."""
         return next(iter(self.effort), REPLAYED)
 
     def setup(self, watcher: "Watcher | None" = None, **options: Any) -> Setup:
-        """Return what the study is made with: these options, those that are None by default.
+        """Return the study's inputs for these options; None means the default.
 
-        RequestError for options that exclude each other, and for a profile or price book that there is not.
+        RequestError for options that exclude each other, and for an unknown profile or price book.
         """
         from slslab.predict.profiles.profile import load_profile
         from slslab.run.bill import load_book
@@ -123,7 +123,7 @@ class Study:
         )
 
     def make(self, setup: Setup) -> dict[str, Any]:
-        """Return the document: of what is measured now, and kept if it is one file, or else of recordings."""
+        """Return the document, from results measured now (and saved if they are one file) or from recordings."""
         source = _module(self.source)
         results = None
         if setup.fidelity != REPLAYED:
@@ -138,13 +138,13 @@ class Study:
         return document
 
     def replay(self) -> dict[str, Any]:
-        """Return the document of the project's own recordings, with the usual options."""
+        """Return the document of the project's own recordings, with default options."""
         return self.make(self.setup(fidelity=REPLAYED))
 
     def read(self, directory: Path | None = None) -> Any:
         """Return the results in the file of a directory, by default the project's own.
 
-        RunError if the project has none; RequestError if the directory has none, or for the first wrong entry.
+        RunError if the project's file is missing; RequestError if a directory's is, or for the first wrong entry.
         """
         from slslab_lab.studies.kept import read_entries
 
@@ -155,7 +155,7 @@ class Study:
         return read_entries(directory / file, kind, SCHEMA, f"file of {self.kept}", RequestError, HINT)
 
     def write(self, results: Any, directory: Path) -> Path:
-        """Write results that are one file, and return its path; RequestError if they cannot be written."""
+        """Write results that are one file, and return its path; RequestError if they can't be written."""
         from slslab_lab.studies.kept import write_texts
 
         (path,) = write_texts(directory, {f"{self.kept}.json": results.model_dump_json(by_alias=True) + "\n"})
@@ -163,9 +163,9 @@ class Study:
 
 
 def alone_error() -> RequestError:
-    """Return the error of --on where runs are made or read."""
+    """Return the error for --on where runs are made or read."""
     return RequestError(
-        "--on does not apply here: runs that are measured need the host to themselves, and recordings take seconds.",
+        "--on doesn't apply here: measured runs need the host to themselves, and recordings take seconds.",
         "leave it out.",
     )
 

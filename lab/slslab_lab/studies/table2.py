@@ -1,7 +1,8 @@
-"""Table 2 of Barrak et al. made again: time, memory and cost of an epoch of the five architectures with two models.
+"""Table 2 of Barrak et al. reproduced: time, memory and cost of an epoch of the five architectures with two models.
 
-Measured are recorded runs of some of the 24 minibatches; modelled is what their traces say of Lambda, with Table 2's
-memory sizes and one speed of its processors for all rows; costs are Table 2's own arithmetic on modelled seconds."""
+Measured figures come from recorded runs of some of the 24 minibatches. Modelled ones come from replaying their traces
+on Lambda, with Table 2's memory sizes and one speed of its processors for all rows. Costs are Table 2's own arithmetic
+on modelled seconds."""
 
 import itertools
 from collections import Counter
@@ -56,12 +57,12 @@ NAMES = {"mobilenet": "MobileNet", "resnet18": "ResNet-18"}
 
 
 def build(setup: Setup, runs: Runs) -> dict[str, Any]:
-    """Return the document of the table, made from these runs; failed runs have rows without figures of ours."""
+    """Return the document of the table, made from these runs; rows of failed runs have no figures of ours."""
     paper, profile, table = setup.paper, setup.profile, setup.paper.table(TABLE)
     played = [Played(experiment, measured, row_of(paper, experiment)) for experiment, measured in runs.done.items()]
     calibration = fit_speed(played, profile)
     platform = calibration.apply(profile)
-    # Every set has the speed of its own host.
+    # Each set is fitted with its own host's speed.
     sets = [
         [replace(run, measured=one[run.experiment]) for run in played if run.experiment in one] for one in runs.again
     ]
@@ -81,7 +82,7 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
     for experiment, why in runs.failed.items():
         row = row_of(paper, experiment)
         failed = _failed_row(experiment, row, why, again[table.rows.index(row)])
-        results[experiment] = failed, ((), f"There is no run: {why}.")
+        results[experiment] = failed, ((), f"The run is missing: {why}.")
     order = [run for run in experiments(dict.fromkeys(run.model for run in results)) if run in results]
     bills = [results[run][1] for run in order]
     rows = [results[run][0] for run in order]
@@ -105,13 +106,13 @@ def build(setup: Setup, runs: Runs) -> dict[str, Any]:
         calibration={**calibration.as_document(), "further": [speed.as_document() for speed in speeds]},
         fitted=(
             f"One speed of processors is fitted to the {len(calibration.rows)} rows of functions, so half of them are "
-            "near the published figures whatever the model says."
+            "close to the published figures in any case."
         ),
     )
 
 
 def find_row(paper: Paper, name: str, **inputs: str) -> Row:
-    """Return the row of a table with these inputs; RequestError if the paper has none."""
+    """Return the row of a table with these inputs; RequestError if it is missing."""
     table = paper.table(name)
     for row in table.rows:
         if inputs.items() <= table.inputs_of(row).items():
@@ -122,7 +123,7 @@ def find_row(paper: Paper, name: str, **inputs: str) -> Row:
 
 
 def row_of(paper: Paper, experiment: Experiment) -> Row:
-    """Return the row of an architecture with a model; RequestError if the paper has none."""
+    """Return the row of an architecture with a model; RequestError if it is missing."""
     return find_row(paper, TABLE, architecture=experiment.architecture, model=experiment.model)
 
 
@@ -147,7 +148,7 @@ def rank_costs(
                     costs |= {row.name: modelled.value} if modelled else {}
                     whole |= {row.name: float(sum(line.amount for line in lines))} if lines else {}
         printed = {name: float(value) for name, value in published[group]}
-        # An order of some of the rows would be another one.
+        # Only compare complete orders.
         standings = {
             basis: {name: Standing(value) for name, value in figures.items()}
             for basis, figures in bases.items()
@@ -165,14 +166,14 @@ def _ways(paper: Paper) -> tuple[str, ...]:
 
 
 def _costs_of_recordings(row: ReproducedRow) -> list[float]:
-    """Return a row's modelled cost by each of its recordings, to whose seconds it is proportional; none for one."""
+    """Return a row's modelled cost by recording, in proportion to their seconds; empty for a single recording."""
     mean = row.cells[COST].modelled
     seconds = row.more.get("modelled_recordings", [])
     return [] if mean is None else [mean.value * value / fmean(seconds) for value in seconds]
 
 
 def _holds(ranking: Mapping[str, Any], samples: Mapping[tuple[str, str], list[float]]) -> dict[str, list[Any]]:
-    """Return, by basis, with which probability each row costs less than the next one, where both have recordings."""
+    """Return, by basis, the probability that each row costs less than the next one, where both have recordings."""
     found: dict[str, list[Any]] = {}
     for variant in dict.fromkeys(variant for _, variant in samples):
         order = [name for name, _ in ranking.get(f"modelled, {variant}", ())]
@@ -224,7 +225,7 @@ def _row(paper: Paper, run: Played, platform: Profile, again: Sequence[Recompute
 def _with_further(
     paper: Paper, reproduced: ReproducedRow, run: Played, further: Sequence[tuple[Played, Profile]], platform: Profile
 ) -> ReproducedRow:
-    """Return the row as the mean of all its recordings, with what each of them gives; intervals hold the next one."""
+    """Return the row as the mean of its recordings, with each one's results; intervals include the next one."""
     if not further:
         return reproduced
     every = ((run, platform), *further)
@@ -250,7 +251,7 @@ def _epoch(seconds: Estimate) -> dict[str, Estimate]:
 
 
 def _together(estimates: Sequence[Estimate]) -> Estimate:
-    """Return the mean of recordings' estimates, with an interval that holds theirs and, by 80 %, the next value."""
+    """Return the mean of recordings' estimates, with an interval that includes theirs and, by 80 %, the next value."""
     values = [one.value for one in estimates]
     mean, half = fmean(values), half_width(values)
     within = [bound for one in estimates for bound in (one.low, one.high) if bound is not None]
@@ -261,7 +262,7 @@ def _together(estimates: Sequence[Estimate]) -> Estimate:
 
 def _failed_row(experiment: Experiment, row: Row, why: str, again: Sequence[Recomputed]) -> ReproducedRow:
     cells = {
-        name: cell_of(row, again, name, missing=f"There is no run: {why}." if name in row.published else "")
+        name: cell_of(row, again, name, missing=f"The run is missing: {why}." if name in row.published else "")
         for name, *_ in COLUMNS
     }
     return ReproducedRow(row.name, row.group, experiment.variant, cells, row.note)
@@ -286,7 +287,6 @@ def _costs(paper: Paper, run: Played, seconds: Estimate) -> dict[str, Estimate]:
 
 
 def _parts(timeline: Timeline, run: Played) -> dict[str, float]:
-    """Return modelled seconds of a minibatch by what they are spent on, means without first minibatches."""
     waited = waits(timeline)
     events = run.measured.events
     usual = {(c.worker, c.epoch, c.step) for c in played_calls(timeline, run.measured) if not c.first}
@@ -302,12 +302,12 @@ def _parts(timeline: Timeline, run: Played) -> dict[str, float]:
 
 
 def _reason(run: Played, seconds: Estimate, parts: Mapping[str, float]) -> str:
-    """Return why time and cost differ: the modelled time's parts, and which published parts it doesn't have."""
+    """Return why time and cost differ: the modelled time's parts, and the published time that they don't explain."""
     published = float(run.row.published.get(TIME) or run.row.published[EPOCH] / BATCHES)
     made_of = ", ".join(f"{name} {value:.1f} s" for name, value in parts.items())
     missing = published - seconds.value
     rest = (
-        f"{missing:.1f} s of the published {published:.1f} s are not explained by these"
+        f"{missing:.1f} s of the published {published:.1f} s remain unexplained"
         if missing > 0
         else f"that is {-missing:.1f} s more than the published {published:.1f} s"
     )
@@ -316,8 +316,8 @@ def _reason(run: Played, seconds: Estimate, parts: Mapping[str, float]) -> str:
 
 
 def _beside_released(row: ReproducedRow, rows: Sequence[ReproducedRow]) -> ReproducedRow:
-    """Return a canonical row whose reason also says if the time as released agrees: then the difference is in the
-    authors' code."""
+    """Return a canonical row; if the time as released agrees, its reason also says that the authors' code makes the
+    difference."""
     other = next((each for each in rows if (each.name, each.group) == (row.name, row.group) and each is not row), None)
     if other is None or row.variant == "as released" or row.cells[TIME].verdict != "differs":
         return row
@@ -338,8 +338,8 @@ def _memory_reason(run: Played) -> str:
     plan = run.measured.plan
     return (
         f"Measured with PyTorch {run.measured.document['torch']}, minibatches of {plan.batch_size}, in functions of "
-        f"{plan.memory_mb:,} MB; the paper gives neither its PyTorch version nor whether this is the allocated "
-        "size or the peak."
+        f"{plan.memory_mb:,} MB. The paper states neither its PyTorch version nor whether this is the allocated size "
+        "or the peak."
     )
 
 
@@ -356,16 +356,16 @@ def _notes_of_sets(runs: Runs, speeds: Sequence[Calibration]) -> Iterator[str]:
         several = " or ".join(map(str, sorted({1 + number for number in numbers.values()})))
         yield (
             f"{len(numbers)} of {len(runs.done)} rows have {several} recordings: their figures are means, and their "
-            "intervals hold those of each recording and, by 80 %, the value of the next one. Rankings come with the "
-            "probability that the means of two rows are in this order (Welch's t). Each further set has a speed of its "
-            f"own host's, fitted in the same way: {', '.join(f'{one.speed:.3g}' for one in speeds)}."
+            "intervals include each recording's and, by 80 %, the value of the next one. Rankings come with "
+            "the probability that the means of two rows are in this order (Welch's t). Each further set is fitted "
+            f"with its own host's speed: {', '.join(f'{one.speed:.3g}' for one in speeds)}."
         )
     for name, rows in runs.lacking.items():
-        yield f"The recordings in {name} are not used until they are whole; {', '.join(rows)} are lacking."
+        yield f"The recordings in {name} are incomplete and not used; {', '.join(rows)} are missing."
     sets = [[run.document["host"] for run in one.values()] for one in (runs.done, *runs.again)]
     if mixed := list(dict.fromkeys(sentence for one in sets for sentence in mixed_hosts(one))):
         yield from mixed
-        yield "One speed of processors is fitted to a set all the same, so its modelled figures differ by hosts, too."
+        yield "One speed of processors is fitted to a set even so, so its modelled figures also differ between hosts."
 
 
 def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile) -> list[str]:
@@ -378,28 +378,29 @@ def _notes(played: Sequence[Played], calibration: Calibration, profile: Profile)
         f"workers, minibatches of {plans[0].batch_size}, on {some['host']['cores']} processors with PyTorch "
         f"{some['torch']}; the first minibatch of an environment is left out. Intervals are 95 % (Student's), over "
         "the steps of a finite epoch.",
-        f"{busy} of {len(plans)} runs were oversubscribed: their measured seconds contain waits for workers that the "
+        f"{busy} of {len(plans)} runs were oversubscribed: their measured seconds include waits for workers that the "
         "host delayed; the model has no such waits.",
         f"Modelled: the traces on {profile.name} of {profile.date}, with the published memory sizes and one speed of "
-        f"processors for all rows: a vCPU of Lambda is {calibration.speed:.3g} times one processor of the recording "
-        f"host, with which half of the {len(calibration.rows)} rows of functions are modelled longer than published. "
+        f"processors for all rows. A vCPU of Lambda is {calibration.speed:.3g} times one processor of the recording "
+        f"host; with that, half of the {len(calibration.rows)} rows of functions are modelled longer than published. "
         "Costs are the paper's arithmetic on modelled seconds.",
         *differences(played, calibration, profile),
-        "SPIRT's functions are those of the second epoch whose environment was warm.",
+        "SPIRT's functions are taken from the second epoch, if their environment was warm.",
         "As released: what the authors' code does where that affects the result, with its log traffic to S3.",
     ]
     for run in played:
         if deaths := run.measured.document["details"].get("deaths"):
             notes.append(
                 f"{run.key}: {len(deaths)} of {run.measured.plan.workers} peers were declared failed during its "
-                "recording, and the others no longer waited for them. Its whole bill includes all peers."
+                "recording, and the others stopped waiting for them. Its whole bill includes all peers."
             )
     if any(plan.options.get("gradients") == "json" for plan in plans):
         notes.append(
-            "SPIRT as released keeps gradients as JSON. Here a text is made in parts; the released code makes it in "
-            "one piece from a list that takes Python 32 bytes a number, so its peak is higher than the measured one."
+            "SPIRT as released keeps gradients as JSON. Here a text is made in parts. The released code makes it in "
+            "one piece from a list, which takes Python 32 bytes a number, so its peak is higher than the measured "
+            "one."
         )
     formats = sorted({plan.memory_format for plan in plans})
     if formats != ["default"]:
-        notes.append(f"Memory formats: {', '.join(formats)}; the papers' code has PyTorch's default.")
+        notes.append(f"Memory formats: {', '.join(formats)}; the papers' code uses PyTorch's default.")
     return notes

@@ -1,9 +1,8 @@
-"""Table 3 of Barrak et al. made again: accuracy and the time that it takes.
+"""Table 3 of Barrak et al. reproduced: accuracy, and the time to reach it.
 
-As in LambdaML, what is learnt and how long that takes are separated: accuracy by epoch is measured, in one
-process with the update rules of the architectures (`slslab accuracy`); what an epoch takes is modelled, from Table 2's
-recordings with its memory sizes and the one speed of processors that is fitted there. Their product is time to
-accuracy. An accuracy that no epoch of a curve has is not reached; nothing is extrapolated."""
+As in LambdaML, learning and time are separate. Accuracy by epoch is measured in one process with the architectures'
+update rules (`slslab accuracy`). The time of an epoch is modelled from Table 2's recordings, with its memory sizes and
+the one speed of processors fitted there. Their product is time to accuracy. Curves aren't extrapolated."""
 
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
@@ -33,7 +32,7 @@ from slslab_lab.studies.table2 import NAMES
 
 # The accuracy in the heading of the paper's column of minutes.
 TARGET = 0.80
-# Accuracies agree up to this share of the published one: about four points.
+# Accuracies agree within this share of the published one: about four points.
 AGREES_ACCURACY = 0.05
 
 
@@ -58,7 +57,7 @@ def build(setup: Setup, learnt: Learnt) -> dict[str, Any]:
 
 
 def platform(recordings: Recordings) -> dict[str, Any]:
-    """Return what a document says of the platform of its model."""
+    """Return the entries of a document about the platform of its model."""
     return {
         "profile": describe_profile(recordings.platform),
         "calibration": recordings.calibration.as_document(),
@@ -73,18 +72,18 @@ def time_notes(progressions: Sequence[Progression], recordings: Recordings) -> I
         f"{WORKERS} workers × {BATCHES} minibatches, on {recordings.platform.name} with Table 2's memory sizes and the "
         f"one speed fitted to {len(recordings.calibration.rows)} of its rows ({recordings.calibration.speed:.3g} "
         "processors of the recording host a vCPU). Start-up, and functions that continue in another one after 900 s, "
-        "are not included."
+        "aren't included."
     )
     for progression in progressions:
         if progression.epoch.seconds is not None and progression.epoch.share < 1:
             yield (
                 f"{progression.label}: an epoch sends {progression.epoch.share:.1%} of the gradients, the mean of its "
-                "curve, which differs from epoch to epoch; in the model they are spread evenly, in sixteenths or "
-                "simpler."
+                "curve, which differs between epochs; the model spreads them evenly, in sixteenths or simpler "
+                "fractions."
             )
     if any(progression.experiment.released and progression.epoch.seconds is not None for progression in progressions):
         yield (
-            "As released: a worker's log grows with every line, and with it the time of its requests; epochs are the "
+            "As released: a worker's log grows with every line, and so do the times of its requests; epochs are the "
             "first ones, when it is short."
         )
 
@@ -163,7 +162,7 @@ def _time_reason(progression: Progression, again: Sequence[Recomputed], minutes:
     ours = f"{minutes * 60 / progression.epoch.seconds:.0f} epochs of {progression.epoch.seconds:.1f} s"
     theirs = {each.way: each.value for each in again if each.column == "epochs" and each.value}
     held = " or ".join(f"{value:.1f} epochs ({way.replace('_', ' ')})" for way, value in theirs.items())
-    return f"Modelled are {ours}; the published minutes are {held} at Table 2's seconds."
+    return f"The model has {ours}; the published minutes would be {held} at Table 2's seconds."
 
 
 def _rankings(progressions: Sequence[Progression], common: float | None) -> Iterator[dict[str, Any]]:
@@ -214,6 +213,6 @@ def _rule_reasons(progressions: Sequence[Progression]) -> Iterator[str]:
         if dict(curve.rule.options).get("combine") == "sum":
             names = ", ".join(progression.label for progression in sharing)
             yield (
-                f"{names}: gradients are summed and not averaged, so a step is {curve.plan.workers} times as large, "
-                f"as with a learning rate of {curve.plan.workers * curve.plan.lr:g}"
+                f"{names}: gradients are summed, not averaged, so a step is {curve.plan.workers} times as large, as "
+                f"with a learning rate of {curve.plan.workers * curve.plan.lr:g}"
             )

@@ -1,4 +1,4 @@
-"""Many small trainings, each in one process with the bits of a run: one after another, or over many cores."""
+"""Many small trainings, each in one process with the same bits as a run: one after another, or over many cores."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -14,7 +14,7 @@ from slslab_workers.training.samples import Samples
 
 
 class Setting(Protocol):
-    """What one training differs in from others."""
+    """The differences between trainings."""
 
     def plan(self) -> Plan:
         """Return the complete plan."""
@@ -26,13 +26,13 @@ def train(
     on: str | None,
     report: Callable[[str, int, int], None],
 ) -> list[tuple[float, ...]]:
-    """Return what is learnt with each setting, in their order; on a place (`sweep`) it is kept."""
+    """Return the learning result of each setting, in their order; with `on`, results are kept (`sweep`)."""
     results = None if on is None else Results(learn, [repr(versions()), repr(host())])
     return sweep(learn, settings, on, partial(report, "training small models"), results)
 
 
 def learn(setting: Setting) -> tuple[float, ...]:
-    """Return the test accuracy after each epoch, all workers in one process."""
+    """Return the test accuracy after each epoch, with all workers in one process."""
     plan = setting.plan()
     kind = architectures()[plan.architecture].replicas()
     assert kind is not None
@@ -45,7 +45,7 @@ def learn(setting: Setting) -> tuple[float, ...]:
 
 
 def by_seed(settings: Sequence[Any], learnt: Sequence[tuple[float, ...]]) -> dict[Any, dict[int, tuple[float, ...]]]:
-    """Return what was learnt from each seed, by the setting with seed 0."""
+    """Group the learning results by the setting with seed 0, then by seed."""
     found: dict[Any, dict[int, tuple[float, ...]]] = {}
     for setting, values in zip(settings, learnt, strict=True):
         found.setdefault(replace(setting, seed=0), {})[setting.seed] = values

@@ -1,4 +1,4 @@
-"""What services would refuse of a resource, found before anything is made, by the services' own checks where there are.
+"""Find errors of a resource before anything is made, with the services' own checks where they exist.
 
 Properties are resolved and comply with CloudFormation's registry. Each sentence comes without its full stop.
 """
@@ -36,7 +36,7 @@ FIFO_NAME = re.compile(r"[A-Za-z0-9_-]{1,75}\.fifo")
 # documented: API_CreateTable.html, API_CreateTopic.html
 TABLE_NAME = re.compile(r"[a-zA-Z0-9_.-]{3,255}")
 TOPIC_NAME = re.compile(r"[A-Za-z0-9_-]{1,256}")
-# documented: API_PutTargets.html; the first are what a rule does here, the last two are stored.
+# documented: API_PutTargets.html; rules here use the first ones, and only store the last two.
 TARGET_MEMBERS = frozenset("Arn Id Input InputPath InputTransformer SqsParameters RoleArn RetryPolicy".split())
 MOST_TARGETS = 5
 # documented: API_CreateQueue.html
@@ -46,7 +46,7 @@ DEFINITIONS = ("Definition", "DefinitionS3Location", "DefinitionString")
 
 @dataclass(frozen=True)
 class Planned:
-    """A resource as it will be made: its type, its properties, and what Ref and its attributes will be."""
+    """A resource as it will be made: its type, its properties, and the values of Ref and its attributes."""
 
     kind: str
     properties: Properties
@@ -54,7 +54,6 @@ class Planned:
 
 
 def nothing(_properties: Properties, _files: Files) -> Iterator[str]:
-    """Yield nothing."""
     yield from ()
 
 
@@ -67,7 +66,7 @@ def _collected(problems: list[str]) -> Iterator[None]:
 
 
 def lambda_members(operation: str, *named: str) -> Callable[[Properties, Files], Iterator[str]]:
-    """Return a check by Lambda's model of an operation, in which slslab names the members `named`."""
+    """Return a check by Lambda's model of an operation; slslab names the members `named` itself."""
 
     def check(properties: Properties, _files: Files) -> Iterator[str]:
         found: list[str] = []
@@ -79,7 +78,7 @@ def lambda_members(operation: str, *named: str) -> Callable[[Properties, Files],
 
 
 def permission(properties: Properties, files: Files) -> Iterator[str]:
-    """Yield what AddPermission would refuse."""
+    """Yield the errors that AddPermission would return."""
     found = list(lambda_members("AddPermission", "StatementId")(properties, files))
     with _collected(found):
         function_statement({"StatementId": "name", **properties}, "*")
@@ -87,14 +86,14 @@ def permission(properties: Properties, files: Files) -> Iterator[str]:
 
 
 def url(properties: Properties, files: Files) -> Iterator[str]:
-    """Yield what CreateFunctionUrlConfig would refuse."""
+    """Yield the errors that CreateFunctionUrlConfig would return."""
     given = {name: value for name, value in properties.items() if name != "TargetFunctionArn"}
     named = {**given, "FunctionName": properties["TargetFunctionArn"]}
     yield from lambda_members("CreateFunctionUrlConfig")(named, files)
 
 
 def table(properties: Properties, _files: Files) -> Iterator[str]:
-    """Yield what CreateTable would refuse."""
+    """Yield the errors that CreateTable would return."""
     if not TABLE_NAME.fullmatch(name := properties.get("TableName", "none")):
         yield f"{name!r} cannot be the name of a table"
     provisioned = properties.get("BillingMode", "PROVISIONED") == "PROVISIONED"
@@ -119,7 +118,7 @@ def table(properties: Properties, _files: Files) -> Iterator[str]:
 
 
 def function(properties: Properties, _files: Files) -> Iterator[str]:
-    """Yield what CreateFunction would refuse."""
+    """Yield the errors that CreateFunction would return."""
     found: list[str] = []
     with _collected(found):
         request = {"FunctionName": "name", **function_members(properties), "Code": properties["Code"]}
@@ -128,7 +127,7 @@ def function(properties: Properties, _files: Files) -> Iterator[str]:
 
 
 def source(properties: Properties, _files: Files) -> Iterator[str]:
-    """Yield what CreateEventSourceMapping would refuse."""
+    """Yield the errors that CreateEventSourceMapping would return."""
     found: list[str] = []
     with _collected(found):
         request = members("lambda", "CreateEventSourceMapping", json.dumps(properties).encode())
@@ -139,7 +138,7 @@ def source(properties: Properties, _files: Files) -> Iterator[str]:
 
 
 def visibility(mapping: Planned, others: Iterable[Planned]) -> Iterator[str]:
-    """Yield why a queue of the template cannot feed a function of the template: its messages come back too early."""
+    """Yield why a queue of the template can't feed a function of the template: its messages return too early."""
     if mapping.kind != "AWS::Lambda::EventSourceMapping":
         return
     name = str(mapping.properties.get("FunctionName")).split(":function:")[-1].split(":")[0]
@@ -160,14 +159,14 @@ def visibility(mapping: Planned, others: Iterable[Planned]) -> Iterator[str]:
 
 
 def machine(properties: Properties, files: Files) -> Iterator[str]:
-    """Yield what CreateStateMachine would refuse."""
+    """Yield the errors that CreateStateMachine would return."""
     if len([name for name in DEFINITIONS if name in properties]) != 1:
         yield f"a state machine has one of {', '.join(DEFINITIONS)}"
         return
     if properties.get("StateMachineType", "STANDARD") != "STANDARD":
-        yield "slslab emulates state machines of the type STANDARD alone"
+        yield "slslab only emulates state machines of the type STANDARD"
     if (place := properties.get("DefinitionS3Location")) is not None and place.get("Bucket") != LOCAL:
-        yield "slslab reads definitions from files beside the template, not from S3"
+        yield "slslab reads definitions from files next to the template, not from S3"
         return
     for problem in problems(definition(files, properties), lambda_limits().definition_bytes):
         yield f"the definition is refused: {problem}".rstrip(".")
@@ -183,14 +182,14 @@ def machine(properties: Properties, files: Files) -> Iterator[str]:
 
 
 def bucket(properties: Properties, _files: Files) -> Iterator[str]:
-    """Yield what CreateBucket would refuse."""
+    """Yield the errors that CreateBucket would return."""
     name = properties.get("BucketName", "none")
     if not NAME.fullmatch(name) or ADDRESS.fullmatch(name):
         yield f"{name!r} cannot be the name of a bucket"
 
 
 def bucket_policy(properties: Properties, _files: Files) -> Iterator[str]:
-    """Yield what PutBucketPolicy would refuse."""
+    """Yield the errors that PutBucketPolicy would return."""
     policy = properties["PolicyDocument"]
     try:
         statements(policy if isinstance(policy, str) else json.dumps(policy), principals=True)
@@ -199,7 +198,7 @@ def bucket_policy(properties: Properties, _files: Files) -> Iterator[str]:
 
 
 def queue(properties: Properties, _files: Files) -> Iterator[str]:
-    """Yield what CreateQueue would refuse."""
+    """Yield the errors that CreateQueue would return."""
     fifo = properties.get("FifoQueue", False)
     name = properties.get("QueueName")
     if name is not None and not (FIFO_NAME if fifo else QUEUE_NAME).fullmatch(name):
@@ -221,7 +220,7 @@ def queue(properties: Properties, _files: Files) -> Iterator[str]:
 
 
 def queue_policy(properties: Properties, _files: Files) -> Iterator[str]:
-    """Yield what SetQueueAttributes would refuse."""
+    """Yield the errors that SetQueueAttributes would return."""
     policy = _document(properties["PolicyDocument"])
     if policy is None or not isinstance(policy.get("Statement"), dict | list):
         yield "PolicyDocument must be a mapping with Statement"
@@ -231,7 +230,7 @@ def queue_policy(properties: Properties, _files: Files) -> Iterator[str]:
 
 
 def topic(properties: Properties, files: Files) -> Iterator[str]:
-    """Yield what CreateTopic would refuse, and Subscribe of a topic's subscriptions."""
+    """Yield the errors that CreateTopic would return, and Subscribe for a topic's subscriptions."""
     if not TOPIC_NAME.fullmatch(name := properties.get("TopicName", "none")):
         yield f"{name!r} cannot be the name of a topic: letters, digits, - and _"
     for each in properties.get("Subscription") or ():
@@ -239,7 +238,7 @@ def topic(properties: Properties, files: Files) -> Iterator[str]:
 
 
 def subscription(properties: Properties, _files: Files) -> Iterator[str]:
-    """Yield what Subscribe would refuse."""
+    """Yield the errors that Subscribe would return."""
     topic_arn = properties.get("TopicArn", "arn:aws:sns:")
     if not topic_arn.startswith("arn:aws:sns:"):
         yield f"TopicArn must be the ARN of a topic, not {topic_arn}"
@@ -254,7 +253,7 @@ def subscription(properties: Properties, _files: Files) -> Iterator[str]:
 
 
 def role(properties: Properties, _files: Files) -> Iterator[str]:
-    """Yield what CreateRole and PutRolePolicy would refuse."""
+    """Yield the errors that CreateRole and PutRolePolicy would return."""
     from moto.iam.exceptions import MalformedPolicyDocument
     from moto.iam.policy_validation import IAMPolicyDocumentValidator
 
@@ -272,7 +271,7 @@ def role(properties: Properties, _files: Files) -> Iterator[str]:
 
 
 def rule(properties: Properties, _files: Files) -> Iterator[str]:
-    """Yield what PutRule and PutTargets would refuse."""
+    """Yield the errors that PutRule and PutTargets would return."""
     schedule, pattern = properties.get("ScheduleExpression"), properties.get("EventPattern")
     if schedule is None and pattern is None:
         yield "a rule needs ScheduleExpression or EventPattern"
@@ -285,7 +284,7 @@ def rule(properties: Properties, _files: Files) -> Iterator[str]:
         yield from pattern_problems(pattern if isinstance(pattern, str) else json.dumps(pattern))
     targets = properties.get("Targets") or []
     if len(targets) > MOST_TARGETS or len({target["Id"] for target in targets}) < len(targets):
-        yield f"a rule has at most {MOST_TARGETS} targets, each with an Id of its own"
+        yield f"a rule has at most {MOST_TARGETS} targets, each with its own Id"
     for target in targets:
         yield from target_problems(target)
         for member in sorted(target.keys() - TARGET_MEMBERS):

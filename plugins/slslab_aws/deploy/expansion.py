@@ -18,7 +18,7 @@ from slslab_aws.deploy.template import Node, Template
 
 # The bucket that stands for files of this host, by the digest of their content.
 LOCAL = "slslab-local"
-# Where a resource names a file or a folder of this host, and whether it is code or a text.
+# Properties that name a file or folder of this host, and whether it is code or a text.
 FILES: Mapping[str, Mapping[str, bool]] = {
     "AWS::Serverless::Function": {"CodeUri": True},
     "AWS::Lambda::Function": {"Code": True},
@@ -39,7 +39,7 @@ class Expanded:
 
 
 def expand(template: Template, given: Mapping[str, str]) -> Expanded:
-    """Return the expanded template; what is wrong with it is noted in the template."""
+    """Return the expanded template; problems are noted in the template."""
     parameters = parameters_of(template, given)
     files: dict[str, bytes] = {}
     written: dict[str, Any] = json.loads(json.dumps(template.root))
@@ -50,7 +50,7 @@ def expand(template: Template, given: Mapping[str, str]) -> Expanded:
         if "Transform" not in written:
             resources = written["Resources"] if resources else {}
         return Expanded(resources, outputs, parameters, files)
-    os.environ.setdefault("AWS_DEFAULT_REGION", REGION)  # the library asks boto3 for a Region when it is called
+    os.environ.setdefault("AWS_DEFAULT_REGION", REGION)  # the library asks boto3 for a Region
     from samtranslator.model.exceptions import InvalidDocumentException
     from samtranslator.translator.transform import transform
 
@@ -61,14 +61,14 @@ def expand(template: Template, given: Mapping[str, str]) -> Expanded:
             name = str(getattr(cause, "_logical_id", ""))
             template.wrong(template.line(name), str(cause.message).rstrip(".") + ".")
         return Expanded({}, {}, parameters, files)
-    except Exception as error:  # the library checks not all that it reads
+    except Exception as error:  # the library doesn't check everything that it reads
         template.wrong(1, f"AWS's SAM library can't expand the template: {type(error).__name__}: {error}.")
         return Expanded({}, {}, parameters, files)
     return Expanded(found["Resources"], found.get("Outputs") or {}, parameters, files)
 
 
 class _NoPolicies:
-    """The managed policies that SAM may ask for by name: SAM knows those of Lambda, and roles are not enforced."""
+    """The managed policies that SAM may ask for by name: it already knows Lambda's, and roles aren't enforced."""
 
     def load(self) -> dict[str, str]:
         return {}

@@ -1,4 +1,4 @@
-"""Resolve what a template computes: references, attributes, texts and conditions.
+"""Resolve a template's computed values: references, attributes, texts and conditions.
 
 https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/intrinsic-function-reference.html
 """
@@ -15,7 +15,7 @@ from slslab_aws.deploy.schemas import text_of
 
 # Functions that are conditions.
 TESTS = frozenset({"Fn::And", "Fn::Equals", "Fn::Not", "Fn::Or"})
-# What each function takes, and the sentence for what is something else.
+# The arguments of each function, and the sentence for wrong ones.
 SHAPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "Ref": (lambda given: isinstance(given, str), "takes a name"),
     "Fn::GetAtt": (
@@ -45,16 +45,16 @@ SHAPES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 }
 PLACE = re.compile(r"\$\{(?!!)([^}]+)\}")
 LITERAL = re.compile(r"\$\{!([^}]+)\}")
-# documented: no property takes a longer text than ZipFile, 4 MB (AWS::Lambda::Function Code).
+# documented: the longest text of a property is ZipFile's, 4 MB (AWS::Lambda::Function Code).
 LONGEST_TEXT = 4 * MB
-# assumed: conditions refer to a few others, and Python's own limit must not be met.
+# assumed: conditions refer to a few others; Python's own limit must not be reached.
 DEEPEST = 100
-# What a property that is AWS::NoValue becomes: nothing.
+# The value of a property that is AWS::NoValue: it is dropped.
 NOTHING = object()
 
 
 class Unresolvable(Exception):
-    """A value of a template that cannot be resolved; the message is a sentence without its full stop."""
+    """A template's value can't be resolved; the message is a sentence without its full stop."""
 
 
 def _is_list(given: Any, least: int, most: int, kind: Any = object) -> bool:
@@ -71,7 +71,7 @@ def _is_sub(given: Any) -> bool:
 
 @dataclass
 class Scope:
-    """What names mean: parameters, pseudo parameters and physical ids in `refs`, attributes by resource."""
+    """The meaning of names: parameters, pseudo parameters and physical ids in `refs`, attributes by resource."""
 
     stack: str
     refs: dict[str, Any] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class Scope:
             raise Unresolvable(f"{resource} is not a resource that this deployment makes")
         if attribute not in self.attributes[resource]:
             known = ", ".join(sorted(self.attributes[resource])) or "none"
-            raise Unresolvable(f"{resource} has no attribute {attribute} here; its attributes are {known}")
+            raise Unresolvable(f"{resource} has no attribute {attribute} here; it has {known}")
         return self.attributes[resource][attribute]
 
     def _if(self, value: list[Any]) -> Any:
@@ -210,7 +210,7 @@ class Scope:
         return one == other
 
     def _and(self, value: list[Any]) -> bool:
-        held = [self._test(each) for each in value]  # each, so that each is checked
+        held = [self._test(each) for each in value]  # evaluate all, so that all are checked
         return all(held)
 
     def _or(self, value: list[Any]) -> bool:

@@ -1,4 +1,4 @@
-"""The types that slslab deploys: their properties, what Ref and Fn::GetAtt give, and how they are made and checked.
+"""The types that slslab deploys: their properties, the values of Ref and Fn::GetAtt, and how to make and check them.
 
 https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-template-resource-type-ref.html
 """
@@ -15,16 +15,16 @@ from slslab_aws.deploy.schemas import properties_of
 
 ID = "00000000-0000-4000-8000-000000000000"
 Expect = Callable[[str, Properties], Made]
-# Yields what a service would refuse, from properties and the content of files, without a full stop.
+# Yields the errors that a service would return, from properties and the content of files, without a full stop.
 Check = Callable[[Properties, Mapping[str, bytes]], Iterator[str]]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """How resources of one type are made, changed (None: removed and made again) and removed.
+    """How to make, change (None: remove and make again) and remove resources of one type.
 
-    `expect` returns, before anything is made, what Ref and attributes will be: exactly, or a value of the same form
-    where the service chooses it. Its attributes are those that resources of this type have.
+    `expect` returns, before anything is made, the values of Ref and attributes: exact ones, or a value of the same form
+    where the service chooses it. Its attributes are the attributes of this type.
     """
 
     properties: frozenset[str]
@@ -36,7 +36,7 @@ class Kind:
 
 
 def _named(member: str, ref: str, **attributes: str) -> Expect:
-    """Return what expects these forms, with the resource's name for {name}."""
+    """Return an `expect` function for these forms, with the resource's name for {name}."""
 
     def expect(name: str, properties: Properties) -> Made:
         name = str(properties.get(member, name))
@@ -104,7 +104,7 @@ def _table(name: str, properties: Properties) -> Made:
 
 
 def _by(service: str, operation: str, member: str) -> Callable[[Services, Made], object]:
-    """Return what removes a resource by its reference."""
+    """Return a function that removes a resource by its reference."""
     return lambda services, made: getattr(services(service), operation)(**{member: made.ref})
 
 
@@ -181,7 +181,7 @@ def _lambda() -> dict[str, Kind]:
             check=checks.lambda_members("PutFunctionEventInvokeConfig"),
         ),
         "AWS::Lambda::EventSourceMapping": Kind(
-            properties_of("AWS::Lambda::EventSourceMapping"),  # what is not emulated is refused by its check
+            properties_of("AWS::Lambda::EventSourceMapping"),  # its check refuses properties that aren't emulated
             _named("", ID, Id=ID, EventSourceMappingArn=source),
             resources.create_source,
             _by_keys("delete_event_source_mapping"),
@@ -292,5 +292,5 @@ def _others() -> dict[str, Kind]:
 
 
 def expected(kind: str, name: str, properties: Mapping[str, Any]) -> Made:
-    """Return what Ref and the attributes of a resource will be, before it is made."""
+    """Return the values of Ref and the attributes of a resource before it is made."""
     return kinds()[kind].expect(name, dict(properties))

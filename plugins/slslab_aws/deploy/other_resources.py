@@ -1,4 +1,4 @@
-"""How buckets, queues, topics, roles, tables, log groups and rules of a template are made, changed and removed."""
+"""Make, change and remove a template's buckets, queues, topics, roles, tables, log groups and rules."""
 
 import json
 
@@ -22,7 +22,7 @@ def create_bucket(services: Services, name: str, properties: Properties) -> Made
 
 
 def change_bucket(services: Services, made: Made, properties: Properties) -> Made:
-    """Set what has an effect of a bucket's settings; its objects stay."""
+    """Apply the bucket settings that have an effect here; its objects stay."""
     client, tags = services("s3"), tags_of(properties)
     if tags:
         client.put_bucket_tagging(Bucket=made.ref, Tagging={"TagSet": pairs(tags)})
@@ -58,7 +58,7 @@ def put_bucket_policy(services: Services, _name: str, properties: Properties) ->
 
 
 def bucket_attributes(name: str) -> dict[str, str]:
-    """Return a bucket's attributes; its domain names are AWS's, and lead nowhere here."""
+    """Return a bucket's attributes; its domain names are AWS's and can't be reached here."""
     return {
         "Arn": f"arn:aws:s3:::{name}",
         "DomainName": f"{name}.s3.amazonaws.com",
@@ -76,7 +76,7 @@ def create_queue(services: Services, name: str, properties: Properties) -> Made:
 
 
 def change_queue(services: Services, made: Made, properties: Properties) -> Made:
-    """Change the attributes of a queue; what its template no longer has gets its default."""
+    """Change the attributes of a queue; attributes that were removed from its template get their defaults."""
     attributes = {name: value for name, value in _attributes(properties).items() if name != "FifoQueue"}
     attributes = QUEUE_DEFAULTS | attributes
     client = services("sqs")
@@ -91,7 +91,7 @@ def change_queue(services: Services, made: Made, properties: Properties) -> Made
 
 
 def _attributes(properties: Properties) -> dict[str, str]:
-    """Return the attributes of a queue; one that is not FIFO does not have the attribute."""
+    """Return the attributes of a queue; only FIFO queues have FifoQueue."""
     left_out = ("QueueName", "Tags", *(("FifoQueue",) if not properties.get("FifoQueue") else ()))
     return texts({name: value for name, value in properties.items() if name not in left_out})
 
@@ -119,7 +119,7 @@ def create_topic(services: Services, name: str, properties: Properties) -> Made:
 
 
 def change_topic(services: Services, made: Made, properties: Properties) -> Made:
-    """Change a topic and its own subscriptions; those of other resources stay."""
+    """Change a topic and its own subscriptions; other resources' subscriptions stay."""
     client = services("sns")
     name = properties.get("DisplayName", "")
     client.set_topic_attributes(TopicArn=made.ref, AttributeName="DisplayName", AttributeValue=name)
@@ -129,7 +129,7 @@ def change_topic(services: Services, made: Made, properties: Properties) -> Made
         lambda new: client.tag_resource(ResourceArn=made.ref, Tags=pairs(new)),
         lambda gone: client.untag_resource(ResourceArn=made.ref, TagKeys=gone),
     )
-    # Subscribing again gives the subscription that there is.
+    # Subscribing again returns the existing subscription.
     arns = [
         client.subscribe(TopicArn=made.ref, ReturnSubscriptionArn=True, **subscription)["SubscriptionArn"]
         for subscription in properties.get("Subscription") or []
@@ -158,10 +158,10 @@ def create_role(services: Services, name: str, properties: Properties) -> Made:
         Tags=pairs(tags_of(properties)),
         **members,
     )["Role"]
-    # AWS's own managed policies are not there to be attached, and no policy is enforced.
+    # AWS's managed policies don't exist here, and policies aren't enforced.
     made = Made(name, {"Arn": role["Arn"], "RoleId": role["RoleId"]}, {"policies": []})
     for policy in properties.get("Policies") or []:
-        # AWS takes a policy without a version as one of 2008; moto refuses it.
+        # AWS treats a policy without a version as one of 2008; moto refuses it.
         document = policy["PolicyDocument"]
         if not isinstance(document, str):
             document = json.dumps({"Version": "2012-10-17", **document})
@@ -182,7 +182,7 @@ def remove_role(services: Services, made: Made) -> None:
 
 
 def table_members(properties: Properties) -> Properties:
-    """Return the members of CreateTable, except the name that slslab gives."""
+    """Return the members of CreateTable, except the name, which slslab sets."""
     given = {"BillingMode": "PAY_PER_REQUEST", **properties}
     if "ProvisionedThroughput" in properties:
         given["BillingMode"] = properties.get("BillingMode", "PROVISIONED")
@@ -199,7 +199,7 @@ def create_table(services: Services, name: str, properties: Properties) -> Made:
 
 
 def change_table(services: Services, made: Made, properties: Properties) -> Made:
-    """Change a table, whose items stay."""
+    """Change a table; its items stay."""
     client, members = services("dynamodb"), table_members(properties)
     described = client.describe_table(TableName=made.ref)["Table"]
     before = {index["IndexName"] for index in described.get("GlobalSecondaryIndexes", ())}
@@ -226,12 +226,13 @@ def change_table(services: Services, made: Made, properties: Properties) -> Made
 
 
 def create_log_group(services: Services, name: str, properties: Properties) -> Made:
-    """Create a log group, or take over the one that the logs of a function have made."""
+    """Create a log group, or take over the one that a function's logs have made."""
     client, name = services("logs"), properties.get("LogGroupName", name)
     try:
         client.create_log_group(logGroupName=name, **({"tags": tags} if (tags := tags_of(properties)) else {}))
     except ClientError as error:
-        # A function of the same name may have written there: names are the same at each deployment, unlike on AWS.
+        # A function of the same name may have written there, since names are the same at each deployment, unlike on
+        # AWS.
         if error.response["Error"]["Code"] != "ResourceAlreadyExistsException":
             raise
     made = Made(name, {"Arn": f"arn:aws:logs:{REGION}:{ACCOUNT}:log-group:{name}:*"})

@@ -12,17 +12,17 @@ from pathlib import Path
 from slslab.aws.limits import lambda_limits
 from slslab.errors import RequestError
 
-# The first time that a zip archive can have.
+# The earliest time that a zip archive can contain.
 EPOCH = (1980, 1, 1, 0, 0, 0)
-# Their files are views of the host, some without an end.
+# Files there are views of the host, some without an end.
 VIEWS = ("/dev", "/proc", "/sys")
-HINT = "name a file or a folder beside the template."
+HINT = "name a file or a folder next to the template."
 
 
 def archive_of(folder: Path, name: str) -> bytes:
-    """Return the archive of a folder or a file in `folder`, or of a file that is an archive already.
+    """Return the archive of a folder or a file in `folder`; a file that is an archive already is returned as it is.
 
-    RequestError if there is none, if it cannot be read, and if it has more than Lambda unzips.
+    RequestError if it doesn't exist, can't be read, or is larger than Lambda unzips.
     """
     with _readable(name):
         path = folder / name
@@ -35,7 +35,7 @@ def archive_of(folder: Path, name: str) -> bytes:
 
 
 def read_text(folder: Path, name: str) -> bytes:
-    """Return the content of a file of text in `folder`; RequestError if there is none, or if it isn't text."""
+    """Return the content of a text file in `folder`; RequestError if it doesn't exist or isn't text."""
     with _readable(name):
         path = folder / name
         if not path.is_file():
@@ -47,7 +47,7 @@ def read_text(folder: Path, name: str) -> bytes:
 
 
 def inline(source: str) -> bytes:
-    """Return the archive of code that stands in the template; documented: its file is index.py."""
+    """Return the archive of code inside the template; documented: its file is index.py."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr(zipfile.ZipInfo("index.py", EPOCH), source)

@@ -11,7 +11,7 @@ from slslab.statemachines.bounded import Unfinished, matches
 from slslab_aws.deploy.schemas import NUMBER, text_of
 from slslab_aws.deploy.template import NOT_TEXT, Node, Template
 
-# Types with a list of texts for a value, and types with a text; AWS's own, such as AWS::EC2::VPC::Id, have either.
+# Types with a list of texts as value, and types with a text; AWS's own, such as AWS::EC2::VPC::Id, may be either.
 LISTS = ("CommaDelimitedList", "List<")
 TEXTS = ("String", "Number", "AWS::")
 # Their values are names of parameters of Systems Manager.
@@ -25,12 +25,12 @@ MEMBERS = (
 
 
 def parameters_of(template: Template, given: Mapping[str, str]) -> dict[str, Any]:
-    """Return each parameter's text, or list of texts; what is wrong is noted in the template."""
+    """Return each parameter's text, or list of texts; problems are noted in the template."""
     values: dict[str, Any] = {}
     section = template.section("Parameters")
     for name in given:
         if name not in section:
-            template.wrong(1, f"there is no parameter {name}; there are {', '.join(section) or 'none'}.")
+            template.wrong(1, f"the template has no parameter {name}; it has {', '.join(section) or 'none'}.")
     for name, parameter in section.items():
         if not isinstance(parameter, Node):
             continue  # noted already
@@ -42,7 +42,7 @@ def parameters_of(template: Template, given: Mapping[str, str]) -> dict[str, Any
         if not kind.startswith((*LISTS, *TEXTS)):
             template.wrong(line, f"{kind} is not a type of parameters ({name}).")
         elif kind.startswith(STORED):
-            template.wrong(line, f"slslab has no Systems Manager, from which {kind} reads ({name}).")
+            template.wrong(line, f"{kind} reads from Systems Manager, which slslab doesn't emulate ({name}).")
         elif found is None:
             template.wrong(line, f"the parameter {name} has no default: give --parameter {name}=VALUE.")
         elif isinstance(found, dict | list):
@@ -87,4 +87,4 @@ def _problems(name: str, parameter: Node, kind: str, text: str) -> Iterator[str]
             if not matches(re.compile(pattern), text):
                 yield f"{text} does not match the AllowedPattern of {name}, {pattern}."
         except Unfinished:
-            yield f"the AllowedPattern of {name} takes too long."
+            yield f"matching the AllowedPattern of {name} takes too long."

@@ -1,7 +1,7 @@
-"""Find everything that can be known to be wrong with an expanded template, before anything is made.
+"""Find errors in an expanded template before anything is made.
 
-Each resource is resolved as if those it refers to were made, converted to the types of CloudFormation's registry,
-and checked by the registry and by the services' own rules.
+Each resource is resolved as if the resources it refers to were made, converted to the types of CloudFormation's
+registry, and checked by the registry and by the services' own rules.
 """
 
 import graphlib
@@ -18,21 +18,21 @@ from slslab_aws.deploy.template import PSEUDO, SERVERLESS, Template
 
 LONGEST_NAME = 63
 RULE = "AWS::Events::Rule"
-# What a resource may have beside its type and its properties.
+# Allowed members of a resource, in addition to its properties.
 MEMBERS = ("Type", "Properties", "DependsOn", "Condition", "DeletionPolicy", "UpdateReplacePolicy", "Metadata")
 POLICIES = ("Delete", "Retain", "RetainExceptOnCreate")
-# documented, and not in the schemas: changes of these replace a resource, too.
+# Documented, but missing in the schemas: changing these also replaces a resource.
 REPLACING = {"AWS::DynamoDB::Table": frozenset(("KeySchema", "LocalSecondaryIndexes"))}
 
 
 def physical_name(stack: str, name: str) -> str:
-    """Return the name of a resource that has none of its own, which is the same at each deployment."""
+    """Return the name of a resource that sets none; it is the same at each deployment."""
     suffix = hashlib.sha256(f"{stack}/{name}".encode()).hexdigest()[:10]
     return f"{stack}-{name}"[: LONGEST_NAME - 11] + f"-{suffix}"
 
 
 def scope_of(stack: str, template: Template, expanded: Expanded) -> Scope:
-    """Return what the names of a template mean before any resource is made."""
+    """Return the meaning of a template's names before any resource is made."""
     return Scope(
         stack,
         dict(expanded.parameters),
@@ -47,13 +47,13 @@ def resolved(kind: str, resource: Mapping[str, Any], scope: Scope) -> dict[str, 
 
 
 def identity(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the properties whose change replaces a resource."""
+    """Return the properties that replace a resource when they change."""
     names = fixed_properties(kind) | REPLACING.get(kind, frozenset())
     return {name: properties[name] for name in sorted(names) if name in properties}
 
 
 def output_values(outputs: Mapping[str, Any], scope: Scope) -> Iterator[tuple[str, str | Unresolvable]]:
-    """Yield each output whose condition holds, or why it has no value."""
+    """Yield each output with a true condition, or why it has no value."""
     for name, output in outputs.items():
         try:
             if "Condition" not in output or scope.holds(output["Condition"]):
@@ -66,7 +66,7 @@ def output_values(outputs: Mapping[str, Any], scope: Scope) -> Iterator[tuple[st
 
 
 def plan(stack: str, template: Template, expanded: Expanded) -> list[str]:
-    """Note in the template what is wrong; returns the resources that are made, in the order of their making."""
+    """Note errors in the template; return the resources to make, in order."""
     for name, resource in expanded.resources.items():
         if isinstance(resource, dict):
             _check_form(template, name, resource)
@@ -107,12 +107,12 @@ def plan(stack: str, template: Template, expanded: Expanded) -> list[str]:
 
 
 def _check_form(template: Template, name: str, resource: Mapping[str, Any]) -> None:
-    """Note a type, properties and members that there are not here, or not at all."""
+    """Note an unknown type, property or member."""
     line, kind = template.line(name), str(resource.get("Type"))
     if kind not in kinds():
         if not kind.startswith("AWS::Serverless::"):
             template.wrong(line, f"slslab does not deploy {kind} ({name}).")
-        elif "Transform" not in template.root:  # otherwise another problem has kept it from being expanded
+        elif "Transform" not in template.root:  # otherwise another problem prevented its expansion
             template.wrong(line, f"{kind} needs Transform: {SERVERLESS} ({name}).")
         return
     for member in sorted(resource.keys() - set(MEMBERS)):
@@ -121,7 +121,7 @@ def _check_form(template: Template, name: str, resource: Mapping[str, Any]) -> N
     if condition is not None and condition not in list(template.section("Conditions")):
         template.wrong(line, f"there is no condition {condition}.")
     if (policy := resource.get("DeletionPolicy", "Delete")) not in list(POLICIES):
-        template.wrong(line, f"the DeletionPolicy {policy} of {name} is none of {', '.join(POLICIES)}.")
+        template.wrong(line, f"the DeletionPolicy {policy} of {name} must be one of {', '.join(POLICIES)}.")
     written, properties = template.properties(name), resource.get("Properties") or {}
     for property_ in sorted(properties.keys() - kinds()[kind].properties) if isinstance(properties, dict) else ():
         at = written.lines.get(property_, line)

@@ -1,7 +1,7 @@
-"""How resources are made, changed and removed, by the operations of their services.
+"""Make, change and remove resources by the operations of their services.
 
 https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/aws-template-resource-type-ref.html. Properties have the
-types of CloudFormation's registry, and the names of the operations' members but where a function here says otherwise.
+types of CloudFormation's registry, and the same names as the operations' members, except where a function here differs.
 """
 
 import json
@@ -24,7 +24,7 @@ Properties = dict[str, Any]
 
 @dataclass(frozen=True)
 class Made:
-    """A resource that was made: what `Ref` gives, its attributes, and what is needed to change or remove it."""
+    """A resource that was made: its `Ref`, its attributes, and the data to change or remove it."""
 
     ref: str
     attributes: Mapping[str, str] = field(default_factory=dict)
@@ -61,7 +61,7 @@ def tags_of(properties: Properties) -> dict[str, str]:
 def change_tags(
     before: Any, properties: Properties, add: Callable[[dict[str, str]], object], remove: Callable[[list[str]], object]
 ) -> None:
-    """Add the tags that are new or have another value, and remove those that are gone."""
+    """Add new and changed tags, and remove old ones."""
     known, given = tags_of({"Tags": before}), tags_of(properties)
     if new := {name: value for name, value in given.items() if known.get(name) != value}:
         add(new)
@@ -70,12 +70,12 @@ def change_tags(
 
 
 def pairs(tags: Mapping[str, str]) -> list[dict[str, str]]:
-    """Return tags as most services take them."""
+    """Return tags in the form that most services use."""
     return [{"Key": name, "Value": value} for name, value in tags.items()]
 
 
 def texts(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return attributes as texts, as SQS and SNS take them; what has a structure is JSON."""
+    """Return attributes as texts, as SQS and SNS expect them; structures become JSON."""
     return {
         name: json.dumps(value) if isinstance(value, dict | list) else text_of(value) for name, value in values.items()
     }
@@ -119,7 +119,7 @@ def create_function(services: Services, name: str, properties: Properties) -> Ma
 
 
 def change_function(services: Services, made: Made, properties: Properties) -> Made:
-    """Change a function; what its template no longer has gets its default."""
+    """Change a function; settings that were removed from its template get their defaults."""
     client = services("lambda")
     members = function_members(properties)
     for once in ("FunctionName", "PackageType", "Architectures", "Tags"):
@@ -203,7 +203,7 @@ def create_url(services: Services, _name: str, properties: Properties) -> Made:
 
 
 def change_url(services: Services, made: Made, properties: Properties) -> Made:
-    """Change the URL of a function, which keeps its address."""
+    """Change the URL of a function; it keeps its address."""
     members = {"Cors": {}, "InvokeMode": "BUFFERED", **properties}
     target = members.pop("TargetFunctionArn")
     services("lambda").update_function_url_config(FunctionName=target, **members)
@@ -235,7 +235,7 @@ def change_source(services: Services, made: Made, properties: Properties) -> Mad
 
 
 def definition(files: Mapping[str, bytes], properties: Properties) -> str:
-    """Return the definition of a state machine, whichever property has it, with its substitutions."""
+    """Return the definition of a state machine, from whichever property has it, with its substitutions."""
     if "DefinitionS3Location" in properties:
         text = files[properties["DefinitionS3Location"]["Key"]].decode()
     else:
@@ -278,13 +278,13 @@ def _machine_members(services: Services, properties: Properties) -> Properties:
 
 
 def machine_settings(properties: Properties) -> Properties:
-    """Return the logging and tracing of a state machine; what its template has not is off."""
+    """Return the logging and tracing of a state machine; both are off by default."""
     names = {"LoggingConfiguration": "loggingConfiguration", "TracingConfiguration": "tracingConfiguration"}
     return {name: _lower_names(properties.get(key, SETTINGS[name])) for key, name in names.items()}
 
 
 def _lower_names(value: Any) -> Any:
-    """Return a value with the names of the Step Functions API: they begin with a small letter."""
+    """Return a value with the names of the Step Functions API, which begin with a small letter."""
     if isinstance(value, list):
         return [_lower_names(entry) for entry in value]
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""What CloudFormation knows of each type: its properties, their types and limits, and its attributes.
+"""CloudFormation's schema of each type: its properties, their types and limits, and its attributes.
 
-`schemas.json` has the schemas of AWS's registry for the types that slslab deploys, with their source.
+`schemas.json` contains the schemas of AWS's registry for the types that slslab deploys, with their source.
 https://docs.aws.amazon.com/cloudformation-cli/latest/userguide/resource-type-schema.html
 """
 
@@ -23,7 +23,7 @@ BOUNDS = {
     **{"minLength": "at least {} characters", "maxLength": "at most {} characters"},
     **{"minItems": "at least {} items", "maxItems": "at most {} items"},
 }
-# No message shows more of a value.
+# Messages show at most this much of a value.
 SHOWN = 80
 Path = tuple[str | int, ...]
 
@@ -62,12 +62,12 @@ def _top(schema: Mapping[str, Any], name: str) -> frozenset[str]:
 
 
 def text_of(value: Any) -> str:
-    """Return a scalar of a template as text, as CloudFormation passes it to properties that are texts."""
+    """Return a scalar of a template as text, as CloudFormation passes it to text properties."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def convert(kind: str, properties: Mapping[str, Any]) -> dict[str, Any]:
-    """Return properties with each scalar converted to its property's type; what cannot be converted stays."""
+    """Return properties with each scalar converted to its property's type; values that can't be converted stay."""
     schema = schema_of(kind)
     return dict(_converted(schema, schema, properties))
 
@@ -118,7 +118,7 @@ def _member(schema: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def violations(kind: str, properties: Mapping[str, Any]) -> Iterator[tuple[Path, str]]:
-    """Yield where converted properties are not what their type allows, and what is wrong, without a full stop."""
+    """Yield where converted properties break their type's rules, and how, without a full stop."""
     from jsonschema import Draft7Validator
 
     for error in Draft7Validator(schema_of(kind)).iter_errors(properties):
@@ -155,7 +155,7 @@ def _shown(value: Any) -> str:
 
 
 def closest(root: Any, path: Sequence[str | int], line: int) -> int:
-    """Return the line of the deepest mapping key on a path that the template itself has."""
+    """Return the line of the deepest mapping key on a path that is in the template itself."""
     for name in path:
         lines = getattr(root, "lines", {})
         line = lines.get(name, line)

@@ -1,6 +1,6 @@
-"""Deploy an expanded template: make what is missing, change what is different, remove what is not in it any more.
+"""Deploy an expanded template: make missing resources, change different ones, remove those no longer in it.
 
-What was made is remembered for as long as the service runs, in its temporary directory, for it ends with the service.
+The resources are remembered in the service's temporary directory, so a stack ends with the service.
 """
 
 import hashlib
@@ -23,9 +23,9 @@ from slslab_aws.deploy.resources import Made, Services
 from slslab_aws.deploy.template import Template
 
 FOLDER = "stacks"
-AGAIN = "what was made until then stays: mend it and deploy again, or remove it with --delete."
+AGAIN = "the resources made so far stay: fix the problem and deploy again, or remove them with --delete."
 NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,40}")
-# What a client raises: an error of the service, no connection, and an answer that is none of the service's.
+# A client's exceptions: an error of the service, no connection, and an answer that doesn't come from the service.
 REFUSALS = (
     botocore.exceptions.ClientError,
     botocore.exceptions.BotoCoreError,
@@ -35,7 +35,7 @@ Told = Callable[[str, str, str, str], object]
 
 
 class Stack:
-    """One stack of the running service, whose temporary directory is `home`."""
+    """One stack of the running service, which has its temporary directory at `home`."""
 
     def __init__(self, home: Path, name: str) -> None:
         if not NAME.fullmatch(name):
@@ -54,11 +54,11 @@ class Stack:
         services: Callable[[Mapping[str, bytes]], Services],
         told: Told,
     ) -> dict[str, Any]:
-        """Deploy a template with these parameters; returns its outputs.
+        """Deploy a template with these parameters; return its outputs.
 
-        `told` receives what was done (made, changed, unchanged, removed, kept) with each resource: its id, type and
-        reference. Raises RequestError with every mistake of the template before anything is made, and RunError where a
-        service refuses a resource: what was made stays, and the next deployment goes on.
+        `told` receives the action (made, changed, unchanged, removed, kept) for each resource: its id, type and
+        reference. RequestError with every mistake in the template before anything is made; RunError if a service
+        refuses a resource. The resources made so far stay, and the next deployment continues.
         """
         expanded = expand(template, given)
         order = plan(self.name, template, expanded)
@@ -75,7 +75,7 @@ class Stack:
         return {name: str(value) for name, value in output_values(expanded.outputs, scope)}
 
     def delete(self, services: Services, told: Told) -> None:
-        """Remove everything, what was made last first."""
+        """Remove everything, in reverse order."""
         for name in list(reversed(self.made)):
             self._remove(name, services, told)
 
@@ -105,7 +105,7 @@ class Stack:
                 self._write()
                 raise RunError(f"{where} was refused: {_reason(error)}", AGAIN) from error
             kept = resource.get("DeletionPolicy") == "Retain"
-            # At its end, so that the order is that of making.
+            # Move it to the end, so that the order is the order of making.
             self.made.pop(name, None)
             entry = {"type": resource["Type"], "digest": digest, "fixed": fixed, "kept": kept, "made": asdict(made)}
             self.made[name] = entry
@@ -123,8 +123,8 @@ class Stack:
                 gone = error.response["ResponseMetadata"]["HTTPStatusCode"] == 404
                 if not gone and not error.response["Error"]["Code"].endswith("NonExistentQueue"):
                     raise RunError(
-                        f"{name} ({entry['type']}) could not be removed: {_reason(error)}",
-                        "remove what it still holds, and try again.",
+                        f"{name} ({entry['type']}) couldn't be removed: {_reason(error)}",
+                        "remove its content, and try again.",
                     ) from error
         del self.made[name]
         self._write()

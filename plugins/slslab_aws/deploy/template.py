@@ -1,4 +1,4 @@
-"""Read a template with the lines of its parts, and say what is wrong with it before anything is made.
+"""Read a template with the lines of its parts, and find its errors before anything is made.
 
 https://docs.aws.amazon.com/AWSCloudFormation/latest/UserGuide/template-anatomy.html
 """
@@ -24,25 +24,25 @@ NAMED = ("Parameters", "Mappings", "Conditions", "Resources", "Outputs")
 # documented: format-version-structure.html: the only one.
 FORMAT = "2010-09-09"
 SERVERLESS = "AWS::Serverless-2016-10-31"
-# documented: sam-specification-generated-resources.html: these names do not begin with that of a resource.
+# documented: sam-specification-generated-resources.html: these names don't begin with a resource's name.
 IMPLICIT = ("ServerlessRestApi", "ServerlessHttpApi", "ServerlessDeploymentApplication")
 PSEUDO = (
     *("AWS::AccountId", "AWS::NoValue", "AWS::NotificationARNs", "AWS::Partition", "AWS::Region", "AWS::StackId"),
     *("AWS::StackName", "AWS::URLSuffix"),
 )
-# documented: cloudformation-limits.html, a template in a bucket. SAM expands aliases before it sends one.
+# documented: cloudformation-limits.html, a template in a bucket. SAM expands aliases before it sends a template.
 LONGEST = 1_000_000
-# assumed: templates nest about ten values, and Python's own limit must not be met.
+# assumed: templates nest about ten values; Python's own limit must not be reached.
 DEEPEST = 100
-# documented: template-formats.html: CloudFormation takes none of YAML's other types.
+# documented: template-formats.html: CloudFormation accepts none of YAML's other types.
 TAGS = frozenset(
     f"tag:yaml.org,2002:{name}" for name in "bool float int map merge null seq str timestamp value".split()
 )
-# What JSON's numbers cannot be, and what no property's number is; Python refuses thousands of digits.
+# Not allowed in JSON's numbers or in a property's number; Python refuses thousands of digits.
 NOT_NUMBER = re.compile(r"inf|nan|e[+-]?\d{3}|.{40}", re.IGNORECASE)
 NOT_TEXT = re.compile("[\0\ud800-\udfff]")
 NAME = re.compile("[A-Za-z0-9]{1,255}")
-# The short forms of functions whose long form does not begin with `Fn::`.
+# Functions with a short form, but a long form that doesn't begin with `Fn::`.
 BARE = ("Ref", "Condition")
 
 
@@ -59,7 +59,7 @@ class _TooDeep(yaml.MarkedYAMLError):
 
 
 class _Loader(yaml.SafeLoader):
-    """Makes nodes of mappings, and the long form of CloudFormation's short functions; nests no deeper than DEEPEST."""
+    """Turns mappings into nodes and CloudFormation's short functions into long ones; nests no deeper than DEEPEST."""
 
     def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
         self._check_depth(self.flow_level)
@@ -97,7 +97,7 @@ def _function(loader: _Loader, suffix: str, node: yaml.Node) -> Node:
         assert isinstance(node, yaml.MappingNode)
         value = _mapping(loader, node)
     if suffix == "GetAtt" and isinstance(value, str):
-        value = value.split(".", 1)  # without a dot, the check of its shape refuses it
+        value = value.split(".", 1)  # without a dot, the shape check refuses it
     made, name = Node(), suffix if suffix in BARE else f"Fn::{suffix}"
     made[name], made.lines[name] = value, node.start_mark.line + 1
     return made
@@ -105,51 +105,51 @@ def _function(loader: _Loader, suffix: str, node: yaml.Node) -> Node:
 
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping)
 _Loader.add_multi_constructor("!", _function)
-# A date in a template is a text, as the version of its format.
+# A date in a template is a text, like the format version.
 _Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda _loader, node: str(node.value))
 
 
 @dataclass
 class Template:
-    """A template as it is written, and what is wrong with it: a line and a sentence each."""
+    """A template as it is written, and its problems: a line and a sentence each."""
 
     path: Path
     root: Node
     problems: list[tuple[int, str]] = field(default_factory=list)
 
     def section(self, name: str) -> Node:
-        """Return a section; an empty one if the template has none."""
+        """Return a section; empty if the template lacks it."""
         found = self.root.get(name)
         return found if isinstance(found, Node) else Node()
 
     def line(self, logical_id: str) -> int:
-        """Return the line of a resource, or of the one that an expanded resource comes from."""
+        """Return the line of a resource, or of the resource that an expanded one comes from."""
         lines = self.section("Resources").lines
         sources = [name for name in lines if logical_id.startswith(name)]
         return lines[max(sources, key=len)] if sources else 1
 
     def may_be(self, name: str, known: Set[str]) -> bool:
-        """Return whether a name is known, or one that the expansion of a serverless resource may make."""
+        """Return whether a name is known, or may be made by expanding a serverless resource."""
         serverless = [each for each in self.section("Resources") if self.type(each).startswith("AWS::Serverless::")]
         return name in known or name.partition(".")[0].startswith((*serverless, *IMPLICIT))
 
     def type(self, name: str) -> str:
-        """Return the type of a resource as it is written; an empty text if it has none."""
+        """Return the type of a resource as it is written; an empty text without one."""
         resource = self.section("Resources").get(name)
         return str(resource.get("Type", "")) if isinstance(resource, Node) else ""
 
     def properties(self, name: str) -> "Node":
-        """Return the properties of a resource as they are written; none for one that the expansion makes."""
+        """Return the properties of a resource as they are written; empty for a resource made by the expansion."""
         resource = self.section("Resources").get(name)
         properties = resource.get("Properties") if isinstance(resource, Node) else None
         return properties if isinstance(properties, Node) else Node()
 
     def wrong(self, line: int, message: str) -> None:
-        """Note something that is wrong."""
+        """Note a problem."""
         self.problems.append((line, message))
 
     def raise_problems(self) -> None:
-        """Raise RequestError with all that is wrong, in the order of its lines."""
+        """Raise RequestError with all problems, in the order of their lines."""
         if self.problems:
             told = [f"{self.path}:{line}: {message}" for line, message in sorted(set(self.problems))]
             raise RequestError(
@@ -160,7 +160,7 @@ class Template:
 
 
 def read_template(path: Path) -> Template:
-    """Return the template of a file, YAML or JSON; RequestError if it is neither, too large or too deep."""
+    """Return the template of a YAML or JSON file; RequestError if it is neither, too large or too deep."""
     try:
         root = _load(path)
     except (OSError, UnicodeDecodeError) as error:
@@ -171,7 +171,7 @@ def read_template(path: Path) -> Template:
         where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
         reason = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
         what = reason if isinstance(error, _TooDeep) else f"this is not YAML: {reason}"
-        raise RequestError(f"{where}: {what}.", "mend the line.") from error
+        raise RequestError(f"{where}: {what}.", "fix the line.") from error
     if not isinstance(root, Node):
         raise RequestError(f"{path} is not a template.", "it has a mapping `Resources`.")
     template = Template(path, root)
@@ -189,8 +189,8 @@ def read_template(path: Path) -> Template:
 
 def _load(path: Path) -> Any:
     if path.stat().st_size > LONGEST:
-        raise RequestError(f"{path} has more than {LONGEST:,} bytes.", "AWS takes no larger template either.")
-    # As yaml.safe_load, this loader makes nothing but plain values, and the nodes above.
+        raise RequestError(f"{path} has more than {LONGEST:,} bytes.", "AWS doesn't accept larger templates either.")
+    # Like yaml.safe_load, this loader only makes plain values, and the nodes above.
     loader = _Loader(path.read_text(encoding="utf-8"))
     try:
         node = loader.get_single_node()
@@ -205,18 +205,18 @@ def _load(path: Path) -> Any:
 def _measure(path: Path, node: yaml.Node, sizes: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """Return the characters and the depth of a node with all aliases expanded; each is measured once.
 
-    Raises RequestError for what is not data, too large or too deep.
+    Raises RequestError for a node that isn't data, is too large or too deep.
     """
     if id(node) in sizes:
         if sizes[id(node)] == (0, 0):
-            raise _refused(path, node, "this value contains itself", "repeat nothing by an alias inside of itself.")
+            raise _refused(path, node, "this value contains itself", "don't use an alias inside its own value.")
         return sizes[id(node)]
     sizes[id(node)] = (0, 0)
     if node.tag not in TAGS and not (node.tag.startswith("!") and node.tag != "!"):
         raise _refused(path, node, f"CloudFormation has no values of the type {node.tag}", "write a plain value.")
     if isinstance(node, yaml.ScalarNode):
         if NOT_TEXT.search(node.value):
-            raise _refused(path, node, "a text contains a character that no text may have", "remove NUL characters.")
+            raise _refused(path, node, "a text contains a character that isn't allowed", "remove NUL characters.")
         if node.tag.endswith((":float", ":int")) and NOT_NUMBER.search(node.value):
             raise _refused(path, node, f"{node.value[:40]} is not a number here", "quote it if it is a text.")
         below = []
@@ -253,19 +253,19 @@ def _check_sections(template: Template) -> None:
     root = template.root
     for name, line in root.lines.items():
         if name not in SECTIONS:
-            template.wrong(line, f"there is no section {name} here.")
+            template.wrong(line, f"templates have no section {name}.")
         elif name in (*NAMED, "Globals", "Metadata") and not isinstance(root[name], Node):
             template.wrong(line, f"{name} must be a mapping.")
     if str(root.get("AWSTemplateFormatVersion", FORMAT)) != FORMAT:
         template.wrong(root.lines["AWSTemplateFormatVersion"], f"AWSTemplateFormatVersion must be {FORMAT}.")
     if root.get("Transform") not in (None, SERVERLESS, [SERVERLESS]):
-        template.wrong(root.lines["Transform"], f"of transforms there is {SERVERLESS} alone.")
+        template.wrong(root.lines["Transform"], f"the only supported transform is {SERVERLESS}.")
     if not template.section("Resources"):
         template.wrong(1, "the template has no Resources.")
     for section in ("Parameters", "Mappings", "Outputs"):
         for name, entry in template.section(section).items():
             if section != "Mappings" and not NAME.fullmatch(name):
-                template.wrong(template.section(section).lines[name], f"{name} must have letters and digits alone.")
+                template.wrong(template.section(section).lines[name], f"{name} may only contain letters and digits.")
             if not isinstance(entry, Node):
                 template.wrong(template.section(section).lines[name], f"{name} must be a mapping.")
             elif section == "Outputs" and "Value" not in entry:
@@ -273,7 +273,7 @@ def _check_sections(template: Template) -> None:
     for name, resource in template.section("Resources").items():
         line = template.section("Resources").lines[name]
         if not NAME.fullmatch(name):
-            template.wrong(line, f"{name} must have letters and digits alone.")
+            template.wrong(line, f"{name} may only contain letters and digits.")
         if not isinstance(resource, Node) or not isinstance(resource.get("Type"), str):
             template.wrong(line, f"the resource {name} has no Type.")
         elif not isinstance(resource.get("Properties", Node()), Node):
@@ -281,9 +281,9 @@ def _check_sections(template: Template) -> None:
 
 
 def _check_function(template: Template, line: int, name: str, value: Any) -> None:
-    """Note a function that there is not, one with other arguments than it takes, and a name that leads nowhere."""
+    """Note an unknown function, wrong arguments, and a name that doesn't exist."""
     if name.startswith("Fn::") and name not in SHAPES:
-        template.wrong(line, f"{name} is not resolved here.")
+        template.wrong(line, f"slslab doesn't resolve {name}.")
         return
     if name not in SHAPES:
         return

@@ -1,1 +1,1 @@
-"""One endpoint for all services of AWS that there are here: what `AWS_ENDPOINT_URL` names."""
+"""One endpoint for all emulated AWS services: the value of `AWS_ENDPOINT_URL`."""

@@ -1,8 +1,8 @@
-"""`python -m slslab_aws.edge --listener FD …`: the endpoint of all services, in a process of its own.
+"""`python -m slslab_aws.edge --listener FD …`: the endpoint of all services, as a separate process.
 
-When it answers, it prints one JSON line, `{"endpoint": URL}`. It ends on SIGTERM or SIGINT, and when its standard input
-closes, which happens when the process that started it ends in any way. SLSLAB_KEYS is the text of the keyring by which
-clients sign.
+When it is ready, it prints one JSON line, `{"endpoint": URL}`. It ends on SIGTERM or SIGINT, and when its standard
+input closes, which happens when the process that started it ends in any way. SLSLAB_KEYS is the text of the keyring
+with which clients sign.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from slslab_aws.edge.forwarding import Forwarder
 
 
 def service(options: argparse.Namespace) -> Iterator[dict[str, str]]:
-    """Serve until the end; yields a report when it answers."""
+    """Serve until the end; yield a report when ready."""
     server = Server(socket.socket(fileno=options.listener))
     forwarder = Forwarder(options.socket)
     own = {"lambda": options.lambda_endpoint, "s3": options.s3_endpoint}

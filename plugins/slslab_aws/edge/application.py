@@ -1,7 +1,7 @@
-"""Which service a request is for, and who may send it there.
+"""Find the service of a request, and check its caller.
 
-The client says so in the scope of its signature (`Credential=KEY/DATE/REGION/SERVICE/aws4_request`), in the header or
-in the query. What is not signed is for function URLs, a liveness check, or S3, which has public objects on AWS.
+The client names the service in its signature's scope (`Credential=KEY/DATE/REGION/SERVICE/aws4_request`), in the header
+or in the query. Unsigned requests are for function URLs, a liveness check, or S3, which has public objects on AWS.
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """
 
@@ -26,12 +26,12 @@ from slslab.lambda_.attachments import HOST, PREFIX
 from slslab_aws.edge.forwarding import Forwarder, Unreachable
 from slslab_aws.services import SERVICES
 
-# Of bounded parts, since anyone can send a long text.
+# With bounded parts, since anyone can send a long text.
 SCOPE = re.compile(rb"Credential=[^/]{1,128}/\d{8}/[^/]{1,64}/([^/,\s]{1,64})/aws4_request")
 QUERY_SCOPE = re.compile(
     rb"X-Amz-Credential=[^&%]{1,128}%2F\d{8}%2F[^&%]{1,64}%2F([^&%]{1,64})%2Faws4_request", re.IGNORECASE
 )
-# A function may call the others, since no policies of its role are enforced.
+# A function may call the other services, since policies of its role aren't enforced.
 OF_OWNER = frozenset({"iam"})
 STS = "sts"
 # assumed: the largest request of these services, BatchWriteItem's, has 16 MB, and JSON and Base64 add to it.
@@ -51,7 +51,6 @@ class Edge:
         self.urls = FunctionUrls(forwarder, own["lambda"])
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request, which the gate has let through."""
         service = service_of(scope)
         headers = IndexedHeaders(scope)
         try:
@@ -70,7 +69,7 @@ class Edge:
             return
 
     async def _serve(self, service: str, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
-        """Check a request's signature, which moto does not, and pass it on."""
+        """Check a request's signature, which moto doesn't do, and forward the request."""
         limit = LARGEST_STS_BODY if service == STS else LARGEST_BODY
         caller, signature, body = await authenticate(self._keys, headers, scope, receive, limit, service)
         if signature.presigned:
@@ -89,7 +88,7 @@ class Edge:
 
 
 class FunctionUrls:
-    """Passes on what the gate takes for a call of a function URL, whoever it comes from: Lambda decides."""
+    """Forwards requests that the gate takes for calls of a function URL, from any caller: Lambda decides."""
 
     prefix, host = PREFIX, HOST
 
@@ -98,7 +97,6 @@ class FunctionUrls:
         self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass one request on."""
         try:
             await self._forwarder.forward(scope, receive, send, self._endpoint)
         except (ClientDisconnect, Unreachable):
@@ -106,7 +104,7 @@ class FunctionUrls:
 
 
 def service_of(scope: Scope) -> str:
-    """Return the name of the service that a request is for, as signatures have it."""
+    """Return the name of the requested service, as signatures spell it."""
     signed = [value for name, value in scope["headers"] if name == b"authorization"]
     found = SCOPE.search(signed[0]) if signed else QUERY_SCOPE.search(scope["query_string"])
     if found is not None:
@@ -125,13 +123,13 @@ def _not_emulated(service: str) -> ServiceError:
 
 
 def _answer_sts(body: bytes, caller: Principal) -> Response:
-    """Answer GetCallerIdentity, the one operation of the Security Token Service that there is.
+    """Answer GetCallerIdentity, the only emulated operation of the Security Token Service.
 
     https://docs.aws.amazon.com/STS/latest/APIReference/API_GetCallerIdentity.html
     """
     operation = parse_qs(body.decode("latin-1")).get("Action", ["?"])[0]
     if operation != "GetCallerIdentity":
-        # Keys of a role would promise that its policies bind whoever has them.
+        # A role's keys would suggest that its policies are enforced.
         raise ServiceError(
             400,
             "InvalidAction",

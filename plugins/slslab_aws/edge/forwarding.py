@@ -1,4 +1,4 @@
-"""Pass requests on as they are, in pieces: no body is ever held whole, and what cannot be read yet is not sent yet."""
+"""Forward requests unchanged, in pieces: a whole body is never kept in memory, and sending waits for the receiver."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine
@@ -9,24 +9,25 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 from yarl import URL
 
-# documented: RFC 9110, 7.6.1: they speak of one connection. `Date` is each server's own; `Expect` was answered here.
+# documented: RFC 9110, 7.6.1: these headers are about one connection. `Date` is each server's own; `Expect` was
+# answered here.
 OF_ONE_CONNECTION = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
 )
 NOT_SENT = OF_ONE_CONNECTION | {b"expect"}
 NOT_RETURNED = OF_ONE_CONNECTION | {b"date"}
-# aiohttp would add its own; the signature of a request need not cover them, but its server may read them.
+# aiohttp would add its own; the signature of a request may not cover them, but its server may read them.
 ADDED = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
-# A piece of a body; smaller ones cost more time, larger ones more memory for each connection.
+# Size of a body's pieces: smaller ones cost more time, larger ones more memory for each connection.
 PIECE_BYTES = 256 * 1024
 
 
 class Unreachable(Exception):
-    """No server answers there."""
+    """The server doesn't answer."""
 
 
 class Forwarder:
-    """Passes requests on to HTTP servers of this host, and those for `services` to the one at that Unix socket."""
+    """Forwards requests to HTTP servers of this host; requests for `services` go to the Unix socket."""
 
     def __init__(self, services: str) -> None:
         self._services = services
@@ -38,13 +39,13 @@ class Forwarder:
             await session.close()
 
     async def forward(self, scope: Scope, receive: Receive, send: Send, endpoint: str) -> None:
-        """Pass a request on to the server at this URL, and its answer back to the client. Raises Unreachable."""
+        """Forward a request to the server at this URL, and its answer to the client. Raises Unreachable."""
         path = scope["raw_path"].decode("latin-1")
         query = f"?{scope['query_string'].decode('latin-1')}" if scope["query_string"] else ""
         upload = Upload(receive)
         request = self._session(endpoint == "").request(
             scope["method"],
-            # Encoded as the client did: the signature covers these characters.
+            # Encoded as the client did, since the signature covers these characters.
             URL(f"{endpoint or 'http://services'}{path}{query}", encoded=True),
             headers=_headers(scope),
             data=upload.pieces() if _has_body(scope) else None,
@@ -60,38 +61,38 @@ class Forwarder:
             try:
                 await _pass_back(answer, send, gone)
             finally:
-                # What a client does not read any more need not be read here; a whole answer has been.
+                # If the client stops reading, stop reading here, too; a complete answer has been read already.
                 answer.close()
         except aiohttp.ClientPayloadError:
-            raise  # the client has half of an answer, which ends with its connection
+            raise  # the client has half an answer, so its connection ends
         except aiohttp.ClientConnectionError as error:
             raise Unreachable(str(error)) from error
         finally:
             gone.cancel()
 
     def _session(self, to_services: bool) -> aiohttp.ClientSession:
-        """Return the connections to one kind of server; they need a running event loop, which there is now."""
+        """Return the connections to one kind of server, made on first use since they need a running event loop."""
         if to_services not in self._sessions:
             connector = aiohttp.UnixConnector(self._services, limit=0) if to_services else aiohttp.TCPConnector(limit=0)
             self._sessions[to_services] = aiohttp.ClientSession(
                 connector=connector,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 auto_decompress=False,
-                # An invocation may take 15 minutes, and a task of a state machine more.
+                # An invocation may take 15 minutes, and a task of a state machine longer.
                 timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
             )
         return self._sessions[to_services]
 
 
 class Upload:
-    """The body of one request, as it arrives; `finished` once it has."""
+    """The body of one request, as it arrives; `finished` is set at its end."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
         self.finished = asyncio.Event()
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body; ClientDisconnect if the client goes before its end."""
+        """Yield the body; ClientDisconnect if the client leaves before its end."""
         more = True
         while more:
             message = await self._receive()
@@ -121,7 +122,7 @@ def _headers(scope: Scope) -> list[tuple[str, str]]:
 
 
 async def _unless(gone: "asyncio.Future[None]", request: Coroutine[Any, Any, aiohttp.ClientResponse]) -> Any:
-    """Return the answer's head; ClientDisconnect if the client goes first, for whom nobody need answer."""
+    """Return the answer's head; ClientDisconnect if the client leaves first, since the answer isn't needed then."""
     asked: asyncio.Future[Any] = asyncio.ensure_future(request)
     waited: set[asyncio.Future[Any]] = {asked, gone}
     try:

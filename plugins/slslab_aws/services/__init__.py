@@ -1,12 +1,12 @@
-"""The services of AWS around the emulated ones, answered by moto: IAM, logs, queues, topics, tables and event buses.
+"""AWS services around the emulated ones, answered by moto: IAM, logs, queues, topics, tables and event buses.
 
-They must not make a second, shadow Lambda, Step Functions or S3 that nothing else sees: what would do so is passed on
-to ours, or refused by name.
+moto must not run a second Lambda, Step Functions or S3 that nothing else sees: such operations are forwarded to ours,
+or refused by name.
 """
 
 # Their names in signatures.
 SERVICES = frozenset({"dynamodb", "events", "iam", "logs", "sns", "sqs"})
-# Where a rule's events go: a service of moto's here, or an emulated one.
+# Targets of a rule's events: services by moto, or emulated ones.
 RULE_TARGETS = ("sqs", "logs", "events", "lambda", "states")
-# How a topic's messages go on.
+# Targets of a topic's messages.
 PROTOCOLS = ("sqs", "lambda")

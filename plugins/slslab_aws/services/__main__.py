@@ -1,8 +1,8 @@
-"""`python -m slslab_aws.services --listener FD …`: moto's services at a Unix socket, in a process of their own.
+"""`python -m slslab_aws.services --listener FD …`: moto's services at a Unix socket, as a separate process.
 
-When it answers, it prints one JSON line. It ends on SIGTERM or SIGINT, and when its standard input closes, which
-happens when the process that started it ends in any way. SLSLAB_KEYS is the text of the keyring by which it signs what
-it asks of Lambda and Step Functions; requests to it are not checked, the edge has done that.
+When it is ready, it prints one JSON line. It ends on SIGTERM or SIGINT, and when its standard input closes, which
+happens when the process that started it ends in any way. SLSLAB_KEYS is the text of the keyring with which it signs its
+requests to Lambda and Step Functions. It doesn't check incoming requests, since the edge has done that.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from slslab.host.service_process import serve
 
 
 def service(options: argparse.Namespace) -> Iterator[dict[str, str]]:
-    """Serve until the end; yields a report when it answers."""
+    """Serve until the end; yield a report when ready."""
     # moto reads them when it is imported.
     os.environ |= {"MOTO_ACCOUNT_ID": ACCOUNT, "MOTO_DISABLE_GLOBAL_CORS": "true"}
     from werkzeug.serving import make_server
@@ -34,7 +34,7 @@ def service(options: argparse.Namespace) -> Iterator[dict[str, str]]:
     server = make_server("unix://", 0, services, threaded=True, request_handler=MotoHandler, fd=options.listener)
     threading.Thread(target=server.serve_forever, name="aws-services", daemon=True).start()
     yield {"moto": version("moto")}
-    # A long poll may wait for a message, and there is nothing left to keep.
+    # A long poll may still wait for a message, and nothing needs to be saved.
     os._exit(0)
 
 

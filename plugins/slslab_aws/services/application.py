@@ -1,4 +1,4 @@
-"""moto's server, for the services of the edge alone."""
+"""moto's server, limited to the services of the edge."""
 
 import io
 import json
@@ -27,20 +27,20 @@ StartResponse = Callable[..., Any]
 
 
 class MotoHandler(MotoRequestHandler):  # type: ignore[misc]
-    """Takes requests from a Unix socket, whose clients have no address."""
+    """Handles requests from a Unix socket, where clients have no address."""
 
     def address_string(self) -> str:
-        """Return what moto would print of the client."""
+        """Return the client's name in moto's log."""
         return "edge"
 
     def log(self, type: str, message: str, *args: Any) -> None:
-        """Print nothing: a client reads errors in its answer."""
+        """Print nothing, since a client gets errors in its answer."""
 
 
 class Services:
-    """The WSGI application: one request at a time, since moto's tables are not made for several threads.
+    """The WSGI application: one request at a time, since moto's tables aren't thread-safe.
 
-    A receiver that waits for messages lets the others go on, and is woken by whatever they do.
+    A receiver that waits for messages lets other requests run, and wakes up after each of them.
     """
 
     def __init__(self, targets: Targets, logs: FunctionLogs) -> None:
@@ -59,7 +59,6 @@ class Services:
         )
 
     def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Answer one request, whose signature names the service."""
         try:
             operation, members = _operation(environ)
             refusals.check(operation, members, self._targets)
@@ -81,19 +80,19 @@ class Services:
             self._litter.collect()
 
     def _answer(self, operation: str, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
-        """Return moto's answer; ServiceError for an operation that moto has not, or that it fails at."""
+        """Return moto's answer; ServiceError for an operation that moto lacks, or that fails in moto."""
         try:
             return list(self._application(environ)(environ, start_response))
         except NotImplementedError as error:
             raise ServiceError(400, "NotImplemented", f"slslab does not emulate {operation}.") from error
         except Exception as error:
-            # documented: CommonErrors.html: an unexpected internal error. A request that breaks the operation's own
-            # model, such as one without a required member, ends here; no client of AWS's sends one.
+            # documented: CommonErrors.html: an unexpected internal error. A request that breaks the operation's model,
+            # such as one without a required member, ends here; AWS's clients don't send such requests.
             sentence = f"The emulated {operation} failed: {type(error).__name__}: {error}."
             raise ServiceError(500, "InternalFailure", sentence) from error
 
     def _application(self, environ: Environ) -> Any:
-        """Return moto's application of the service; never one that a path would choose, such as moto's own API."""
+        """Return moto's application of the service, never one chosen by a path, such as moto's own API."""
         host = self._dispatcher.infer_service_region_host(environ, "")
         service = self._dispatcher.get_backend_for_host(host)
         if service not in self._dispatcher.app_instances:
@@ -101,18 +100,18 @@ class Services:
         return self._dispatcher.app_instances[service]
 
     def _receive(self, receive: Callable[[], list[Any]], queue: Any, wait_s: float) -> list[Any]:
-        """Receive messages that are there, or the first to come; moto would look again every few milliseconds."""
+        """Receive available messages, or wait for the first to arrive; moto would look again every few milliseconds."""
         end = time.monotonic() + (wait_s or 0)
         while not (found := receive()) and (left_s := end - time.monotonic()) > 0:
             now_ms = time.time() * 1000
-            # One that is in flight, or delayed, comes back by itself.
+            # Messages in flight or delayed become visible at a known time.
             later = [max(message.visible_at, message.delayed_until) - now_ms for message in queue._messages]
             self._changed.wait(min([left_s, *(max(ms, 1.0) / 1000 for ms in later)]))
         return found
 
 
 def _operation(environ: Environ) -> tuple[str, Mapping[str, Any]]:
-    """Return service and operation of a request, such as `sqs:SendMessage`, and its members on the first level.
+    """Return service and operation of a request, such as `sqs:SendMessage`, and its top-level members.
 
     Raises ServiceError if the service has no such operation on AWS, or the request is malformed.
     """

@@ -1,4 +1,4 @@
-"""The logs of functions in CloudWatch Logs: fetched from Lambda whenever somebody asks for logs, and never before."""
+"""The logs of functions in CloudWatch Logs: fetched from Lambda when a client asks for logs, not before."""
 
 import http.client
 import json
@@ -19,7 +19,7 @@ PATH = "/slslab/logs"
 
 
 class FunctionLogs:
-    """Brings what functions have written since the last time into their log groups."""
+    """Copies lines that functions have written since the last time into their log groups."""
 
     def __init__(self, endpoint: str, owner: Pair) -> None:
         self._endpoint = endpoint
@@ -27,7 +27,7 @@ class FunctionLogs:
         self._cursor = 0
 
     def fetch(self) -> None:
-        """Fetch the new lines; ServiceUnavailableException if Lambda does not answer."""
+        """Fetch the new lines; ServiceUnavailableException if Lambda doesn't answer."""
         more = True
         while more:
             try:
@@ -56,5 +56,5 @@ def _store(events: list[dict[str, Any]]) -> None:
         backend.ensure_log_group(group)
         backend.ensure_log_stream(group, stream)
         told = [{"timestamp": line["timestamp_ms"], "message": line["message"]} for line in lines]
-        # CloudWatch Logs asks for one order within a request, and the host's clock may be set back.
+        # CloudWatch Logs requires ordered events within a request, and the host's clock may be set back.
         backend.put_log_events(group, stream, sorted(told, key=itemgetter("timestamp")))

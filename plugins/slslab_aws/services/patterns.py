@@ -1,4 +1,4 @@
-"""What EventBridge takes for an event pattern.
+"""Check event patterns as EventBridge does.
 
 https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-create-pattern-operators.html
 """
@@ -16,7 +16,7 @@ LONGEST = 2048
 
 
 def pattern_problems(text: str) -> Iterator[str]:
-    """Yield what is wrong with a pattern, in JSON, without a full stop."""
+    """Yield the errors of a pattern in JSON, without a full stop."""
     if len(text) > LONGEST:
         yield f"an event pattern has at most {LONGEST} characters"
         return

@@ -1,4 +1,4 @@
-"""What moto would accept without doing it, or would do in a shadow of its own: refused, by name."""
+"""Refuse, by name, operations that moto would accept without effect, or would perform in its own shadow services."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,21 +11,21 @@ from slslab_aws.services.schedules import ScheduleError, read_schedule
 from slslab_aws.services.targets import Targets
 
 REFUSED: Mapping[str, str] = {
-    "logs:PutSubscriptionFilter": "logs are fetched when somebody reads them, so nothing is delivered: read them with "
+    "logs:PutSubscriptionFilter": "logs are fetched when a client reads them, so nothing is delivered: read them with "
     "`aws logs tail --follow`",
-    "logs:PutAccountPolicy": "logs are fetched when somebody reads them, so nothing is delivered",
-    "logs:PutDestination": "there is no Kinesis and no Firehose",
-    "logs:CreateExportTask": "its S3 is not this one: read them with `aws logs filter-log-events`",
-    "logs:CreateDelivery": "its S3 is not this one: read them with `aws logs filter-log-events`",
-    "dynamodb:ExportTableToPointInTime": "its S3 is not this one: read the table with Scan",
-    "dynamodb:ImportTable": "its S3 is not this one: write the table with BatchWriteItem",
+    "logs:PutAccountPolicy": "logs are fetched when a client reads them, so nothing is delivered",
+    "logs:PutDestination": "slslab doesn't emulate Kinesis or Firehose",
+    "logs:CreateExportTask": "it would write to moto's own S3: read them with `aws logs filter-log-events`",
+    "logs:CreateDelivery": "it would write to moto's own S3: read them with `aws logs filter-log-events`",
+    "dynamodb:ExportTableToPointInTime": "it would write to moto's own S3: read the table with Scan",
+    "dynamodb:ImportTable": "it would read from moto's own S3: write the table with BatchWriteItem",
     "events:StartReplay": "archives are kept, but not replayed: send the events again",
 }
 # documented: ServiceQuotas.html of DynamoDB: the most bytes of an expression, and of a statement in PartiQL.
 LONGEST_EXPRESSION, LONGEST_STATEMENT = 4096, 8192
-# documented there: attributes in each other, which are objects and lists of JSON within a request's own.
+# documented there: attributes nested in each other, which are objects and lists of JSON inside the request.
 MOST_LEVELS = 2 * 32 + 8
-# documented: reference_iam-quotas.html: the most characters of any policy, which are those of a role.
+# documented: reference_iam-quotas.html: the most characters of any policy, a role's.
 LONGEST_POLICY = 10_240
 
 
@@ -56,12 +56,12 @@ def check(operation: str, members: Mapping[str, Any], targets: Targets) -> None:
 
 
 def _check_rule(members: Mapping[str, Any]) -> None:
-    """Raise ServiceError for a schedule or a pattern that moto would take and not read."""
+    """Raise ServiceError for a schedule or a pattern that moto would store but can't read."""
     if schedule := str(members.get("ScheduleExpression") or ""):
         try:
             read_schedule(schedule)
         except ScheduleError as error:
-            # recorded nowhere: AWS's message is the first sentence alone.
+            # not recorded: AWS's message is only the first sentence.
             raise ServiceError(
                 400, "ValidationException", f"Parameter ScheduleExpression is not valid. Reason: {error}."
             ) from error
@@ -71,7 +71,7 @@ def _check_rule(members: Mapping[str, Any]) -> None:
 
 
 def _check_expressions(members: Mapping[str, Any]) -> None:
-    """Raise ServiceError for a longer expression or a deeper item than DynamoDB takes; moto would fail at these."""
+    """Raise ServiceError for a longer expression or a deeper item than DynamoDB accepts; moto would fail at these."""
     for name, value in members.items():
         most = LONGEST_EXPRESSION if name.endswith("Expression") else LONGEST_STATEMENT
         if name.endswith(("Expression", "Statement")) and (size := len(str(value).encode(errors="replace"))) > most:
@@ -84,7 +84,7 @@ def _check_expressions(members: Mapping[str, Any]) -> None:
         inner = (each.values() if isinstance(each, dict) else each for each in values)
         values = [value for each in inner for value in each if isinstance(value, dict | list)]
     if levels > MOST_LEVELS:
-        # recorded nowhere: AWS's message may go on.
+        # not recorded: AWS's message may be longer.
         raise ServiceError(400, "ValidationException", "Nesting Levels have exceeded supported limits")
 
 

@@ -1,4 +1,4 @@
-"""Send the events of rules that have a schedule: one thread, which sleeps until the next one is due."""
+"""Send the events of rules with a schedule: one thread, which sleeps until the next event is due."""
 
 import logging
 import threading
@@ -18,7 +18,7 @@ LOG = logging.getLogger(__name__)
 class RuleClock:
     """The rules with a schedule, and when each is due next.
 
-    `lock` protects all of moto's services; `services` wakes whoever waits for a change in them.
+    `lock` protects all of moto's services; `services` wakes everything that waits for a change in them.
     """
 
     def __init__(self, lock: "threading.RLock", services: threading.Condition, targets: Targets) -> None:
@@ -31,7 +31,7 @@ class RuleClock:
     def read(self) -> None:
         """Read the rules again after one may have changed; the caller holds the services' lock.
 
-        A rule that was put or enabled is due after its whole rate, as on AWS; one that is disabled is forgotten.
+        A rule that was put or enabled is due after its whole rate, as on AWS; a disabled one is dropped.
         """
         now = datetime.now(UTC)
         due = {rule: self._due.get(rule) or read_schedule(rule.scheduled_expression)(now) for rule in _scheduled()}
@@ -46,16 +46,16 @@ class RuleClock:
                 for rule in [rule for rule, time in self._due.items() if time <= now]:
                     try:
                         self._send(rule, now)
-                    except Exception:  # the other rules go on
+                    except Exception:  # the other rules continue
                         LOG.exception("the schedule of %s could not be sent", rule.arn)
                 left = [(time - datetime.now(UTC)).total_seconds() for time in self._due.values()]
-                # A longer wait than threads can have ends early, and does nothing.
+                # A wait beyond the maximum of threads ends early, and does nothing.
                 self._changed.wait(min(max(min(left), 0), threading.TIMEOUT_MAX) if left else None)
 
     def _send(self, rule: Any, now: datetime) -> None:
         time, following = self._due.pop(rule), read_schedule(rule.scheduled_expression)
         upcoming = following(time)
-        if upcoming is not None and upcoming <= now:  # this host slept; what was due meanwhile is not sent
+        if upcoming is not None and upcoming <= now:  # this host slept; skip events that were due meanwhile
             upcoming = following(now)
         if upcoming is not None:
             self._due[rule] = upcoming

@@ -1,4 +1,4 @@
-"""What a rule's targets may be, and what each receives.
+"""Check a rule's targets, and make the input of each.
 
 https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_Target.html
 """
@@ -19,10 +19,10 @@ QUOTED_OR_VARIABLE = re.compile(r'"(?:\\.|[^"\\])*"|<([^<>\s]+)>')
 
 
 def target_problems(target: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what slslab or EventBridge would refuse of a target, without a full stop."""
+    """Yield the errors of a target that slslab or EventBridge would return, without a full stop."""
     arn, name = str(target.get("Arn")), target.get("Id")
     if ":".join(arn.split(":")[2:3]) not in RULE_TARGETS:
-        yield f"the target {arn} is none of {', '.join(RULE_TARGETS)}"
+        yield f"the target {arn} must be one of {', '.join(RULE_TARGETS)}"
     if arn.endswith(".fifo") and not target.get("SqsParameters"):
         yield f"the target {name} is a FIFO queue and needs SqsParameters"
     if len(target.keys() & set(INPUTS)) > 1:
@@ -40,19 +40,19 @@ def target_problems(target: Mapping[str, Any]) -> Iterator[str]:
 def _is_path(path: Any) -> bool:
     try:
         jsonpath(path)
-    except Exception:  # the parser raises many kinds, and for a text without meaning plain Exception
+    except Exception:  # the parser raises many kinds, even plain Exception
         return False
     return str(path).startswith("$")
 
 
 def target_input(target: Mapping[str, Any], event: Mapping[str, Any], rule_arn: str) -> Any:
-    """Return what a target of a rule receives: a constant, a part of the event, the transformed event, or the event.
+    """Return a target's input: a constant, a part of the event, the transformed event, or the event.
 
     https://docs.aws.amazon.com/eventbridge/latest/APIReference/API_Target.html
     """
     if "Input" in target:
         return json.loads(target["Input"])
-    # documented: eb-events-structure.html: the time is a text. moto's has seconds, and a member of its own.
+    # documented: eb-events-structure.html: the time is a text. moto's time is in seconds, with an additional member.
     told = {name: value for name, value in event.items() if name != "ingestion-time"}
     told["time"] = f"{datetime.fromtimestamp(float(event['time']), UTC):%Y-%m-%dT%H:%M:%SZ}"
     if "InputPath" in target:
@@ -70,8 +70,8 @@ def _at(path: str, event: Any) -> Any:
 def _transformed(transformer: Mapping[str, Any], event: dict[str, Any], rule_arn: str) -> Any:
     """Fill in a template: a variable within quotes as text, one without quotes as JSON.
 
-    https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-transform-target-input.html; assumed: a variable whose
-    path leads nowhere is empty, or null.
+    https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-transform-target-input.html; assumed: a variable with a
+    path that doesn't exist is empty, or null.
     """
     values = {name: _at(path, event) for name, path in transformer.get("InputPathsMap", {}).items()}
     values |= {

@@ -18,14 +18,14 @@ LAST_YEAR = 2199
 
 
 class ScheduleError(ValueError):
-    """A schedule that EventBridge does not take; the message is a sentence without its full stop."""
+    """EventBridge doesn't accept this schedule; the message is a sentence without its full stop."""
 
 
 Next = Callable[[datetime], datetime | None]
 
 
 def read_schedule(expression: str) -> Next:
-    """Return what gives the next time after one, or None if there is none. Raises ScheduleError."""
+    """Return a function that maps a time to the next due time, or None. Raises ScheduleError."""
     if (rate := RATE.fullmatch(expression)) is not None:
         value, unit, plural = int(rate[1]), rate[2], rate[3]
         if value < 1 or (value == 1) == bool(plural):
@@ -49,7 +49,7 @@ class _Cron:
     fits: Callable[[date], bool]
 
     def next(self, after: datetime) -> datetime | None:
-        """Return the next time after one, to the minute; None if there is none."""
+        """Return the next time after one, to the minute, or None."""
         first = (after + timedelta(minutes=1)).replace(second=0, microsecond=0)
         for year in (year for year in self.years if year >= first.year):
             for month in (month for month in self.months if (year, month) >= (first.year, first.month)):
@@ -112,7 +112,7 @@ def _day_of_month(text: str) -> Callable[[date], bool]:
 
 
 def _day_of_week(text: str) -> Callable[[date], bool]:
-    """Return what tells whether a day fits; Sunday is 1."""
+    """Return a function that tells whether a day fits; Sunday is 1."""
     name, mark, number = text.partition("#")
     if mark:
         wanted, nth = _number(name, 1, 7, DAYS), _number(number, 1, 5)
@@ -133,7 +133,7 @@ def _last(day: date) -> int:
 
 
 def _weekday_near(day: date, wanted: int) -> int:
-    """Return the day from Monday to Friday that is nearest to a day of the same month, within the month."""
+    """Return the day from Monday to Friday that is closest to a day, within its month."""
     of_week = _weekday(day.replace(day=wanted))
     if of_week == 7:
         return wanted - 1 if wanted > 1 else wanted + 2

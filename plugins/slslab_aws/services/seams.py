@@ -1,6 +1,6 @@
-"""What of moto is replaced, because a client's text would be a regular expression that holds the whole process.
+"""Replace parts of moto where a client's text would become a regular expression that blocks the whole process.
 
-`mend` replaces it once per process.
+`mend` does so once per process.
 """
 
 import re

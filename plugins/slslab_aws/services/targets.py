@@ -1,4 +1,4 @@
-"""What moto's services call: the emulated Lambda and Step Functions, in the place of moto's own."""
+"""The emulated Lambda and Step Functions, called by moto's services in place of moto's own."""
 
 import json
 import logging
@@ -18,12 +18,12 @@ from slslab.aws.keys import Pair
 from slslab_aws.services.rule_targets import target_input
 
 LOG = logging.getLogger(__name__)
-# Services whose targets receive a rule's events from here; the others receive them from moto.
+# For these services, events of a rule are sent here; for the others, by moto.
 OURS = ("lambda", "states", "sqs")
 
 
 class Targets:
-    """The targets of topics and rules, which it gives to moto: what they call from then on is here, and real."""
+    """The targets of topics and rules; it connects moto's services to the emulated ones."""
 
     def __init__(self, lambda_endpoint: str, states_endpoint: str, owner: Pair) -> None:
         self._lambda = aws_client("lambda", lambda_endpoint, owner)
@@ -35,7 +35,7 @@ class Targets:
         Rule.send_to_targets = lambda rule, event, transform_input=True: self._pass_on(rule, event, transform_input)
 
     def exists(self, function: str) -> bool:
-        """Return whether there is a function with this ARN."""
+        """Return whether a function with this ARN exists."""
         try:
             self._lambda.get_function_configuration(FunctionName=function)
         except botocore.exceptions.ClientError:
@@ -56,7 +56,7 @@ class Targets:
         if more.get("message_structure") == "json":
             message = subscription._parse_message_structure(message, "lambda")
         data = subscription.get_post_data(message, message_id, subject, message_attributes=dict(attributes))
-        # To functions it goes by other names than to queues (documented): the URLs' abbreviation, and all members.
+        # To functions it goes under other names than to queues (documented): the URLs' abbreviation, and all members.
         signed = {"SigningCertUrl": data.pop("SigningCertURL"), "UnsubscribeUrl": data.pop("UnsubscribeURL")}
         notification = {"Subject": None, "MessageAttributes": {}, **data, **signed}
         record = {
@@ -68,7 +68,7 @@ class Targets:
         self._invoke(subscription.endpoint, {"Records": [record]})
 
     def _pass_on(self, rule: Any, event: dict[str, Any], transform_input: bool) -> None:
-        """Send an event of its bus to the targets of a rule, if its pattern matches; a schedule alone matches none."""
+        """Send an event to a rule's targets if its pattern matches; a rule with only a schedule matches no event."""
         if rule.state != "DISABLED" and rule.event_pattern.dump() and rule.event_pattern.matches_event(event):
             self.send(rule, event, transform_input)
 
@@ -103,12 +103,12 @@ class Targets:
 
 @contextmanager
 def _delivery(arn: str) -> Iterator[None]:
-    """Log what a target refuses: on AWS, too, whoever publishes a message learns nothing of it."""
+    """Log a target's refusal; as on AWS, the publisher doesn't learn about it."""
     try:
         yield
     except (botocore.exceptions.ClientError, JsonRESTError, ServiceException) as error:
-        LOG.error("%s takes no event: %s", arn, error)
+        LOG.error("%s refused an event: %s", arn, error)
 
 
 def _no_backend(_account: str, _region: str) -> NoReturn:
-    raise NotImplementedError("moto's Lambda is not there: the emulated one is elsewhere")
+    raise NotImplementedError("moto's Lambda isn't used: slslab emulates Lambda")

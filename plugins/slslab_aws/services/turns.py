@@ -1,4 +1,4 @@
-"""Requests take turns at moto's tables, and one that computes for too long is ended: all others wait for it."""
+"""Requests take turns at moto's tables. A request that computes for too long is ended, since all others wait for it."""
 
 import ctypes
 import threading
@@ -6,21 +6,21 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# assumed: no request of a user's takes as much. Processor time, so that a busy host ends none.
+# assumed: users' requests take less. Processor time, so that a busy host doesn't end any.
 LIMIT_S = 2.0
 LOOK_S = 0.25
-# When it is ended again, should moto have caught it.
+# End it again after this time, in case moto caught the exception.
 AGAIN_S = 1.0
 _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 _raise_in.argtypes = (ctypes.c_ulong, ctypes.py_object)
 
 
 class Overdue(BaseException):
-    """A request is ended; not an Exception, of which moto catches many."""
+    """Ends a request. Not an Exception, since moto catches many of those."""
 
 
 class Turns:
-    """Watches who has the lock of a condition. A wait for the condition itself takes no processor time."""
+    """Watches which thread has the lock of a condition. A wait for the condition itself takes no processor time."""
 
     def __init__(self, condition: threading.Condition) -> None:
         self._condition = condition
@@ -31,7 +31,7 @@ class Turns:
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Hold the lock in the block; raises Overdue in it after LIMIT_S of processor time."""
+        """Hold the lock in the block; raise Overdue inside it after LIMIT_S of processor time."""
         with self._condition:
             thread = threading.get_ident()
             with self._mutex:

@@ -231,16 +231,18 @@ def test_an_init_that_is_quicker_than_modelled_waits_for_nothing() -> None:
 
 
 def test_a_log_that_cannot_be_compared_is_refused_in_a_sentence() -> None:
-    with pytest.raises(RequestError, match="of several memory sizes: 512, 1769 MB"):
+    with pytest.raises(RequestError, match="have several memory sizes: 512, 1769 MB"):
         fit([report(1000), report(1000, memory_mb=512)])
-    with pytest.raises(RequestError, match="All REPORT lines are of failed invocations"):
+    with pytest.raises(RequestError, match="All REPORT lines are from failed invocations"):
         fit([replace(report(1), status="error")])
-    with pytest.raises(RequestError, match="has the functions auth, worker, and the REPORT lines are of one of them"):
+    with pytest.raises(
+        RequestError, match="has the functions auth, worker, and the REPORT lines belong to one of them"
+    ):
         fit([report(1000)], "worker", "auth")
-    with pytest.raises(RequestError, match="has the functions worker, and the REPORT lines are of 'other'"):
+    with pytest.raises(RequestError, match="has the functions worker, and the REPORT lines belong to 'other'"):
         fit([report(1000)], function="other")
     assert fit([report(1100)], "worker", "auth", function="auth")[1]["function"] == "auth"
-    with pytest.raises(RequestError, match="worker takes even without its computing 116 ms"):
+    with pytest.raises(RequestError, match="worker takes even without computing 116 ms"):
         fit([report(50)])
     with pytest.raises(RequestError, match="worker takes at most 64,100 ms"):
         fit([report(100_000)])

@@ -14,7 +14,7 @@ from slslab.run.run import Run
 from slslab_lab.checks.ledger import TOTALS, check_bill, check_metered, check_totals
 from slslab_lab.checks.violation import NotChecked, Violation
 
-KILLED = r"^the run has no document, since its command was killed$"
+KILLED = r"^the run's command was killed before it wrote a document$"
 BOOK = {"name": "aws-us-east-1", "date": "2026-11-21"}
 
 
@@ -28,9 +28,9 @@ def metered(invocation: str = "a", start_ns: int = 2, end_ns: int = 8, **more: A
     return {"request_id": invocation, "start_ns": start_ns, "end_ns": end_ns, **more}
 
 
-BEYOND = Violation("metered", "Invocation a is metered beyond the time in which it was accepted.", event=0)
-UNBILLED = "Invocation {} of train is not metered, and so not billed."
-UNKNOWN = "Invocation {} is metered, and not in the trace."
+BEYOND = Violation("metered", "Invocation a is metered outside the time in which it was accepted.", event=0)
+UNBILLED = "Invocation {} of train isn't metered, so it isn't billed."
+UNKNOWN = "Invocation {} is metered but not in the trace."
 TWICE = "Invocation a is metered {} times."
 UNBILLED_BOTH = [
     Violation("metered", UNBILLED.format("a"), 0, event=2),
@@ -68,7 +68,7 @@ def test_metered(events: Sequence[Event], records: Sequence[dict[str, Any]], vio
 
 
 def test_of_a_run_that_did_not_come_to_its_end_what_is_not_metered_is_not_known() -> None:
-    reason = r"^the run did not come to its end: invocations that went on then are not metered$"
+    reason = r"^the run didn't finish, so invocations that were still running aren't metered$"
     with pytest.raises(NotChecked, match=reason):
         list(check_metered(of_events(accepted(), complete=False)))
 
@@ -84,7 +84,7 @@ def finished(**changes: Any) -> Run:
     return run.replace(document={**figures, **changes})
 
 
-SAYS = "The document says {}, and its trace adds up to {}."
+SAYS = "The document says {}, but the trace adds up to {}."
 PHASES = dict.fromkeys(metrics.PHASES, 0.0)
 WORKERS = finished().totals()["per_worker"]
 
@@ -147,34 +147,34 @@ LAST_DIGIT = "0.00001500000000000000000000000001"
         (
             priced(line(amount="0.000016")),
             [
-                "S3 PUT requests of this host is billed 0.000016, and 3 at 0.000005 are 0.000015.",
-                "The bill's lines of this host add up to 0.000016, and its total is 0.000015.",
+                "S3 PUT requests of this host is billed 0.000016, but 3 at 0.000005 is 0.000015.",
+                "The bill's lines of this host add up to 0.000016, but its total is 0.000015.",
             ],
         ),
         (
             priced(line("4", "0.00002"), total="0.00002"),
-            ["The bill has 4 request at 0.000005 of S3 PUT requests, and the trace's usage is 3 request at 0.000005."],
+            ["The bill has 4 request at 0.000005 of S3 PUT requests, but the trace's usage is 3 request at 0.000005."],
         ),
         (
             priced(line(item="b", amount="0.000014"), line(item="a", amount="0.000016"), total="0.00003"),
             [
-                "b of this host is billed 0.000014, and 3 at 0.000005 are 0.000015.",
-                "a of this host is billed 0.000016, and 3 at 0.000005 are 0.000015.",
-                "The bill has nothing of S3 PUT requests, and the trace's usage is 3 request at 0.000005.",
-                "The bill has 3 request at 0.000005 of a, and the trace's usage is nothing.",
-                "The bill has 3 request at 0.000005 of b, and the trace's usage is nothing.",
+                "b of this host is billed 0.000014, but 3 at 0.000005 is 0.000015.",
+                "a of this host is billed 0.000016, but 3 at 0.000005 is 0.000015.",
+                "The bill has nothing of S3 PUT requests, but the trace's usage is 3 request at 0.000005.",
+                "The bill has 3 request at 0.000005 of a, but the trace's usage is nothing.",
+                "The bill has 3 request at 0.000005 of b, but the trace's usage is nothing.",
             ],
         ),
         # Nothing costs nothing, and an item has a line for each of its prices.
         (
             priced(total="0"),
-            ["The bill has nothing of S3 PUT requests, and the trace's usage is 3 request at 0.000005."],
+            ["The bill has nothing of S3 PUT requests, but the trace's usage is 3 request at 0.000005."],
         ),
         (
             priced(line(), line("0", "0", price="1"), not_billed=[line("2", unit="x")]),
             [
-                "The bill has 2 x, not billed of S3 PUT requests, and the trace's usage is nothing.",
-                "The bill has 0 request at 1 of S3 PUT requests, and the trace's usage is nothing.",
+                "The bill has 2 x, not billed of S3 PUT requests, but the trace's usage is nothing.",
+                "The bill has 0 request at 1 of S3 PUT requests, but the trace's usage is nothing.",
             ],
         ),
     ],
@@ -186,12 +186,12 @@ def test_the_lines_of_a_bill(cost: dict[str, Any], sentences: Sequence[str]) -> 
 
 def test_a_bill_on_lambda_and_its_copy() -> None:
     wrong, cost = priced(line(), total="1"), priced(line())
-    said = Violation("bill", "The bill's lines on Lambda add up to 0.000015, and its total is 1.")
+    said = Violation("bill", "The bill's lines on Lambda add up to 0.000015, but its total is 1.")
     modelled = finished(**{"cost": cost, "lambda": {"status": "modelled", "cost": wrong}})
     assert list(check_bill(modelled)) == [said]
     assert list(check_bill(modelled.replace(bill={"host": cost, "lines": wrong["lines"]}))) == [said]
-    on_lambda = Violation("bill", "bill.json has another bill on Lambda than the run's document.")
-    of_host = Violation("bill", "bill.json has another bill of this host than the run's document.")
+    on_lambda = Violation("bill", "bill.json and the run's document differ in the bill on Lambda.")
+    of_host = Violation("bill", "bill.json and the run's document differ in the bill of this host.")
     assert list(check_bill(modelled.replace(bill={"host": wrong, "lines": []}))) == [said, of_host, on_lambda]
     assert list(check_bill(modelled.replace(bill={"lines": wrong["lines"]}))) == [said, of_host]
     assert list(check_bill(modelled.replace(bill={"host": cost}))) == [said, on_lambda]
@@ -206,6 +206,6 @@ def test_bills_that_are_not_checked() -> None:
     with pytest.raises(NotChecked, match=r"no-such-book"):
         list(check_bill(run.replace(plan=replace(PLAN, prices="no-such-book"))))
     for book in ({**BOOK, "name": "my-book"}, {**BOOK, "date": "2020-01-01"}):
-        reason = rf"^its prices are of {book['name']}, {book['date']}, which is not at hand$"
+        reason = rf"^its price book, {book['name']} of {book['date']}, isn't installed$"
         with pytest.raises(NotChecked, match=reason):
             list(check_bill(finished(cost=priced(line(), book=book))))

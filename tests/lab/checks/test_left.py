@@ -27,10 +27,10 @@ def delete(key: str, worker: int = 0, **more: Any) -> Event:
     return {**event("object.delete", worker, PLACE, resource=f"bucket/{key}"), **more}
 
 
-NOT_THERE = "Worker 0 deleted gradient, which was not there."
-LEFT = "The gradient of epoch 2, step 3 is left, which worker 0 deletes."
-NOT_ITS = "Worker {} deleted {}, which the protocol does not have it delete."
-OTHER = "{} is left, which the protocol does not have."
+NOT_THERE = "Worker 0 deleted gradient, which didn't exist."
+LEFT = "The gradient of epoch 2, step 3 is left: worker 0 didn't delete it."
+NOT_ITS = "Worker {} deleted {}, which the protocol doesn't ask it to."
+OTHER = "{} is left, and isn't part of the protocol."
 
 
 @pytest.mark.parametrize(
@@ -129,5 +129,5 @@ def test_of_a_run_that_did_not_come_to_its_end_nothing_is_asked() -> None:
     run = of_events(complete=False)
     checks = check_objects(run, Exchange(run.events, Protocol(PARCELS))), check_queues(run), check_environments(run)
     for violations in checks:
-        with pytest.raises(NotChecked, match=r"^the run did not come to its end, and left what there was$"):
+        with pytest.raises(NotChecked, match=r"^the run didn't finish, so leftovers are expected$"):
             list(violations)

@@ -61,17 +61,17 @@ def test_what_was_not_made_is_lost_and_so_is_what_was_not_taken() -> None:
     made_none = [Violation("lost", f"Worker 1 made no {kind} of epoch 2, step 3.", 1, 2, 3, 1) for kind in KINDS]
     assert found(check_lost, messages_for(ALL), compute(), compute()) == made_none
     assert found(check_lost, messages_for(ALL)) == [replace(violation, event=None) for violation in made_none]
-    said = "Worker {} did not take the {} of epoch 2, step 3, of worker 1."
+    said = "Worker {} did not take the {} of epoch 2, step 3, from worker 1."
     put_both = [compute(), *map(put, KINDS)]
     assert found(check_lost, messages_for(ALL), *put_both, get(0)) == [
         Violation("lost", said.format(1, "gradient"), 1, 2, 3, 1),
         Violation("lost", said.format(0, "mean"), 0, 2, 3, 2),
         Violation("lost", said.format(1, "mean"), 1, 2, 3, 2),
     ]
-    seldom = "Worker 0 took too seldom the gradient of epoch 2, step 3, of worker 1."
+    seldom = "Worker 0 did not always take the gradient of epoch 2, step 3, from worker 1."
     thrice, _ = messages_for({0: 3})
     assert found(check_lost, [thrice], put(), get(0)) == [Violation("lost", seldom, 0, 2, 3, 0)]
-    never = seldom.replace("took too seldom", "did not take")
+    never = seldom.replace("did not always take", "did not take")
     assert found(check_lost, [thrice], put(), get(1)) == [Violation("lost", never, 0, 2, 3, 0)]
     for takers in (None, {}, {0: 1}):
         assert found(check_lost, messages_for(takers), *put_both, get(0), get(0, "mean")) == []
@@ -100,7 +100,7 @@ def test_what_is_made_twice() -> None:
 
 
 def test_what_is_taken_twice() -> None:
-    said = "Worker 0 took the mean of epoch 2, step 3 once more than the protocol has it."
+    said = "Worker 0 took the mean of epoch 2, step 3 more often than the protocol says."
     asked = Message("model", Name("model", 1, *PLACE), None), *messages_for({0: 1})
     events = put("model"), put("mean"), *(get(0, "mean") for _ in range(3))
     assert found(check_twice, asked, *events) == [Violation("twice", said, 0, 2, 3, number) for number in (3, 4)]
@@ -123,11 +123,11 @@ def test_minibatches_and_models_that_were_taken_twice() -> None:
 
 
 def test_what_the_protocol_does_not_have_is_stray() -> None:
-    made = "Worker 1 made scratch, which the protocol does not have there."
+    made = "Worker 1 made scratch, which isn't part of the protocol there."
     assert found(check_stray, messages_for(ALL), put(), compute(), put("scratch"), put("scratch")) == [
         Violation("stray", made, 1, 2, 3, 2)
     ]
-    took = "Worker {} took the mean of epoch 2, step 3, which is not for it there."
+    took = "Worker {} took the mean of epoch 2, step 3, which isn't meant for it."
     events = put("mean"), get(0, "mean"), get(1, "mean")
     assert found(check_stray, messages_for(ALL), *events) == []
     assert found(check_stray, messages_for(ALL, at=PLACE), *events) == []
@@ -140,7 +140,7 @@ def test_what_the_protocol_does_not_have_is_stray() -> None:
     assert found(check_stray, messages_for(None), *events, drawn=drawn) == [
         Violation("stray", took.format(1), 1, 2, 3, 2)
     ]
-    orphan = Violation("stray", "Worker 0 took mean, which nobody made.", 0, 2, 3, 0)
+    orphan = Violation("stray", "Worker 0 took mean, which no worker made.", 0, 2, 3, 0)
     assert found(check_stray, messages_for(ALL), get(0, "mean")) == [orphan]
 
 
@@ -148,17 +148,17 @@ def test_what_a_killed_worker_made_may_be_missing_in_the_trace_of_a_failed_run()
     run = of_events(get(0, "mean"), put("scratch")).replace(complete=False)
     violations = check_stray(run, Exchange(run.events, Protocol(messages_for(ALL))))
     assert [violation.sentence for violation in violations] == [
-        "Worker 1 made scratch, which the protocol does not have there."
+        "Worker 1 made scratch, which isn't part of the protocol there."
     ]
 
 
 def test_what_is_altered() -> None:
-    said = "The mean of epoch 2, step 3, has 1,000 bytes, and should have 2,000."
+    said = "The mean of epoch 2, step 3, has 1,000 bytes instead of 2,000."
     event_0 = put("mean", bytes=1000)
     assert found(check_altered, messages_for(ALL, size=2000), event_0) == [Violation("altered", said, 1, 2, 3, 0)]
     assert found(check_altered, messages_for(ALL, size=1000), event_0) == []
     assert found(check_altered, messages_for(ALL), event_0) == []
-    other = Violation("altered", "Worker 0 took another mean of epoch 2, step 3 than was made.", 0, 2, 3, 2)
+    other = Violation("altered", "Worker 0 took a changed version of the mean of epoch 2, step 3.", 0, 2, 3, 2)
     took = get(0, "mean", bytes=1000, causes=(0,))
     assert found(check_altered, messages_for(ALL), event_0, took) == []
     for changes in ({"bytes": 999}, {"etag": "y"}):
@@ -204,12 +204,12 @@ def test_what_is_deleted_early() -> None:
 def test_a_run_that_did_not_come_to_its_end_lacks_what_is_no_loss() -> None:
     run = of_events(complete=False)
     for violations in (check_counts(run), check_lost(run, Exchange(run.events, Protocol(messages_for(ALL))))):
-        with pytest.raises(NotChecked, match=r"^the run did not come to its end, so that what is missing is no loss$"):
+        with pytest.raises(NotChecked, match=r"^the run didn't finish, so a missing message isn't a lost one$"):
             list(violations)
 
 
 def test_counts() -> None:
-    said = "There are {} {} of the training protocol, and {} in its formula."
+    said = "The training protocol made {} {}; its formula says {}."
     events = [event("queue.publish", requests=1000), event("object.get", requests=6), event("object.put", requests=6)]
     # Five objects of two epochs are deleted, and six are put and got.
     assert list(check_counts(of_events(*events))) == [
@@ -313,7 +313,7 @@ OBJECTS = {"object.delete": 5, "object.get": 6, "object.put": 6}
 def test_what_has_a_closed_form_all_the_same(run: Run, expected: Mapping[str, int]) -> None:
     """A run without messages lacks all that the formula has; a run with exactly these holds."""
     assert [violation.sentence for violation in check_counts(run)] == [
-        f"There are 0 {op} of the training protocol, and {number} in its formula." for op, number in expected.items()
+        f"The training protocol made 0 {op}; its formula says {number}." for op, number in expected.items()
     ]
     sent = [event(op, requests=number) for op, number in expected.items()]
     numbered = [{**each, "event": number} for number, each in enumerate([*run.events, *sent])]
@@ -323,11 +323,11 @@ def test_what_has_a_closed_form_all_the_same(run: Run, expected: Mapping[str, in
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        (NotImplementedError(), "allreduce states no number of its messages"),
+        (NotImplementedError(), "allreduce doesn't say how many messages it sends"),
         (PlanError("It has no formula.", ""), "It has no formula."),
         (
             Counts({"wait": 1, "ping": 1, "object.put": 1}, 0, 0),
-            "no trace counts ping as an operation of the training protocol",
+            "traces don't count ping as an operation of the training protocol",
         ),
     ],
 )
@@ -353,7 +353,7 @@ def test_exchanges_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(exchange_of(of_events()).messages) == 6
     with pytest.raises(NotChecked, match=r"^x is not installed$"):
         exchange_of(of_events(plan=replace(PLAN, architecture="x")))
-    with pytest.raises(NotChecked, match=r"^what travels by pigeon is not known to the checks$"):
+    with pytest.raises(NotChecked, match=r"^the checks can't follow messages through pigeon$"):
         exchange_of(of_events(plan=replace(PLAN, options={**PLAN.options, "channel": "pigeon"})))
     monkeypatch.setattr(messages, "architectures", lambda: {"mlless": architectures()["mlless"]})
     with pytest.raises(NotChecked, match=r"^allreduce is not installed$"):
@@ -364,7 +364,7 @@ def test_exchanges_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
     ("answer", "reason"),
     [
         (PlanError("Its clock decides.", ""), "Its clock decides."),
-        (None, "allreduce does not say under which keys its workers exchange what"),
+        (None, "allreduce doesn't declare the keys of its messages"),
     ],
 )
 def test_why_an_exchange_is_not_known(monkeypatch: pytest.MonkeyPatch, answer: Any, reason: str) -> None:

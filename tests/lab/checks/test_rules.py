@@ -25,7 +25,7 @@ def test_a_check_as_a_document() -> None:
         "holds": False,
         "events": len(planted.run.events),
         "rules": ["lost", "twice"],
-        "not_checked": {"totals": "the run has no document, since its command was killed"},
+        "not_checked": {"totals": "the run's command was killed before it wrote a document"},
         "violations": [],
     }
     held = check(Planting("allreduce", document=True).done())

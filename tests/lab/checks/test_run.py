@@ -104,5 +104,5 @@ def test_a_killed_run_is_checked_by_what_is_left_of_it(tmp_path: Path) -> None:
     write_log(tmp_path / "killed")
     done = slslab("check", tmp_path / "killed", "--json")
     (run,) = done.printed["runs"]
-    assert run["not_checked"]["bill"] == "the run has no document, since its command was killed"
+    assert run["not_checked"]["bill"] == "the run's command was killed before it wrote a document"
     assert {violation["rule"] for violation in run["violations"]} <= {"stray", "altered"}

@@ -13,7 +13,7 @@ from slslab_lab.checks.violation import NotChecked, Violation
 from slslab_workers.patterns.messages import Message, Name, Protocol, Wait
 
 GOES_ON = "compute has not ended when compute, event 1, begins."
-OUT_OF_ORDER = "The event does not stand in the order of starts."
+OUT_OF_ORDER = "The event is out of the order of starts."
 
 
 def at(start_ns: int, end_ns: int, op: str = "compute", **more: Any) -> Event:
@@ -89,10 +89,10 @@ def metered(**more: Any) -> dict[str, Any]:
     ("events", "records", "wrong"),
     [
         ((at(0, 9), at(3, 4)), ((0, 9),), {}),
-        ((at(0, 10), at(9, 9)), ((1, 9),), {0: "compute is not within the time of its invocation, a."}),
-        ((at(1, 10),), ((1, 9),), {0: "compute is not within the time of its invocation, a."}),
+        ((at(0, 10), at(9, 9)), ((1, 9),), {0: "compute is outside the time of its invocation, a."}),
+        ((at(1, 10),), ((1, 9),), {0: "compute is outside the time of its invocation, a."}),
         # An attempt is a record.
-        ((at(1, 2), at(6, 7), at(2, 6)), ((1, 2), (6, 7)), {2: "compute is not within the time of its invocation, a."}),
+        ((at(1, 2), at(6, 7), at(2, 6)), ((1, 2), (6, 7)), {2: "compute is outside the time of its invocation, a."}),
         # Its command was killed.
         ((at(1, 2),), (), {}),
     ],
@@ -112,22 +112,37 @@ def test_events_within_what_was_metered(
         # As long as it took, by hundredths more; or shorter by what the host and the reading of the clock may take.
         (metered(), None),
         (metered(end_ns=0, duration_ms=0.01), None),
-        (metered(end_ns=0, duration_ms=0.02), "0.02 ms, and took 0.00 ms, 0.0 ms"),
+        (
+            metered(end_ns=0, duration_ms=0.02),
+            "0.02 ms but took 0.00 ms, delayed by the host for at most 0.0 ms",
+        ),
         (metered(duration_ms=900.0), None),
-        (metered(duration_ms=899.5), "899.5 ms, and took 1,000.00 ms, 0.0 ms"),
+        (metered(duration_ms=899.5), "899.5 ms but took 1,000.00 | 0.0 ms"),
         (metered(duration_ms=400.0, host_delay_ms=500.0), None),
-        (metered(end_ns=9_000_000_000, host_delay_ms=2500.5), "1,000.0 ms, and took 9,000.00 ms, 2,500.5 ms"),
-        (metered(duration_ms=1000.02), "1,000.02 ms, and took 1,000.00 ms, 0.0 ms"),
+        (
+            metered(end_ns=9_000_000_000, host_delay_ms=2500.5),
+            "1,000.0 ms but took 9,000.00 ms, delayed by the host for at most 2,500.5 ms",
+        ),
+        (
+            metered(duration_ms=1000.02),
+            "1,000.02 ms but took 1,000.00 ms, delayed by the host for at most 0.0 ms",
+        ),
         (metered(start_ns=10**15, end_ns=10**15 + 10**14, duration_ms=1e8), None),
         # A time-out is billed as the limit, however late it was noticed.
         (metered(duration_ms=0.0, status="timeout"), None),
         (metered(duration_ms=0.5, status="timeout"), None),
-        (metered(duration_ms=-1.0, status="timeout"), "-1.0 ms, and took 1,000.00 ms, 0.0 ms"),
-        (metered(duration_ms=0.5, status="error"), "0.5 ms, and took 1,000.00 ms, 0.0 ms"),
+        (
+            metered(duration_ms=-1.0, status="timeout"),
+            "-1.0 ms but took 1,000.00 ms, delayed by the host for at most 0.0 ms",
+        ),
+        (
+            metered(duration_ms=0.5, status="error"),
+            "0.5 ms but took 1,000.00 ms, delayed by the host for at most 0.0 ms",
+        ),
     ],
 )
 def test_the_duration_of_an_invocation(record: dict[str, Any], said: str | None) -> None:
-    sentence = f"Invocation a has a duration of {said} of which the host held it up at most."
+    sentence = f"Invocation a has a duration of {said}.".replace("|", "ms, delayed by the host for at most")
     assert list(check_span(of_events(invocations=(record,)))) == ([] if said is None else [Violation("span", sentence)])
 
 
@@ -139,13 +154,16 @@ MORE = "The REPORT line of a has 1,769.5 as {}, its record {}."
     [
         (metered(), None),
         (metered(init_ms=0.5, billed_ms=1001), None),
-        (metered(init_ms=500.0), "Invocation a is billed 1,000 ms, and took 1,500 ms."),
+        (metered(init_ms=500.0), "Invocation a is billed 1,000 ms but took 1,500 ms."),
         (metered(report="Duration: 1000.00 ms Billed Duration: 1000 ms Memory Size: 1769 MB"), None),
         # Two decimals are printed; of what has none, as much as is recorded.
         (metered(duration_ms=0.0, billed_ms=0, report="Duration: 0.01 ms Init Duration: 0.01 ms"), None),
         (metered(report="Duration: 1769.5 ms"), MORE.format("duration_ms", "1000.0")),
         (metered(report="Init Duration: 1769.5 ms"), MORE.format("init_ms", "None")),
-        (metered(report="Billed Duration: 1001 ms"), "The REPORT line of a has 1,001.0 as billed_ms, its record 1000."),
+        (
+            metered(report="Billed Duration: 1001 ms"),
+            "The REPORT line of a has 1,001.0 as billed_ms, its record 1000.",
+        ),
         (metered(report="Memory Size: 1768 MB"), "The REPORT line of a has 1,768.0 as memory_mb, its record 1769."),
     ],
 )
@@ -157,7 +175,7 @@ def test_what_is_billed_of_an_invocation(record: dict[str, Any], said: str | Non
 def test_what_is_billed_of_an_instance(seconds: int) -> None:
     instance = {"id": "i-1", "worker": 1, "start_ns": 10**9, "end_ns": (seconds + 1) * 10**9, "billed_seconds": seconds}
     assert list(check_billed(of_events(instances=(instance,)))) == []
-    said = f"Instance i-1 is billed 59,999 s, and {seconds:,} s are due."
+    said = f"Instance i-1 is billed 59,999 s instead of {seconds:,} s."
     wrong = {**instance, "billed_seconds": 59_999}
     assert list(check_billed(of_events(instances=(wrong,)))) == [Violation("billed", said, 1)]
 
@@ -176,12 +194,10 @@ def test_what_is_billed_of_an_instance(seconds: int) -> None:
 )
 def test_whose_an_invocation_is(events: Sequence[Event], owner: tuple[int, ...]) -> None:
     run = of_events(*events, invocations=(metered(duration_ms=2000.0),))
-    said = (
-        "Invocation a has a duration of 2,000.0 ms, and took 1,000.00 ms, 0.0 ms of which the host held it up at most."
-    )
+    said = "Invocation a has a duration of 2,000.0 ms but took 1,000.00 ms, delayed by the host for at most 0.0 ms."
     assert list(check_span(run)) == [Violation("span", said, *owner)]
     said, printed = (
-        "Invocation a is billed 1,000 ms, and took 2,000 ms.",
+        "Invocation a is billed 1,000 ms but took 2,000 ms.",
         "The REPORT line of a has 1.0 as memory_mb, its",
     )
     run = of_events(*events, invocations=(metered(duration_ms=2000.0, report="Memory Size: 1 MB"),))
@@ -205,7 +221,7 @@ def put(rank: int, start_ns: int) -> Event:
 
 def test_a_barrier() -> None:
     run = of_events(put(1, 3), put(0, 2), *(event("update", 1, (0, 1), start_ns=start, end_ns=9) for start in (2, 3)))
-    said = "Worker 1 passed the barrier of epoch 0, step 0 before worker 1 had come to it, with event 0."
+    said = "Worker 1 passed the barrier of epoch 0, step 0 before worker 1 reached it with event 0."
     assert passed(run, Wait((0, 0), NAMES, (2, 3))) == [Violation("barrier", said, 1, 0, 0, 2)]
     # What nobody made is no barrier, nor are there others left out for it.
     waits = Wait((0, 1), (NOBODYS,), (2,)), Wait((0, 0), (NOBODYS, *NAMES), (2,))
@@ -215,5 +231,5 @@ def test_a_barrier() -> None:
 def test_without_barriers() -> None:
     with pytest.raises(NotChecked, match=r"^no step has a barrier$"):
         passed(of_events())
-    with pytest.raises(NotChecked, match=r"^nobody waits for others \(s-asp\)$"):
+    with pytest.raises(NotChecked, match=r"^workers don't wait \(s-asp\)$"):
         passed(of_events(), drawn=frozenset({(0, 0, 0)}))

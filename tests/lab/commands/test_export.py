@@ -137,11 +137,11 @@ def test_files_are_replaced_and_other_makers_files_are_not(export: Export, tmp_p
     (tmp_path / "mine" / "events.csv").write_text("mine")
     refused = export(FUNCTIONS, "--to", "csv", "--out", "mine")
     assert (refused.code, refused.err.count("\n")) == (2, 2)
-    assert "mine has a events.csv that slslab did not export" in refused.err
+    assert "mine has a events.csv that slslab didn't export" in refused.err
     assert (tmp_path / "mine" / "events.csv").read_text() == "mine"
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "schema.json").write_text("[]")
-    assert "schema.json that slslab did not export" in export(FUNCTIONS, "--to", "csv", "--out", "other").err
+    assert "schema.json that slslab didn't export" in export(FUNCTIONS, "--to", "csv", "--out", "other").err
 
 
 def test_a_killed_run_is_exported_as_far_as_it_came(export: Export, tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_an_id_is_no_path(export: Export, tmp_path: Path) -> None:
     path.write_text(json.dumps(DOCUMENTS["gpu"] | {"run": "../../elsewhere"}))
     refused = export("runs/gpu", "--to", "tensorboard")
     assert refused.code == 2
-    assert "cannot be the name of a file, as a run's id must" in refused.err
+    assert "can't be used as a file name, as a run's id must" in refused.err
 
 
 def test_two_runs_of_one_id_are_told_apart(export: Export, tmp_path: Path) -> None:

@@ -204,7 +204,7 @@ def test_pictures_of_equal_figures_are_equal(slslab: Slslab, directory: Path, ar
         (("replay", "small", "--profile", "nowhere"), 2, "There is no profile 'nowhere'"),
         (("replay", "small", "--prices", "nowhere"), 2, "There is no price book 'nowhere'"),
         (("replay", "small", "--plot", "picture.txt"), 2, "picture.txt cannot be drawn"),
-        (("ask", "patterns", "small", "small"), 2, "is a run of allreduce, beside one of allreduce"),
+        (("ask", "patterns", "small", "small"), 2, "ran allreduce, and the first run allreduce"),
         (("ask", "cheapest", "small"), 2, "Missing option '--deadline'"),
         (("ask", "waiting", "small", "--memory", "1"), 2, "A memory size of 1 MB does not exist"),
         (("ask", "timeline", "small", "--perfetto", "/nowhere/t.json"), 2, "cannot be written"),
@@ -251,13 +251,13 @@ def test_the_cheapest_size_by_a_deadline(slslab: Slslab) -> None:
     surely = slslab(*arguments, "--deadline", str(latest[0]), "--json").document
     assert surely["likely"]["likelihood"] == pytest.approx(0.9, abs=0.002)
     text = " ".join(slslab(*arguments, "--deadline", str(latest[1])).out.split())
-    assert f"3,538 MB is the cheapest size that is done in {latest[1]:g} s: ≈" in text
-    assert "1,769 MB would be cheaper and is done in time with a likelihood of " in text
+    assert f"3,538 MB is the cheapest size that finishes in {latest[1]:g} s: ≈" in text
+    assert "1,769 MB would be cheaper and finishes in time with a likelihood of " in text
     text = " ".join(slslab(*arguments, "--deadline", str(slow)).out.split())
-    assert f"It can't be told whether a size is done in {slow:g} s. 1,769 MB is with a likelihood of 50 %: ≈" in text
+    assert f"It can't be told whether a size finishes in {slow:g} s. 1,769 MB does with a likelihood of 50 %: ≈" in text
     done = slslab(*arguments, "--deadline", str(fast / 2))
     assert done.code == 1
-    assert "No size is done in" in done.out
+    assert "No size finishes in" in done.out
     assert "the fastest is 3,538 MB" in done.out
 
 

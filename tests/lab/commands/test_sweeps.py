@@ -70,18 +70,18 @@ def test_what_is_kept_of_other_epochs_is_no_answer() -> None:
     ("command", "says"),
     [
         (f"replay {RUN} --workers 2,4 --on dask", "--on 'dask' is not a place to compute."),
-        (f"replay {RUN} --on local", "--on spreads a list over many cores, and there is none."),
+        (f"replay {RUN} --on local", "--on needs a list to spread over many cores."),
         (
             "reproduce byzantine --fidelity replayed --on local",
-            "--on does not apply here: runs that are measured need the host to themselves",
+            "--on doesn't apply here: measured runs need the host to themselves",
         ),
-        ("reproduce fig3 --fidelity replayed --on ray", "--on does not apply here: runs that are measured need"),
+        ("reproduce fig3 --fidelity replayed --on ray", "--on doesn't apply here: measured runs need"),
         ("reproduce table2 --on dask", "--on 'dask' is not a place to compute."),
         ("reproduce kubeml-accuracy --on ray://head:10001", "Invalid value for '--on'"),
         ("atlas --check --out checks --on local", "need the host to themselves"),
         ("accuracy mlless --seed 0,1 --on ray", "Invalid value for '--on'"),
         ("accuracy mlless --on local", "One curve is trained in one process"),
-        ("accuracy mlless --seed 0,1 --plot c.svg", "A picture is of one curve."),
+        ("accuracy mlless --seed 0,1 --plot c.svg", "A picture shows one curve."),
         ("accuracy mlless --seed 0,", "'' is not a valid integer"),
     ],
 )

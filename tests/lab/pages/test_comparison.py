@@ -83,7 +83,7 @@ def test_where_none_is_modelled_this_hosts_figures_decide() -> None:
         "AllReduce is fastest on this host: 12.5 s, 2.0 times faster than SPIRT.",
         "AllReduce is cheapest on this host: $0.000363, 1.4 times cheaper than SPIRT.",
         "AllReduce and SPIRT are most accurate: 50.0%.",
-        "As this host measured and priced it, because no run is modelled on AWS.",
+        "As this host measured and priced it, since no run is modelled on AWS.",
     ]
 
 

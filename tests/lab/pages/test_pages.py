@@ -208,7 +208,7 @@ def test_a_page_begins_with_what_the_run_takes_and_costs_on_lambda() -> None:
     assert len(parts.answers) == 2
     assert parts.answers[0] == "On AWS Lambda (us-east-1, modelled): 14 to 21 s, 0.0013 to 0.0020 USD"
     assert "80 % ranges allow for errors in Lambda&#39;s processors, this machine&#39;s processor" in text
-    assert "Half-widths of the 80 % ranges, each with its source of error alone" in text
+    assert "Half-widths of the 80 % ranges, with only one source of error each" in text
     assert "slslab calibrate --processor" in text
     # Then the key figures, the modelled ones first, and the bill before what this host used.
     first = text.index('<small class="basis b-modelled">modelled</small>')
@@ -347,7 +347,7 @@ def test_a_reproduction_has_its_cells_rankings_bills_and_curves() -> None:
         assert words in text
     assert parts.answers == [
         "4 of 4 published numbers agree with ours; the median difference is 12 %.",
-        "Modelled figures (≈) have no 80 % range: their error is known from this table alone. It is 12 % on average "
+        "Modelled figures (≈) have no 80 % range: their error is only known from this table. It is 12 % on average "
         "and 24 % at most, over 4 figures.",
         "Ranking of cost per epoch, MobileNet: differs.",
         "2 of 4 printed numbers follow from the paper's own inputs.",

@@ -92,7 +92,7 @@ def test_the_card_has_what_can_be_compared_and_says_what_differs() -> None:
         ("memory, MB", "3200", "–", "1,500"),
         ("duration's cost, an epoch, USD", "0.1460", "–", "0.1200"),
     ]
-    assert card.notes == ("Table 2 is of 4 workers: compare ratios before amounts.",)
+    assert card.notes == ("Table 2 has 4 workers: compare ratios, not amounts.",)
 
 
 def test_there_is_no_card_without_comparable_numbers() -> None:

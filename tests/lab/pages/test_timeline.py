@@ -96,7 +96,7 @@ def test_too_many_bars_are_merged_and_then_apportioned_and_that_is_said() -> Non
     found = build_timeline(turns, limit=1000)
     assert found is not None
     assert 0 < len(found.bars) <= 1002
-    assert "in which each phase has one bar as long as its share" in found.thinned
+    assert "every phase has one bar as long as its share" in found.thinned
     for phase in ("wait", "compute"):
         assert sum(one.end_ns - one.start_ns for one in found.bars if one.phase == phase) == 50_000
     assert sum(one.events for one in found.bars) == 5000

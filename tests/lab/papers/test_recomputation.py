@@ -121,7 +121,7 @@ def test_table_2_instances(group: str, worker: str, total: str) -> None:
     assert (shown(row["worker_cost", "instance"], 7), row["worker_cost", "instance"].verdict) == (worker, AGREES)
     assert (shown(row["total_cost", "instance"], 7), row["total_cost", "instance"].verdict) == (total, AGREES)
     assert row["total_cost", "of_rounded"].verdict == AGREES
-    assert row["epoch_seconds", ""].reason == "the row has no function_seconds"
+    assert row["epoch_seconds", ""].reason == "the row lacks function_seconds"
     assert not any(column in ("function_cost", "implied_gb") for column, _ in row)
 
 
@@ -131,12 +131,12 @@ def test_reasons_and_arithmetic_of_cells_that_disagree() -> None:
     assert (total.expression, total.filled) == ("workers * batches * function_cost", "4 * 24 * 0.000689")
     assert total.reason == "of_rounded gives the printed digits, and rounding on the way explains the difference"
     assert spirt["worker_cost", "of_printed"].reason == ""
-    assert spirt["function_cost", "decimal"].reason == "what is printed is 0.28 % less"
+    assert spirt["function_cost", "decimal"].reason == "the printed value is 0.28 % smaller"
     cut = TABLE2["SPIRT", RESNET18]["worker_cost", "of_printed"]
     assert cut.reason == "cut off after the last printed digit"
     wrong = TABLE2["ScatterReduce", MOBILENET]["total_cost", "of_printed"]
-    assert wrong.reason == "what is printed is 0.55 % less"
-    assert TABLE2["AllReduce", RESNET18]["total_cost", "decimal"].reason == "what is printed is 3.8 % more"
+    assert wrong.reason == "the printed value is 0.55 % smaller"
+    assert TABLE2["AllReduce", RESNET18]["total_cost", "decimal"].reason == "the printed value is 3.8 % larger"
     assert spirt["function_seconds", ""] == Recomputed(
         "function_seconds", "", "", "", None, Decimal("15.44"), CANNOT, "the authors measured it"
     )
@@ -346,7 +346,7 @@ def test_what_cannot_be_calculated_says_why(small: Build) -> None:
     whole = found["cost", "whole"]
     assert (whole.value, whole.verdict, whole.reason) == (None, CANNOT, "it divides by zero")
     assert whole.filled == "1 / 0"
-    assert found["other", ""].reason == "Table 1 gives no way to calculate it"
+    assert found["other", ""].reason == "Table 1 doesn't say how to calculate it"
     # Nothing is a share of zero.
     exact = found["cost", "exact"]
     assert (exact.value, exact.verdict, exact.difference, exact.reason) == (Decimal(0), DIFFERS, None, "")

@@ -110,7 +110,7 @@ def test_further_epochs_take_what_those_after_the_first_do() -> None:
     way = course(timeline, found, found.usage())
     assert (way.fixed_s, way.epoch_s) == pytest.approx((0.14, 0.015))
     assert way.seconds(100) == pytest.approx(1.64)
-    with pytest.raises(RequestError, match="One epoch does not show"):
+    with pytest.raises(RequestError, match="One epoch doesn't show"):
         course(play(requests(1, 1), platform()), found, found.usage())
 
 

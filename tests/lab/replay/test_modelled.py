@@ -111,7 +111,7 @@ def test_what_cannot_be_replayed_says_why() -> None:
     lost = [*COMPUTED[:2], event(2, "compute", 0, 1_000, 1_300, causes=[77])]
     assert model(recording(lost), BOOK) == {
         "status": "not modelled",
-        "reason": "Event 2 (compute) of 20261121-one has cause 77, which the trace does not hold.",
+        "reason": "Event 2 (compute) of 20261121-one has cause 77, which isn't in the trace.",
     }
     unknown = [*COMPUTED[:2], event(2, "object.teleport", 0, 1_000, 1_300, requests=1)]
     assert "has no entry for object.teleport" in model(recording(unknown), BOOK)["reason"]
@@ -159,5 +159,5 @@ def test_a_run_that_computed_on_a_gpu_is_not_modelled() -> None:
     """How much faster a GPU is, is known of the steps that a processor computed."""
     on_gpu = {"id": "request-0", "device": "cuda:0 Tesla T4", "worker": 0}
     found = model(Run(plan=PLAN, events=COMPUTED, instances=[on_gpu]), BOOK)
-    reason = "It computed on cuda:0 Tesla T4; a GPU's times are modelled from steps that a processor computed."
+    reason = "It computed on cuda:0 Tesla T4, but GPU times can only be modelled from steps on a CPU."
     assert found == not_modelled(reason)

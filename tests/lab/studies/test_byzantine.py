@@ -104,7 +104,7 @@ def test_the_command_reads_the_projects_own_and_measures(tmp_path: Path, monkeyp
     document: dict[str, Any] = commands.slslab(*command, "--fidelity", "replayed", "--json").document
     assert len(document["matrices"]) == 3
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".csv", ".html"}
-    assert "Accuracy under 1 of 5 workers attacking" in (tmp_path / "byzantine.html").read_text()
+    assert "Accuracy with 1 of 5 workers attacking" in (tmp_path / "byzantine.html").read_text()
     shown = commands.slslab(*command, "--fidelity", "replayed")
     assert "With one sign-flipping worker of 5" in " ".join(shown.out.split())
     missing = commands.slslab(*command, "--fidelity", "replayed", "--recordings", str(tmp_path))

@@ -45,14 +45,14 @@ def test_epochs_times_seconds(slslab: Slslab, inputs: tuple[object, ...], tmp_pa
         found = rows[name]
         minutes = found["cells"]["common_minutes"]["modelled"]["value"]
         assert minutes == pytest.approx(epochs * found["epoch"]["seconds"] / 60)
-    assert rows["ScatterReduce", "canonical"]["epoch"]["reason"] == "there is no recording mobilenet-scatterreduce"
+    assert rows["ScatterReduce", "canonical"]["epoch"]["reason"] == "the recording mobilenet-scatterreduce is missing"
 
 
 def test_figure_is_drawn(slslab: Slslab, inputs: tuple[object, ...], tmp_path: Path) -> None:
     code, out, _ = slslab("reproduce", "fig4", *inputs, "--plot", tmp_path / "figure.svg")
     assert (code, (tmp_path / "figure.svg").exists()) == (0, True)
     assert {path.name for path in (tmp_path / "out").iterdir()} == {"fig4.json", "fig4.csv", "fig4.html"}
-    assert "Figure 4 has no data in the paper" in out
+    assert "The paper doesn't print the data of Figure 4" in out
     with (tmp_path / "out" / "fig4.csv").open() as file:
         records = list(csv.DictReader(file))
     document = json.loads((tmp_path / "out" / "fig4.json").read_text())
@@ -68,7 +68,7 @@ def test_figure_is_drawn(slslab: Slslab, inputs: tuple[object, ...], tmp_path: P
     ("more", "code", "message"),
     [
         (("--target", "80"), 2, "0<x<=1"),
-        (("--dataset", "digits"), 1, "No curve is of mobilenet on digits"),
+        (("--dataset", "digits"), 1, "No curve has mobilenet on digits"),
         (("--accuracy", "nowhere"), 1, "nowhere has no accuracy curves"),
         (("--recordings", "nowhere"), 1, "nowhere has no recordings of Table 2"),
     ],

@@ -46,11 +46,11 @@ def test_reading(tmp_path: Path) -> None:
     assert (curve.name, curve.last.accuracy, curve.best.epoch, curve.dataset) == ("mlless", 0.6, 2, "cifar10")
     assert [curve.reach(accuracy) for accuracy in (0.5, 0.7, 0.8)] == [curve.points[0], curve.points[1], None]
     assert (curve.share(curve.points[0]), curve.share(curve.points[1])) == (0.25, 0.375)
-    assert curve.end() == "3 epochs, all that were asked for"
+    assert curve.end() == "3 epochs, all requested"
 
 
 @pytest.mark.parametrize(
-    ("ended", "words"), [("patience", "not beaten for 10"), ("loss", "end threshold"), (None, "interrupted")]
+    ("ended", "words"), [("patience", "didn't improve for 10"), ("loss", "end threshold"), (None, "interrupted")]
 )
 def test_why_it_ended(tmp_path: Path, ended: str | None, words: str) -> None:
     assert words in made(tmp_path, "spirt", [0.1], ended=ended).end()
@@ -114,7 +114,7 @@ def test_what_an_epoch_is_must_be_table_2s(tmp_path: Path) -> None:
     write_curve(tmp_path, "gpu", [0.1], dataset="folder:/data/cifar100")
     curves = read_curves(tmp_path)
     assert [one.name for one in select(curves, "mobilenet", "cifar10")] == ["spirt"]
-    with pytest.raises(RunError, match="No curve is of resnet18 on cifar10 with 4 workers × 24 minibatches of 512"):
+    with pytest.raises(RunError, match="No curve has resnet18 on cifar10 with 4 workers × 24 minibatches of 512"):
         select(curves, "resnet18", "cifar10")
 
 

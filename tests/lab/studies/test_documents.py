@@ -16,6 +16,6 @@ def test_figures_of_one_host_are_not_mixed(hosts: tuple[dict[str, object], ...])
 
 def test_figures_of_several_hosts_are_named_in_one_sentence() -> None:
     assert list(mixed_hosts([A, B, A, HERE])) == [
-        "The `measured` column mixes 3 hosts, whose seconds are not comparable: 2 runs on a (10.0.0.1), 2 × Fast, "
+        "The `measured` column mixes 3 hosts, so its seconds aren't comparable: 2 runs on a (10.0.0.1), 2 × Fast, "
         "1 run on b (10.0.0.2), 2 × Slow, 1 run on a host without a name."
     ]

@@ -111,7 +111,7 @@ def test_all_architectures() -> None:
     assert found[filtered].share == 0.5
     for one, time in found.items():
         if one not in recordings().played:
-            assert (time.seconds, time.reason) == (None, f"there is no recording {one.name}")
+            assert (time.seconds, time.reason) == (None, f"the recording {one.name} is missing")
         else:
             assert time.seconds is not None
             assert time.cost is not None
@@ -153,5 +153,5 @@ def test_what_no_pattern_covers_has_a_reason() -> None:
 def test_a_speed_needs_functions() -> None:
     gpu = Experiment("gpu", "lenet", False)
     runs = {gpu: read_measured(TRACES / "gpu", architectures())}
-    with pytest.raises(RunError, match="No functions were recorded"):
+    with pytest.raises(RunError, match="No run of functions was recorded"):
         prepare(paper(), runs, load_profile("aws-us-east-1"), BOOK)

@@ -113,14 +113,14 @@ def test_as_released_only_the_filter_differs(tmp_path: Path) -> None:
     write_curve(tmp_path, "mlless", [0.1], sent=24)
     write_curve(tmp_path, "mlless", [0.2, 0.6], sent=96, as_released=True, name="released")
     own = cells(document(tmp_path, 0.6), "as released")
-    assert own["without ÷ with"]["ratio"]["reason"] == "there is no curve with the filter"
+    assert own["without ÷ with"]["ratio"]["reason"] == "no curve with the filter"
     filtered = {"filter": "norm-ratio"}
     write_curve(tmp_path, "mlless", [0.4, 0.5, 0.6], sent=24, as_released=True, options=filtered, name="filtered")
     found = document(tmp_path, 0.6)
     own = cells(found, "as released")
     assert own["without ÷ with"]["ratio"]["modelled"]["value"] == pytest.approx(2 * 100 / (3 * 40))
     assert own["with the filter"]["share"]["measured"]["value"] == 25
-    assert any("defines and does not call" in note for note in found["notes"])
+    assert any("defines but doesn't call" in note for note in found["notes"])
     unrecorded = cells(document(tmp_path, 0.6, released=False), "as released")
     assert unrecorded["without ÷ with"]["ratio"]["reason"] == "there is no recording"
 
@@ -130,5 +130,5 @@ def test_without_curves_of_both_there_is_a_reason(tmp_path: Path) -> None:
     found = document(tmp_path)
     assert found["target"]["common"] is None
     assert cells(found)["without ÷ with"]["ratio"]["reason"] == (
-        "there is no curve without the filter; there is no curve with the filter"
+        "no curve without the filter; no curve with the filter"
     )

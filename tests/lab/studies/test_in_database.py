@@ -282,7 +282,7 @@ def test_measurements_lacking_an_arm_or_a_turn_are_refused(tmp_path: Path) -> No
         STUDY.read(tmp_path)
     del average["redis-py"]
     (tmp_path / "measurements.json").write_text(json.dumps(document))
-    with pytest.raises(RequestError, match="there is no average of redis-py"):
+    with pytest.raises(RequestError, match="average of redis-py is missing"):
         STUDY.read(tmp_path)
 
 

@@ -60,7 +60,7 @@ def test_a_round_with_log_traffic_begins_with_the_first_line() -> None:
 
 
 def test_a_recording_of_one_step_has_none() -> None:
-    with pytest.raises(RunError, match="run has no step but its first") as refused:
+    with pytest.raises(RunError, match="run has only one step") as refused:
         rounds(*FIRST)
     assert refused.value.hint == "record more --batches."
 
@@ -93,7 +93,7 @@ def test_a_directory_without_recordings_is_refused(tmp_path: Path) -> None:
 def test_without_the_projects_own_recordings_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("slslab_lab.studies.FOLDERS", ())
     assert read_exchanges() == ()
-    assert list(describe(())) == ["Nothing is measured: there is no recording of a row's model, workers and variant."]
+    assert list(describe(())) == ["Nothing was measured: no recording matches a row's model, workers and variant."]
 
 
 def test_what_must_be_known_of_measured_rounds() -> None:
@@ -102,7 +102,7 @@ def test_what_must_be_known_of_measured_rounds() -> None:
         for apart, busy in ((1.25, True), (0.5, False))
     ]
     what, host = describe(known)
-    assert "loopback, which is not S3" in what
+    assert "loopback, which isn't S3" in what
     assert "up to 1.2 s earlier" in what
     assert host.startswith("1 of these 2 runs were oversubscribed")
     assert len(list(describe(known[1:]))) == 1

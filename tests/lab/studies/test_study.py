@@ -48,7 +48,7 @@ def test_options_that_exclude_each_other_are_refused(tmp_path: Path) -> None:
     study = STUDIES["kubeml-accuracy"]
     with pytest.raises(RequestError, match="--recordings needs --fidelity replayed"):
         study.setup(recordings=tmp_path)
-    with pytest.raises(RequestError, match="--on does not apply here"):
+    with pytest.raises(RequestError, match="--on doesn't apply here"):
         study.setup(fidelity=REPLAYED, on="local")
     assert study.setup(fidelity=REPLAYED, recordings=tmp_path).out.name == "reproduce-kubeml-accuracy-replayed"
 

@@ -64,13 +64,13 @@ def test_a_run_that_failed_is_a_row_without_figures_of_ours() -> None:
         "group": row["group"],
         "variant": "as released",
         "lines": None,
-        "reason": "There is no run: it was killed.",
+        "reason": "The run is missing: it was killed.",
     }
     for name, cell in row["cells"].items():
         assert (cell["measured"], cell["modelled"], cell["verdict"]) == (None, None, "")
         assert cell["published"] == canonical["cells"][name]["published"]
         assert cell["recomputed"] == canonical["cells"][name]["recomputed"]
-        assert cell["reason"] == ("There is no run: it was killed." if cell["published"] else "")
+        assert cell["reason"] == ("The run is missing: it was killed." if cell["published"] else "")
 
 
 def test_document_is_json() -> None:
@@ -195,8 +195,8 @@ def test_rows_of_several_hosts_are_named() -> None:
         done[Experiment(name, "lenet", released=False)] = recorded.replace(document={**recorded.document, "host": host})
     found = build(beside("sampled"), Runs(done, {}))
     mixed, fitted = found["notes"][-2:]
-    assert mixed.startswith("The `measured` column mixes 2 hosts, whose seconds are not comparable: 1 run on a, ")
-    assert fitted.startswith("One speed of processors is fitted to a set all the same")
+    assert mixed.startswith("The `measured` column mixes 2 hosts, so its seconds aren't comparable: 1 run on a, ")
+    assert fitted.startswith("One speed of processors is fitted to a set even so")
     assert not any("mixes" in note for note in document()["notes"])
 
 
@@ -204,9 +204,9 @@ def test_printed_and_saved() -> None:
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(render(reproduction(document())))
     text = console.export_text()
-    assert "What the paper counts, and what it leaves out" in text
+    assert "Counted by the paper, and left out" in text
     assert "oversubscribed" in text
-    assert "There is no run: it was killed." in text
+    assert "The run is missing: it was killed." in text
     records = list(cells(document()))
     assert all(set(record) <= set(FIELDS) for record in records)
     assert {record["column"] for record in records} == {column["name"] for column in document()["columns"]}
@@ -215,7 +215,7 @@ def test_printed_and_saved() -> None:
 def test_figure3_says_that_it_is_a_guess() -> None:
     found = figure3.of_table(document())
     assert [column["name"] for column in found["columns"]] == ["epoch_seconds", "total_cost"]
-    assert "could not be established" in found["notes"][0]
+    assert "doesn't say what Figure 3 shows" in found["notes"][0]
     (curve,) = found["curves"]
     points = {line["name"]: (line["x"][0], line["y"][0]) for line in curve["lines"]}
     assert points["gpu, published"] == (4.0, 8.0)

@@ -171,7 +171,7 @@ def test_missing_curves_and_recordings(tmp_path: Path) -> None:
     assert len(found) == 5
     assert found["SPIRT", "canonical"]["cells"]["minutes"]["reason"] == "not recorded"
     assert found["SPIRT", "canonical"]["cells"]["epochs"]["measured"]["value"] == 1
-    assert found["GPU", "canonical"]["cells"]["accuracy"]["reason"] == "there is no curve of gpu, canonical"
+    assert found["GPU", "canonical"]["cells"]["accuracy"]["reason"] == "gpu, canonical has no curve"
     assert {one["verdict"] for one in document["rankings"]} == {"cannot be told"}
 
 
@@ -191,8 +191,8 @@ def test_figure_4(tmp_path: Path) -> None:
     assert (canonical["AllReduce"]["x"], released["AllReduce"]["x"]) == ([1.5, 3], [2.25])
     assert released["MLLess"] == canonical["MLLess"], "it has no curve as released"
     assert "GPU" not in canonical
-    assert "GPU (canonical) has no line: not recorded." in document["notes"]
-    assert "no data in the paper" in document["table"]["notes"][0]
+    assert "GPU (canonical) isn't drawn: not recorded." in document["notes"]
+    assert "The paper doesn't print the data" in document["table"]["notes"][0]
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(render(curves_by_time(document)))
     text = console.export_text()
@@ -207,4 +207,4 @@ def test_a_figure_without_lines_is_printed(tmp_path: Path) -> None:
     document = build_figure(progressions(tmp_path, without=tuple(SECONDS)))
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(render(curves_by_time(document)))
-    assert "has no line" in console.export_text()
+    assert "isn't drawn" in console.export_text()

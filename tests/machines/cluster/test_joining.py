@@ -75,7 +75,7 @@ def test_a_node_of_another_version_is_refused_by_its_name_and_the_others_are_use
     gone.start(LATE, variables={"PYTHONPATH": str(other_version(tmp_path))})
     done = gone.run(0, command("allreduce", tmp_path / "run", "--environment", "ray"))
     assert done.returncode == 0, done.stderr
-    assert f"({gone.address(LATE)}) is not used: it has slslab 9, and this host has 0.1.0." in done.stderr
+    assert f"({gone.address(LATE)}) is not used: it has slslab 9, but this host has 0.1.0." in done.stderr
     assert len(json.loads(done.stdout)["host"]["nodes"]) == 1
 
 

@@ -131,5 +131,5 @@ def test_a_lost_head_ends_the_command_by_name(place: str, tmp_path: Path) -> Non
     assert (running.returncode, out) == (3, ""), err
     error, hint = err.strip().splitlines()[-2:]
     assert error.startswith("Error: The Ray cluster at ")
-    assert hint == "Hint: the same command goes on where it stopped."
+    assert hint == "Hint: the same command continues where it stopped."
     assert set(documents(tmp_path)) == {path.name for path in tmp_path.iterdir()}

@@ -101,5 +101,5 @@ def test_a_command_without_a_cluster_says_how_to_begin_one(tmp_path: Path) -> No
         check=False,
     )
     assert done.returncode == 3, done.stderr
-    assert "There is no Ray cluster that this machine is a node of" in done.stderr
+    assert "This machine isn't a node of a Ray cluster" in done.stderr
     assert "ray start --head" in done.stderr

@@ -57,7 +57,7 @@ def test_a_cluster_with_a_node_of_another_version_is_refused_by_its_name(nodes: 
     variables = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(other_version(tmp_path))}
     done = nodes.run(0, [str(BIN / "slslab"), *GRID, "--on", "ray"], variables=variables)
     assert (done.returncode, done.stdout) == (3, "")
-    assert f"({nodes.address(1)}): it has slslab 0.1.0, and this host has 9" in done.stderr
+    assert f"({nodes.address(1)}): it has slslab 0.1.0, but this host has 9" in done.stderr
     assert done.stderr.count("Hint: ") == 1
 
 
@@ -67,7 +67,7 @@ def test_what_is_no_cluster_is_refused(tmp_path: Path) -> None:
         address = f"ray://127.0.0.1:{server.getsockname()[1]}"
     done = slslab(*GRID, "--on", address, variables={"XDG_CACHE_HOME": str(tmp_path)})
     assert (done.code, done.out) == (3, "")
-    assert f"No Ray cluster at {address} takes this host: " in done.err
+    assert f"The Ray cluster at {address} can't be used: " in done.err
     assert done.err.count("Hint: ") == 1
 
 
@@ -120,7 +120,7 @@ def test_a_lost_head_ends_the_sweep_and_what_is_done_is_kept(place: str, tmp_pat
     error, hint = err.strip().splitlines()
     assert error.startswith("Error: The Ray cluster at ")
     assert f"{nodes.address(0)}:" in error
-    assert hint == "Hint: the same command goes on where it stopped."
+    assert hint == "Hint: the same command continues where it stopped."
     for path in tmp_path.rglob("*.pickle"):
         pickle.loads(path.read_bytes())
 

@@ -172,7 +172,7 @@ def test_an_emulator_that_cannot_be_reached_is_named(key: Path, monkeypatch: pyt
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = silent.getsockname()
         with pytest.raises(
-            HostError, match=rf"does not reach the emulator at 127\.0\.0\.1:{address[1]}: no answer within"
+            HostError, match=rf"can't reach the emulator at 127\.0\.0\.1:{address[1]}: no answer within"
         ):
             asyncio.run(answer(address, key, "node", Methods()))
     with pytest.raises(HostError, match=r"Connect(ion)? .*refused|Connect call failed"):
@@ -180,5 +180,5 @@ def test_an_emulator_that_cannot_be_reached_is_named(key: Path, monkeypatch: pyt
 
 
 def test_an_address_that_is_not_this_host_s_is_refused(key: Path) -> None:
-    with pytest.raises(HostError, match=r"Nodes cannot connect to 192\.0\.2\.1: "):
+    with pytest.raises(HostError, match=r"Nodes can't connect to 192\.0\.2\.1: "):
         asyncio.run(Listener("192.0.2.1", key).open())

@@ -55,6 +55,6 @@ def test_a_client_whose_process_is_gone_at_once_asks_again(failing: int, monkeyp
     if failing < connection.TRIES:
         connect("ray://head:10001")
     else:
-        with pytest.raises(HostError, match="No Ray cluster at ray://head:10001 takes this host: Proxy failed"):
+        with pytest.raises(HostError, match="The Ray cluster at ray://head:10001 can't be used: Proxy failed"):
             connect("ray://head:10001")
     assert asked == ["ray://head:10001"] * min(failing + 1, connection.TRIES)

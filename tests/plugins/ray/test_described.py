@@ -13,10 +13,10 @@ def test_a_host_does_not_differ_from_itself() -> None:
     ("changed", "says"),
     [
         ({"slslab": ""}, "slslab is not installed there"),
-        ({"slslab": "0.0.1"}, "it has slslab 0.0.1, and this host has "),
-        ({"python": "3.9.1"}, "it has Python 3.9.1, and this host has "),
-        ({"code": "other"}, "its slslab 0.1.0 has other code than this host's"),
-        ({"machine": "sparc"}, "it has a processor of kind sparc, and this host has "),
+        ({"slslab": "0.0.1"}, "it has slslab 0.0.1, but this host has "),
+        ({"python": "3.9.1"}, "it has Python 3.9.1, but this host has "),
+        ({"code": "other"}, "its slslab 0.1.0 differs from this host's code"),
+        ({"machine": "sparc"}, "it has a processor of kind sparc, but this host has "),
     ],
 )
 def test_a_difference_is_named(changed: dict[str, str], says: str) -> None:

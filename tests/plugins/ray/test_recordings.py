@@ -109,7 +109,7 @@ def test_runs_come_back_to_their_places(cluster: Cluster, tmp_path: Path) -> Non
     ("answer", "says"),
     [
         (NodeDiedError("The node died. See its logs."), "it was lost: The node died."),
-        (HostError("it has no control groups for cpu: none.", ""), "it has no control groups for cpu: none."),
+        (HostError("it lacks control groups for cpu: none.", ""), "it lacks control groups for cpu: none."),
     ],
 )
 def test_what_a_node_cannot_make_is_made_on_another(
@@ -164,7 +164,7 @@ def test_nodes_that_others_use_are_not_waited_for_without_end(
 ) -> None:
     monkeypatch.setattr(cluster_runs, "OPEN_LIMIT_S", 0.0)
     monkeypatch.setattr(ray, "wait", lambda references, **_: ([], references))
-    with pytest.raises(HostError, match="No node of the Ray cluster has all of its processors and its memory free"):
+    with pytest.raises(HostError, match="A measured run needs a whole node"):
         list(make_runs("ray", orders(tmp_path, "first"), pytest.fail))
     assert cluster.tasks == []
 
@@ -202,4 +202,4 @@ def test_a_node_without_control_groups_says_so(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(cluster_runs, "detect", lambda: Hierarchy(0, {}, ()))
     files, error = make(None, "b")
     assert files is None
-    assert str(error).startswith("it has no control groups for cpu and memory: none")
+    assert str(error).startswith("it lacks control groups for cpu and memory: none")

@@ -225,6 +225,6 @@ def test_one_that_cannot_be_imported_is_named(tmp_path: Path, monkeypatch: pytes
     refused = slslab("run", "torn")
     assert (refused.code, refused.err) == (
         2,
-        f"Error: The architecture 'torn' cannot be run: {why}\nHint: mend its package, or remove it.\n",
+        f"Error: The architecture 'torn' cannot be run: {why}\nHint: fix its package, or remove it.\n",
     )
-    assert "torn is registered, too, and cannot be run:" in slslab("run", "--help").out
+    assert "torn is registered, too, but can't be run:" in slslab("run", "--help").out

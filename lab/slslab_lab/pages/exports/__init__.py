@@ -1,1 +1,1 @@
-"""Runs in the formats of other tools: CSV, Parquet, MLflow, TensorBoard. What they write is read from runs alone."""
+"""Runs in the formats of other tools: CSV, Parquet, MLflow, TensorBoard. Exports only read runs."""

@@ -14,15 +14,15 @@ EVENTS = "events.out.tfevents.*"
 
 
 def write_boards(runs: Sequence[Run], out: Path) -> list[dict[str, Any]]:
-    """Write each run to `out/RUN`: loss and accuracy by epochs trained, the run's figures, its plan as text.
+    """Write each run to `out/RUN`: loss and accuracy by trained epochs, the run's figures, its plan as text.
 
-    An earlier export of the run is replaced. RequestError for a directory of the run's name that holds
-    anything else; HostError if it cannot be written.
+    It replaces an earlier export of the run. RequestError if a directory with the run's name contains anything else;
+    HostError if it can't be written.
     """
     make_directory(out)
     for path in (out / run.id for run in runs):
         if path.exists() and (not path.is_dir() or set(path.iterdir()) != set(path.glob(EVENTS))):
-            raise RequestError(f"{path} holds something other than event files.", "choose another --out.")
+            raise RequestError(f"{path} contains something other than event files.", "choose another --out.")
     try:
         return [_write(run, out) for run in runs]
     except OSError as error:
@@ -33,7 +33,7 @@ def _write(run: Run, out: Path) -> dict[str, Any]:
     from torch.utils.tensorboard import SummaryWriter
 
     path = out / run.id
-    # First in another directory: two files of events in one directory would double the points.
+    # Write to another directory first: two event files in one directory would double the points.
     temporary = out / f".{run.id}.tmp"
     shutil.rmtree(temporary, ignore_errors=True)
     ended = unix_ns(run, run.span_ns()[1]) / 1e9
@@ -52,6 +52,5 @@ def _write(run: Run, out: Path) -> dict[str, Any]:
 
 
 def _listed(entries: Mapping[str, str]) -> str:
-    """Return entries as a table in Markdown, which TensorBoard's page of texts draws."""
     rows = "".join(f"| {name} | {value.replace('|', '&#124;')} |\n" for name, value in entries.items())
     return f"| name | value |\n|---|---|\n{rows}"

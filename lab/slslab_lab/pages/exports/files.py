@@ -21,7 +21,7 @@ DESCRIPTION = "schema.json"
 def write_files(runs: Sequence[Run], kind: str, out: Path) -> list[dict[str, Any]]:
     """Write the runs' tables to `out`, one file each, as `kind` (csv or parquet); return what was written.
 
-    The files of an earlier export are replaced. RequestError for a directory whose files slslab did not export.
+    It replaces the files of an earlier export. RequestError for a directory with files that slslab didn't export.
     """
     _claim(out, kind)
     _write_description(runs, kind, out)
@@ -49,7 +49,7 @@ def _claim(out: Path, kind: str) -> None:
     make_directory(out)
     for name in (*sorted(f"{table}.{kind}" for table in TABLES), DESCRIPTION):
         if (out / name).exists() and _made_by(out) != "slslab":
-            raise RequestError(f"{out} has a {name} that slslab did not export.", "choose another --out.")
+            raise RequestError(f"{out} has a {name} that slslab didn't export.", "choose another --out.")
 
 
 def _made_by(out: Path) -> str | None:
@@ -82,7 +82,7 @@ def _write_description(runs: Sequence[Run], kind: str, out: Path) -> None:
 
 
 def _flat(table: pa.Table) -> pa.Table:
-    """Return the table with lists as their entries separated by blanks, because CSV has no lists."""
+    """Return the table with lists joined by spaces, since CSV has no lists."""
     for number, field in enumerate(table.schema):
         if pa.types.is_list(field.type):
             texts = [" ".join(map(str, entries)) for entries in table.column(number).to_pylist()]

@@ -1,5 +1,4 @@
-"""What exports take from runs: experiment trackers store their parameters, their versions, and their figures with their
-units."""
+"""The parts of a run that exports use: for experiment trackers, their parameters, versions, and figures with units."""
 
 import re
 from collections.abc import Sequence
@@ -16,7 +15,7 @@ from slslab.run.run import Run, read_run
 
 
 def unix_ns(run: Run, monotonic_ns: int) -> int:
-    """Return an instant of the trace as nanoseconds since 1970, UTC, to the millisecond; without any metered record,
+    """Return an instant of the trace as nanoseconds since 1970, UTC, to the millisecond; without metered records, in
     nanoseconds since the host booted."""
     metered = next(iter((*run.invocations, *run.instances)), None)
     if metered is None:
@@ -26,7 +25,7 @@ def unix_ns(run: Run, monotonic_ns: int) -> int:
 
 
 def epoch_ends_ns(run: Run) -> list[int | None]:
-    """Return when each epoch's last event of a worker ended, ns on the trace's clock; None without events."""
+    """Return when each epoch's last worker event ended, in ns on the trace's clock; None without events."""
     ends = grouped((e["epoch"], e["end_ns"]) for e in run.events if e["worker"] >= 0 and e["epoch"] >= 0)
     return [max(ends[epoch], default=None) for epoch in range(len(run.summary()["loss"]))]
 
@@ -39,16 +38,16 @@ def parameters(run: Run) -> dict[str, str]:
 
 
 def versions(run: Run) -> dict[str, str]:
-    """Return what the run ran on: this program, torch, and the parts of the stack."""
+    """Return the versions of this program, torch, and the parts of the stack."""
     document = run.summary()
     parts: dict[str, Any] = {"slslab": __version__, "torch": document["torch"], **document["stack"]}
     return {f"version.{name}": str(value) for name, value in parts.items()}
 
 
 def figures(run: Run) -> dict[str, float]:
-    """Return the run's figures (time, memory, bytes, cost), whose names end in their units.
+    """Return the run's figures (time, memory, bytes, cost), with units at the ends of their names.
 
-    The bill is Lambda's, modelled; the cost is that of the usage of the host that ran it.
+    The bill is Lambda's, modelled; the cost prices the usage of the host that ran it.
     """
     document = run.summary()
     cost, seconds, found = document["cost"], document["seconds"], replayed(document)
@@ -72,7 +71,7 @@ def figures(run: Run) -> dict[str, float]:
 
 
 def curves(run: Run) -> dict[str, list[tuple[int, float, int]]]:
-    """Return loss and accuracy as (epochs trained, value, time: ns since 1970), without missing values."""
+    """Return loss and accuracy as (trained epochs, value, time in ns since 1970), without missing values."""
     _, end = run.span_ns()
     whens = [unix_ns(run, end if when is None else when) for when in epoch_ends_ns(run)]
     return {
@@ -98,9 +97,9 @@ def read_finished(names: Sequence[str]) -> list[Run]:
             raise RequestError(f"Two of these runs have the id {run.id}.", "export them separately.")
         if not re.fullmatch(r"(?!\.)[^/']+", run.id):
             raise RequestError(
-                f"{run.id!r} cannot be the name of a file, as a run's id must.", f"correct {path / PLAN}."
+                f"{run.id!r} can't be used as a file name, as a run's id must.", f"correct {path / PLAN}."
             )
         for part in ("events", "invocations", "instances"):
-            getattr(run, part)  # what cannot be read is refused before anything is written
+            getattr(run, part)  # refuse an unreadable run before writing anything
         finished[path] = run
     return list(finished.values())

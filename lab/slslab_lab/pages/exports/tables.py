@@ -1,4 +1,4 @@
-"""Runs as tables, whose columns name their units and say what they hold."""
+"""Runs as tables with columns that state their units and meaning."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ Specification = tuple[tuple[str, pa.DataType, str, str], ...]
 
 @dataclass(frozen=True)
 class Table:
-    """A kind of table: what its rows are, and its columns as (name, type, unit, what it is)."""
+    """A kind of table: the meaning of its rows, and its columns as (name, type, unit, meaning)."""
 
     about: str
     columns: Specification
@@ -254,7 +254,7 @@ def _epochs(run: Run) -> Iterator[Row]:
 
 
 def _updates(run: Run) -> list[int]:
-    """Return updates of rank 0's model in each epoch by the trace; nothing if the worker reported another sum."""
+    """Return updates of rank 0's model in each epoch from the trace; empty if the worker reported another sum."""
     updates = [0] * len(run.summary()["loss"])
     for event in run.events:
         own = event["phase"] == "update" and event["worker"] == 0 and not event["failed"]

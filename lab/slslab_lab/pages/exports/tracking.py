@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from mlflow.entities import Metric, Param, RunTag
     from mlflow.tracking import MlflowClient
 
-# The tag by which a run is found again.
+# The tag that identifies a run in the store.
 TAG = "slslab.run"
 ARTIFACTS = ("run.json", "plan.toml", "bill.json", "report.html")
-# What a server accepts in one request (MLflow REST API, "Log Batch").
+# Limits of a server for one request (MLflow REST API, "Log Batch").
 METRICS, OTHERS = 1000, 100
-# MLflow's words for how a run ended.
+# MLflow's words for a run's ending.
 STATUSES = {"done": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
 def write_tracking(runs: Sequence[Run], uri: str, experiment: str) -> list[dict[str, Any]]:
-    """Write each run to an experiment of the store at `uri`: a folder as file://, or what MLflow itself takes.
+    """Write each run to an experiment of the store at `uri`: file:// for a folder, or any URI that MLflow accepts.
 
-    A run that the experiment has already is left as it is, because finished runs do not change; an incomplete export is
-    replaced. HostError if the store cannot be written.
+    Finished runs don't change, so a run that is already in the experiment stays as it is; an incomplete export is
+    replaced. HostError if the store can't be written.
     """
     _prepare(uri)
     from mlflow.tracking import MlflowClient
@@ -41,13 +41,13 @@ def write_tracking(runs: Sequence[Run], uri: str, experiment: str) -> list[dict[
 
 
 def _prepare(uri: str) -> None:
-    """Set what MLflow reads from the environment when it is imported and used."""
+    """Set MLflow's environment variables before it is imported."""
     # Otherwise it fetches a file from its makers' host and reports its use.
     os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"
     if urlsplit(uri).scheme == "file":
-        # Since 3.7 a folder must be asked for: mlflow-skinny has no data base.
+        # Needed for a folder since 3.7, since mlflow-skinny has no database.
         os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
-    # A missing server is reported in seconds and not in minutes.
+    # Report a missing server in seconds, not minutes.
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
 
 

@@ -1,1 +1,1 @@
-"""Runs in a browser during the run: what their growing traces hold so far, and a server of pages on loopback."""
+"""Running runs in a browser: the contents of their growing traces, and a server of pages on loopback."""

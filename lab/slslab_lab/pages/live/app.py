@@ -1,4 +1,4 @@
-"""The server's pages over HTTP, only for a browser on this host that calls it by its name and has its token."""
+"""The server's pages over HTTP, only for a browser on this host that uses its host name and has its token."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -21,13 +21,13 @@ from slslab_lab.pages.live.changes import Changes
 from slslab_lab.pages.live.lock import HEADERS, Lock
 from slslab_lab.pages.live.views import RUNNING, Views, static
 
-# Some figures of a running run change with time; writing also detects a browser that has gone away.
+# Some figures of a running run change with time; writing also detects a closed browser.
 PULSE_S = 15.0
 RETRY_MS = 2000
 NO_SOURCES = "default-src 'none'; base-uri 'none'; frame-ancestors 'none'"
 NO_OTHERS = f"{NO_SOURCES}; form-action 'none'"
 OWN_FILES = f"{NO_SOURCES}; form-action 'self'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:"
-# A run's page and a refusal have a policy of their own with hashes; browsers accept frame-ancestors in a header only.
+# A run's page and a refusal set their own policies with hashes; browsers accept frame-ancestors only in a header.
 OWN_POLICY = "frame-ancestors 'none'"
 LOCKED = "Open the address that slslab serve printed; it has a token."
 LOCKED_HINT = "Every start has a new token: if the address is lost, stop slslab serve and start it again."
@@ -42,7 +42,7 @@ class Pages:
         self._changes = changes
 
     def application(self, token: str, port: int) -> ASGIApp:
-        """Return the application on a port, which answers no page of another web site, and nobody without the token."""
+        """Return the application on a port. It doesn't answer other web sites' pages, or requests without the token."""
         routes = [
             Route("/", self._runs),
             Route("/list", self._list),
@@ -89,7 +89,7 @@ class Pages:
         return Response(text, media_type=TYPES[name.rpartition(".")[2]], headers=HEADERS)
 
     async def _not_found(self, _: Request, error: Exception) -> Response:
-        # Starlette's own errors have the status's phrase.
+        # Starlette's own errors contain the status's phrase.
         message = str(getattr(error, "detail", "")).replace("Not Found", "There is no such page.")
         return self._refused(404, message, "The list of runs has links to all pages.")
 

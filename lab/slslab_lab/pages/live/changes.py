@@ -1,4 +1,4 @@
-"""Reports when runs change: their files, by the kernel's notifications, and the ends of their commands."""
+"""Report when runs change: their files, by the kernel's notifications, and the ends of their commands."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from slslab.run.directory import DOCUMENT, LOCK, PLAN, RunDirectory, list_runs
 from slslab.run.log import LOG
 
 FILES = frozenset({PLAN, LOG, LOCK, DOCUMENT})
-# Successive changes are reported together, so that watching a run costs it little.
+# Report successive changes together, so that watching a run costs it little.
 TOGETHER_MS = 1000
 QUIET_MS = 100
 
@@ -28,7 +28,7 @@ class Changes:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator[None]:
-        """Watch during the block; at its end all subscribers are woken, and `over` is true."""
+        """Watch during the block; at its end wake all subscribers, with `over` true."""
         for run in list_runs(self._folder):
             self._await_end(run)
         task = asyncio.create_task(self._watch())
@@ -58,7 +58,7 @@ class Changes:
 
     @contextmanager
     def subscribe(self, name: str = "") -> Iterator[asyncio.Event]:
-        """Give an event that is set when the run changes, and when watching ends."""
+        """Yield an event that is set when the run changes, and when watching ends."""
         event = asyncio.Event()
         self._subscribers[event] = name
         try:
@@ -89,7 +89,7 @@ class Changes:
         return len(parts) == 1 or (len(parts) == 2 and parts[1] in FILES)
 
     def _await_end(self, run: RunDirectory) -> None:
-        """Report the end of a run's command by its process: a killed command changes no file."""
+        """Report the end of a run's command by its process, since a killed command changes no file."""
         name = run.path.name
         if name in self._ends or (process := run.process()) is None:
             return

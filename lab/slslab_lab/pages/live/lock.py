@@ -1,7 +1,8 @@
-"""The lock of the live pages: only a browser that was given this start's address is shown anything.
+"""The lock of the live pages: they only open for a browser that was given this start's address.
 
-Every user of this host reaches loopback, and so do functions. The address that the command prints has a random token,
-as Jupyter's has. Whoever asks with it is sent on to the address without it, and gets a cookie that opens the pages.
+Every user and every function on this host can reach loopback. So the address that the command prints contains a random
+token, as Jupyter's does. A browser that opens it is redirected to the address without the token, and gets a cookie that
+opens the pages.
 """
 
 import secrets
@@ -10,7 +11,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-# Of every answer.
+# Headers of every answer.
 HEADERS = {
     "cache-control": "no-store",
     "cross-origin-opener-policy": "same-origin",
@@ -21,20 +22,19 @@ HEADERS = {
 
 
 class Lock:
-    """Passes requests with the cookie on to an ASGI application, and answers all others with `refusal`."""
+    """Passes requests with the cookie to an ASGI application, and answers all others with `refusal`."""
 
     def __init__(self, application: ASGIApp, token: str, port: int, refusal: Response) -> None:
         self._application = application
         self._token = token
-        # A browser sends a host's cookies to all its ports. So the name has this one's port, and servers do not replace
-        # each other's. The value is not the token, which only those learn who were given the address: what another
-        # server gets from a browser that visits it opens the pages until Ctrl-C, but makes no address that does.
+        # A browser sends a host's cookies to all its ports, so the name contains this port to keep servers from
+        # replacing each other's. The value isn't the token: another server that receives the cookie could open the
+        # pages until Ctrl-C, but couldn't make the address that sets it.
         self._name = f"slslab-{port}"
         self._value = secrets.token_urlsafe(32)
         self._refusal = refusal
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         asked = HTTPConnection(scope)
         answer: ASGIApp = self._refusal
         if _equal(asked.query_params.get("token", ""), self._token):
@@ -44,7 +44,7 @@ class Lock:
         await answer(scope, receive, send)
 
     def _opened(self, asked: HTTPConnection) -> Response:
-        # The path as it was sent: decoded, a run's name may have a question mark.
+        # The path as it was sent: decoded, a run's name may contain a question mark.
         path = asked.scope["raw_path"].decode("ascii").removeprefix("/")
         response = RedirectResponse(f"{asked.base_url}{path}", 303, HEADERS)
         response.set_cookie(self._name, self._value, httponly=True, samesite="strict")

@@ -1,4 +1,4 @@
-"""A trace log that is still being written, read as it grows."""
+"""Read a trace log as it grows."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +11,7 @@ Record = dict[str, Any]
 
 @dataclass
 class Log:
-    """What a trace log holds so far: its whole lines, and what has begun and is not metered yet, by its id."""
+    """The content of a trace log so far: its whole lines, and unmetered begun records by id."""
 
     path: Path
     records: list[Record] = field(default_factory=list)
@@ -21,9 +21,9 @@ class Log:
     _offset: int = 0
 
     def read(self) -> bool:
-        """Read the whole lines that were appended since; return whether there were any.
+        """Read the whole lines that were appended since the last call; return whether there were any.
 
-        A missing log was compacted at its run's end: what was read of it stays. RunError for a line that is not one.
+        A missing log was compacted at its run's end, so lines read earlier stay. RunError for an invalid line.
         """
         try:
             with self.path.open("rb") as file:
@@ -42,7 +42,7 @@ class Log:
         kind = record["record"]
         if kind == "begin":
             begun = {"invocation": self.invocations, "instance": self.instances, "host": self.hosts}
-            # A later attempt at an event has the id of the first.
+            # A later attempt at an event has the same id as the first.
             begun.get(record["of"], {})[record["id"]] = record
         elif kind == "invocation":
             self.invocations.pop(record["request_id"], None)

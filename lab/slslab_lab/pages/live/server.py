@@ -18,23 +18,23 @@ from slslab_lab.pages.live.changes import Changes
 from slslab_lab.pages.live.views import Views
 
 HOST = "127.0.0.1"
-# Then pages that are still being sent are broken off.
+# Pages that are still being sent after this time are broken off.
 CLOSE_LIMIT_S = 3
 
 
 def serve(folder: Path, port: int, ready: Callable[[str], None]) -> None:
-    """Serve the runs in the folder, which is made if it is not there, until Ctrl-C.
+    """Serve the runs in the folder until Ctrl-C; make the folder if it is missing.
 
-    `ready` gets the address, with a token that is new at each start and without which nothing is shown.
+    `ready` gets the address, with a token that is new at each start and is needed to see anything.
 
-    RequestError for a port that is taken, or a folder that cannot be; HostError where files cannot be watched.
+    RequestError if the port is taken or the folder can't be made; HostError if files can't be watched.
     """
     with listening(port) as listener:
         asyncio.run(_serve(prepare(folder), listener, ready))
 
 
 def prepare(folder: Path) -> Path:
-    """Return the folder, with all links resolved, made if it is not there."""
+    """Return the folder with all links resolved, after making it if it is missing."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -53,7 +53,7 @@ def listening(port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to the loop, and ends the streams of events, which would never end otherwise."""
+    """Leaves signals to the loop, and ends the event streams, which would never end otherwise."""
 
     def __init__(self, config: uvicorn.Config, changes: Changes) -> None:
         super().__init__(config)
@@ -63,7 +63,7 @@ class _Server(uvicorn.Server):
         return nullcontext()
 
     def stop(self) -> None:
-        """Stop; a second call does not wait for pages that are still being sent."""
+        """Stop; on a second call, without waiting for pages that are still being sent."""
         self.force_exit = self.should_exit
         self.should_exit = True
         self._changes.end()
@@ -77,7 +77,7 @@ async def _serve(folder: Path, listener: socket.socket, ready: Callable[[str], N
         http=BoundedHeads,
         log_config=None,
         access_log=False,
-        # With a library for them installed, WebSockets would pass the gate, which checks HTTP.
+        # With a WebSockets library installed, connections would bypass the gate, which checks HTTP.
         ws="none",
         lifespan="off",
         server_header=False,

@@ -1,6 +1,6 @@
-"""The document of a running run: the figures of a finished run, as far as its trace log has them.
+"""The document of a running run: a finished run's figures, as far as the trace log has them.
 
-Whatever is running counts as if it ended now: an invocation with its Lambda time up to the latest sample of its
+Everything still running counts as if it ended now: an invocation with its Lambda time up to the latest sample of its
 environment's clock, an instance or a host with its wall time.
 """
 
@@ -25,9 +25,9 @@ from slslab.run.run import PLANNED, Run
 from slslab.run.table import tabulate
 from slslab_lab.pages.live.log import Log, Record
 
-# From this share of a run on its pace is known.
+# The pace of a run is known after this share of it.
 PACE = 0.02
-# What the emulator reports of the host at a run's end.
+# The emulator reports these figures of the host at a run's end.
 UNREPORTED = {"cores": None, "cpu_share_enforced": None, "own_cpu_seconds": None}
 
 
@@ -40,18 +40,18 @@ class Now:
 
 
 def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) -> Run:
-    """Return the run as it is now, with its document so far; before its trace has begun, only its plan is known."""
+    """Return the run as it is now, with its document so far; before its trace has begun, only with its plan."""
     document: dict[str, Any] = {
         "run": run,
         "status": "running",
-        "lambda": not_modelled("The run goes on; it is modelled at its end."),
+        "lambda": not_modelled("The run hasn't finished; it is modelled at its end."),
         **{name: plan[name] for name in PLANNED if name in plan},
         "plan": dict(plan),
         "progress": progress(plan, log.records, now),
     }
     if not log.records:
         return Run(document=document, events=[])
-    # Of each environment's clock, in their order.
+    # By environment, in order of its clock.
     samples = metrics.grouped((each["environment"], each) for each in log.records if each["record"] == "clock")
     open_ = [_invocation(begun, samples[begun["environment"]], now) for begun in log.invocations.values()]
     launched = [*metered(log.records, "instance"), *(_instance(begun, now) for begun in log.instances.values())]
@@ -80,7 +80,7 @@ def describe(run: str, plan: Mapping[str, Any], log: Log, book: Book, now: Now) 
 
 
 def present(log: Log, samples: Mapping[str, Sequence[Record]], now: Now) -> dict[str, Any]:
-    """Return what happens at the moment: running invocations with their memory, and each worker's latest event."""
+    """Return the current activity: running invocations with their memory, and each worker's latest event."""
     latest: dict[int, Record] = {}
     for record in log.records:
         if record["record"] == "event" and record["worker"] >= 0 and record["op"] not in metrics.BESIDE:
@@ -112,7 +112,7 @@ def present(log: Log, samples: Mapping[str, Sequence[Record]], now: Now) -> dict
 
 
 def progress(plan: Mapping[str, Any], records: Iterable[Record], now: Now) -> str:
-    """Return how far a run is, and how long it still takes at the pace of its minibatches so far."""
+    """Return how far a run is, and the remaining time at the pace of its minibatches so far."""
     latest: dict[int, int] = {}
     began_ns = now.monotonic_ns
     epochs, batches, workers = (int(plan.get(name) or 1) for name in ("epochs", "batches", "workers"))
@@ -127,7 +127,7 @@ def progress(plan: Mapping[str, Any], records: Iterable[Record], now: Now) -> st
     if not latest:
         started = f"; {counted(begun, what)} begun" if begun else ""
         return f"Getting ready: data is uploaded, and environments start cold{started}."
-    # Workers of whom nothing is known yet are at the beginning.
+    # Workers without events yet are at the beginning.
     share = min(1.0, sum(latest.values()) / (workers * epochs * batches))
     most = "at most " if plan.get("until_accuracy") or plan.get("early_stopping") else ""
     sentence = f"Epoch {min(epochs, max(latest.values()) // batches + 1)} of {most}{epochs}, {100 * share:.0f} % done"
@@ -142,7 +142,7 @@ def losses(records: Iterable[Record]) -> list[float]:
     known: dict[int, dict[tuple[int, int], float]] = defaultdict(dict)
     for record in records:
         if record["record"] == "event" and "loss" in record and record["epoch"] >= 0:
-            # A minibatch that was computed again counts once.
+            # Count a repeated minibatch once.
             known[record["epoch"]][record["worker"], record["step"]] = record["loss"]
     means: list[float] = []
     while (epoch := len(means)) in known:

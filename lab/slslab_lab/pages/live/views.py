@@ -1,4 +1,4 @@
-"""What the server shows: the list of runs, and each run's page, finished or so far."""
+"""The server's pages: the list of runs, and each run's page, finished or so far."""
 
 import threading
 import time
@@ -27,9 +27,9 @@ RUNNING = "running"
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the list of runs: its time and its bill on AWS, and this host's time and what its seconds would cost.
+    """A line of the list of runs: its time and bill on AWS, and this host's time and the price of its seconds.
 
-    Texts, empty where nothing is known."""
+    Texts are empty where the figure is unknown."""
 
     id: str
     status: str
@@ -44,7 +44,7 @@ class Row:
 
 
 class Views:
-    """Pages of the runs in a folder; what was read of a growing trace is kept until its run ends.
+    """Pages of the runs in a folder; a growing trace's content is kept until its run ends.
 
     All methods may be called by several threads.
     """
@@ -56,7 +56,7 @@ class Views:
         self._lock = threading.Lock()
 
     def find(self, id_: str) -> RunDirectory | None:
-        """Return the run of this id, which is looked up among all runs and never taken as a path."""
+        """Return the run with this id. It is looked up among all runs, never used as a path."""
         return next((run for run in list_runs(self._folder) if run.id == id_), None)
 
     def runs(self) -> str:
@@ -68,27 +68,27 @@ class Views:
         return templates(__package__).get_template("table.html.j2").render(rows=self._rows())
 
     def page(self, run: RunDirectory, live: Live) -> str:
-        """Return the page of a run; of a running one, a page that follows it."""
+        """Return the page of a run; for a running one, a page that follows it."""
         underway = self._underway(run)
         return page_of(open_run(run)) if underway is None else page_of(underway, live)
 
     def content(self, run: RunDirectory) -> str:
-        """Return what of a run's page changes during the run; at its end, everything."""
+        """Return the changing part of a run's page; at its end, everything."""
         return content_of(self._underway(run) or open_run(run))
 
     def comparison(self, ids: Sequence[str]) -> str:
-        """Return the page of runs side by side; RequestError if these are not two runs or more that have ended."""
+        """Return the page of runs side by side; RequestError unless these are two or more runs that have ended."""
         found = [run for run in map(self.find, ids) if run is not None and run.status() != RUNNING]
         if len(found) < max(2, len(ids)):
             raise RequestError("A comparison needs two runs or more that have ended.", "tick them in the list of runs.")
         ended = list(map(open_run, found))
         documents = [run.summary() for run in ended]
         if any("architecture" not in document for document in documents):
-            raise RequestError("What `slslab up` recorded has no page beside runs.", "tick runs only.")
+            raise RequestError("Sessions of `slslab up` can't be compared on a page.", "tick runs only.")
         return make_page(describe_comparison(documents, [events_of(run) for run in ended]))
 
     def trouble(self, message: str, hint: str) -> str:
-        """Return a page of one sentence, which needs no other file."""
+        """Return an error page of one sentence, which needs no other file."""
         style = page_file("page.css")
         template = templates(__package__).get_template("trouble.html.j2")
         return template.render(message=message, hint=hint, style=style, style_hash=inline_hash(style))
@@ -132,7 +132,7 @@ class Views:
 
 
 def static(name: str) -> str | None:
-    """Return a file that the list's page needs; None for any other name."""
+    """Return a file of the list's page; None for any other name."""
     if name == "page.css":
         return page_file(name)
     return files(__package__).joinpath(name).read_text(encoding="utf-8") if name == "list.js" else None

@@ -1,4 +1,4 @@
-"""The environments of a replay: how many may exist, and which of them an invocation gets."""
+"""The environments of a replay: how many may exist, and which one an invocation gets."""
 
 import math
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from slslab_workers.trace.kinds import INIT
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """An environment for one invocation: when its handler begins (ns), and how long init took (ns) if it is new."""
+    """An environment for one invocation: when its handler begins, and how long init took if it is new (both ns)."""
 
     environment: Environment
     began: int
@@ -21,14 +21,14 @@ class Lease:
 
 
 class _Idle:
-    """Environments of a function that were given back; the last one given back is taken first."""
+    """A function's returned environments; the last one returned is taken first."""
 
     __slots__ = ("busy", "number", "ready")
 
     def __init__(self) -> None:
-        # It decreases: the last one given back has the smallest.
+        # Decreases, so that the last one returned has the smallest number.
         self.number = 0
-        # Heaps: of those that will be idle, by time; of those that are, by number.
+        # Heaps: environments that will become idle, by time; idle environments, by number.
         self.busy: list[tuple[int, int, Environment]] = []
         self.ready: list[tuple[int, Environment]] = []
 
@@ -50,16 +50,16 @@ class Pool:
         self._profile = profile
         functions = profile.functions
         self._warm_ns = to_ns(functions.warm_ms)
-        # How many more invocations may begin.
+        # The number of further invocations that may begin.
         self.free = int(functions.concurrency.value)
         self._idle: dict[str, _Idle] = {}
-        # The burst is a bucket that the ramp refills: by function a time, which each start moves forward.
+        # The burst is a bucket that the ramp refills: a time for each function, which each start moves forward.
         self._ramp_ns = math.ceil(NS / functions.ramp_per_s.value)
         self._burst_ns = int(functions.burst.value) * self._ramp_ns
         self._started: dict[str, int] = {}
 
     def take(self, track: Track, now: int) -> Lease | int | None:
-        """Return an environment; when a new one may start (ns); or None if no concurrency is left."""
+        """Return an environment; or when a new one may start (ns); or None if the concurrency is used up."""
         if not self.free:
             return None
         environment = self._idle.setdefault(track.name, _Idle()).take(now)
@@ -81,5 +81,5 @@ class Pool:
         return Lease(environment, inited + self._warm_ns, inited - ready, True)
 
     def give_back(self, function: str, when: int, environment: Environment) -> None:
-        """Keep the environment, which is idle from `when` on (ns)."""
+        """Keep the environment, which is idle from `when` (ns) on."""
         self._idle[function].add(when, environment)

@@ -1,12 +1,12 @@
-"""The kernel: plays a program on a profile, event by event, and records when each step began, started and ended.
+"""The kernel: it plays a program on a profile, event by event, and records when each step began, started and ended.
 
-Four verbs make it: `schedule` puts a track on the heap of events; `advance` plays a due track up to where it has to
-wait; `wait` queues a track at a closed gate; `signal` counts an arrival at a gate and, once the gate is open, schedules
-the tracks that wait at it.
+It has four verbs. `schedule` puts a track on the heap of events; `advance` plays a due track until it has to wait;
+`wait` queues a track at a closed gate; `signal` counts an arrival at a gate and, once the gate is open, schedules the
+tracks that wait there.
 
-It is deterministic: times are whole nanoseconds, computed by products and quotients of IEEE numbers that are rounded at
-once, and of events at the same time the track with the lower number comes first. So the same program and profile give
-the same timeline on every machine.
+It is deterministic, so the same program and profile give the same timeline on every machine. Times are whole
+nanoseconds, rounded immediately after each product or quotient of IEEE numbers. Of events at the same time, the track
+with the lower number comes first.
 """
 
 import math
@@ -27,7 +27,7 @@ TRANSITION = "transition"
 
 
 class ReplayError(RuntimeError):
-    """A program that cannot be played to its end: its steps wait for each other."""
+    """A program can't be played to its end, because its steps wait for each other."""
 
 
 def play(program: Program, profile: Profile) -> Timeline:
@@ -39,11 +39,11 @@ def play(program: Program, profile: Profile) -> Timeline:
 class _TrackState:
     """How far a track has been played.
 
-    `pending` holds the rest of the item at hand; `groups` the groups of a gathering that are left, by number, and
-    `ready` those whose gate is open, with the time at which it opened. `begin` is when the track came to the present
-    step, `listed` when it last listed, `pause` the seconds after its next poll, `last` its latest entry. `due` is when
-    it is played next, NEVER while it waits: of its events in the heap only the one at `due` counts. `on_ramp` says
-    whether it waits until another environment of its function may start.
+    `pending` holds the rest of the current item; `groups` the remaining groups of a gathering, by number, and `ready`
+    the groups with an open gate and the time at which it opened. `begin` is when the track reached the current step,
+    `listed` when it last listed, `pause` the seconds after its next poll, `last` its latest entry. `due` is when it is
+    played next, NEVER while it waits: of its events in the heap only the one at `due` counts. `on_ramp` says whether it
+    waits until another environment of its function may start.
     """
 
     index: int
@@ -67,16 +67,17 @@ class _Kernel:
         self.profile = profile
         self.timeline = Timeline(program, profile, [Call() for _ in program.tracks])
         self.states = [_TrackState(index, track) for index, track in enumerate(program.tracks)]
-        # Of each gate: arrivals that it still lacks, when the last one came, and the entry that made that one.
+        # For each gate: the arrivals still missing, the time of the last one, and the entry that made it.
         self.missing = list(program.gates)
         self.opened = [0] * len(program.gates)
         self.opener = [NEVER] * len(program.gates)
-        # By gate, who waits at it: a track, and the number of the group in its gathering (NEVER: the track itself).
+        # For each gate, the tracks that wait there, with the number of the group in the gathering (NEVER: the track
+        # itself).
         self.waiting: dict[int, list[tuple[int, int]]] = {}
         self.costs: dict[str, RequestCost | None] = {}
         self.servers = Servers()
         self.pool = Pool(profile)
-        # Tracks that wait for concurrency, first come, first served.
+        # Tracks that wait for concurrency, in order of arrival.
         self.held: deque[int] = deque()
         # By function, a heap of the tracks that wait until another environment may start.
         self.ramps: dict[str, list[int]] = {}
@@ -84,7 +85,7 @@ class _Kernel:
         self.task_ns = to_ns(profile.task_ms)
         # Milliseconds for 10³ bytes are microseconds per byte.
         self.task_ns_per_byte = 1e3 * profile.task_ms_per_kb.value if profile.task_ms_per_kb else 0.0
-        # Events: a time and a track, or NEVER for an environment that becomes free.
+        # Events: a time and a track, or NEVER when an environment becomes free.
         self.heap: list[tuple[int, int]] = [(0, index) for index in range(len(self.states))]
 
     def run(self) -> Timeline:
@@ -99,7 +100,7 @@ class _Kernel:
         if stuck:
             raise ReplayError(
                 f"{len(stuck)} of {len(self.states)} tracks never end, the first being {stuck[0].name} of worker "
-                f"{stuck[0].worker}: the trace lacks what it waits for."
+                f"{stuck[0].worker}: the trace doesn't contain what it waits for."
             )
         return self.timeline
 
@@ -108,7 +109,7 @@ class _Kernel:
         heappush(self.heap, (time, state.index))
 
     def _advance(self, state: _TrackState, now: int) -> None:
-        """Play a track from here to where it waits for others, or asks a server that others may ask before it."""
+        """Play a track until it waits for others, or until it asks a server that others may ask first."""
         call = self.timeline.calls[state.index]
         if call.began < 0:
             if not self._start(state, call, now):
@@ -122,7 +123,7 @@ class _Kernel:
                 return
             cost = self._cost(step.op, state.track.name)
             if opened > now or (cost is not None and cost.servers and self.heap and self.heap[0] < (now, state.index)):
-                # Servers are asked in the order of time.
+                # Requests reach servers in the order of time.
                 self._schedule(state, max(opened, now))
                 return
             now = self._perform(state, step, cost, opened)
@@ -140,7 +141,7 @@ class _Kernel:
                     return None
                 item = state.track.steps[state.position]
                 state.position += 1
-                # The pauses of a worker that lists grow until all groups are there.
+                # The pauses between lists grow until all groups have arrived.
                 state.pause = self.program.polls[0]
                 if isinstance(item, Step):
                     state.pending.append(item)
@@ -183,7 +184,7 @@ class _Kernel:
                     state = self.states[index]
                     if number >= 0:
                         heappush(state.ready, (opened, number))
-                        # A track that plays another group finds this one afterwards.
+                        # A track that is playing another group will find this one afterwards.
                         if state.pending or 0 <= state.due <= opened:
                             continue
                     self._schedule(state, opened)
@@ -212,14 +213,14 @@ class _Kernel:
         return call.began >= 0
 
     def _lease(self, state: _TrackState, now: int) -> Lease | None:
-        """Return an environment for an invocation, or None and queue it for concurrency or its function's ramp."""
+        """Return an environment for an invocation, or queue it for concurrency or its function's ramp."""
         lease = self.pool.take(state.track, now)
         ramp = self.ramps.setdefault(state.track.name, [])
         if isinstance(lease, int):
             if not state.on_ramp:
                 state.on_ramp = True
                 heappush(ramp, state.index)
-            # The first one schedules the next when it has its environment.
+            # The first track schedules the next once it has its environment.
             if ramp[0] == state.index:
                 self._schedule(state, lease)
             return None
@@ -247,14 +248,13 @@ class _Kernel:
             self._schedule(self.states[self.held.popleft()], now)
 
     def _cost(self, op: str, track: str) -> RequestCost | None:
-        """Return what an operation's requests cost; those between instances depend on their type, the track's name."""
+        """Return the cost of an operation's requests; an all-reduce depends on the instance type, the track's name."""
         key = f"{op} {track}" if op == ALL_REDUCE else op
         if key not in self.costs:
             self.costs[key] = RequestCost.of(self.profile, op, track) if "." in op else None
         return self.costs[key]
 
     def _perform(self, state: _TrackState, step: Step, cost: RequestCost | None, opened: int) -> int:
-        """Play a step whose gates are open; return its end."""
         timeline, begin, polls = self.timeline, state.begin, 0
         start = max(begin, opened)
         if step.polling and cost is not None:
@@ -266,19 +266,19 @@ class _Kernel:
         elif step.requests <= 1 or opened <= begin:
             end = self._request(state, step, cost, start)
         else:
-            # Only the last request has to wait for the gates.
+            # Only the last request waits for the gates.
             duration = self._request(state, step, cost, begin) - begin
             end = max(begin + duration, start + -(-duration // step.requests))
         waited = opened > begin
         after = self._opener(step.awaits) if waited else state.last
         state.last = len(timeline.steps)
         timeline.add(state.index, step, begin, start, end, polls, after, opened if waited else NEVER)
-        # A request takes effect half-way: its answer is on the way back when others see what it did.
+        # A request takes effect half-way: others see it while the answer is on its way back.
         self._signal(step.opens, end - cost.half if cost is not None else end, state.last)
         return end
 
     def _task(self, step: Step) -> int:
-        """Return what a transition takes in addition if it invokes functions, ns; those of branches begin together."""
+        """Return the additional ns of a transition that invokes functions; all branches begin together."""
         return self.task_ns + round(self.task_ns_per_byte * step.bytes / max(1, step.requests)) if step.opens else 0
 
     def _opener(self, gates: tuple[int, ...]) -> int:
@@ -288,7 +288,7 @@ class _Kernel:
         return state.environment.compute(now, cpu_ns, kind, parallel) if state.environment else now
 
     def _request(self, state: _TrackState, step: Step, cost: RequestCost, now: int) -> int:
-        """Return when a step's requests, made now one after another, have been answered."""
+        """Return when all requests of a step have been answered, if they are made one after another from now on."""
         owner = state.track.worker if step.at < 0 else step.at
         arrived = now + self.servers.delay(cost, owner, step, now)
         moved = round(cost.per_byte * step.bytes)
@@ -303,7 +303,7 @@ class _Kernel:
         return arrived + latency + step.server_cpu_ns + moved
 
     def _poll(self, state: _TrackState, step: Step, begin: int, opened: int) -> tuple[int, int]:
-        """Return when the request that succeeds starts, and how many polls before it, each with its pause, failed."""
+        """Return when the successful request starts, and the number of failed polls (with pauses) before it."""
         now, polls = begin, 0
         listing = step.polling == "list"
         if listing and opened <= state.listed:
@@ -322,7 +322,7 @@ class _Kernel:
             state.pause = min(state.pause * factor, limit)
             polls += 1
         if listing:
-            # The list that finds something is a request of its own.
+            # The list that finds something counts as a separate request.
             state.listed = now
             now = self._compute(state, now, cpu_ns, REQUESTS) + cost.latency
             polls += 1

@@ -1,8 +1,8 @@
-"""What replay plays: tracks of steps, and the gates at which one step waits for others.
+"""The input of a replay: tracks of steps, and the gates at which steps wait for each other.
 
-A program holds what a timeline needs and no times: CPU seconds, bytes, requests, and who waits for whom. It is made of
-a recorded trace (`recorded.py`) or of an architecture's communication pattern (`scaling.py`), and the kernel plays
-both.
+A program contains CPU seconds, bytes, requests, and the order in which steps wait for each other, but no times. It is
+made from a recorded trace (`recorded.py`) or from an architecture's communication pattern (`scaling.py`). The kernel
+plays both.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,24 +13,22 @@ from typing import Literal
 # Kinds of tracks: an invocation of a function (it needs an environment and is billed), an instance (billed by the
 # second), an execution of a state machine (its steps are transitions).
 Kind = Literal["invocation", "instance", "execution"]
-# How a step finds that what it waits for is there: it blocks until then (a read, an answer), or it polls, by getting
-# the object or by listing, with growing pauses in between.
+# How a step waits: it blocks (a read, an answer), or it polls by getting the object or by listing, with growing pauses.
 Polling = Literal["", "get", "list"]
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that a track does, after the steps before it have ended.
+    """One action of a track. It begins after the steps before it have ended.
 
-    `cpu_ns` is CPU time of its process at the recording host's speed, with what it did since the step before.
-    `parallel` marks what runs on all the worker's threads (forward, backward); everything else has one. `bytes` are
-    those of all `requests` together: k requests are made one after another. `at` is the worker whose server is asked,
-    where each has its own, and -1 for the track's own worker; `server_cpu_ns` is CPU time that the server spends (a
+    `cpu_ns` is CPU time of its process at the recording host's speed, including what the process did since the step
+    before. `parallel` marks work on all threads of the worker (forward, backward); everything else has one thread.
+    `bytes` is the sum over all `requests`, which are made one after another. `at` is the worker that owns the server,
+    if each worker has one, and -1 for the track's own worker; `server_cpu_ns` is CPU time that the server spends (a
     script).
 
-    It waits until all gates in `awaits` are open; of several requests only the last waits: those before take what is
-    there already. Its end counts as an arrival at the gates in `opens`. `event` is the recorded event, -1 if there is
-    none.
+    The step waits until all gates in `awaits` are open. Only the last of its requests waits; the others read what
+    already exists. Its end counts as an arrival at the gates in `opens`. `event` is the recorded event, or -1.
     """
 
     op: str
@@ -50,15 +48,15 @@ class Step:
 
     @property
     def polls(self) -> str:
-        """Return the operation of its polls."""
+        """Return the operation it polls with."""
         return f"{self.op.partition('.')[0]}.{self.polling}"
 
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """Groups of steps, each of which begins with one that waits; they run in the order in which their gates open.
+    """Groups of steps that run in the order in which their gates open; the first step of each group waits.
 
-    So does a worker that lists what has arrived, or takes messages from a queue.
+    This is how a worker lists arrived objects, or takes messages from a queue.
     """
 
     groups: tuple[tuple[Step, ...], ...]
@@ -69,8 +67,8 @@ class Track:
     """Steps one after another: an invocation, an instance, or an execution of a state machine.
 
     It begins once all gates in `awaits` are open; its end counts as an arrival at the gates in `opens`. `init_cpu_ns`
-    is CPU time of its environment's init, spent in a cold start. `name` is the function's name, the instance's type, or
-    the execution's name.
+    is CPU time of its environment's init, spent in a cold start. `name` is the name of the function or execution, or
+    the instance type.
     """
 
     name: str
@@ -86,7 +84,7 @@ class Track:
     epoch: int = -1
 
     def flat_steps(self) -> Iterator[Step]:
-        """Yield all steps, those of a gathering in the order of its groups."""
+        """Yield all steps; a gathering's steps come in the order of its groups."""
         for item in self.steps:
             yield from (item,) if isinstance(item, Step) else chain.from_iterable(item.groups)
 
@@ -95,9 +93,9 @@ class Track:
 class Program:
     """Tracks, and how many arrivals open each gate.
 
-    `polls` are the pauses between polls that found nothing, in seconds: first, factor, limit
-    (`slslab_workers.channels.objects`). `poll_cpu_ns` is the client's CPU time of one such poll, by polling (`get`,
-    `list`). `recorded` is false for a program that was generated.
+    `polls` are the pauses after polls that found nothing, in seconds: first, factor, limit
+    (`slslab_workers.channels.objects`). `poll_cpu_ns` is the client's CPU time for such a poll, by polling (`get`,
+    `list`). `recorded` is false for a generated program.
     """
 
     architecture: str

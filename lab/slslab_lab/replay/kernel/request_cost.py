@@ -1,6 +1,7 @@
-"""What a request costs on a profile, in whole nanoseconds, and the servers that requests wait for.
+"""The cost of a request on a profile, in whole nanoseconds, and the servers that requests wait for.
 
-A profile's latencies and bandwidths (S3's are in `profiles/aws-us-east-1.toml`) reach the kernel here and nowhere else.
+This is the only way by which a profile's latencies and bandwidths (S3's are in `profiles/aws-us-east-1.toml`) reach the
+kernel.
 """
 
 from dataclasses import dataclass
@@ -16,12 +17,11 @@ SENDS = frozenset(op for op, moves in MOVES.items() if moves == "in") | {"queue.
 
 @dataclass(frozen=True, slots=True)
 class RequestCost:
-    """Latency (ns), transfer time and the client's least CPU time (ns per byte) of one operation's requests.
+    """Latency (ns), transfer time and the client's minimum CPU time (ns per byte) of one operation's requests.
 
-    `sends` says whether the bytes leave the function. `first` is what an environment's first request takes beyond
-    `latency`. `servers` counts how many requests the channel serves at once (0: all of them); each occupies a server
-    for `service` plus its bytes times `service_per_byte`. `per_worker` says whether each worker has such servers of its
-    own.
+    `sends` says whether the bytes leave the function. `first` is the additional time of an environment's first request.
+    `servers` is the number of requests that the channel serves at once (0: any number); each occupies a server for
+    `service` plus its bytes times `service_per_byte`. `per_worker` says whether each worker has its own servers.
     """
 
     channel: str
@@ -37,9 +37,9 @@ class RequestCost:
 
     @classmethod
     def of(cls, profile: Profile, op: str, machine: str = "") -> Self:
-        """Return the cost of an operation such as `object.put`; ProfileError if the profile does not know it.
+        """Return the cost of an operation such as `object.put`; ProfileError if the profile doesn't know it.
 
-        Messages between instances cost what the profile says of their type, `machine`.
+        Messages between instances cost what the profile says for their type, `machine`.
         """
         name = op.partition(".")[0]
         operation = profile.between(machine) if op == ALL_REDUCE else profile.operation(op)
@@ -56,19 +56,19 @@ class RequestCost:
 
     @property
     def half(self) -> int:
-        """How long before its end a request takes effect, ns."""
+        """How long before its end a request takes effect, in ns."""
         return self.latency // 2
 
 
 class Servers:
-    """The servers that clients share: of each channel's, when they will be free (ns)."""
+    """The servers that clients share: when each channel's servers will be free (ns)."""
 
     def __init__(self) -> None:
         self._free: dict[tuple[str, int], list[int]] = {}
 
     def delay(self, cost: RequestCost, owner: int, step: Step, now: int) -> int:
-        """Return how long (ns) a step's requests, which arrive now, wait for the channel's servers, or for those of
-        worker `owner` if each worker has its own."""
+        """Return how long (ns) a step's requests, arriving now, wait for the channel's servers, or for those of worker
+        `owner` if each worker has its own."""
         if not cost.servers:
             return 0
         queue = self._free.setdefault((cost.channel, owner if cost.per_worker else -1), [0] * cost.servers)

@@ -1,4 +1,4 @@
-"""What was played: when each step and each track began and ended."""
+"""The result of a replay: when each step and each track began and ended."""
 
 from array import array
 from dataclasses import dataclass, field
@@ -22,11 +22,11 @@ class Call:
 
 @dataclass
 class Timeline:
-    """What was played: columns with one entry per step, in the order of playing, and one call per track.
+    """The result of a replay: columns with one entry per step, in the order of playing, and one call per track.
 
-    `begin` is when the track came to the step, `start` when what it waited for was there, `end` its end, all ns.
-    `polls` counts requests that found nothing. `after` is the entry whose end the step had to wait for longest, -1 if
-    it was the first. `opened` is when the last gate opened for which the step waited, -1 if it did not wait.
+    `begin` is when the track reached the step, `start` when everything it waited for had arrived, `end` its end, all
+    ns. `polls` counts requests that found nothing. `after` is the entry that the step waited for longest, -1 for a
+    first step. `opened` is when the last gate opened for which the step waited, -1 if it didn't wait.
     """
 
     program: Program

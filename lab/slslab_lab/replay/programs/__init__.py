@@ -1,1 +1,1 @@
-"""Programs: what every worker does, from a recording or an architecture's pattern."""
+"""Programs: what every worker does, from a recording or from an architecture's pattern."""

@@ -1,9 +1,9 @@
-"""CPU seconds of steps that one worker took alone, in place of those of a run whose workers ran beside each other.
+"""Replace a run's CPU seconds by measurements of the same steps with one worker alone.
 
-A step's CPU seconds depend on its neighbours, with which it shares caches, memory and processors. What costs a worker
-CPU time and is no request (`WORK`), inits and scripts in tensor databases are therefore measured before the run, if the
-plan says so (`slslab_lab.runs.alone`). Of the run replay then takes bytes, requests, order and causes, and the CPU
-seconds of requests and of kinds of steps that were not measured.
+A step's CPU seconds depend on the other workers on the host, which share caches, memory and processors. If the plan
+asks for it, all CPU work that isn't a request (`WORK`), inits and scripts in tensor databases are measured before the
+run (`slslab_lab.runs.alone`). Replay then takes bytes, requests, order and causes from the run, as well as the CPU
+seconds of requests and of kinds of steps that weren't measured.
 """
 
 import re
@@ -25,8 +25,8 @@ ANY = "*"
 
 
 class Kind(NamedTuple):
-    """A kind of step: of which function (`suffix`; a script: its name; `ANY` for all), how gradients are combined in
-    it, and whether it is its environment's first."""
+    """A kind of step: its function (`suffix`; for a script: its name; `ANY` for all), how it combines gradients, and
+    whether it is its environment's first."""
 
     function: str
     op: str
@@ -36,7 +36,7 @@ class Kind(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """A step of a kind: the bytes that it went over, if its CPU time grows with them, and its CPU ns."""
+    """A step of a kind: the bytes it processes, if its CPU time grows with them, and its CPU ns."""
 
     kind: Kind
     bytes: int
@@ -44,7 +44,7 @@ class Sample(NamedTuple):
 
 
 def samples(recording: Run) -> Iterator[Sample]:
-    """Yield what a recording has of each kind: steps, inits and scripts."""
+    """Yield a recording's samples of each kind: steps, inits and scripts."""
     for event, kind in _kinds(recording):
         yield Sample(kind, event["bytes"], event["cpu_ns"])
     for record in recording.instances:
@@ -52,7 +52,7 @@ def samples(recording: Run) -> Iterator[Sample]:
 
 
 def summarise(found: Iterable[Sample]) -> list[AloneKind]:
-    """Return count, quartiles and bytes of each kind, those of different sizes apart."""
+    """Return count, quartiles and bytes of each kind, separately for different sizes."""
     kinds: list[AloneKind] = []
     for kind, of_kind in grouped((sample.kind, (sample.bytes, sample.cpu_ns)) for sample in found).items():
         for group in _by_size(of_kind):
@@ -70,7 +70,7 @@ def summarise(found: Iterable[Sample]) -> list[AloneKind]:
 
 
 def with_alone(recording: Run) -> Run:
-    """Return the recording with the CPU time of each step that was measured alone; as it is, if nothing was."""
+    """Return the recording with the CPU time of each step that was measured alone; unchanged, if none was."""
     if recording.alone is None:
         return recording
     costs = _Costs(recording.alone)
@@ -88,17 +88,18 @@ def with_alone(recording: Run) -> Run:
 
 
 class _Costs:
-    """The measured kinds, by what they are asked for."""
+    """Find measured kinds by op, phase, resource and function."""
 
     def __init__(self, kinds: Sequence[AloneKind]) -> None:
         self._kinds = grouped(((kind["op"], kind["phase"], kind["resource"], kind["function"]), kind) for kind in kinds)
 
     def cpu_ns(self, kind: Kind, size: int) -> int | None:
-        """Return the CPU ns of a step that goes over so many bytes, in proportion to those of the measured one that is
-        most alike; None if its kind was not measured."""
+        """Return the CPU ns of a step that processes `size` bytes, in proportion to the most similar measured step;
+        None if its kind was not measured."""
         alike = kind.op, kind.phase, kind.resource
         found = self._kinds[*alike, kind.function] or self._kinds[*alike, ANY]
-        # What goes over nothing, such as the first of several sums, is no measured step of no size.
+        # A step that processes no bytes, such as the first of several sums, isn't comparable to measured steps with a
+        # size.
         found = [one for one in found if bool(one["bytes"]) is bool(size)]
         if not found:
             return None
@@ -107,15 +108,14 @@ class _Costs:
 
 
 def suffix(function: str, run: str) -> str:
-    """Return what tells a function of a run from the others: the end of its name, empty for that of the workers."""
-    # Long names are cut anywhere.
+    """Return the end of a name that tells a run's functions apart; empty for the workers' function."""
+    # Long names are cut at any place.
     rest = function[len(commonprefix((function, f"slslab-{run}"))) :]  # noqa: RUF071
-    # While it is measured alone the run has a number.
+    # While a run is measured alone, its name includes a number.
     return re.sub(r"^-\d+(?=-|$)", "", rest).lstrip("-")
 
 
 def _kinds(recording: Run) -> Iterator[tuple[Event, Kind]]:
-    """Yield the events that may be measured alone, each with its kind."""
     seen = set()
     for event in recording.events:
         op = event["op"]
@@ -130,7 +130,7 @@ def _kinds(recording: Run) -> Iterator[tuple[Event, Kind]]:
 
 
 def _by_size(of_kind: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    """Yield steps of about the same size, bytes and CPU ns."""
+    """Yield groups of steps of about the same size, as bytes and CPU ns."""
     group: list[tuple[int, int]] = []
     for size, cpu_ns in sorted(of_kind):
         if group and _ratio(group[0][0], size) > RATIO:
@@ -141,22 +141,21 @@ def _by_size(of_kind: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int
 
 
 def _unlike(one: AloneKind, kind: Kind, size: int) -> tuple[bool, bool, float]:
-    """Return how far a measured kind is from a step: by size, by whether it is the first, and by the rest of size."""
+    """Return how much a measured kind differs from a step: in having a size, in being first, and in the size itself."""
     ratio = _ratio(one["bytes"], size)
     return ratio > RATIO, one["first"] is not kind.first, ratio
 
 
 def _ratio(one: int, other: int) -> float:
-    """Return how many times larger the larger of two sizes is."""
     return max(one, other, 1) / max(min(one, other), 1)
 
 
 def _invocations(recording: Run, changed: Mapping[int, int]) -> Iterator[Mapping[str, Any]]:
-    """Yield the metered records with the CPU time that their changed events have."""
+    """Yield the metered records, updated with the CPU time of their changed events."""
     more: dict[str, int] = {}
     for event in recording.events:
         if event["event"] in changed and event["op"] != SCRIPT:
-            # An init is that of the environment, whichever invocation it was made for.
+            # Init belongs to the environment, whichever invocation it was made for.
             owner = event["environment"] if event["op"] == START else event["invocation"]
             more[owner] = more.get(owner, 0) + changed[event["event"]] - event["cpu_ns"]
     for record in recording.invocations:
@@ -168,14 +167,14 @@ def _invocations(recording: Run, changed: Mapping[int, int]) -> Iterator[Mapping
 def _instance(
     record: Mapping[str, Any], recorded: Sequence[Event], events: Sequence[Event], costs: _Costs
 ) -> Mapping[str, Any]:
-    """Return an instance's metered record with the CPU time of its changed events, and of its start."""
+    """Return an instance's metered record, updated with the CPU time of its changed events and of its start."""
     init_ns = costs.cpu_ns(_init_of(record), 0)
     init_ns = _init_ns(record, recorded) if init_ns is None else init_ns
     return {**record, "cpu_seconds": (init_ns + _events_ns(record, events)) / 1e9}
 
 
 def _init_of(record: Mapping[str, Any]) -> Kind:
-    """Return the kind of what an instance does before its first event."""
+    """Return the kind of an instance's work before its first event."""
     return Kind(record["function"], START, "init", "", True)
 
 
@@ -184,5 +183,5 @@ def _init_ns(record: Mapping[str, Any], events: Iterable[Event]) -> int:
 
 
 def _events_ns(record: Mapping[str, Any], events: Iterable[Event]) -> int:
-    """Return the CPU time of an instance's events, with what it did before each of them."""
+    """Return the CPU time of an instance's events, including the time before each of them."""
     return sum(int(e["cpu_ns"] + e["cpu_before_ns"]) for e in events if e["invocation"] == record["id"])

@@ -1,8 +1,8 @@
-"""How far a busy host may have changed a recording's CPU seconds: standard deviations of their logarithm.
+"""How far a busy host may have changed a recording's CPU seconds, as standard deviations of their logarithm.
 
-They widen the range of every figure, as part of this machine's processor. Three things that a recording knows of its
-host add to it: how much work of a kind differed from one step or environment to the next, how much of the time others
-took the processors, and how much of it the hypervisor gave to other guests.
+They widen every figure's range, as part of this machine's processor. A recording knows three things about its host: how
+much work of one kind differed between steps or environments, how often other processes took the processors, and how
+often the hypervisor gave them to other guests.
 """
 
 import math
@@ -14,25 +14,25 @@ from slslab.predict.processor import Factor, Processor
 from slslab.run.document import AloneKind
 from slslab_workers.trace.kinds import INIT, KINDS, Kind, kind_of
 
-# Measured: the root mean square of the logarithm by which CPU seconds of sorts, hashes, additions, copies and
-# convolutions differed next to 8 busy loops or 4 processes that copy memory, on two hosts of two processors on
-# 28 November 2026 (8 medians at the highest priority, x 0.77 to 1.03; 14 at the normal one, x 0.82 to 1.30), divided by
-# the 0.8 of the time for which such a load holds up other work.
+# Measured next to 8 busy loops or 4 processes that copy memory, on two hosts of two processors on 28 November 2026: the
+# root mean square of the logarithm by which CPU seconds of sorts, hashes, additions, copies and convolutions changed (8
+# medians at the highest priority, x 0.77 to 1.03; 14 at the normal one, x 0.82 to 1.30), divided by the 0.8 of the time
+# for which such a load delays other work.
 NEIGHBOURS = {"high": 0.12, "normal": 0.19}
-# Quartiles of a normal distribution are so many standard deviations apart.
+# The quartiles of a normal distribution are this many standard deviations apart.
 QUARTILES = 1.349
-# Quartiles of no more values than these are half of their range apart.
+# The quartiles of this many values or fewer are half of their range apart.
 FEW = 3
 
 
 def widen(
     processor: Processor, alone: Mapping[str, Any] | None, delayed_share: float, stolen_share: float
 ) -> Processor:
-    """Return the processor with what its host did during a recording in the deviations of its factors.
+    """Return the processor with deviations that include the host's disturbance during a recording.
 
-    `alone` is the document's solo profile, whose CPU seconds the recording has. Without a measured one it has the run's
-    own: `delayed_share` is for how much of the run's time this host held it up, and `stolen_share` for how much of the
-    processors' work time the hypervisor ran other guests.
+    `alone` is the document's solo profile, if the recording uses its CPU seconds. Otherwise the run's own count:
+    `delayed_share` is the share of the run's time for which this host delayed it, and `stolen_share` the share of the
+    processors' work time for which the hypervisor ran other guests.
     """
     spreads: dict[Kind, float] = {}
     if alone is None or alone["status"] != "measured":
@@ -50,14 +50,14 @@ def widen(
 
 
 def _neighbours(priority: str, held_up: float, stolen: float) -> float:
-    """Return what other processes and guests may have changed; half of what was stolen is one standard deviation."""
+    """Return the effect of other processes and guests; half of the stolen time is one standard deviation."""
     return math.hypot(NEIGHBOURS[priority] * held_up, math.log1p(-min(stolen, 0.99)) / 2)
 
 
 def _spreads(kinds: Sequence[AloneKind]) -> dict[Kind, float]:
-    """Return how much steps of each kind of work differed, by their share of its CPU seconds.
+    """Return how much steps of each kind of work differed, weighted by their CPU seconds.
 
-    They count as differing together, which a busy host makes them do. Of few steps it is half of the range.
+    A busy host makes them differ together, so their spreads add up. For few steps it is half of the range.
     """
     seconds: dict[Kind, float] = {}
     spreads: dict[Kind, float] = {}

@@ -1,8 +1,9 @@
-"""A recorded run as a program: its trace without its times.
+"""Turn a recorded run into a program: its trace without its times.
 
-CPU seconds, bytes, requests, the order of each worker's events, and who waited for whom are kept. Sleeps and polls that
-found nothing are dropped, since they only say how long a worker waited; the kernel makes others in their place. When an
-invocation began is kept as an order: after those that had ended, if the driver called it, else after what called it.
+The program keeps CPU seconds, bytes, requests, the order of each worker's events, and which events waited for which. It
+drops sleeps and polls that found nothing, since they only show how long a worker waited; the kernel makes its own. The
+start of an invocation is kept as an order: after invocations that had ended, if the driver called it, otherwise after
+the event that called it.
 """
 
 from bisect import bisect_left
@@ -23,15 +24,16 @@ from slslab_workers.training import released_log
 from slslab_workers.training.keys import GLOBAL
 
 PARALLEL = ("compute",)
-# Operations between two parts that a worker gathers.
+# Operations that may stand between two parts that a worker gathers.
 PUTS, GETS, DELETES = (tuple(f"{channel}.{name}" for channel in KEYED) for name in ("put", "get", "delete"))
 BETWEEN = (*DELETES, "reduce")
-# What comes in any order, without a list: messages, and objects of stores that are asked for one key after the other.
+# Operations with messages that arrive in any order without a list: queue messages, and objects of stores where a
+# worker asks for one key after the other.
 IN_ANY_ORDER = ("queue.deliver", *(op for op in GETS if op != "object.get"))
 
 
 def make_program(recording: Run) -> Program:
-    """Return the program of a recording, with CPU times that were measured alone where they were."""
+    """Return the program of a recording, using CPU times that were measured alone where they exist."""
     return _Reader(with_alone(recording)).program()
 
 
@@ -41,7 +43,7 @@ class _Reader:
         self.events = recording.events
         self.gates: list[int] = []
         self.records = {record["request_id"]: record for record in recording.invocations}
-        # By invocation, what its function did.
+        # Each function's events, by invocation.
         self.work = grouped((e["invocation"], e) for e in self.events if e["worker"] >= 0 and e["op"] not in BESIDE)
         # Gates, by invocation and by event.
         self.began = {invocation: self._gate() for invocation in self.records}
@@ -108,20 +110,20 @@ class _Reader:
 
     def _instance(self, record: Mapping[str, Any]) -> Track:
         events = self.work[record["id"]]
-        # What an instance does before its first event: Python starts, torch is imported.
+        # An instance's work before its first event: Python starts and imports torch.
         rest = max(0, round(record["cpu_seconds"] * 1e9) - _cpu_ns(events))
         steps = [Step("start", "init", rest), *self._steps(events)]
         memory_mb = self.recording.plan.memory_mb
         return Track(record["type"], "instance", record["worker"], gather(steps), memory_mb)
 
     def _driver_order(self, called: Sequence[str]) -> dict[str, tuple[int, ...]]:
-        """Return what each of the driver's invocations waited for: of those that had ended when it began, the last."""
+        """Return the gates that the driver's invocations waited for: the last invocations that had ended before."""
         spans = {e["invocation"]: e for e in self.events if e["op"] == "invoke" and e["worker"] < 0}
         ends = sorted((spans[i]["end_ns"], spans[i]["start_ns"], self.ended[i]) for i in self.records if i in spans)
         return {i: _last_before(ends, spans[i]["start_ns"]) if i in spans else () for i in called}
 
     def _executions(self) -> dict[str, Track]:
-        """Return the state machines' executions: transitions, each of which begins its invocation and waits for it."""
+        """Return the state machines' executions: transitions, each of which starts its invocation and waits for it."""
         executions = grouped((e["resource"].partition("/")[0], e) for e in self.events if e["op"] == TRANSITION)
         started = {e["resource"]: self._opens(e["event"]) for e in self.events if e["op"] == "execute"}
         ended = {name: self._gate() for name in executions}
@@ -132,7 +134,7 @@ class _Reader:
             states = _nested(sorted(transitions, key=lambda e: (e["start_ns"], -e["end_ns"])))
             steps = tuple(step for state, inside in states for step in self._state(state, inside))
             place = {"worker": transitions[0]["worker"], "epoch": transitions[0]["epoch"], "steps": steps}
-            # The driver starts one once it has seen the end of others, a function when it comes to it.
+            # The driver starts an execution after others have ended; a function starts one when it reaches that line.
             awaits = (started[name],) if name in started else _last_before(ends, begins[name])
             tracks[name] = Track(name, "execution", awaits=awaits, opens=(ended[name],), **place)
         return tracks
@@ -151,15 +153,14 @@ class _Reader:
             yield Step("join", "wait", awaits=tuple(self.ended[task] for task in tasks), **place)
 
     def _opens(self, event: int) -> int:
-        """Return the gate that this event opens."""
         if event not in self.made:
             self.made[event] = self._gate()
         return self.made[event]
 
     def _awaits(self, event: Event) -> tuple[int, ...]:
-        """Return the gates of those causes that are not this invocation's own.
+        """Return the gates of an event's causes in other invocations.
 
-        Of a global model's versions each would do, so that its reader waits for the first one alone.
+        Any version of a global model will do, so its reader only waits for the first.
         """
         if event["op"] in GETS and event["resource"].endswith(f"/{GLOBAL}"):
             first = self.first_puts[event["resource"]]
@@ -171,9 +172,8 @@ class _Reader:
         )
 
     def _steps(self, events: Sequence[Event]) -> Iterator[Step]:
-        """Yield an invocation's events as steps, without waits and polls."""
         last_poll: Polling = ""
-        # CPU time of sleeps, which goes to the poll or the step after them.
+        # CPU time of sleeps, to be added to the poll or step after them.
         carried_ns = 0
         for place, event in enumerate(events):
             op, cpu_ns = event["op"], event["cpu_ns"] + event["cpu_before_ns"]
@@ -189,7 +189,7 @@ class _Reader:
                 polling: Polling = (last_poll or "get") if awaits and op in GETS else ""
                 if not polling and op not in BETWEEN:
                     last_poll = ""
-                # Sleeps before a step that polls belong to polls that the kernel makes anew.
+                # Sleeps before a step that polls belong to polls, which the kernel makes itself.
                 yield from self._step(event, cpu_ns if polling else cpu_ns + carried_ns, awaits, polling)
             carried_ns = 0
 
@@ -197,7 +197,7 @@ class _Reader:
         op = event["op"]
         place = {"epoch": event["epoch"], "step": event["step"], "event": event["event"]}
         if op == ALL_REDUCE:
-            # All of it comes after the last peer has come, and not the last of its messages alone.
+            # All of it happens after the last peer has arrived, not just after the last message.
             yield Step("join", "wait", awaits=awaits, **place)
             awaits = ()
         callee = self.calls.get(event["event"])
@@ -220,11 +220,10 @@ class _Reader:
             yield Step("join", "wait", awaits=(self.ended[callee],), **place)
 
     def _poll(self, events: Sequence[Event], place: int) -> Polling:
-        """Return how this event polled, if it only found that what is waited for is not there yet; else an empty
-        text."""
+        """Return how this event polled, if it found that something hadn't arrived yet; otherwise an empty text."""
         event = events[place]
         if event["op"] in GETS:
-            # A log is read before its first line is written: no worker waits for it.
+            # A log is read before its first line is written. No worker waits for it.
             return "get" if event["failed"] and event["phase"] != released_log.PHASE else ""
         if event["op"] != "object.list" or event["failed"]:
             return ""
@@ -252,19 +251,19 @@ class _Reader:
 
 
 def _cpu_ns(events: Iterable[Event]) -> int:
-    """Return the CPU time of events, with what their process did before each of them."""
+    """Return the CPU time of events, including their process's time before each of them."""
     return sum(event["cpu_ns"] + event["cpu_before_ns"] for event in events)
 
 
 def _last_before(ends: Sequence[tuple[int, int, int]], start_ns: int) -> tuple[int, ...]:
-    """Return the gates of what had ended before a time, the last of them: `ends` are end, start and gate, in order."""
+    """Return the gates of the last things that had ended before a time. `ends` are end, start and gate, in order."""
     before = ends[: bisect_left(ends, (start_ns, 0, 0))]
     latest = max((start for _, start, _ in before), default=0)
     return tuple(gate for end, _, gate in before if end > latest)
 
 
 def gather(steps: Sequence[Step]) -> tuple[Step | Gathering, ...]:
-    """Return the steps, with those runs as gatherings whose order is that in which messages or objects came."""
+    """Return the steps, turning runs of messages or objects that may arrive in any order into gatherings."""
     items: list[Step | Gathering] = []
     groups: list[list[Step]] = []
 
@@ -288,7 +287,7 @@ def gather(steps: Sequence[Step]) -> tuple[Step | Gathering, ...]:
 
 
 def _nested(transitions: Sequence[Event]) -> list[tuple[Event, list[Event]]]:
-    """Return the states in their order, each with those that it spans (the branches of a Parallel state)."""
+    """Return the states in their order, each with the states that it spans (the branches of a Parallel state)."""
     states: list[tuple[Event, list[Event]]] = []
     for event in transitions:
         if states and event["end_ns"] <= states[-1][0]["end_ns"]:

@@ -1,4 +1,4 @@
-"""Read a recorded run for replay: plan, events and metered records, checked."""
+"""Read a recorded run for replay, and check its plan, events and metered records."""
 
 from bisect import bisect_left
 from collections import Counter
@@ -16,11 +16,11 @@ from slslab_workers.architecture import read_plan
 from slslab_workers.channels.scripts import PREFIX
 
 Event = Mapping[str, Any]
-# Operations that the profiles know under another name.
+# Operations that have another name in profiles.
 NAMES = {"ping": "tensor.command", "execute": "states.execute", "invoke": "lambda.invoke"}
-# What happens beside a worker, on its behalf.
+# Events that happen on a worker's behalf, but outside it.
 BESIDE = metrics.BESIDE
-# What a parameter server does.
+# Operations inside a parameter server.
 SUMMING = ("parameter.deserialise", "parameter.merge", "parameter.serialise")
 
 
@@ -29,11 +29,11 @@ def read_recording(directory: Path) -> Run:
     run = Run(RunDirectory(directory))
     name = run.directory.id
     if run.directory.service() is not None:
-        raise RunError(f"{name} is what `slslab up` recorded, which has no plan.", "replay a run: slslab runs")
+        raise RunError(f"{name} was recorded by `slslab up`, so it has no plan.", "replay a run: slslab runs")
     document = run.document
     if document is None or document["status"] != "done":
         status = "failed" if document is not None and document["status"] == "failed" else "was interrupted"
-        raise RunError(f"{name} {status}, so its trace has no end.", "replay a run that is done.")
+        raise RunError(f"{name} {status}, so its trace is incomplete.", "replay a finished run.")
     if document.get("faults"):
         raise RunError(f"Faults were injected into {name}.", "replay a run without --faults.")
     run.directory.verify(document)
@@ -45,7 +45,7 @@ def read_recording(directory: Path) -> Run:
 
 
 def processor_of(run: Run) -> Processor | None:
-    """Return the processor that recorded a run, with what its host did meanwhile; None if it was not measured."""
+    """Return the processor that recorded a run, with the host's disturbance meanwhile; None if it wasn't measured."""
     document = run.document or {}
     if not (processor := document.get("processor")):
         return None
@@ -62,7 +62,7 @@ def operation(event: Event) -> str:
 
 
 def find_calls(events: Sequence[Event]) -> dict[int, str]:
-    """Return which invocation each worker's `invoke` made, by the event: that of the function accepted meanwhile."""
+    """Map the number of each worker's `invoke` event to the invocation it made: the one accepted during the call."""
     accepted = metrics.grouped(
         (e["function"], (e["start_ns"], e["invocation"])) for e in events if e["op"] == "invoke" and e["worker"] < 0
     )
@@ -77,10 +77,9 @@ def find_calls(events: Sequence[Event]) -> dict[int, str]:
 
 
 class Databases:
-    """The tensor databases of a recorded run, or its parameter server: their owners, and the CPU time of what they do
-    for a request.
+    """The tensor databases or the parameter server of a recorded run: their owners, and their CPU time per request.
 
-    Events are asked about in their order: each execution of a script is counted once.
+    Ask about events in their order, since each execution of a script is counted once.
     """
 
     def __init__(self, events: Sequence[Event]) -> None:
@@ -89,7 +88,7 @@ class Databases:
             for event in events
             if event["op"].startswith("tensor.") and event["worker"] >= 0 and "/" in event["resource"]
         )
-        # By a database's address, the worker that asks it most; all workers share an only one, which is the first's.
+        # For each database address, the worker that asks it most. A single shared database belongs to the first worker.
         self._owners = {
             address: 0 if len(asked) == 1 else Counter(workers).most_common(1)[0][0]
             for address, workers in asked.items()
@@ -100,21 +99,20 @@ class Databases:
             for event in events
             if event["op"] == "tensor.script.run"
         )
-        # By worker (-1 for sums that are written for whoever pulls them) and the key of the sum.
+        # By worker (-1 for sums that any worker may pull) and the key of the sum.
         self._sums = metrics.grouped(
             ((event["worker"], event["resource"]), event["cpu_ns"]) for event in events if event["op"] in SUMMING
         )
 
     def owner(self, event: Event) -> int:
-        """Return the worker whose database this event asked; -1 if it asked none."""
+        """Return the worker that owns the database this event asked; -1 if it didn't ask one."""
         return self._owners.get(event["resource"].partition("/")[0], -1)
 
     def server_ns(self, event: Event) -> int:
-        """Return the CPU time of the script that this event ran, or of what a parameter server did with a pushed vector
-        or for a pull; 0 without any or if it failed.
+        """Return the CPU time of the script that this event ran, or of the parameter server's work for a push or pull;
+        0 without such work or if it failed.
 
-        For a database that does not report it: what the caller waited, which includes the database's work for other
-        clients.
+        If the database doesn't report it, return the caller's waiting time, which includes work for other clients.
         """
         if event["op"] == "parameter.push":
             return sum(self._sums.get((event["worker"], event["resource"].rpartition("/")[0]), ()))
@@ -142,6 +140,6 @@ def check(recorded: Run) -> None:
             raise RunError(f"{name} ends before it starts.", hint)
         for cause in event["causes"]:
             if not 0 <= cause < len(recorded.events):
-                raise RunError(f"{name} has cause {cause}, which the trace does not hold.", hint)
+                raise RunError(f"{name} has cause {cause}, which isn't in the trace.", hint)
         if min(event["cpu_ns"], event["cpu_before_ns"], event["bytes"], event["requests"]) < 0:
             raise RunError(f"{name} has negative CPU time, bytes or requests.", hint)

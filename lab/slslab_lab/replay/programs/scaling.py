@@ -1,8 +1,8 @@
-"""Runs that were never made: the program of n workers, from an architecture's pattern and the steps of small runs.
+"""Generate the program of n workers from an architecture's pattern and the steps of small runs.
 
-Exact are the messages of the training protocol, their number and bytes, and who waits for whom: those are the pattern's
-(`slslab_workers.patterns`), which is tested against the architecture's closed form. Modelled are CPU times
-(`step_costs.py`), and the sizes of what is outside the protocol, which are the recorded ones.
+The pattern (`slslab_workers.patterns`), which is tested against the architecture's closed form, gives the messages of
+the training protocol exactly: their number, bytes, and which steps wait for them. CPU times are modelled
+(`step_costs.py`). Sizes outside the protocol are the recorded ones.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,13 +28,13 @@ __all__ = ["AFTER", "BEFORE", "Cost", "Key", "StepCosts", "generate", "measure",
 
 # Operations whose CPU time grows with the samples of a minibatch.
 SAMPLED = ("compute", "prepare")
-# Steps that no event records: an instance's time before its first event, an invocation's after its last one.
+# Steps without an event: an instance's time before its first event, an invocation's after its last one.
 BEFORE, AFTER = ("start", "init"), ("return", "other")
 
 
 def generate(costs: StepCosts, workers: int, batches: int, epochs: int, samples: float = 1.0) -> Program:
-    """Return the program of so many workers, batches per worker and epoch, and epochs; minibatches are `samples` times
-    as large as the recorded ones."""
+    """Return the program for these numbers of workers, batches per worker and epoch, and epochs. Minibatches are
+    `samples` times as large as the recorded ones."""
     workload = replace(costs.workload, workers=workers, batches=batches, epochs=epochs)
     pattern = costs.architecture.pattern(workload)
     assert pattern is not None
@@ -50,7 +50,7 @@ class _Generator:
         self.needed = pattern.needed()
         self.gates: list[int] = []
         self.known: dict[tuple[str, int, int], int] = {}
-        # Steps without their gates and places; by the identity of an activity, which the pattern keeps alive.
+        # Steps without their gates and places, by the identity of an activity, which the pattern keeps alive.
         self.templates: dict[tuple[str, int, bool], Step | None] = {}
 
     def program(self) -> Program:
@@ -58,8 +58,7 @@ class _Generator:
         for (name, _, _), gate in self.known.items():
             if not self.gates[gate]:
                 raise RequestError(
-                    f"In the pattern of {self.costs.architecture.name} an activity needs {name!r}, which no activity "
-                    "makes.",
+                    f"In the pattern of {self.costs.architecture.name} an activity needs {name!r}, but none makes it.",
                     "correct the architecture's pattern.",
                 )
         return Program(
@@ -79,10 +78,10 @@ class _Generator:
         template = self.costs.functions.get(unit)
         if template is None:
             raise RequestError(
-                f"The recording has no invocation of {unit}, so its cost is not known.", "record a whole run."
+                f"The recording has no invocation of {unit}, so its cost is unknown.", "record a whole run."
             )
         places = list(patterns.places(role, self.workload))
-        # A track's own place, with those in which it does something.
+        # A track's own place, and the places where it does something.
         tracks = [(Place(-1, -1, 0, 1), places)] if role.each == "run" else [(each[0], [each]) for each in places]
         for place, within in tracks:
             for rank, steps in self._items(role, unit, within):
@@ -109,7 +108,7 @@ class _Generator:
     def _items(
         self, role: Role, unit: str, places: Sequence[tuple[Place, tuple[Part, ...]]]
     ) -> Iterator[tuple[int, tuple[Step | Gathering, ...]]]:
-        """Yield each rank with its steps; those that are the same for all ranks are made once."""
+        """Yield each rank with its steps; steps that are the same for all ranks are made once."""
         entries: list[Step | Gathering | tuple[Place, Part, bool]] = [*self._beside(unit, BEFORE)]
         for place, parts in places:
             first = is_first(role, place)
@@ -131,7 +130,7 @@ class _Generator:
             yield rank, tuple(item for item in items if item is not None)
 
     def _beside(self, unit: str, step: tuple[str, str]) -> list[Step]:
-        """Return the step that a recording has before its first event or after its last one, if there is one."""
+        """Return the step that a recording has before its first event or after its last one, if any."""
         cost = self.costs.costs.get((unit, *step, False))
         return [Step(*step, round(cost.fixed))] if cost is not None else []
 
@@ -155,7 +154,7 @@ class _Generator:
         return Gathering(tuple(groups)) if groups else None
 
     def _step(self, unit: str, activity: Activity, place: Place, first: bool, rank: int, tracks: int) -> Step | None:
-        """Return the step of an activity that so many tracks share; None if it does not take place."""
+        """Return the step of an activity shared by `tracks` tracks; None if it doesn't take place."""
         if not activity.takes_place(place):
             return None
         key = (unit, id(activity), first)
@@ -177,7 +176,7 @@ class _Generator:
         if activity.optional and (unit, op, phase) in self.costs.left_out:
             return None
         cost = self.costs.of(unit, op, phase, first)
-        # A minibatch is fetched, prepared and computed on.
+        # A minibatch is fetched, prepared and used in a computation.
         samples = self.samples if (phase == "fetch" and activity.bytes is None) or op in SAMPLED else 1.0
         size = round(cost.bytes * activity.times * samples) if activity.bytes is None else activity.bytes
         cpu_ns = cost.fixed * activity.times + cost.per_byte * size + cost.per_work * activity.work
@@ -205,7 +204,7 @@ class _Generator:
         return tuple(self._gate(signal, position, rank) for signal, position in positions if position >= 0)
 
     def _makes(self, signals: tuple[Signal, ...], place: Place, rank: int, tracks: int) -> tuple[int, ...]:
-        # Nobody waits for what only names a message.
+        # Skip signals that only name a message, since no step waits for them.
         gates = self._gates_of(tuple(signal for signal in signals if signal.name in self.needed), place, rank)
         for gate in gates:
             self.gates[gate] += tracks
@@ -213,6 +212,6 @@ class _Generator:
 
 
 def _is_personal(part: Part) -> bool:
-    """Return whether the steps of each rank differ, since a signal is that of the rank."""
+    """Return whether a signal depends on the rank, so that each rank has its own steps."""
     activities = (part,) if isinstance(part, Activity) else (one for group in part.groups for one in group)
     return any(signal.of == OWN for activity in activities for signal in (*activity.needs, *activity.makes))

@@ -1,11 +1,10 @@
-"""What the steps of an architecture cost, measured on recorded runs: what generated runs are made of.
+"""Measure the costs of an architecture's steps on recorded runs, for generated runs.
 
-CPU times are means of the recorded steps of the same function, operation and phase; the first step of a run (of a
-peer's functions: the first epoch) is slower and counted apart. Where requests of different sizes were recorded, CPU
-time is a + b·bytes, b being that of the largest ones, else it grows with the number of requests; that of an all-reduce
-grows with its bytes. A computation over
-more data, such as the sum of more gradients, takes proportionally longer. Nothing else grows: a request with a longer
-list in its answer costs the same.
+CPU times are means of the recorded steps of the same function, operation and phase. The first step of a run (for a
+peer's functions: the first epoch) is slower and counted separately. Where requests of different sizes were recorded,
+CPU time is a + b·bytes, with b from the largest ones; otherwise it grows with the number of requests. For an all-reduce
+it grows with its bytes, and for a computation in proportion to its data, such as the number of summed gradients.
+Nothing else grows: a request costs the same if its answer lists more names.
 """
 
 import math
@@ -28,7 +27,7 @@ from slslab_workers.patterns import Activity, Pattern, Place, Role, Workload
 from slslab_workers.plan import Plan
 from slslab_workers.trace.operations import ALL_REDUCE
 
-# Two sizes count as different from this ratio on.
+# Sizes count as different from this ratio on.
 RATIO = 1.5
 # A unit (see `unit_of`), op, phase, and whether it is in the first step.
 Key = tuple[str, str, str, bool]
@@ -36,8 +35,8 @@ Key = tuple[str, str, str, bool]
 
 @dataclass(frozen=True)
 class Cost:
-    """CPU ns of one request or computation, of each byte that it moves, and of each byte of data that it goes over; of
-    the latter also those of the database. `bytes` is the mean size of requests whose size the pattern leaves open."""
+    """CPU ns of one request or computation, per byte that it moves, and per byte of data that it processes; for the
+    latter also the database's. `bytes` is the mean size of requests for which the pattern gives no size."""
 
     fixed: float
     per_byte: float
@@ -50,10 +49,10 @@ class Cost:
 
 @dataclass(frozen=True)
 class StepCosts:
-    """What was measured of an architecture with one model, options and memory size.
+    """Measured costs of an architecture with one model, options and memory size.
 
-    `functions` are recorded tracks without their steps, by unit. `left_out` are the optional activities that the model
-    does not have.
+    `functions` are recorded tracks without their steps, by unit. `left_out` are optional activities that the model
+    doesn't have.
     """
 
     architecture: Architecture
@@ -65,13 +64,13 @@ class StepCosts:
     poll_cpu_ns: Mapping[str, int]
 
     def of(self, function: str, op: str, phase: str, first: bool) -> Cost:
-        """Return the cost of an operation, or else of the one most like it, of the same phase or function; RequestError
-        if there is none."""
+        """Return the cost of an operation, or of the most similar one, of the same phase or function; RequestError
+        without one."""
         alike = [key for key in self.costs if key[1] == op]
         if alike:
             return self.costs[max(alike, key=lambda key: (key[2] == phase, key[0] == function, key[3] == first))]
         raise RequestError(
-            f"The recording has no {op} (phase {phase}), so what it costs with more workers cannot be said.",
+            f"The recording has no {op} (phase {phase}), so its cost with more workers is unknown.",
             "record a run with 2 workers or more, 3 batches or more, and no other options.",
         )
 
@@ -93,18 +92,18 @@ def workload_of(plan: Plan, parameters: int) -> Workload:
 
 
 def measure(programs: Sequence[Program], architecture: Architecture, workload: Workload) -> StepCosts:
-    """Return the costs of recorded programs of one architecture, with the same options, model and memory size: those of
-    the workload, whose workers, batches and epochs are each program's own.
+    """Return the costs of recorded programs of one architecture with the same options, model and memory size. Workers,
+    batches and epochs may differ; the rest of `workload` applies to all.
 
-    RequestError if it has no pattern, or if workers handed over to other invocations; PlanError for options that its
-    pattern does not cover.
+    RequestError without a pattern, or if workers handed over to other invocations; PlanError for options that the
+    pattern doesn't cover.
     """
     samples = [(program, _pattern_of(program, architecture, workload)) for program in programs]
     return _Measurement(samples, architecture).costs()
 
 
 def _pattern_of(program: Program, architecture: Architecture, workload: Workload) -> Pattern:
-    """Return the pattern of what was recorded, with the share of the gradients that its filter let pass."""
+    """Return the pattern of a recording, with the share of gradients that its filter let through."""
     workload = replace(workload, workers=program.workers, batches=program.batches, epochs=program.epochs)
     pattern = architecture.pattern(workload)
     if pattern is None:
@@ -122,23 +121,21 @@ def _pattern_of(program: Program, architecture: Architecture, workload: Workload
 
 
 def unit_of(role: Role) -> str:
-    """Return what is measured together: a function, or else the kind of track."""
+    """Return the unit of measurement: a function, or else the kind of track."""
     return role.function or role.kind
 
 
 def name_of(activity: Activity) -> str:
-    """Return the name of an activity's operation in programs."""
     return operation({"op": activity.op, "overhead": not activity.protocol})
 
 
 def is_request(op: str) -> bool:
-    """Return whether a program's step with this operation counts as requests."""
     return "." in op or op == TRANSITION
 
 
 @dataclass
 class _Tally:
-    """What was recorded of a key: by program the number, CPU ns, and work by the pattern; each request's size and CPU
+    """Recorded figures of a key, by program: number, CPU ns, and work by the pattern; and each request's size and CPU
     ns."""
 
     times: dict[int, float] = field(default_factory=lambda: defaultdict(float))
@@ -187,7 +184,6 @@ class _Measurement:
         )
 
     def _tally(self, number: int, program: Program, pattern: Pattern) -> None:
-        """Add up what was recorded."""
         each = {unit_of(role): role.each for role in pattern.roles}
         seen: set[tuple[str, int]] = set()
         for track in program.tracks:
@@ -196,8 +192,8 @@ class _Measurement:
             if each[unit] == "run":
                 if (unit, track.worker) in seen:
                     raise RequestError(
-                        f"Worker {track.worker} trained in several invocations, which cannot be scaled.",
-                        "record a run with --mode long-running whose functions do not time out.",
+                        f"Worker {track.worker} trained in several invocations, so the run can't be scaled.",
+                        "record a run with --mode long-running in which functions don't time out.",
                     )
                 seen.add((unit, track.worker))
             for step in track.flat_steps():
@@ -211,7 +207,6 @@ class _Measurement:
                 tally.sizes += [(step.bytes / times, step.cpu_ns / times)] * times
 
     def _expect(self, number: int, pattern: Pattern) -> None:
-        """Add what the pattern says of the same run."""
         expected: dict[Key, tuple[int, int]] = defaultdict(lambda: (0, 0))
         for role in pattern.roles:
             unit = unit_of(role)
@@ -231,11 +226,11 @@ class _Measurement:
                 self.recorded[key].work[number] += work * self.recorded[key].times[number] / times
 
     def _slopes(self) -> dict[tuple[str, str], tuple[float, float]]:
-        """Return the largest request's bytes and CPU ns of a byte, by function and op, over requests in all phases."""
+        """Return the largest request's bytes and CPU ns per byte, by function and op, over requests in all phases."""
         requests = grouped(
             ((unit, op), sample)
             for (unit, op, _, first), tally in self.recorded.items()
-            # First requests are slower whatever their size.
+            # First requests are slower at any size.
             if is_request(op) and not first
             for sample in tally.sizes
         )
@@ -247,10 +242,10 @@ class _Measurement:
         per_byte = per_work = 0.0
         if is_request(key[1]):
             largest, slope = slopes.get((key[0], key[1]), (0.0, 0.0))
-            # Among small requests alone (a log that grows) the slope would be noise.
+            # Among small requests (a log that grows) the slope would be noise.
             if RATIO * max(tally.sizes)[0] >= largest:
                 slope = _slope(tally.sizes) or slope
-            # The messages of an all-reduce are parts of one vector, and the smaller, the more there are.
+            # An all-reduce's messages are parts of one vector: the more there are, the smaller they get.
             slope = math.inf if key[1] == ALL_REDUCE else slope
             per_byte = min(slope, cpu_ns / moved) if moved else 0.0
         elif work:
@@ -266,14 +261,13 @@ class _Measurement:
         )
 
     def _open_size(self, key: Key, tally: _Tally) -> float:
-        """Return the mean size of those requests whose size the pattern does not give; of all, if it gives all."""
+        """Return the mean size of requests for which the pattern gives no size; of all requests, if there are none."""
         known = self.known_sizes[key[:3]]
         sizes = [size for size, _ in tally.sizes]
         open_sizes = [size for size in sizes if not any(size < one * RATIO and one < size * RATIO for one in known)]
         return fmean(open_sizes or sizes)
 
     def _left_out(self) -> frozenset[tuple[str, str, str]]:
-        """Return what is optional and was not recorded."""
         recorded: dict[tuple[str, str, str], float] = defaultdict(float)
         for key, tally in self.recorded.items():
             recorded[key[:3]] += sum(tally.times.values())
@@ -283,26 +277,26 @@ class _Measurement:
 
 
 def _recorded_unit(track: Track, units: Iterable[str]) -> str:
-    """Return a recorded track's unit: the pattern's function that its name ends with, or the kind of track."""
+    """Return a recorded track's unit: the pattern's function at the end of its name, or the kind of track."""
     if track.kind == "invocation":
         matching = [unit for unit in units if track.name.endswith(f"-{unit}")]
         if matching:
             return max(matching, key=len)
     if track.kind not in units:
         raise RequestError(
-            f"The recording has {track.name}, which the architecture's pattern does not have.",
+            f"The recording has {track.name}, but the architecture's pattern doesn't.",
             "replay it with the version of the architecture that made it.",
         )
     return track.kind
 
 
 def is_first(role: Role, place: Place) -> bool:
-    """Return whether this is the run's first step, or its first epoch where every epoch has invocations of its own."""
+    """Return whether this is the run's first step, or its first epoch if every epoch has its own invocations."""
     return place.epoch == 0 and (role.each != "run" or place.step == 0)
 
 
 def _slope(sizes: Sequence[tuple[float, float]]) -> float:
-    """Return the CPU ns of a byte by least squares; 0 if all sizes are about the same or it would be negative."""
+    """Return the CPU ns per byte by least squares; 0 if all sizes are similar or the result would be negative."""
     bytes_, cpu_ns = np.array(sizes).T
     if bytes_.max() < RATIO * bytes_.min() or not bytes_.any():
         return 0.0
@@ -311,13 +305,13 @@ def _slope(sizes: Sequence[tuple[float, float]]) -> float:
 
 
 def _per_work(tally: _Tally) -> float:
-    """Return the CPU ns of a byte of data: by least squares with a time per computation if runs of different sizes were
-    recorded, else all of the CPU time."""
+    """Return the CPU ns per byte of data: if runs of different sizes were recorded, by least squares with a time per
+    computation; otherwise from the whole CPU time."""
     rows = [(tally.times[number], work, tally.cpu_ns[number]) for number, work in tally.work.items() if work]
     ratios = [work / times for times, work, _ in rows]
     if max(ratios) < RATIO * min(ratios):
         return sum(tally.cpu_ns.values()) / sum(tally.work.values())
-    from scipy.optimize import nnls  # which takes as long as all of a replay
+    from scipy.optimize import nnls  # importing it takes as long as a whole replay
 
     table = np.array(rows)
     # Every run has the same weight.

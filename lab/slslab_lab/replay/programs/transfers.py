@@ -1,7 +1,7 @@
-"""The step costs of one architecture used for another one: the same requests and computations, in another order.
+"""Use one architecture's step costs for another one: the same requests and computations, in another order.
 
-Both train the same model, and a put, a get, a sum, an update cost a worker the same CPU time in either. What only the
-other architecture does has no known cost: making its program is refused.
+Both train the same model, and a put, get, sum or update takes a worker the same CPU time in both. If only the other
+architecture has a step, its cost is unknown and its program is refused.
 """
 
 from dataclasses import replace
@@ -14,9 +14,9 @@ INSTANCE = "instance"
 
 
 def transfer(costs: StepCosts, architecture: Architecture, plan: Plan) -> StepCosts:
-    """Return the costs of a recording for another architecture, with its default options; `plan` is the recording's.
+    """Return the costs of a recording for another architecture with its default options; `plan` is the recording's.
 
-    An instance starts as an environment does: Python, torch. It is of the type that the architecture asks for.
+    An instance starts like an environment: Python, then torch. Its type is the one that the architecture asks for.
     """
     functions, known = dict(costs.functions), dict(costs.costs)
     options = architecture.complete({})

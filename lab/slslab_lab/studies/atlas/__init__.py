@@ -1,1 +1,1 @@
-"""The atlas: which point of the papers' space is fastest and which is cheapest, over model sizes and workers."""
+"""The atlas: the fastest and the cheapest systems of the papers, over model sizes and numbers of workers."""

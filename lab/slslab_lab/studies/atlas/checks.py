@@ -1,8 +1,8 @@
-"""Points of the atlas beside real runs of them, which it was not made of.
+"""Compare points of the atlas with real runs that the atlas was not made from.
 
-Each is a small run here. How long its workers took and what they were billed stand beside what the atlas's costs say of
-the same plan on the profile of this host, whose latencies are fitted to the run itself; and the replay of the run's own
-trace on AWS beside the atlas's.
+Each point is a small run here. Its workers' times and bill are compared with what the atlas predicts for the same plan
+on this host's profile, with latencies fitted to that run. The run's replay on AWS is compared with the atlas's figures
+for AWS.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,13 +26,13 @@ from slslab_lab.studies.atlas.systems import System
 from slslab_lab.studies.experiments import BATCH_SIZE
 from slslab_lab.studies.recording import Recording, make_missing, small_run
 
-# What a figure of a run is: of this host, or of the run's trace as it is replayed.
+# A figure was measured on this host, or comes from replaying the run's trace.
 MEASURED, REPLAYED = "measured here", "replayed on AWS"
 
 
 @dataclass(frozen=True)
 class Check:
-    """A point that was not recorded, as a small run."""
+    """A point of the atlas without a recording, as a small run."""
 
     system: System
     model: str
@@ -56,7 +56,7 @@ class Check:
         return Recording(name, self.system.architecture, values, self.system.chosen)
 
 
-# No system of them was recorded with that model.
+# None of these systems was recorded with that model.
 CHECKS = (
     Check(System("scatterreduce", "memcached", "ga"), "lenet", "digits", 2, 1024, 1, 6),
     Check(System("scatterreduce", "redis", "ga"), "mobilenet", "synthetic", 2, 3008, 2, 2),
@@ -65,7 +65,7 @@ CHECKS = (
 
 
 def run_all(directory: Path, watcher: Watcher) -> list[Measured]:
-    """Make the runs that the directory does not have, and return all; RunError if one fails."""
+    """Make the missing runs of a directory, and return all; RunError if one fails."""
     recordings = {check.recording.name: check for check in CHECKS}
     for made, document in make_missing(directory, [check.recording for check in CHECKS], watcher):
         watcher.say(f"{recordings[made.name].label}: {document['seconds']['measured']:.0f} s.")
@@ -103,7 +103,7 @@ def _figures(check: Check, run: Measured, recordings: Recordings, job: Job) -> I
 def _notes(rows: Sequence[Mapping[str, Any]], runs: Sequence[Measured]) -> Iterator[str]:
     for basis, what in (
         (REPLAYED, "the replay of each run's own trace on AWS"),
-        (MEASURED, "what was measured here, on latencies that were fitted to each run"),
+        (MEASURED, "measurements here, with latencies fitted to each run"),
     ):
         errors = [abs(row["error"]) for row in rows if row["figure"].startswith(basis)]
         yield f"From {what}, the atlas is off by {fmean(errors):.1%} on average, by {max(errors):.1%} at worst."

@@ -1,9 +1,9 @@
-"""What the steps of a system cost with a model of any size, from recorded runs of a few models.
+"""Step costs of a system with a model of any size, from recorded runs of a few models.
 
-Requests: the CPU time of each kind is a + b·bytes over the recorded models (least squares of relative errors, neither
-below 0). All else (forward and backward, sums, updates) is a power of the number of parameters between two recorded
-models, and of the nearest two beyond them. Forward and backward are those of AllReduce's recordings in all systems.
-Minibatches take time in proportion to their images; what only a first minibatch takes beside that does not grow.
+For requests, the CPU time of each kind is a + b·bytes over the recorded models (least squares of relative errors,
+neither below 0). Other steps (forward and backward, sums, updates) are powers of the number of parameters between two
+recorded models, and beyond them of the nearest two. All systems use forward and backward of AllReduce's recordings.
+Minibatches take time in proportion to their images; the additional time of a first minibatch doesn't grow.
 """
 
 import math
@@ -25,7 +25,7 @@ from slslab_lab.studies.atlas.systems import System
 from slslab_workers.architecture import Architecture
 from slslab_workers.plan import Value
 
-# Figures of a cost that are interpolated: of requests `fixed` and `per_byte` are fitted instead.
+# Figures of a cost that are interpolated; for requests, `fixed` and `per_byte` are fitted instead.
 FIGURES = ("fixed", "per_work", "server_fixed", "server_per_work", "bytes")
 COMPUTE = "compute"
 OF_REQUESTS = ("server_fixed", "server_per_work", "bytes")
@@ -42,10 +42,11 @@ class Recorded:
 
 @dataclass(frozen=True)
 class SystemCosts:
-    """Of a system: recorded models by rising size, the fitted costs of requests, and whose forward and backward it has.
+    """A system's recorded models by rising size, its fitted request costs, and the models that give forward and
+    backward.
 
-    These are AllReduce's: they are the same in all architectures, and what another recording's neighbours made of them,
-    or another range of recorded models, is none of a system's merits.
+    Forward and backward come from AllReduce, since they are the same in all architectures. So noise in one recording,
+    or another range of recorded models, favours no system.
     """
 
     system: System
@@ -61,15 +62,15 @@ class SystemCosts:
 
     @property
     def options(self) -> dict[str, Value]:
-        """Return all options of the architecture, as the system chooses them."""
+        """Return all options of the architecture, with the system's choices."""
         return self.architecture.complete(self.system.chosen)
 
     def at(self, parameters: int) -> StepCosts:
-        """Return the costs with a model of so many parameters."""
+        """Return the costs with a model of `parameters` parameters."""
         nearest = self.nearest(parameters)
         costs: dict[Key, Cost] = {}
         for models in (self.channel, self.models):
-            # The architecture's own recordings come last: they replace what both have.
+            # The architecture's own recordings come last, to replace the entries that both have.
             costs |= self._between(models, parameters)
         computed = self._between(self.computing, parameters)
         taken = {key[1:]: cost.fixed for key, cost in computed.items() if key[1] == COMPUTE}
@@ -78,17 +79,17 @@ class SystemCosts:
         return replace(nearest.costs, workload=workload, costs=costs)
 
     def nearest(self, parameters: int) -> Recorded:
-        """Return the recorded model of the most similar size."""
+        """Return the recorded model closest in size."""
         return min(self.models, key=lambda model: abs(math.log(model.parameters / parameters)))
 
     def peak_memory_mb(self, parameters: int) -> float:
-        """Return what a function uses at its peak with a model of so many parameters, by the recorded peaks; never
-        less than the smallest of them."""
+        """Return a function's peak memory with a model of `parameters` parameters, from the recorded peaks; never less
+        than the smallest of them."""
         peaks = [(model.parameters, float(model.run.peak_memory_mb)) for model in self.models]
         return max(min(peak for _, peak in peaks), _power(peaks, parameters))
 
     def reasons(self, parameters: int, workers: int) -> list[str]:
-        """Return why a point lies beyond what was recorded; nothing if it does not."""
+        """Return why a point lies outside the recordings; empty if it doesn't."""
         reasons = []
         for what, models in (("model", self.models), (f"messages by {self.system.own_channel}", self.channel)):
             if models and not models[0].parameters <= parameters <= models[-1].parameters:
@@ -112,13 +113,13 @@ class SystemCosts:
 
 
 def measure(system: System, recordings: Recordings, batch_size: int) -> SystemCosts:
-    """Return the costs of a system whose minibatches have so many images; RunError if nothing was recorded of it."""
+    """Return the costs of a system with minibatches of `batch_size` images; RunError without recordings of it."""
     models = [_recorded(run, batch_size) for run in recordings.architectures[system.architecture]]
     computing = [_recorded(run, batch_size) for run in recordings.architectures[COMPUTES]]
     channel = [_recorded(run, batch_size) for run in recordings.channels.get(system.own_channel, ())]
     if not models or (system.own_channel and not channel):
         raise RunError(f"Nothing was recorded of {system.name}.", "record it: slslab atlas --record --recordings DIR.")
-    # The channel's own keys; all others are those of the architecture.
+    # The channel's own keys; all others belong to the architecture.
     own = {key for model in models for key in model.costs.costs}
     channel = [_without(model, own) for model in channel]
     keys = dict.fromkeys(key for model in (*channel, *models) for key in model.costs.costs if is_request(key[1]))
@@ -171,8 +172,8 @@ def _line(sizes: Sequence[float], spent: Sequence[float]) -> tuple[float, float]
 
 
 def _power(points: Sequence[tuple[int, float]], parameters: int) -> float:
-    """Return the value at so many parameters: a power of them through the neighbouring points, by rising parameters, or
-    through the two at the end; a straight line where one is 0."""
+    """Return the value at `parameters`: a power through the two neighbouring points (sorted by parameters), or the last
+    two; a straight line where one is 0."""
     if len(points) == 1:
         return points[0][1]
     pairs = list(pairwise(points))

@@ -1,4 +1,4 @@
-"""The document of the atlas: the answers first, then winners, crossings, the papers' own, and every point."""
+"""The document of the atlas: answers first, then winners, crossings, the papers' crossings, and every point."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -102,7 +102,7 @@ def _best(those: Sequence[Point], objective: str) -> dict[str, Any]:
 
 
 def _uncertainty(point: Point, objective: str) -> Uncertainty:
-    """Return the uncertainty of a point for ratios: the recordings are taken to be of one machine."""
+    """Return the uncertainty of a point for ratios, assuming that one machine made all recordings."""
     return point.uncertainties.get(objective, NONE).of_one_recording()
 
 

@@ -1,4 +1,4 @@
-"""All points of the atlas, which of them is best by each figure, and where another system becomes the best one."""
+"""All points of the atlas, the best of them by each figure, and where another system becomes the best."""
 
 import math
 from bisect import bisect_left
@@ -20,9 +20,9 @@ from slslab_lab.studies.experiments import BATCH_SIZE
 # Parameters of the models: LeNet's, MobileNet's, ResNet-18's and ResNet-50's, and sizes between and beyond them.
 PARAMETERS = (15_000, 61_706, 250_000, 1_000_000, 3_217_226, 6_000_000, 11_173_962, 23_520_842)
 WORKERS = (2, 4, 8, 16, 48, 96)
-# What is best: the fastest, and the cheapest.
+# Two meanings of best: the fastest, and the cheapest.
 OBJECTIVES = ("seconds", "usd")
-# Which systems are compared: those that learn the same, and all.
+# The compared groups: systems that learn the same, and all.
 EQUAL, ALL = "equal", "all"
 GROUPS = (EQUAL, ALL)
 
@@ -31,7 +31,7 @@ Place = tuple[int, int]
 
 @dataclass(frozen=True)
 class Refusal:
-    """A system that cannot train a model of this size with so many workers, and why; of `largest` parameters it can."""
+    """A system that can't train a model of this size with these workers, and why; it can train `largest` parameters."""
 
     system: System
     parameters: int
@@ -52,7 +52,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Grid:
-    """The points of all systems, sizes and numbers of workers, and those that cannot be."""
+    """The points of all systems, sizes and numbers of workers, and the refused combinations."""
 
     points: Sequence[Point]
     refusals: Sequence[Refusal]
@@ -60,7 +60,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where the best system changes with the size of the model, with so many workers: `first` is the best one below
+    """Where the best system changes with the size of the model, for a number of workers: `first` is best below
     `megabytes`, `second` above. Interpolated between two sizes of the grid, which may be `extrapolated`."""
 
     group: str
@@ -77,9 +77,9 @@ class Crossing:
 
 
 def compute(recordings: Recordings, job: Job, report: Callable[[str, int, int], None], on: str | None = None) -> Grid:
-    """Play every point, and find the ranges of those that lead somewhere; `report` receives the progress.
+    """Play every point, and find the ranges of the leading ones; `report` receives the progress.
 
-    A few thousand take a minute in this process, where `on` is None; else it is where they are computed
+    With `on` None, a few thousand points take a minute in this process; otherwise `on` says where to compute them
     (`slslab_lab.runs.sweeps.sweep`).
     """
     places = list(product(SYSTEMS, sizes(job), WORKERS))
@@ -123,7 +123,7 @@ def _by_place(every: Iterable[Point], group: str) -> dict[Place, list[Point]]:
 
 
 def leaders(every: Sequence[Point]) -> list[Point]:
-    """Return the best point of each place and the next system's best one, of all groups and by all objectives."""
+    """Return the best point of each place and the next system's best point, for all groups and objectives."""
     led = []
     for _, objective, those in contests(every):
         won = best(those, objective)
@@ -132,7 +132,7 @@ def leaders(every: Sequence[Point]) -> list[Point]:
 
 
 class _Playing:
-    """Plays the places of a grid, system by system: it keeps the costs of one."""
+    """Plays the places of a grid, system by system; it keeps one system's costs."""
 
     def __init__(self, recordings: Recordings, job: Job) -> None:
         self.recordings, self.job = recordings, job
@@ -163,13 +163,13 @@ def members(every: Iterable[Point], group: str) -> Iterator[Point]:
 
 
 def best(every: Iterable[Point], objective: str) -> Point:
-    """Return the point with the least of a figure; of equals the better one by the other figure."""
+    """Return the point with the lowest figure; among equals, the lower one by the other figure."""
     other = next(name for name in OBJECTIVES if name != objective)
     return min(every, key=lambda point: (getattr(point, objective), getattr(point, other)))
 
 
 def runner_up(every: Iterable[Point], won: Point, objective: str) -> Point | None:
-    """Return the best point of the other systems, if there are any."""
+    """Return the best point of the other systems, if any."""
     others = [point for point in every if point.system != won.system]
     return best(others, objective) if others else None
 
@@ -198,13 +198,13 @@ def crossings(grid: Grid, group: str, objective: str) -> Iterator[Crossing]:
 
 
 def least(every: Iterable[Point], figure: str) -> dict[tuple[str, int, int], float]:
-    """Return the least of a figure over memory sizes, by system, parameters and workers."""
+    """Return the lowest value of a figure over memory sizes, by system, parameters and workers."""
     of_system = grouped(((point.system.name, point.parameters, point.workers), point) for point in every)
     return {key: min(getattr(point, figure) for point in those) for key, those in of_system.items()}
 
 
 def pair_crossings(figures: Mapping[tuple[str, int, int], float], first: str, second: str, workers: int) -> list[float]:
-    """Return at which MB another one of two systems becomes the better one, interpolated as `Crossing`."""
+    """Return the sizes in MB at which the better of two systems changes, interpolated as in `Crossing`."""
     at = [size for size in PARAMETERS if all((name, size, workers) in figures for name in (first, second))]
     found = []
     for low, high in pairwise(at):
@@ -215,10 +215,10 @@ def pair_crossings(figures: Mapping[tuple[str, int, int], float], first: str, se
 
 
 def _between(low: int, high: int, figures: Sequence[float]) -> float:
-    """Return at which parameters two systems are equal: where the logarithm of their ratio, linear in that of the
-    parameters, is 0.
+    """Return the number of parameters at which two systems are equal: where the logarithm of their ratio is 0, if it is
+    linear in the logarithm of the parameters.
 
-    `figures` are those of both systems at `low`, where one is better, and then at `high`, where the other one is.
+    `figures` are both systems' at `low`, where one is better, and then at `high`, where the other one is.
     """
     before, after = (math.log(first / second) for first, second in (figures[:2], figures[2:]))
     return float(low * (high / low) ** (before / (before - after)))

@@ -1,4 +1,4 @@
-"""The atlas's own recordings: small runs of what Table 2 of Barrak et al. and Table 1 of LambdaML do not have."""
+"""The atlas's own recordings: small runs that Table 2 of Barrak et al. and Table 1 of LambdaML don't include."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -7,16 +7,15 @@ from slslab_lab.studies.experiments import ARCHITECTURES, BATCH_SIZE, RECORDED_M
 from slslab_lab.studies.recording import Recording, small_run
 from slslab_workers.plan import Value
 
-# As in Table 1's recordings: a small host holds two workers.
+# As in Table 1's recordings: a small host has room for two workers.
 RECORDED_WORKERS, MEMORY_MB = 2, 3008
-# Whose recordings those of other channels are; and those of which forward and backward are taken for
-# all architectures.
+# The architecture recorded with other channels; also the one that provides forward and backward for all.
 CHANNELS_OF = COMPUTES = "allreduce"
-# Minibatches of each worker. MLLess's filter keeps the first updates back: in few minibatches it would send none.
+# Minibatches of each worker. MLLess's filter holds back the first updates, so in a few minibatches it would send none.
 STEPS, STEPS_OF = 5, {"mlless": 15}
-# Whose functions live for an epoch: a warm one trains in the second.
+# Functions of this architecture live for an epoch, so a warm one trains in the second.
 EPOCHWISE = ("kubeml",)
-# The tree topologies that GradsSharding is compared with; they train nothing, and are no points.
+# Tree topologies to compare with GradsSharding; they don't train, so they aren't points.
 AVERAGING, TOPOLOGIES = "gradssharding", ("shards", "lambda-fl", "lifl")
 
 
@@ -38,13 +37,13 @@ def _job(
 
 
 def lenet(architecture: str, variant: str = "", options: Mapping[str, Value] | None = None) -> Recording:
-    """Return a recording of LeNet-5, whose images are the 1,433 digits; two minibatches of them are an epoch."""
+    """Return a recording of LeNet-5 on the 1,433 images of digits; two minibatches make an epoch."""
     steps = STEPS_OF.get(architecture, STEPS)
     return _job(architecture, "lenet", "digits", BATCH_SIZE, 1, steps, 1769, variant, options)
 
 
 def mobilenet(architecture: str, variant: str = "", options: Mapping[str, Value] | None = None) -> Recording:
-    """Return a recording of MobileNet, as Table 1's of the other channels."""
+    """Return a recording of MobileNet, like Table 1's recordings of the other channels."""
     steps = STEPS_OF.get(architecture, STEPS)
     batches, epochs = (1, steps) if architecture in EPOCHWISE else (steps, 1)
     return _job(architecture, "mobilenet", "synthetic", 128, batches, epochs, MEMORY_MB, variant, options)
@@ -53,7 +52,7 @@ def mobilenet(architecture: str, variant: str = "", options: Mapping[str, Value]
 def _jobs() -> Iterator[Recording]:
     names = tuple(dict.fromkeys(system.architecture for system in SYSTEMS))
     yield from map(lenet, names)
-    # Table 2's have the CPU time of four workers that shared two processors.
+    # Table 2's recordings have the CPU time of four workers that shared two processors.
     for model, memory_mb in RECORDED_MB.items():
         yield _job(COMPUTES, model, "synthetic", BATCH_SIZE, 1, 3, memory_mb)
     yield from (mobilenet(name) for name in names if name not in ARCHITECTURES)

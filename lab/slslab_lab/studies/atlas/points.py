@@ -23,11 +23,11 @@ from slslab_workers.channels.choice import TRACED
 from slslab_workers.driver.channels import channel_requirements
 from slslab_workers.plan import Plan, PlanError
 
-# An epoch as in Table 2 of Barrak et al., whose minibatches all workers share.
+# An epoch as in Table 2 of Barrak et al.: all workers together share its minibatches.
 MINIBATCHES = WORKERS * BATCHES
-# Memory sizes of the training functions, MB: a share of a vCPU, one, nearly two, two, three and six of them.
+# Memory sizes of the training functions in MB: part of a vCPU, one, nearly two, two, three and six.
 MEMORY_MB = (512, 1769, 3008, 3538, 5307, 10_240)
-# One epoch does not show what a further one takes.
+# One epoch doesn't show how long a further one takes.
 PLAYED_EPOCHS = 2
 NAMES = ("architecture", "channel", "algorithm")
 
@@ -46,11 +46,11 @@ class Job:
 
 @dataclass(frozen=True)
 class Point:
-    """Seconds and USD of a job at a point, all modelled; `boot_s` is what the channel's node takes to start, which is
-    in `seconds` and billed.
+    """Modelled seconds and USD of a job at a point. `boot_s` is the start of the channel's node, which is part of
+    `seconds` and billed.
 
-    `epoch_seconds` and `epoch_usd` are those of a further epoch. `reasons` say why it is extrapolated.
-    `uncertainties` are those of seconds and USD, of points that lead somewhere (`slslab_lab.studies.atlas.grid`).
+    `epoch_seconds` and `epoch_usd` belong to a further epoch. `reasons` say why the point is extrapolated.
+    `uncertainties` are for seconds and USD; only leading points have them (`slslab_lab.studies.atlas.grid`).
     """
 
     system: System
@@ -103,7 +103,7 @@ def significant(value: float) -> float:
 
 
 def refusal(costs: SystemCosts, parameters: int, workers: int) -> str:
-    """Return why the system cannot train a model of so many parameters; empty if it can."""
+    """Return why the system can't train a model of `parameters` parameters; empty if it can."""
     system = costs.system
     if not system.channel:
         return ""
@@ -111,16 +111,16 @@ def refusal(costs: SystemCosts, parameters: int, workers: int) -> str:
     try:
         channel_requirements(_plan(costs, workers), 4 * math.ceil(parameters / chunks))
     except PlanError:
-        return f"messages of {megabytes(math.ceil(parameters / chunks)):,.3g} MB are more than {system.channel} holds"
+        return f"messages of {megabytes(math.ceil(parameters / chunks)):,.3g} MB are too large for {system.channel}"
     return ""
 
 
 def points(
     costs: SystemCosts, parameters: int, workers: int, job: Job, ranged_mb: Collection[int] = ()
 ) -> Iterator[Point]:
-    """Yield the points of a system with each memory size that holds its functions.
+    """Yield the points of a system with each memory size that is enough for its functions.
 
-    With `ranged_mb`, yield only those with these memory sizes, with their uncertainties. These take six times as long.
+    With `ranged_mb`, yield only points with these memory sizes, with uncertainties. That takes six times as long.
     """
     system, batches = costs.system, math.ceil(MINIBATCHES / workers)
     program = generate(costs.at(parameters), workers, batches, PLAYED_EPOCHS)
@@ -171,7 +171,7 @@ def _figures(way: Course, boot_s: float, job: Job) -> dict[str, float]:
 
 
 def _booted(way: Course, boot_s: float, epochs: int) -> Course:
-    """Return the course whose nodes are billed while they start, too; functions begin once they serve."""
+    """Return the course with its nodes billed from their start on; functions begin once the nodes serve."""
     # A course bills hosts in proportion to its seconds.
     share = way.seconds(way.epochs) / way.seconds(epochs)
     started = Decimal(str(boot_s * share))
@@ -180,6 +180,6 @@ def _booted(way: Course, boot_s: float, epochs: int) -> Course:
 
 
 def _plan(costs: SystemCosts, workers: int) -> Plan:
-    """Return a plan of the system: what its stack consists of depends on no model."""
+    """Return a plan of the system; the parts of its stack don't depend on the model."""
     plan = costs.models[0].run.plan
     return replace(plan, workers=workers, options=costs.options)

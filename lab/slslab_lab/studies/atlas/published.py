@@ -1,6 +1,6 @@
-"""The papers' own crossings beside the atlas's: between which model sizes another system becomes better, as published.
+"""Compare the papers' crossings with the atlas's: the model sizes between which another system becomes better.
 
-A crossing is read off published figures: the sizes nearest to each other at which another system is the better one.
+A crossing is read from published figures: the two closest sizes with different winners.
 """
 
 import math
@@ -23,7 +23,7 @@ SERVERLESS = ("spirt", "scatterreduce/s3/ga", "allreduce/s3/ga", "mlless")
 S3, MEMCACHED = "allreduce/s3/ga", "allreduce/memcached/ga"
 SERVER, TABLE = "allreduce/parameter-server/ga", "allreduce/dynamodb/ga"
 SCATTERED = "scatterreduce/s3/ga"
-# Crossings that are published, or follow from figures, on axes that the atlas does not have.
+# Crossings that are published, or follow from figures, on axes that the atlas doesn't have.
 ELSEWHERE = (
     (
         "Jiang et al., SIGMOD 2021, Section 5.3 and Figure 11: functions against instances",
@@ -42,9 +42,9 @@ ELSEWHERE = (
 
 @dataclass(frozen=True)
 class Published:
-    """A published crossing: `first` is better up to `low` MB, `second` from `high` MB on, by a figure of points.
+    """A published crossing by one figure: `first` is better up to `low` MB, `second` from `high` MB on.
 
-    Without `high` no crossing was seen up to `low`, without `low` none from `high` on.
+    Without `high`, no crossing was seen up to `low`; without `low`, none from `high` on.
     """
 
     source: str
@@ -58,9 +58,9 @@ class Published:
 
 @dataclass(frozen=True)
 class Beside:
-    """A published crossing, and the atlas's own ones of the same two systems with the nearest number of workers.
+    """A published crossing next to the atlas's crossings of the same two systems, with the closest number of workers.
 
-    `ends` are the better systems at the smallest and at the largest model of which the atlas has both.
+    `ends` are the better systems at the smallest and at the largest model that the atlas has for both.
     """
 
     published: Published
@@ -70,7 +70,7 @@ class Beside:
 
     @property
     def verdict(self) -> str:
-        """Return whether the atlas has it: `agrees`, or `differs`."""
+        """Return `agrees` if the atlas has the crossing, else `differs`."""
         low, high = self.published.low, self.published.high
         within = all((low or 0.0) <= each <= (high or math.inf) for each in self.modelled)
         expected = (self.published.first, self.published.second)
@@ -80,7 +80,7 @@ class Beside:
         return "agrees" if within and self.ends[end] == expected[end] else "differs"
 
     def as_document(self) -> dict[str, Any]:
-        """Return it for JSON; `better` is what is better at all sizes."""
+        """Return it for JSON; `better` is the system that is better at all sizes."""
         return {
             **vars(self.published),
             "at_workers": self.at_workers,
@@ -98,7 +98,7 @@ def published() -> Iterator[Published]:
 
 
 def _barrak_gpu() -> Iterator[Published]:
-    """Yield where instances become better than the best of the four architectures of functions."""
+    """Yield where instances become better than the best of the four architectures with functions."""
     table = load_paper("barrak-2025").table("table2")
     for column, figure in (("total_cost", "epoch_usd"), ("epoch_seconds", "epoch_seconds")):
         found = []
@@ -109,7 +109,7 @@ def _barrak_gpu() -> Iterator[Published]:
 
 
 def _barrak_patterns() -> Iterator[Published]:
-    """Yield where ScatterReduce becomes faster than AllReduce, of the rows of which seconds are printed."""
+    """Yield where ScatterReduce becomes faster than AllReduce, from the rows with printed seconds."""
     table = load_paper("barrak-2025").table("fig2")
     for workers, rows in _by_workers(table, [row for row in table.rows if "allreduce" in row.published]).items():
         found = [
@@ -159,7 +159,7 @@ def _megabytes(parameters: int | None) -> float:
 
 
 def beside(grid: Grid) -> Iterator[Beside]:
-    """Yield each published crossing beside the atlas's."""
+    """Yield each published crossing next to the atlas's."""
     for each in published():
         figures = dict(least(members(grid.points, ALL), each.figure))
         for (name, size, workers), value in tuple(figures.items()):

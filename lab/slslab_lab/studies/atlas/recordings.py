@@ -1,6 +1,6 @@
-"""The recorded runs of which the atlas is made: each architecture with each network, and other channels' requests.
+"""The recorded runs behind the atlas: each architecture with each network, and requests of other channels.
 
-Those that Table 2 of Barrak et al. and Table 1 of LambdaML have are theirs; `JOBS` are the atlas's own.
+Recordings of Table 2 of Barrak et al. and Table 1 of LambdaML are reused; `JOBS` are the atlas's own.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +21,7 @@ from slslab_lab.studies.recording import is_done, make_missing
 
 @dataclass(frozen=True)
 class Recordings:
-    """Recorded runs: of architectures by name, and of AllReduce by another channel by its name; each from the smallest
+    """Recorded runs of architectures by name, and of AllReduce by the name of another channel; each from the smallest
     model to the largest."""
 
     architectures: Mapping[str, Sequence[Measured]]
@@ -29,20 +29,20 @@ class Recordings:
 
     @property
     def noisy(self) -> Sequence[str]:
-        """Return which of the atlas's own were measured alone while others loaded the host."""
+        """Return the runs with a solo measurement that was disturbed by other load on the host."""
         everyone = (run for runs in (*self.architectures.values(), *self.channels.values()) for run in runs)
         return tuple(
             run.plan.run for run in everyone if not (run.document.get("alone") or {"quiet": True}).get("quiet")
         )
 
     def digests(self) -> Iterator[str]:
-        """Yield that of each run."""
+        """Yield the digest of each run."""
         for runs in (*self.architectures.values(), *self.channels.values()):
             yield from (run.directory.digest() for run in runs)
 
 
 def read_all(directory: Path) -> Recordings:
-    """Return all recordings, the atlas's own from `directory`; RunError for one that is not there or not done."""
+    """Return all recordings, the atlas's own from `directory`; RunError for a missing or unfinished one."""
     table1, table2 = committed("lambdaml-table1"), committed("table2")
     known = architectures()
     own = {job.name: job for job in JOBS}
@@ -72,15 +72,15 @@ def read_all(directory: Path) -> Recordings:
 
 
 def record_all(directory: Path, watcher: Watcher) -> None:
-    """Make the atlas's own recordings that the directory does not have, or has from a host that was not quiet.
+    """Make the atlas's own recordings that are missing, or were made while the host was busy.
 
-    The others are kept, so that the command goes on where it was interrupted. RunError if a run fails, RequestError if
-    another command makes it.
+    It keeps the others, so an interrupted command continues where it stopped. RunError if a run fails, RequestError if
+    another command is making it.
     """
     todo = [job for job in JOBS if not _is_kept(directory / job.name)]
     watcher.say(f"{counted(len(todo), 'run')} to make, {len(JOBS) - len(todo)} of {len(JOBS)} are kept.")
     for number, (job, document) in enumerate(make_missing(directory, todo, watcher, _is_kept), 1):
-        quiet = "quiet" if _is_quiet(document) else "NOT QUIET: others loaded the host, and it is made again next time"
+        quiet = "quiet" if _is_quiet(document) else "NOT QUIET: the host was busy, so this run is repeated next time"
         watcher.say(f"{job.name}: {document['seconds']['measured']:.0f} s, {quiet}; {number} of {len(todo)}.")
 
 

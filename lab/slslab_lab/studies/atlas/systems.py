@@ -1,6 +1,6 @@
 """The systems of the atlas: an architecture with a channel and an algorithm.
 
-A new architecture is an entry of SYSTEMS; `slslab atlas --record` then makes its recordings.
+To add an architecture, add an entry to SYSTEMS; `slslab atlas --record` then makes its recordings.
 """
 
 from collections.abc import Mapping
@@ -17,11 +17,10 @@ MODELS = ("lenet", "mobilenet", "resnet18")
 
 @dataclass(frozen=True)
 class System:
-    """An architecture, and what its workers exchange by and when, where that is a choice: `channel` and `algorithm` are
-    the values of --channel and --algorithm.
+    """An architecture, with the values of --channel and --algorithm where it has them.
 
-    `equal` systems update every model with all workers' gradients after each minibatch, so that they learn the same
-    from the same data. `instances` train on machines, whose memory is no choice.
+    `equal` systems update every model with all workers' gradients after each minibatch, so they learn the same from the
+    same data. `instances` train on machines with a fixed memory size.
     """
 
     architecture: str
@@ -32,22 +31,22 @@ class System:
 
     @property
     def name(self) -> str:
-        """Return the system in short, such as `allreduce/memcached/ma`."""
+        """Return the system's short name, such as `allreduce/memcached/ma`."""
         return "/".join(filter(None, (self.architecture, self.channel, self.algorithm)))
 
     @property
     def own_channel(self) -> str:
-        """Return the channel whose requests are not those of the architecture's recordings; empty if there is none."""
+        """Return the channel that the architecture's recordings don't use, or an empty text."""
         return "" if self.channel == S3 else self.channel
 
     @property
     def chosen(self) -> Mapping[str, Value]:
-        """Return the options that the system chooses."""
+        """Return the options that the system sets."""
         chosen: dict[str, Value] = {}
         if self.channel:
             chosen[CHANNEL.name] = self.channel
         if self.channel == PARAMETER_SERVER:
-            # What LambdaML's code sends to its server, and what is recorded.
+            # LambdaML's code sends doubles to its server, and the recordings do, too.
             chosen[SERIALISATION.name] = "doubles"
         if self.algorithm:
             chosen[ALGORITHM.name] = self.algorithm

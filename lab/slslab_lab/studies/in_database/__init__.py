@@ -1,1 +1,1 @@
-"""SPIRT's operations in the database against what a function does in their place, Section 4.2 of Barrak et al."""
+"""SPIRT's operations in the database compared with the same work in a function (Section 4.2 of Barrak et al.)."""

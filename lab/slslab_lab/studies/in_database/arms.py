@@ -1,7 +1,7 @@
 """Arms of a comparison: ways to average gradients and to update a model, naive in a client or inside the database.
 
-Arms take turns in alternating order, so that a busy machine affects all of them. After every turn each arm's result
-is compared with one computed here; in-database averages must have the bits of the sum in rank order."""
+Arms take turns in alternating order, so that a busy machine affects all of them. After every turn each result is
+compared with one computed here; in-database averages must equal the sum in rank order bit by bit."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ REDIS_PY, OWN_CLIENT = NAIVE = ("redis-py", "own client")
 
 @dataclass
 class Moving:
-    """What a naive arm has spent in fetching and storing: seconds, and CPU seconds of its process in either."""
+    """What a naive arm has spent on fetching and storing: seconds, and CPU seconds of its process for each."""
 
     seconds: float = 0.0
     get_cpu_s: float = 0.0
@@ -39,7 +39,7 @@ class Moving:
 
     @contextmanager
     def timed(self, cpu: str) -> Iterator[None]:
-        """Add what the block takes to the seconds and to these CPU seconds."""
+        """Add the block's time to the seconds and to these CPU seconds."""
         cpu_s, began = time.process_time(), time.perf_counter()
         yield
         self.seconds += time.perf_counter() - began
@@ -48,7 +48,7 @@ class Moving:
 
 @dataclass(frozen=True)
 class Taken:
-    """What one operation of an arm took: seconds, CPU seconds of this process, and the moving among them."""
+    """One operation of an arm: seconds, CPU seconds of this process, and the part spent on moving vectors."""
 
     seconds: float
     cpu_s: float
@@ -56,7 +56,7 @@ class Taken:
 
 
 class Arm(Protocol):
-    """What is timed; `exact` says whether it must sum to the same bits as `sum_in_rank_order`."""
+    """A timed arm; `exact` says whether its sum must have the same bits as `sum_in_rank_order`."""
 
     moving: Moving
     exact: bool
@@ -102,7 +102,7 @@ class Vectors:
 
 
 def gradient_keys(count: int) -> tuple[str, ...]:
-    """Return the keys of so many gradients."""
+    """Return the keys of `count` gradients."""
     return tuple(f"gradient:{number}" for number in range(count))
 
 
@@ -127,11 +127,11 @@ class Naive:
         """Set the result to the parameters after a step of SGD."""
         parameters = self._get(PARAMETERS)
         change = np.float32(RATE) * self._get(self.keys[0])
-        # Into memory of our own: redis-py's bytes are not writable.
+        # Into our own memory, since redis-py's bytes aren't writable.
         self._put(np.subtract(parameters, change, out=change))
 
     def result(self) -> Vector:
-        """Return what the database has now."""
+        """Return the result in the database."""
         return self.get(RESULT)
 
     def _get(self, key: str) -> Vector:
@@ -145,7 +145,7 @@ class Naive:
 
 @dataclass
 class InDatabase:
-    """The workers' client, which only names what the database computes."""
+    """The workers' client, which only names what the database should compute."""
 
     name: str
     url: str
@@ -155,15 +155,15 @@ class InDatabase:
     exact = True
 
     def average(self) -> None:
-        """Have the result set to the mean of the gradients."""
+        """Make the database compute the mean of the gradients."""
         self.client.execute("average", self.keys, [RESULT], "synchronise")
 
     def update(self) -> None:
-        """Have the result set to the parameters after a step of SGD."""
+        """Make the database compute the parameters after a step of SGD."""
         self.client.execute("sgd", [PARAMETERS, self.keys[0]], [RESULT], "update", arguments=(RATE,))
 
     def result(self) -> Vector:
-        """Return what the database has now."""
+        """Return the result in the database."""
         return self.client.get(RESULT, "other")
 
     def put(self, key: str, vector: Vector) -> None:
@@ -188,7 +188,7 @@ def running_mean(vectors: Iterator[Vector]) -> Vector:
 
 
 def body(vector: Vector) -> memoryview:
-    """Return a vector's own bytes."""
+    """Return a vector's bytes."""
     return vector.data.cast("B")
 
 
@@ -199,8 +199,8 @@ def thin(url: str) -> TensorDatabase:
 
 def naive_arms(database: str, keys: Sequence[str], parts: ExitStack) -> list[Naive]:
     """Return the naive arms on the tensor database: AI.TENSORGET and AI.TENSORSET through redis-py with numpy's mean,
-    and the workers' client, which receives into and sends from the arrays themselves and adds as it goes. `parts` close
-    their connections."""
+    and the workers' client, which receives directly into arrays, sends from them, and adds each as it arrives. `parts`
+    close their connections."""
     import redis
 
     connection: Any = parts.enter_context(redis.Redis.from_url(database))
@@ -224,8 +224,8 @@ def naive_arms(database: str, keys: Sequence[str], parts: ExitStack) -> list[Nai
 def take_turns(
     operation: str, arms: Sequence[Arm], expected: Vector, repeat: int, report: Callable[[int, int], None]
 ) -> list[dict[str, Taken]]:
-    """Return what each of `repeat` turns took by arm; one earlier turn, in which memory is first taken, is not counted.
-    RunError for a wrong result."""
+    """Return each arm's figures for `repeat` turns, without an additional first turn that allocates memory. RunError
+    for a wrong result."""
     turns: list[dict[str, Taken]] = []
     for index in range(repeat + 1):
         turns.append({})
@@ -242,7 +242,7 @@ def take_turns(
 def check(operation: str, arm: Arm, expected: Vector) -> None:
     """Raise RunError unless the arm's result is right."""
     result = arm.result()
-    # A fused multiplication and addition may round an update differently.
+    # A fused multiply-add may round an update differently.
     same = np.array_equal if operation == AVERAGE and arm.exact else np.allclose
     if result is not None and not same(result, expected):
-        raise RunError(f"{arm.name}: the {operation} is wrong.", "do not use its seconds; look for the reason.")
+        raise RunError(f"{arm.name}: the {operation} is wrong.", "don't use its seconds; look for the reason.")

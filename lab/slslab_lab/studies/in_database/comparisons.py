@@ -1,8 +1,8 @@
-"""One operation of SPIRT without the database and with it: measured, modelled, and what these consist of.
+"""One operation of SPIRT without and with the database: measured, modelled, and the parts of each.
 
-Modelled are small programs that the replay kernel plays, naive in a function, or by a script. Bytes and requests are
-those of the protocol; CPU seconds are given. One function whose environment is warm, against its worker's own database;
-what it takes before its first request and after its last one is not included."""
+The replay kernel plays small programs, a naive function and a script. Bytes and requests are the protocol's; CPU
+seconds are given. The function's environment is warm and uses its worker's own database. Time before its first request
+and after its last one isn't included."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class Exchange:
     ) -> Program:
         """Fetch, compute, put back; CPU seconds of the client in all gets, in the arithmetic, in the put.
 
-        With `text_bytes` gradients are fetched as so many bytes of JSON each, and the mean is put back as a tensor.
+        With `text_bytes` each gradient is fetched as that many bytes of JSON, and the mean is put back as a tensor.
         """
         phase, size = PHASES[self.operation], self.size if text_bytes is None else text_bytes
         share = round(get_cpu_s * NS / self.gets)
@@ -63,12 +63,12 @@ class Exchange:
         return self._program((*gets, compute, put))
 
     def in_database(self, script_cpu_s: float) -> Program:
-        """Return a request for a script that takes so many CPU seconds on the database's host."""
+        """Return a request for a script that takes `script_cpu_s` CPU seconds on the database's host."""
         script_ns = round(script_cpu_s * NS)
         return self._program((Step("tensor.script", PHASES[self.operation], requests=1, server_cpu_ns=script_ns),))
 
     def round_trip(self, script_s: float, mean_bytes: int, decode_cpu_s: float) -> Program:
-        """Return a script whose mean leaves the database as JSON, is decoded, and put back as a tensor."""
+        """Return a script that returns the mean as JSON, which is decoded and put back as a tensor."""
         phase, script_ns = PHASES[self.operation], round(script_s * NS)
         script = Step("tensor.script", phase, requests=1, bytes=mean_bytes, server_cpu_ns=script_ns)
         compute = Step(self.operation, phase, cpu_ns=round(decode_cpu_s * NS))
@@ -87,9 +87,9 @@ def seconds(program: Program, profile: Profile) -> float:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Both ways of one operation: seconds by column, `said` what they consist of, in words, and in numbers (`parts`).
+    """Both ways of one operation: seconds by column, and their parts in words (`said`) and in numbers (`parts`).
 
-    Measured is empty if the model was too large to measure."""
+    `measured` is empty if the model was too large to measure."""
 
     exchange: Exchange
     variant: str
@@ -99,14 +99,14 @@ class Comparison:
     measured: Mapping[str, Estimate] = field(default_factory=dict)
 
     def reasons(self, published: Mapping[str, Decimal]) -> dict[str, str]:
-        """Return why these seconds and their ratio are not the published ones: what ours consist of, and what the
-        published would need."""
+        """Return why these seconds and their ratio differ from the published ones: the parts of ours, and the time per
+        number that the published ones imply."""
         if not published:
             return {}
         without, inside = (float(published[name]) for name in (WITHOUT, WITH))
         ours = self.modelled[WITHOUT]
         if without > ours:
-            rest = f"{without - ours:.1f} s of the published {without:g} s are not explained by these"
+            rest = f"{without - ours:.1f} s of the published {without:g} s remain unexplained"
         else:
             rest = f"that is {ours - without:.1f} s more than the published {without:g} s"
         needed = ours * inside / without
@@ -114,8 +114,8 @@ class Comparison:
         return {
             WITHOUT: f"without, {self.said[WITHOUT]}; {rest}.",
             WITH: f"with, {self.said[WITH]}; the published {inside:g} s are {each(inside, self.exchange.numbers)}.",
-            RATIO: f"as published the database is the faster one, modelled {side}; the published ratio would be that "
-            f"of {needed:.2f} s with, {each(needed, self.exchange.numbers)}.",
+            RATIO: f"the database is faster as published, modelled {side}; the published ratio would need "
+            f"{needed:.2f} s with, {each(needed, self.exchange.numbers)}.",
         }
 
 
@@ -136,7 +136,7 @@ def compare_tensors(exchange: Exchange, samples: Mapping[str, Samples], profile:
             {
                 WITHOUT: f"{exchange.gets} gets and a set of {exchange.size / 1e6:.1f} MB take {moving_s:.2f} s"
                 f"{_speed(profile)} and the arithmetic {cpu_s[1]:.2f} s of CPU",
-                WITH: f"no gradient moves: the request takes {1e3 * request_s:.2f} ms and the script "
+                WITH: f"the gradients don't move: the request takes {1e3 * request_s:.2f} ms and the script "
                 f"{script_s:.3f} s of CPU, {each(script_s, exchange.numbers)}",
             },
             _parts((exchange.gets + 1) * exchange.size, moving_s, cpu_s[1], script_s, request_s),
@@ -145,10 +145,9 @@ def compare_tensors(exchange: Exchange, samples: Mapping[str, Samples], profile:
 
 
 def compare_released(exchange: Exchange, released: Released, profile: Profile) -> Comparison:
-    """Return the comparison of a client that decodes all gradients with Redis's Lua, on JSON texts; both put the mean
-    back as a tensor.
+    """Compare a client that decodes all gradients with Redis's Lua, on JSON texts; both put the mean back as a tensor.
 
-    Bytes and CPU seconds are those of smaller gradients, by the number."""
+    Bytes and CPU seconds are scaled, by the number, from smaller gradients."""
     size = exchange.parameters
     text_bytes, mean_bytes = round(released.text_bytes * size), round(released.mean_bytes / released.numbers * size)
     decode_s, lua_s = (spent * exchange.numbers for spent in (released.decode_s, released.lua_s))
@@ -184,7 +183,7 @@ def compare(
 
 
 def _parts(*figures: float) -> dict[str, float]:
-    """Return bytes that a naive function fetches and puts back, and seconds, under the names of a document."""
+    """Return, under a document's names, the bytes that a naive function fetches and puts back, and seconds."""
     names = ("bytes_moved", "requests_and_bytes_s", "arithmetic_cpu_s", "script_cpu_s", "request_s")
     return dict(zip(names, map(float, figures), strict=True))
 

@@ -34,15 +34,15 @@ from slslab_workers.models import spec
 
 IN_DATABASE = "in the database"
 ARMS = (*NAIVE, IN_DATABASE)
-# As JSON a model's gradients take gigabytes; each number takes the same time.
+# A model's gradients take gigabytes as JSON, so measure fewer numbers; each takes the same time.
 JSON_NUMBERS = 100_000
 
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class Samples(Entry):
-    """One operation of one arm, turn by turn: seconds, and CPU seconds of the client in gets, in arithmetic and in
-    puts, or of the database's script."""
+    """One operation of one arm, turn by turn: seconds, and CPU seconds of the client in gets, arithmetic and puts, or
+    of the database's script."""
 
     seconds: Annotated[tuple[Seconds, ...], Field(min_length=1)]
     get_cpu_s: tuple[Seconds, ...] = ()
@@ -62,7 +62,7 @@ class Model(Entry):
         for operation in OPERATIONS:
             samples = self.operations.get(operation, {})
             if missing := [arm for arm in ARMS if arm not in samples]:
-                raise ValueError(f"there is no {operation} of {missing[0]}")
+                raise ValueError(f"{operation} of {missing[0]} is missing")
             parts = [samples[IN_DATABASE].script_cpu_s, *(samples[arm].seconds for arm in ARMS)]
             for naive in map(samples.__getitem__, NAIVE):
                 parts += [naive.get_cpu_s, naive.arithmetic_cpu_s, naive.put_cpu_s]
@@ -72,8 +72,8 @@ class Model(Entry):
 
 
 class Released(Entry):
-    """SPIRT's average as released, over JSON texts of `numbers` each: their bytes and the mean's, CPU seconds of the
-    Redis server for each run of the Lua script, and those of a client that decodes all texts and averages them."""
+    """SPIRT's average as released, over JSON texts of `numbers` each: the bytes of the texts and the mean, CPU seconds
+    of the Redis server for each run of the Lua script, and of a client that decodes all texts and averages them."""
 
     redis: str
     numbers: Annotated[int, Field(gt=0)]
@@ -89,17 +89,17 @@ class Released(Entry):
 
     @property
     def lua_s(self) -> float:
-        """Return CPU seconds of Lua for each number that is read."""
+        """Return CPU seconds of Lua for each number read."""
         return median(self.lua_cpu_s) / (self.numbers * len(self.json_bytes))
 
     @property
     def decode_s(self) -> float:
-        """Return CPU seconds of a client for each number that is read."""
+        """Return CPU seconds of a client for each number read."""
         return median(self.decode_cpu_s) / (self.numbers * len(self.json_bytes))
 
 
 class Measurements(Kept):
-    """What one command measured, with load averages before and after; `released` is None without redis-server."""
+    """Measurements of one command, with load averages before and after; without redis-server `released` is None."""
 
     load: Mapping[str, tuple[float, float, float]]
     gradients: Annotated[int, Field(gt=1)]
@@ -111,7 +111,7 @@ RESULTS = Measurements
 
 
 def measure(setup: Setup) -> Measurements:
-    """Measure the operations of the models that are asked for, with as many gradients as Table 2's minibatches."""
+    """Measure the operations of the chosen models, with one gradient for each of Table 2's minibatches."""
     count = int(setup.paper.table("table2").inputs["batches"])
     return measure_models(setup.options["models"] or MODELS, count, setup.effort, setup.watcher.report)
 
@@ -119,7 +119,7 @@ def measure(setup: Setup) -> Measurements:
 def measure_models(names: Sequence[str], count: int, repeat: int, report: Report) -> Measurements:
     """Measure these models' operations with `count` gradients, each arm `repeat` times.
 
-    HostError if the embedded database does not start, RunError for a wrong result."""
+    HostError if the embedded database doesn't start, RunError for a wrong result."""
     before = os.getloadavg()
     with Session() as session:
         by_model = {name: _model(name, count, repeat, session.mark, report) for name in names}
@@ -157,7 +157,7 @@ def _model(name: str, count: int, repeat: int, mark: Mapping[str, str], report: 
             for operation in OPERATIONS
         }
     if len(events) != len(OPERATIONS) * (repeat + 1):
-        raise RunError("The database has not reported every script.", "run it again.")
+        raise RunError("The database didn't report every script.", "run it again.")
     scripts = {
         operation: [event["cpu_ns"] / 1e9 for event in events[begin + 1 : begin + repeat + 1]]
         for operation, begin in zip(OPERATIONS, range(0, len(events), repeat + 1), strict=True)
@@ -185,7 +185,7 @@ def _samples(taken: Sequence[Taken], arm: str, scripts: Sequence[float]) -> Samp
 
 
 def versions() -> dict[str, str]:
-    """Return the versions on which figures depend; hiredis makes redis-py faster if it is installed."""
+    """Return the versions that figures depend on; hiredis makes redis-py faster if it is installed."""
     installed = {name: version(name) for name in ("torch", "numpy", "redis")}
     try:
         installed["hiredis"] = version("hiredis")

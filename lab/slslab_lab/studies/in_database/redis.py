@@ -1,4 +1,4 @@
-"""A redis-server beside the embedded database, and SPIRT's released average in it."""
+"""A redis-server in addition to the embedded database, and SPIRT's released average in it."""
 
 import json
 import os
@@ -23,7 +23,7 @@ START_LIMIT_S = 30.0
 
 
 def is_installed() -> bool:
-    """Return whether there is a redis-server on this host."""
+    """Return whether this host has a redis-server."""
     return shutil.which(PROGRAM) is not None
 
 
@@ -35,11 +35,11 @@ def installed_version() -> str:
 
 @contextmanager
 def plain_redis(session: Session, *options: str) -> Iterator[str]:
-    """Run a redis-server that keeps nothing on disk, and give its address; HostError if it does not start."""
+    """Run a redis-server that doesn't write to disk, and yield its address; HostError if it doesn't start."""
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
     command = [PROGRAM, "--bind", "127.0.0.1", "--port", str(port), "--save", "", "--appendonly", "no"]
-    # Its title would overwrite its environment, in which the reaper looks for the mark.
+    # Its title would overwrite its environment, where the reaper looks for the mark.
     command += ["--set-proc-title", "no", *options]
     with (session.home / "redis.log").open("wb") as log:
         process = subprocess.Popen(
@@ -51,7 +51,7 @@ def plain_redis(session: Session, *options: str) -> Iterator[str]:
             while not client.ping():
                 if process.poll() is not None or time.monotonic() > deadline:
                     output = (session.home / "redis.log").read_text()[-300:]
-                    raise HostError(f"redis-server did not start: {output}", "start it by hand and see.")
+                    raise HostError(f"redis-server didn't start: {output}", "start it by hand to see why.")
                 time.sleep(0.02)
         yield f"redis://127.0.0.1:{port}"
     finally:
@@ -60,8 +60,8 @@ def plain_redis(session: Session, *options: str) -> Iterator[str]:
 
 
 def time_json(server: str, numbers: int, count: int, repeat: int) -> dict[str, Any]:
-    """Return the bytes and times of both ways to average a list of `count` gradients of so many numbers, each `repeat`
-    times, as in a file of measurements; RunError for a wrong mean."""
+    """Return the bytes and times of both ways to average a list of `count` gradients of `numbers` numbers, each
+    `repeat` times, as in a file of measurements; RunError for a wrong mean."""
     vectors = Vectors.random(numbers, count)
     texts = [json.dumps(gradient.tolist()).encode() for gradient in vectors.gradients]
     script, decode, reply = [], [], b""
@@ -77,7 +77,7 @@ def time_json(server: str, numbers: int, count: int, repeat: int) -> dict[str, A
             decode.append(time.process_time() - cpu)
             for computed in (np.array(json.loads(reply)), mean):
                 if not np.allclose(computed, vectors.expected[AVERAGE], atol=1e-6):
-                    raise RunError("The average of JSON texts is wrong.", "its seconds mean nothing.")
+                    raise RunError("The average of JSON texts is wrong.", "don't use its seconds; look for the reason.")
     return {"json_bytes": list(map(len, texts)), "mean_bytes": len(reply), "lua_cpu_s": script, "decode_cpu_s": decode}
 
 

@@ -1,7 +1,7 @@
-"""SPIRT's in-database operations made again (Section 4.2 of Barrak et al.): averaging and update, without and with.
+"""SPIRT's in-database operations reproduced (Section 4.2 of Barrak et al.): averaging and update, without and with.
 
-Measured are both on the embedded tensor database of this host; modelled are the requests and bytes of each on a
-platform's profile, with the CPU seconds that were measured. No figure is fitted to a row."""
+Both are measured on this host's embedded tensor database. The model plays the requests and bytes of each on a
+platform's profile, with the measured CPU seconds. Nothing is fitted to a row."""
 
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -33,7 +33,7 @@ COLUMNS = (
 
 
 def build(setup: Setup, measurements: Measurements) -> dict[str, Any]:
-    """Return the document of the models that are asked for, without those that were not measured."""
+    """Return the document of the chosen and measured models."""
     paper, profile, models = setup.paper, setup.profile, setup.options["models"] or MODELS
     table = paper.table(TABLE)
     again = dict(zip((row.name for row in table.rows), recompute(paper, TABLE), strict=True))
@@ -83,30 +83,30 @@ def _row(
 def _notes(measurements: Measurements, models: Sequence[str], profile: Profile) -> list[str]:
     turns = len(next(iter(measurements.models.values())).operations[AVERAGE][IN_DATABASE].seconds)
     notes = [
-        f"Measured: {measurements.gradients} gradients in the embedded tensor database, a process of its own on one "
-        f"thread, over loopback; medians of {turns} turns with the least and the greatest; a ratio is one of a turn. "
-        f"{measurements.measured}, {measurements.host['cores']} processors, load {measurements.load['before'][0]:.1f} "
-        f"before and {measurements.load['after'][0]:.1f} after, Python {measurements.host['python']}, "
-        f"{measurements.versions_in_words}.",
-        "redis-py is the client of the released code, here with numpy's mean of a list; own client is that of slslab's "
-        "workers, which receives into arrays and adds as it goes. Both against TorchScript in the database, all on "
-        "float32 tensors, as the paper implies.",
-        f"Modelled: requests and bytes on {profile.name} of {profile.date}, with the medians of CPU seconds as they "
-        "were measured, for functions of the memory size that Table 2 prints for SPIRT and for the database's host "
-        "alike; no speed is fitted, and there is no wait for other workers.",
-        "The paper does not say how many gradients and workers its seconds are for; the ratio is valid if both are for "
+        f"Measured: {measurements.gradients} gradients in the embedded tensor database, a separate process with one "
+        f"thread, over loopback. Figures are medians of {turns} turns with the least and the greatest; a ratio is one "
+        f"turn's. {measurements.measured}, {measurements.host['cores']} processors, load "
+        f"{measurements.load['before'][0]:.1f} before and {measurements.load['after'][0]:.1f} after, Python "
+        f"{measurements.host['python']}, {measurements.versions_in_words}.",
+        "redis-py is the client of the released code, here with numpy's mean of a list. The own client is the one of "
+        "slslab's workers, which receives directly into arrays and adds each as it arrives. Both are compared with "
+        "TorchScript in the database, all on float32 tensors, as the paper implies.",
+        f"Modelled: requests and bytes on {profile.name} of {profile.date}, with the measured medians of CPU seconds, "
+        "both for functions of the memory size that Table 2 prints for SPIRT and for the database's host. No speed "
+        "is fitted, and workers don't wait for each other.",
+        "The paper doesn't say for how many gradients and workers its seconds are. The ratio is valid if both have "
         "the same number.",
     ]
     if measurements.released is not None:
         released = measurements.released
         notes.append(
             f"{RELEASED[0].upper()}{RELEASED[1:]}: gradients are JSON texts, Lua adds them up in Redis, and the mean "
-            f"goes out as JSON and back as a tensor; without, a client decodes all texts. Bytes and CPU seconds by the "
-            f"number are those of {len(released.json_bytes)} gradients of {released.numbers:,} numbers in Redis "
+            "goes out as JSON and back as a tensor; without, a client decodes all texts. Bytes and CPU seconds per "
+            f"number come from {len(released.json_bytes)} gradients of {released.numbers:,} numbers in Redis "
             f"{released.redis}: {released.text_bytes:.1f} bytes of JSON instead of {FLOAT_BYTES}, "
             f"{1e9 * released.lua_s:.0f} ns of Lua, {1e9 * released.decode_s:.0f} ns of Python. The released update "
-            "calls what RedisAI does not have."
+            "calls a function that RedisAI doesn't have."
         )
     if missing := [NAMES[model] for model in models if model not in measurements.models]:
-        notes.append(f"There are no measurements of {' and '.join(missing)}.")
+        notes.append(f"Measurements of {' and '.join(missing)} are missing.")
     return notes

@@ -1,7 +1,7 @@
 """KubeML's accuracy by global batch, on what two processors can train: LeNet on 3,584 of MNIST's images.
 
-All functions are in one process, with the bits of a run. The paper's figure is of ResNet34 on CIFAR-10 and stands
-beside; what is compared is whether accuracy falls as the global batch grows.
+All functions are in one process, with the same bits as a run. The paper's figure uses ResNet34 on CIFAR-10; the
+comparison is whether accuracy falls as the global batch grows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,16 +23,16 @@ from slslab_workers.plan import Plan
 
 TABLE, ARCHITECTURE = "accuracy", "kubeml"
 FUNCTIONS, BATCH_SIZES = (1, 2, 4), (16, 32, 64, 128)
-# Of mnist5k's 4,000: 56 documents, which all functions and minibatches divide.
+# Of mnist5k's 4,000: 56 documents, which can be divided by all numbers of functions and minibatch sizes.
 SAMPLES = 3_584
-# The paper's for LeNet; K = ∞ was its best.
+# The paper's values for LeNet; K = ∞ was its best.
 TRAINING = {"model": "lenet", "dataset": "mnist5k", "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-4}
 OURS, PUBLISHED = "LeNet on mnist5k", "ResNet34 on CIFAR-10"
 COLUMNS = (("accuracy", "Accuracy after the last epoch", "%", 2),)
 
 
 class Series(Entry):
-    """The test accuracies (0..1) after each epoch, by seed, of so many functions and samples a minibatch."""
+    """Test accuracies (0..1) after each epoch, by seed, for these functions and samples a minibatch."""
 
     functions: Annotated[int, Field(ge=1)]
     batch_size: Annotated[int, Field(ge=1)]
@@ -127,7 +127,7 @@ def build(setup: Setup, accuracies: Accuracies) -> dict[str, Any]:
 
 
 def order(series: Sequence[Series]) -> Order:
-    """Return whether accuracy is lower with the largest global batch than with the smallest, from every seed."""
+    """Return whether, from every seed, accuracy is lower with the largest global batch than with the smallest."""
     first, last = (pick(series, key=lambda one: one.global_batch) for pick in (min, max))
     pairs = list(zip(first.last, last.last, strict=True))
     figures = ", ".join(f"{one.global_batch:,}: {middle(one.last).value:.1f} %" for one in series)
@@ -178,11 +178,11 @@ def _notes(accuracies: Accuracies) -> Iterator[str]:
     yield (
         f"Measured: LeNet-5 on {SAMPLES:,} of mnist5k's training images, {counted(len(first), 'epoch')}, "
         f"{counted(seeds, 'seed')}, learning rate {TRAINING['lr']}, momentum {TRAINING['momentum']}, one merge an "
-        f"epoch (K = ∞), all functions in one process with the bits of a run. {accuracies.measured}, "
+        f"epoch (K = ∞), all functions in one process with the same bits as a run. {accuracies.measured}, "
         f"{accuracies.host['cores']} processors, {accuracies.versions_in_words}."
     )
     yield (
-        "What differs from the paper: its figure is of ResNet34 on CIFAR-10 after 30 epochs with 2, 4 and 8 functions, "
-        "and does not say which K its bars are of. Here 1,000 test images tell accuracies apart by 0.1 points. So only "
-        "the order is compared, and no accuracy."
+        "Different from the paper: its figure uses ResNet34 on CIFAR-10 after 30 epochs with 2, 4 and 8 functions, "
+        "and doesn't state the K of its bars. Here 1,000 test images resolve accuracies to 0.1 points. So the "
+        "comparison is only about the order, not about accuracies."
     )

@@ -1,7 +1,7 @@
-"""KubeML's epochs of ResNet34 on CIFAR-10 as the paper had them, played on a profile: how long merging takes.
+"""KubeML's epochs of ResNet34 on CIFAR-10 as in the paper, played on a profile: how long merging takes.
 
-Functions and the job need no CPU time here, and documents none to be loaded: what an epoch computes and reads is not in
-it. The paper's machine is not known by its figures: one rate at which tensors move stands for it.
+Functions and the job need no CPU time here, and documents aren't loaded, so an epoch's computing and reading isn't
+included. The paper doesn't give its machine's figures; one rate at which tensors move stands for it.
 """
 
 from dataclasses import replace
@@ -24,7 +24,7 @@ MODEL_MB = 4 * (PARAMETERS + BUFFERS) / 1e6
 
 
 class _Released(KubeML):
-    """KubeML with the paper's documents, which no plan's minibatches divide."""
+    """KubeML with the paper's documents, which needn't divide into a plan's minibatches."""
 
     def __init__(self, epoch: Epoch) -> None:
         self._epoch = epoch
@@ -43,7 +43,7 @@ class _Released(KubeML):
 
 
 def merging_seconds(epoch: Epoch, profile: Profile) -> float:
-    """Return what an epoch takes, s: the second of two, whose environments are warm."""
+    """Return the seconds of an epoch: the second of two, with warm environments."""
     costs = without_compute(_Released(epoch))
     any_function = costs.functions["invocation"]
     functions = {name: replace(any_function, name=name) for name in ("invocation", "init", "job")}
@@ -55,6 +55,6 @@ def merging_seconds(epoch: Epoch, profile: Profile) -> float:
 
 
 def with_rate(profile: Profile, rate_mb_s: float) -> Profile:
-    """Return the profile with tensors that move at this rate, 10⁶ bytes a second, and all else as it is."""
+    """Return the profile with tensors that move at this rate, in 10⁶ bytes a second."""
     change = {"value": rate_mb_s}
     return with_figures(profile, "tensor", "bandwidth_mb_s", lambda figure: figure.model_copy(update=change))

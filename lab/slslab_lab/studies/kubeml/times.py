@@ -1,8 +1,8 @@
-"""KubeML's times of ResNet34 by merges: its pattern played on a profile, and one constant fitted.
+"""KubeML's times of ResNet34 by merges: its pattern played on a profile, with one fitted constant.
 
-The constant was named before anything was fitted: the rate at which a tensor moves between a process and the database,
-all included. What an epoch computes and loads is not modelled: it is what the published time with one merge an epoch
-leaves, for each size of minibatches. So these four rows are given, and the other twelve are modelled.
+The constant was named before the fit: the rate at which a tensor moves between a process and the database, everything
+included. Computing and loading in an epoch isn't modelled. For each size of minibatches it is the rest of the published
+time with one merge an epoch. So these four rows are given, and the other twelve are modelled.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -27,7 +27,7 @@ TABLE, GOALS = "epochs", "goals"
 SAMPLES = 50_000
 # The numbers of functions over which the published seconds are means.
 FUNCTIONS, FUNCTIONS_OF_ONE_MERGE = (2, 4), (2, 4, 8)
-# 10⁶ bytes a second, at which epochs are played; between them they take what a line in seconds per byte says.
+# Rates in 10⁶ bytes a second at which epochs are played; between them, seconds are linear in seconds per byte.
 RATES = (60.0, 120.0, 240.0, 480.0, 960.0)
 SYSTEMS = {"kubeml": "KubeML", "tensorflow": "TensorFlow"}
 COLUMNS = (
@@ -49,11 +49,11 @@ class Setting:
 
     @property
     def given(self) -> bool:
-        """Return whether it merges once an epoch: from these rows comes what is not merging."""
+        """Return whether it merges once an epoch; these rows give the time outside merging."""
         return self.k == ALL
 
     def of_functions(self) -> list[Epoch]:
-        """Return the epochs over whose numbers of functions its seconds are a mean."""
+        """Return the epochs, one per number of functions, that its seconds average over."""
         numbers = FUNCTIONS_OF_ONE_MERGE if self.given else FUNCTIONS
         return [Epoch(number, SAMPLES, self.batch_size, self.k) for number in numbers]
 
@@ -76,7 +76,7 @@ def settings_of(paper: Paper) -> list[Setting]:
 
 
 def merging(settings: Sequence[Setting], profile: Profile) -> Callable[[float], list[float]]:
-    """Return what says, for a rate, how long merging takes in an epoch of each setting, s."""
+    """Return a function that maps a rate to the merging seconds in an epoch of each setting."""
     epochs = {epoch for setting in settings for epoch in setting.of_functions()}
     played = {epoch: [merging_seconds(epoch, with_rate(profile, rate)) for rate in reversed(RATES)] for epoch in epochs}
     inverse = [1 / rate for rate in reversed(RATES)]
@@ -93,8 +93,8 @@ def merging(settings: Sequence[Setting], profile: Profile) -> Callable[[float], 
 def fit(
     settings: Sequence[Setting], merged: Callable[[float], list[float]], left_out: int | None = None
 ) -> tuple[float, list[float]]:
-    """Fit the rate by the squares of the relative errors of the settings that are not given, without those of one size
-    of minibatches; return it, 10⁶ bytes a second, with the seconds of all settings at that rate."""
+    """Fit the rate by the squared relative errors of the modelled settings, without those with `left_out` samples a
+    minibatch. Return it, in 10⁶ bytes a second, with the seconds of all settings at that rate."""
 
     def modelled(rate_mb_s: float) -> list[float]:
         by_merging = merged(rate_mb_s)
@@ -128,7 +128,7 @@ def straightness(settings: Sequence[Setting], seconds: Sequence[float]) -> float
 
 
 def slopes(settings: Sequence[Setting], seconds: Sequence[float]) -> list[float]:
-    """Return seconds a merge and epoch, between each K and the next of the same minibatches, without K = ∞."""
+    """Return the seconds per merge and epoch, between each K and the next of the same minibatches, without K = ∞."""
     timed = [(setting, value) for setting, value in zip(settings, seconds, strict=True) if not setting.given]
     return [
         (before - after) / (one.epochs * (one.merges - other.merges))
@@ -179,7 +179,7 @@ def build(setup: Setup, _: None = None) -> dict[str, Any]:
         findings=list(_findings(figures)),
         **figures,
         bars=[],
-        fitted="The rate of tensors is fitted to the modelled rows, so that they agree is no test of the model.",
+        fitted="The rate of tensors is fitted to the modelled rows, so their agreement doesn't test the model.",
     )
 
 
@@ -191,7 +191,7 @@ def _of_size(settings: Sequence[Setting], seconds: Sequence[float], size: int) -
 def _row(setting: Setting, seconds: float) -> ReproducedRow:
     merges = {"merges": setting.merges, "k": setting.k, "batch_size": setting.batch_size}
     every = "merged once an epoch" if setting.given else f"merged every {setting.k}"
-    # That a row agrees from which its own figures come would show nothing.
+    # These rows provide the given figures, so their agreement would show nothing.
     cell = Cell(setting.row.published["seconds"], modelled=None if setting.given else whole(seconds))
     variant = "given" if setting.given else "modelled"
     return ReproducedRow(
@@ -255,22 +255,21 @@ def _notes(profile: Profile, rate_mb_s: float) -> Iterator[str]:
     yield (
         f"Modelled: KubeML's pattern (docs/protocols.md) with {document_count(SAMPLES)} documents and ResNet34's "
         f"{TENSORS} tensors of {MODEL_MB:.1f} MB ({PARAMETERS:,} parameters and {BUFFERS:,} other numbers), played on "
-        f"{profile.name} of {profile.date}, on which tensors move at {rate_mb_s:.0f} MB/s instead, in functions and "
-        "the job, whichever way. This is the one constant that is fitted; that it was chosen before the fit is by "
-        "declaration. One thread of the database serves all; functions get and store models at once, the job gets one "
-        "after another."
+        f"{profile.name} of {profile.date}, but with tensors that move at {rate_mb_s:.0f} MB/s, in functions and the "
+        "job, in both directions. This is the only fitted constant; we declare that it was chosen before the fit. One "
+        "thread of the database serves all; functions get and store models at once, the job gets one after another."
     )
     yield (
-        "Given: what an epoch takes beside merging, for each size of minibatches, is what the published seconds with "
-        "one merge an epoch leave. So these four rows are not compared. It does not depend on the number of "
-        "functions, because they share two GPUs, on which several take turns."
+        "Given: for each size of minibatches, the time of an epoch outside merging is the rest of the published "
+        "seconds with one merge an epoch. So these four rows aren't compared. This time doesn't depend on the number "
+        "of functions, because they share two GPUs and take turns."
     )
     yield (
-        "M is the mean over 2 and 4 functions, and of one merge an epoch over 2, 4 and 8, as the published seconds "
-        "are. Validation is not in them."
+        "Like the published seconds, M is the mean over 2 and 4 functions, and for one merge an epoch over 2, 4 and "
+        "8. Validation isn't included."
     )
     yield (
-        "How many epochs the seconds to an accuracy took was not published, so they cannot be modelled, and stand as "
-        "published. KubeML is 2.4 times slower than TensorFlow for LeNet with minibatches of 128, and level with it "
-        "for ResNet34 with 256, which the paper does not say."
+        "The paper doesn't say how many epochs the seconds to an accuracy took, so they can't be modelled and are "
+        "shown as published. KubeML is 2.4 times slower than TensorFlow for LeNet with minibatches of 128, and level "
+        "with it for ResNet34 with 256, which the paper doesn't say."
     )

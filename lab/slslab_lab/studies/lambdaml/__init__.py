@@ -1,1 +1,1 @@
-"""LambdaML's figures of algorithms and of synchronisation made again: their losses, and the orders that these have."""
+"""LambdaML's figures of algorithms and of synchronisation reproduced: their losses, and the resulting orders."""

@@ -1,7 +1,7 @@
 """Figure 7 of LambdaML: which algorithm needs fewer rounds of communication to a loss.
 
 Logistic regression and a linear SVM by GA-SGD, MA-SGD and ADMM, and k-means by EM, are computed in one process, with
-the bits of a run. MobileNet by GA-SGD and MA-SGD is in accuracy curves (`slslab accuracy`).
+the same bits as a run. MobileNet by GA-SGD and MA-SGD comes from accuracy curves (`slslab accuracy`).
 """
 
 import math
@@ -23,18 +23,18 @@ from slslab_lab.studies.study import Setup
 from slslab_workers.training.algorithms import ALGORITHM
 
 TABLE, RESULTS = "figure7", Losses
-# Passes over the data of each training, the same work for all.
+# Passes over the data in each training, equal for all.
 PASSES = 30
 ALGORITHMS = {"admm": "ADMM", "ma": "MA-SGD", "ga": "GA-SGD", "em": "EM"}
 # From the fewest rounds to the most.
 CONVEX = ("admm", "ma", "ga")
 MODELS = {"lr": "LR", "svm": "SVM", "kmeans": "k-means"}
-# The loss of a model that knows nothing, and the share of it that is to be reached: on HIGGS's shape the paper's 0.68
-# of LR, which is 98 % of ln 2, and as large a share of SVM's; a half on breast-cancer, whose classes nearly separate.
+# The loss of an untrained model, and the share of it to reach: on HIGGS's shape the paper's 0.68 of LR, which is 98 %
+# of ln 2, and the same share for SVM; a half on breast-cancer, where the classes nearly separate.
 BLANK = {"lr": math.log(2), "svm": 1.0}
 PAPERS_LOSS = 0.68
 SHARES = {"breast-cancer": 0.5, "higgs-shaped": PAPERS_LOSS / math.log(2)}
-# Float32's rounding of a loss, and the rise of a test loss in an epoch from which a curve is unstable.
+# Float32's rounding of a loss, and the rise of a test loss in an epoch above which a curve is unstable.
 ROUNDING, RISE = 1e-6, 0.10
 NETWORK, CONVERGES = "mobilenet", "converges"
 ORDER = " ≤ ".join(ALGORITHMS[name] for name in CONVEX)
@@ -48,7 +48,7 @@ COMMAND = f"slslab accuracy allreduce --algorithm ma --model {NETWORK} --batch-s
 
 def measure(setup: Setup) -> Losses:
     """Compute the losses of all small models."""
-    # A directory without curves is found before anything is trained.
+    # Find a directory without curves before training anything.
     _networks(setup)
     trainings = [
         Training(model, dataset, algorithm, PASSES, seed)
@@ -86,12 +86,12 @@ def build(setup: Setup, losses: Losses) -> dict[str, Any]:
 
 
 def threshold(series: Series) -> float | None:
-    """Return the loss to be reached; None for k-means."""
+    """Return the loss to reach; None for k-means."""
     return SHARES[series.dataset] * BLANK[series.model] if series.model in BLANK else None
 
 
 def rounds(series: Series, seed: int) -> Standing:
-    """Return after how many rounds the loss was reached first, or how many were not enough."""
+    """Return the rounds until the loss was first reached, or how many were not enough."""
     aim, found = threshold(series), series.losses[seed]
     if aim is None:
         return Standing(None)
@@ -129,8 +129,8 @@ def falls(series: Series) -> Order:
 
 
 def pair(curves: Sequence[Curve]) -> tuple[Curve, ...]:
-    """Return the longest curves of the network by GA-SGD and MA-SGD whose plans differ in nothing else, as many epochs
-    of both; none if there are no two."""
+    """Return the longest pair of the network's curves by GA-SGD and MA-SGD with otherwise equal plans, cut to the same
+    number of epochs; empty without a pair."""
     networks = [curve for curve in curves if curve.plan.model == NETWORK and not curve.plan.as_released]
     by_name = {name: [curve for curve in networks if _algorithm(curve) == name] for name in ("ga", "ma")}
     pairs = [
@@ -152,7 +152,7 @@ def steadiness(networks: Sequence[Curve]) -> Order:
     """Return whether MA-SGD is flat or unstable on the network where GA-SGD converges."""
     title = "MA-SGD is unstable or flat where GA-SGD converges"
     if not networks:
-        return Order(title, "MobileNet", UNDECIDED, f"there are no two curves; make them: {COMMAND}, and with ga")
+        return Order(title, "MobileNet", UNDECIDED, f"both curves are needed; make them: {COMMAND}, and with ga")
     kinds = [behaviour(curve.points) for curve in networks]
     figures = "; ".join(_network_shown(curve, kind) for curve, kind in zip(networks, kinds, strict=True))
     verdict = UNDECIDED if kinds[0] != CONVERGES else FAILS if kinds[1] == CONVERGES else HOLDS
@@ -170,15 +170,15 @@ def _network_shown(curve: Curve, kind: str) -> str:
 
 
 def behaviour(points: Sequence[Point]) -> str:
-    """Return flat for a curve that never has twice the accuracy of guessing, unstable for one whose test loss rises by
-    a tenth in an epoch or is not finite, else that it converges."""
+    """Return flat for a curve that never reaches twice the accuracy of guessing, unstable if its test loss rises by a
+    tenth in an epoch or isn't finite, otherwise that it converges."""
     if max(point.accuracy for point in points) < LOWEST_TARGET / 100:
         return "is flat"
     return "is unstable" if rise(points) > RISE else CONVERGES
 
 
 def rise(points: Sequence[Point]) -> float:
-    """Return the greatest rise of the test loss from one epoch to the next, a share of it; infinite if a loss is."""
+    """Return the largest relative rise of the test loss from one epoch to the next; infinite if a loss is."""
     losses = [point.loss for point in points if point.loss is not None]
     return math.inf if len(losses) < len(points) else _rise(losses)
 
@@ -246,25 +246,26 @@ def _notes(losses: Losses, networks: Sequence[Curve]) -> Iterator[str]:
     shapes = dict.fromkeys(tuple(each.plan[name] for name in names) for each in losses.series)
     epochs = "; ".join(f"{name} {n} workers × {b} minibatches × {size} rows" for name, n, b, size in shapes)
     yield (
-        "Measured: losses of all workers' model in one process, with the bits of a run; medians of "
+        "Measured: losses of all workers' model in one process, with the same bits as a run; medians of "
         f"{counted(len(losses.series[0].losses), 'seed')} with the least and the greatest, {plan['epochs']} passes "
-        f"over the data each. An order must hold from every seed; pictures are of the first. "
-        f"{losses.measured}, {losses.versions_in_words}."
+        f"over the data each. An order must hold from every seed; pictures show the first. {losses.measured}, "
+        f"{losses.versions_in_words}."
     )
     yield (
-        f"An epoch is {epochs}. Rows are made in HIGGS's shape, and the paper has 11 M of them. Settings are those of "
-        f"LambdaML's code, one set for all: SGD with a rate of {plan['lr']:g} (the paper tuned it), ρ = λ = 0.01, one "
-        "local pass in a round of MA-SGD, two in one of ADMM. Other than there, ADMM's penalty is squared, and SVM has "
-        "the hinge loss."
+        f"An epoch is {epochs}. Rows are made in HIGGS's shape; the paper has 11 M of them. Settings are the defaults "
+        f"of LambdaML's code, the same for all: SGD with a rate of {plan['lr']:g} (the paper tuned it), ρ = λ = 0.01, "
+        "one local pass in a round of MA-SGD, two in one of ADMM. Unlike there, ADMM's penalty is squared, and SVM "
+        "has the hinge loss."
     )
     yield (
-        f"The loss to reach is the paper's {PAPERS_LOSS} for LR on HIGGS's shape, 98 % of that of a model that knows "
-        "nothing, and as large a share for SVM; on breast-cancer a half of it. It is of the test rows; that of k-means "
-        "(ten clusters) is of the rows that are clustered."
+        f"The loss to reach is the paper's {PAPERS_LOSS} for LR on HIGGS's shape, which is 98 % of an untrained "
+        "model's loss, and the same share for SVM; on breast-cancer it is half of it. It is measured on the test "
+        "rows; for k-means (ten clusters) on the clustered rows."
     )
     yield (
-        "A round of ADMM is as much work as two of MA-SGD, and one of MA-SGD as many steps as GA-SGD has rounds in a "
-        "pass: where all need about as many passes over the data, the order of rounds is how seldom each communicates."
+        "A round of ADMM is as much work as two of MA-SGD, and a round of MA-SGD has all of GA-SGD's steps in a pass. "
+        "So where all need a similar number of passes over the data, the order of rounds shows how rarely each "
+        "communicates."
     )
     for curve in networks:
         shape = curve.plan
@@ -272,14 +273,15 @@ def _notes(losses: Losses, networks: Sequence[Curve]) -> Iterator[str]:
             f"MobileNet by {ALGORITHMS[_algorithm(curve)]}, curve {curve.name}: {curve.end()}, of {shape.workers} "
             f"workers × {shape.batches} minibatches × {shape.batch_size} images, rate {shape.lr:g}, momentum "
             f"{shape.momentum:g}, seed {shape.seed}, on {curve.made['device']}, {curve.made['started'][:10]}. This is "
-            "less than the paper's training, which goes on to a loss of 0.2."
+            "less than the paper's training, which continues to a loss of 0.2."
         )
     if networks:
         yield (
-            f"Flat is a curve that never has {LOWEST_TARGET} % accuracy, twice that of guessing; unstable one whose "
-            f"test loss rises by more than {RISE:.0%} from one epoch to the next. MA-SGD averages parameters and not "
-            "BatchNorm's statistics: the model is tested with those of worker 0, and trained with those of each "
-            "minibatch. Where its training loss falls and its test loss does not, these statistics are a likely reason."
+            f"A curve is flat if it never reaches {LOWEST_TARGET} % accuracy, twice the accuracy of guessing, and "
+            f"unstable if its test loss rises by more than {RISE:.0%} from one epoch to the next. MA-SGD averages "
+            "parameters but not BatchNorm's statistics: the model is tested with worker 0's and trained with each "
+            "minibatch's. Where its training loss falls and its test loss doesn't, these statistics are a likely "
+            "reason."
         )
 
 

@@ -1,7 +1,8 @@
-"""Figure 8 of LambdaML: the loss of workers that wait for nobody (S-ASP) is less steady than that of those that wait
+"""Figure 8 of LambdaML: the loss of workers that never wait (S-ASP) is less steady than the loss of workers that wait
 for all (BSP).
 
-What S-ASP learns depends on who is faster, so it is run; BSP is computed in one process, with the bits of a run.
+S-ASP's result depends on which worker is faster, so it is run. BSP is computed in one process, with the same bits as a
+run.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +22,7 @@ from slslab_lab.studies.study import Setup
 TABLE, RESULTS = "figure8", Losses
 DATASETS = ("breast-cancer", "higgs-shaped")
 WORKERS, LAST = 4, 20
-# The released code's, and the greatest that the paper tried.
+# The released code's, and the largest that the paper tried.
 RATES = (RATE, 1.0)
 SYNCHRONISATIONS = {"bsp": "BSP", "s-asp": "S-ASP"}
 COLUMNS = (
@@ -34,7 +35,7 @@ def measure(setup: Setup) -> Losses:
     """Compute BSP's losses and run S-ASP, logistic regression by GA-SGD."""
 
     def learn(training: Training) -> tuple[float, ...]:
-        # Instead of a run's own progress, the number of the run is shown.
+        # Show the number of the run instead of a run's own progress.
         return by_epoch(training) if training.synchronisation == "bsp" else run(training, Unwatched())
 
     trainings = [
@@ -63,8 +64,8 @@ def build(setup: Setup, losses: Losses) -> dict[str, Any]:
 
 
 def spread(losses: Sequence[float]) -> float:
-    """Return how far a loss is from the mean of its neighbours', on average over the second half of the epochs: a
-    steady fall, however steep, has none."""
+    """Return how far a loss is from the mean of its neighbours, on average over the second half of the epochs. A steady
+    fall, however steep, gives 0."""
     half = losses[len(losses) // 2 :]
     return fmean(abs(own - (before + after) / 2) for before, own, after in zip(half, half[1:], half[2:], strict=False))
 
@@ -109,20 +110,20 @@ def _notes(losses: Losses) -> Iterator[str]:
     plan = losses.series[0].plan
     yield (
         f"Measured: the mean loss of all minibatches of an epoch, {plan['workers']} workers, medians of "
-        f"{counted(len(losses.series[0].losses), 'seed')} with the least and the greatest; pictures are of the first "
-        "seed. S-ASP was run on this host, and workers that take another order, as on Lambda, have other "
-        f"losses; BSP was computed in one process, with the bits of a run. {losses.measured}, "
-        f"{losses.host['cores']} processors, {losses.versions_in_words}."
+        f"{counted(len(losses.series[0].losses), 'seed')} with the least and the greatest; pictures show the first "
+        "seed. S-ASP was run on this host. Workers that run in another order, as on Lambda, have other losses. BSP "
+        f"was computed in one process, with the same bits as a run. {losses.measured}, {losses.host['cores']} "
+        f"processors, {losses.versions_in_words}."
     )
     yield (
         "Unsteadiness is how far the loss of an epoch is from the mean of the epochs before and after it, on average "
-        "over the second half of the epochs: a steady fall, however steep, has none. S-ASP's must be greater "
-        "from every seed."
+        "over the second half of the epochs. A steady fall, however steep, gives 0. S-ASP's must be greater from "
+        "every seed."
     )
     yield (
-        f"GA-SGD without momentum at two constant rates: {RATES[0]:g}, which is that of LambdaML's code, and "
-        f"{RATES[1]:g}, the greatest that the paper tried. An epoch is "
-        "much less than one of HIGGS. A network is left out for the time that it takes."
+        f"GA-SGD without momentum at two constant rates: {RATES[0]:g}, as in LambdaML's code, and {RATES[1]:g}, the "
+        "largest that the paper tried. An epoch is much less than one of HIGGS. Networks are left out because they "
+        "take too long."
     )
 
 

@@ -1,8 +1,8 @@
 """Losses of small models by LambdaML's algorithms, round by round or epoch by epoch, and the file that keeps them.
 
-What all workers compute is computed in one process, with the bits of a run; S-ASP, which depends on who is faster, is
-run. All learn as the released code does unless it is told otherwise: SGD with a constant rate of 0.01, without momentum
-and weight decay, ρ = λ = 0.01, one local pass between two exchanges of MA-SGD and two between those of ADMM.
+All workers compute in one process, with the same bits as a run. S-ASP depends on which worker is faster, so it is run.
+Defaults are the released code's: SGD with a constant rate of 0.01, without momentum and weight decay, ρ = λ = 0.01, one
+local pass between two exchanges of MA-SGD and two for ADMM.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,26 +22,27 @@ from slslab_workers.training.replicas import Replicas
 from slslab_workers.training.samples import Samples
 
 ARCHITECTURE = "allreduce"
-# Rows of an epoch. HIGGS-shaped: as many minibatches for each of ten workers as the paper has of 100,000 rows, a
-# thousandth as large. Four workers with seven minibatches have all but six of breast-cancer's 454 training rows.
+# Rows of an epoch. HIGGS-shaped: each of ten workers has the paper's number of minibatches, with a thousandth of its
+# 100,000 rows. On breast-cancer, four workers with seven minibatches cover all but six of the 454 training rows.
 SHAPES: Mapping[str, Mapping[str, int]] = {
     "breast-cancer": {"workers": 4, "batch_size": 16, "batches": 7},
     "higgs-shaped": {"workers": 10, "batch_size": 100, "batches": 10},
 }
 RATE, PLAIN = 0.01, {"momentum": 0.0, "weight_decay": 0.0}
-# Beside the defaults, which are the released code's ρ, λ and one local pass; k-means has the paper's ten clusters.
+# In addition to the defaults, which are the released code's ρ, λ and one local pass; k-means has the paper's ten
+# clusters.
 OPTIONS: Mapping[str, Mapping[str, Value]] = {"ga": {}, "ma": {}, "admm": {"local-passes": 2}, "em": {}}
-# Written with so many places.
+# Decimal places in the file.
 PLACES = 6
 
 Loss = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Series(Entry):
-    """The losses of one plan by seed; `plan` is that of the first seed, without the run's name.
+    """The losses of one plan by seed; `plan` is the first seed's, without the run's name.
 
-    In one process a loss is that before the first round, then that after each; of the test rows, but with EM the mean
-    squared distance of the clustered rows. Epoch by epoch it is the mean of all minibatches."""
+    In one process they are the losses before the first round and after each, on the test rows; with EM, the mean
+    squared distance of the clustered rows. Epoch by epoch, they are means over all minibatches."""
 
     plan: Mapping[str, Any]
     losses: Annotated[Mapping[int, Annotated[tuple[Loss, ...], Field(min_length=1)]], Field(min_length=1)]
@@ -58,7 +59,7 @@ class Series(Entry):
 
     @property
     def algorithm(self) -> str:
-        """Return which algorithm it is."""
+        """Return its algorithm."""
         return str(self.plan["options"][ALGORITHM.name])
 
     @property
@@ -80,8 +81,8 @@ class Losses(Kept):
 
 @dataclass(frozen=True)
 class Training:
-    """One training: a model on a data set by an algorithm, for so many epochs, from a seed; `workers` other than the
-    data set's usual ones, `lr` other than the released code's."""
+    """One training: a model on a data set by an algorithm, for a number of epochs, from a seed; `workers` and `lr`
+    replace the data set's usual number and the released code's rate."""
 
     model: str
     dataset: str
@@ -94,14 +95,14 @@ class Training:
 
     @property
     def values(self) -> dict[str, Any]:
-        """Return what `slslab run` would be given."""
+        """Return the values for `slslab run`."""
         own = {name: getattr(self, name) for name in ("model", "dataset", "epochs", "seed", "workers", "lr")}
         chosen = {name: value for name, value in own.items() if value is not None}
         return {**SHAPES[self.dataset], **PLAIN, **chosen, "evaluation": False}
 
     @property
     def options(self) -> dict[str, Value]:
-        """Return the architecture's options that are not its defaults."""
+        """Return the architecture's options that differ from its defaults."""
         return {ALGORITHM.name: self.algorithm, SYNCHRONISATION.name: self.synchronisation, **OPTIONS[self.algorithm]}
 
     def plan(self) -> Plan:
@@ -111,11 +112,11 @@ class Training:
 
 
 def by_round(training: Training) -> tuple[float, ...]:
-    """Return the loss before the first round and after each, all workers in one process."""
+    """Return the loss before the first round and after each, with all workers in one process."""
     replicas = _replicas(training)
     plan = replicas.plan
     if replicas.local is not None and replicas.local.starts_from_data:
-        # An epoch of EM looks at all rows before the centroids move.
+        # An epoch of EM reads all rows before the centroids move.
         return _by_epoch(replicas)
     losses = [replicas.judge().loss]
     every = exchange_every(plan.options, plan.batches)
@@ -127,7 +128,7 @@ def by_round(training: Training) -> tuple[float, ...]:
 
 
 def by_epoch(training: Training) -> tuple[float, ...]:
-    """Return the mean loss of each epoch's minibatches, all workers in one process."""
+    """Return the mean loss of each epoch's minibatches, with all workers in one process."""
     return _by_epoch(_replicas(training))
 
 
@@ -146,7 +147,7 @@ def _by_epoch(replicas: Replicas) -> tuple[float, ...]:
 
 
 def run(training: Training, progress: Progress) -> tuple[float, ...]:
-    """Return the mean loss of each epoch's minibatches of a run, which is made now; RunError if it fails."""
+    """Make a run, and return the mean loss of each epoch's minibatches; RunError if it fails."""
     document = make_run(None, ARCHITECTURE, training.values, training.options, progress)
     check_done(document, document["run"])
     return tuple(document["loss"])
@@ -157,8 +158,8 @@ def collect(
     learn: Callable[[Training], tuple[float, ...]],
     report: Callable[[str, int, int], None],
 ) -> Losses:
-    """Return the losses of all trainings, those that differ in their seed alone in one series; `report` receives how
-    many of how many are done."""
+    """Return the losses of all trainings, with trainings that only differ in their seed in one series; `report`
+    receives the progress."""
     learnt = []
     for number, training in enumerate(trainings, 1):
         learnt.append(tuple(round(loss, PLACES) for loss in learn(training)))

@@ -1,4 +1,4 @@
-"""The runs from which LambdaML's Table 1 is modelled: rounds of 2 workers of each job, by each channel."""
+"""The runs behind the model of LambdaML's Table 1: rounds of 2 workers of each job, by each channel."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,14 +21,14 @@ from slslab_workers.plan import PlanError, Value
 from slslab_workers.training.algorithms import ALGORITHM
 
 PATTERN, BASE = "allreduce", "s3"
-# The table's columns begin with these names: the value of --channel.
+# The table's columns begin with these names; the values are those of --channel.
 COLUMNS = {"memcached": "memcached", "dynamodb": "dynamodb", "vm_ps": PARAMETER_SERVER}
 CHANNELS = (BASE, *COLUMNS.values())
 RECORDED_WORKERS, ROUNDS, MEMORY_MB = 2, 5, 3008
-# HIGGS has 11 M rows, of which the paper trains with 90 %.
+# HIGGS has 11 M rows; the paper trains with 90 % of them.
 HIGGS_ROWS, CIFAR_IMAGES = 9_900_000, 50_000
 REQUESTS = (".put", ".get", ".push", ".pull")
-# Of how many rounds those that are measured are taken to be a sample.
+# The measured rounds count as a sample of this many.
 MANY = 1_000_000
 
 
@@ -50,7 +50,7 @@ class Job:
         return str(ALGORITHM.of(self.options)).upper()
 
     def batches(self, workers: int) -> int:
-        """Return the minibatches of a worker's share in an epoch, the last one perhaps not full."""
+        """Return the minibatches of a worker's share in an epoch; the last one may not be full."""
         return -(-self.samples // (workers * self.batch_size))
 
     def recording(self, channel: str) -> str:
@@ -58,7 +58,7 @@ class Job:
         return f"{self.name}-{channel}"
 
     def values(self) -> dict[str, Any]:
-        """Return what `slslab run` would be given: as many rounds for each algorithm."""
+        """Return the values for `slslab run`, with the same number of rounds for each algorithm."""
         batches, epochs = (1, ROUNDS) if self.algorithm == "EM" else (ROUNDS, 1)
         return small_run(self.model, self.dataset, RECORDED_WORKERS, self.batch_size, batches, epochs, MEMORY_MB)
 
@@ -78,7 +78,7 @@ JOBS = {
 
 
 def refusals() -> dict[str, str]:
-    """Return why a job cannot be run with a channel, by the name of what would be its recording."""
+    """Return why some jobs can't be run with a channel, by the name that their recording would have."""
     found = {}
     for job in JOBS.values():
         for channel in CHANNELS:
@@ -91,14 +91,14 @@ def refusals() -> dict[str, str]:
 
 
 def read(setup: Setup) -> dict[str, Measured]:
-    """Return all recordings; RunError for one that is not there or not done."""
+    """Return all recordings; RunError for a missing or unfinished one."""
     return _read_all(setup.options.get("recordings") or committed("lambdaml-table1"))
 
 
 def measure(setup: Setup) -> dict[str, Measured]:
-    """Make the runs that there are not, and return all; those that are done are kept, whatever plan they are of.
+    """Make the missing runs, and return all; finished runs are kept, whatever their plan.
 
-    RunError if one fails, RequestError if another command makes one."""
+    RunError if one fails, RequestError if another command is making one."""
     for made, document in make_missing(setup.out, _recordings(), setup.watcher):
         setup.watcher.say(f"{made.name}: {document['seconds']['measured']:.0f} s.")
     return _read_all(setup.out)
@@ -119,18 +119,18 @@ def _recordings() -> list[Recording]:
 
 
 def _options(job: Job, channel: str) -> dict[str, Value]:
-    # What LambdaML's code sends to its parameter server.
+    # LambdaML's code sends doubles to its parameter server.
     more: dict[str, Value] = {SERIALISATION.name: "doubles"} if channel == PARAMETER_SERVER else {}
     return {**job.options, CHANNEL.name: channel, **more}
 
 
 def exchange_ratio(run: Measured, base: Measured) -> Estimate | None:
-    """Return the ratio of the seconds of a measured round to those of another run's."""
+    """Return a measured round's seconds ÷ another run's."""
     return ratio_of([mean_of(_rounds(each), MANY) for each in (run, base)])
 
 
 def _rounds(recording: Run) -> list[float]:
-    """Return the seconds from the end of each exchange to that of the next one, on the wall clock."""
+    """Return the seconds from the end of each exchange to the end of the next, on the wall clock."""
     ends = grouped(
         ((event["epoch"], event["step"]), event["end_ns"])
         for event in recording.events

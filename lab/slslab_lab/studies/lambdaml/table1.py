@@ -1,7 +1,7 @@
-"""Table 1 of LambdaML made again: seconds and cost of a training job with other channels, over those with S3.
+"""Table 1 of LambdaML reproduced: seconds and cost of a training job with other channels, over those with S3.
 
-A row's job is replayed with the paper's number of workers, from a recorded round of this project with 2 workers for
-each channel (`recordings.py`). What an ElastiCache node takes to start is in no replay; it is added here."""
+A row's job is replayed with the paper's number of workers, from this project's recorded rounds of 2 workers with each
+channel (`recordings.py`). Replays don't contain the start of an ElastiCache node, so it is added here."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ from slslab_workers.channels.choice import TRACED
 from slslab_workers.trace.operations import SERVERS
 
 TABLE = "table1"
-# Ratios agree up to this share of the published one.
+# Ratios agree within this share of the published one.
 AGREES_RATIO = 0.25
 TITLES = {"memcached": "Memcached", "dynamodb": "DynamoDB", "vm_ps": "VM parameter server"}
 RUNNING, STARTED, WAITING = "node running", "node started first", "functions wait for the node"
@@ -47,13 +47,13 @@ class RatioCell(Cell):
 
     @property
     def verdict(self) -> str:
-        """Return whether the ratios agree, or at least which of both is better; empty if nothing can be compared."""
+        """Return whether the ratios agree, or at least the better channel does; empty if they can't be compared."""
         verdict = super().verdict
         return "same side" if verdict == "differs" and self.is_same_side else verdict
 
     @property
     def is_same_side(self) -> bool:
-        """Return whether both ratios are above 1, or neither is."""
+        """Return whether both ratios are above 1, or both are not."""
         assert self.published is not None
         assert self.modelled is not None
         return (self.modelled.value > 1) == (self.published > 1)
@@ -61,7 +61,7 @@ class RatioCell(Cell):
 
 @dataclass(frozen=True)
 class Played:
-    """A job with one channel: its seconds, what a book prices of it, and how many functions outlast their time-out."""
+    """A job with one channel: its seconds, its usage for the bill, and how many functions exceed their time-out."""
 
     seconds: float
     usage: Usage
@@ -70,7 +70,7 @@ class Played:
 
 @dataclass(frozen=True)
 class Against:
-    """A job with a channel, whose node takes `boot_s` to start (0: there is none), and with S3."""
+    """A job with a channel and the same job with S3; `boot_s` is the start of the channel's node, 0 without one."""
 
     own: Played
     base: Played
@@ -78,11 +78,11 @@ class Against:
     book: Book
 
     def slowdown(self, *, booted: bool) -> float:
-        """Return the ratio of seconds; with `booted` the node's start counts."""
+        """Return the ratio of seconds; with `booted`, including the node's start."""
         return (self.own.seconds + self.boot_s * booted) / self.base.seconds
 
     def cost(self, variant: str) -> float:
-        """Return the ratio of whole bills: the node's start is on its own bill, and if functions wait on theirs."""
+        """Return the ratio of whole bills; the functions' bill includes the node's start if they wait for it."""
         usage = self.own.usage
         if variant != RUNNING:
             boot = Decimal(str(self.boot_s))
@@ -95,14 +95,14 @@ class Against:
         return float(compute_bill(usage, self.book).total / compute_bill(self.base.usage, self.book).total)
 
     def even_epochs(self, epochs: int) -> float | None:
-        """Return after how many epochs the start has paid, if each saves as much; None if none saves anything."""
+        """Return after how many epochs the start has paid off, if each saves the same; None if they save nothing."""
         saved = self.base.seconds - self.own.seconds
         return epochs * self.boot_s / saved if saved > 0 else None
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A row of the table: each column's channel against S3, or why it cannot be; measured ratios by column."""
+    """A row of the table: each column's channel against S3, or why it was refused; measured ratios by column."""
 
     row: Row
     job: Job
@@ -173,7 +173,7 @@ def _compare(setup: Setup, row: Row, recordings: Mapping[str, Measured], refusal
 def _play(run: Measured, job: Job, workers: int, profile: Profile) -> Played:
     timeline = play(generate(run.costs, workers, job.batches(workers), job.epochs), profile)
     result = outcome(timeline, run.arch)
-    # The driver's requests, which put the minibatches, are left out.
+    # Leaves out the requests of the driver, which puts the minibatches.
     return Played(result.seconds, result.usage(run.hosts(workers)), len(result.over_timeout(TIMEOUT_S)))
 
 
@@ -232,8 +232,8 @@ def _slowdown(compared: Compared, column: str, *, booted: bool) -> Cell:
     if each.boot_s and published is not None and float(published) > running:
         implied = each.boot_s / (float(published) - running)
         reason += (
-            f"; with a start of {each.boot_s:.0f} s and what it saves here, the published ratio is that of a job of "
-            f"{implied:.0f} s with S3; modelled are {each.base.seconds:.0f} s"
+            f"; with a start of {each.boot_s:.0f} s and these savings, the published ratio fits a job of "
+            f"{implied:.0f} s with S3; the model has {each.base.seconds:.0f} s"
         )
     measured = None if each.boot_s else compared.measured[column]
     return RatioCell(published, measured=measured, modelled=modelled, tolerance=AGREES_RATIO, reason=reason)
@@ -303,21 +303,21 @@ def _notes(rows: Sequence[Compared], recordings: Mapping[str, Measured], profile
     nodes = sorted({server.instance_type for server in servers if server.instance_type is not None})
     yield (
         f"Modelled on {profile.name} of {profile.date}: whole jobs, cold starts included, AllReduce with functions of "
-        f"{MEMORY_MB:,} MB; a ratio agrees up to {AGREES_RATIO:.0%}, else lies on the same side of 1, or differs."
+        f"{MEMORY_MB:,} MB. A ratio agrees within {AGREES_RATIO:.0%}, or lies on the same side of 1, or differs."
     )
     yield (
-        "The paper does not say, and assumed are: the pattern; the algorithm ("
+        "These are assumed, since the paper doesn't state them: the pattern; the algorithm ("
         + ", ".join(f"{job.name} {job.algorithm}" for job in jobs.values())
         + "); epochs, the defaults of LambdaML's code ("
         + ", ".join(f"{job.name} {job.epochs}" for job in jobs.values())
-        + "), and not the epochs to a loss; a node of "
+        + "), not the epochs to a loss; a node of "
         + f"{', '.join(nodes)}; minibatches of {', '.join(f'{job.batch_size:,}' for job in jobs.values())}, which "
         "workers get from S3 with every channel."
     )
     yield (
-        "The start of a node of ElastiCache is what the paper says, more than 2 minutes, as 120 s; that of a virtual "
-        "machine is assumed, 60 s. A node that is started first is "
-        "billed from its creation, and functions start once it serves; functions that wait for it are billed as long."
+        "The paper says that a node of ElastiCache takes more than 2 minutes to start; 120 s are used here. For a "
+        "virtual machine, 60 s are assumed. A node that is started first is billed from its creation, and functions "
+        "start once it serves. Functions that wait for it are billed for that time, too."
     )
     for column, title in TITLES.items():
         epochs = {
@@ -326,16 +326,16 @@ def _notes(rows: Sequence[Compared], recordings: Mapping[str, Measured], profile
             if column in each.against and each.against[column].boot_s
         }
         if epochs:
-            yield f"{title}'s start has paid, in the model, after so many epochs: " + (
+            yield f"In the model, {title}'s start has paid off after this many epochs: " + (
                 "; ".join(f"{name} {'never' if even is None else f'{even:.1f}'}" for name, even in epochs.items()) + "."
             )
     yield (
-        "The parameter server gets and sends doubles by way of lists, as LambdaML's code with Thrift. Thrift's own "
-        "pace is a fraction of that: 75 MB took 20 to 84 s (Table 2)."
+        "The parameter server gets and sends doubles as lists, as LambdaML's code with Thrift. Thrift itself reaches "
+        "a fraction of that speed: 75 MB took 20 to 84 s (Table 2)."
     )
     yield (
-        "Not in the model: LambdaML's workers first read the text of their share of the data, which takes as long with "
-        "every channel and draws ratios towards 1; and its code for DynamoDB scans whole tables."
+        "Not in the model: LambdaML's workers first read the text of their share of the data, which takes equally "
+        "long with every channel and brings ratios closer to 1; and its code for DynamoDB scans whole tables."
     )
     prices = sorted(
         float(each.row.published[f"{column}_cost"] / each.row.published[f"{column}_slowdown"])
@@ -344,16 +344,15 @@ def _notes(rows: Sequence[Compared], recordings: Mapping[str, Measured], profile
         if f"{column}_cost" in each.row.published
     )
     yield (
-        f"Published cost ÷ slowdown, what an hour costs beside one with S3, is {prices[0]:.2f} to {prices[-1]:.2f} for "
-        "all channels, with 10 workers and with 50. With a start in the slowdown that fits functions that are billed "
-        "while they wait for the node; and one node would be a fifth as much beside 50 workers as beside 10."
+        f"Published cost ÷ slowdown, the price of an hour relative to S3, is {prices[0]:.2f} to {prices[-1]:.2f} for "
+        "all channels, with 10 workers and with 50. If the slowdown includes the start, that fits functions that are "
+        "billed while they wait for the node. One node's share would be a fifth as large with 50 workers as with 10."
     )
     busy = sum(bool(run.document["host"]["oversubscribed"]) for run in recordings.values())
     yield (
-        f"Measured: rounds of {RECORDED_WORKERS} workers on one host, from the end of an exchange to the next one's, "
-        "the first left out. Servers answer over loopback, which is no network of AWS, and DynamoDB is a moto server; "
-        "intervals are 95 %. "
-        f"{busy} of these {len(recordings)} runs were oversubscribed: workers shared processors."
+        f"Measured: rounds of {RECORDED_WORKERS} workers on one host, from the end of an exchange to the end of the "
+        "next, without the first. Servers answer over loopback, unlike AWS's network, and DynamoDB is a moto server; "
+        f"intervals are 95 %. {busy} of these {len(recordings)} runs were oversubscribed: workers shared processors."
     )
     late = [
         f"{each.name}, with {title}"
@@ -364,6 +363,6 @@ def _notes(rows: Sequence[Compared], recordings: Mapping[str, Measured], profile
     ]
     if late:
         yield (
-            f"Functions would reach their time-out of {TIMEOUT_S} s, and continue in another one, which is left out: "
+            f"Functions would reach their time-out of {TIMEOUT_S} s and continue in another one, which isn't included: "
             f"{'; '.join(dict.fromkeys(late))}."
         )

@@ -1,8 +1,8 @@
-"""Table 2 of LambdaML beside this project's parameter server: seconds of sending 75 MB to it, and of adding them there.
+"""Table 2 of LambdaML next to this project's parameter server: seconds to send it 75 MB, and to add them there.
 
-CPU seconds of writing, reading and adding a vector are measured on this host, in the form in which it is in memory
-(beside gRPC, which packs it) and as doubles (beside Thrift, which sends lists of them). What a row takes is modelled of
-these, of the function's share of a processor, and of a profile's network."""
+CPU seconds to write, read and add a vector are measured on this host, as raw memory (next to gRPC, which packs it) and
+as doubles (next to Thrift, which sends lists of them). A row is modelled from these, the function's share of a
+processor, and a profile's network."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,16 +23,16 @@ from slslab_lab.studies.study import Setup
 from slslab_workers.channels.serialisation import SERIALISATIONS
 
 TABLE = "table2"
-# The paper's libraries, each with the serialisation beside it.
+# The paper's libraries, each with the serialisation to compare it with.
 LIBRARIES = {"grpc": "raw", "thrift": "doubles"}
-TITLES = {"grpc": "raw beside gRPC", "thrift": "doubles beside Thrift"}
+TITLES = {"grpc": "raw, next to gRPC", "thrift": "doubles, next to Thrift"}
 REPEATS, MANY = 3, 1_000_000
 
 
 @dataclass(frozen=True)
 class Pace:
-    """CPU seconds of one vector on this host: of the function that writes it, of the server that reads it and adds it;
-    and the bytes on the way."""
+    """CPU seconds of one vector on this host: for the function that writes it, and for the server that reads and adds
+    it; and the bytes sent."""
 
     write: Estimate
     read: Estimate
@@ -42,7 +42,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Transfer:
-    """What a row takes, s: writing in the functions, the network, reading in the server; and adding there."""
+    """Seconds of a row: writing in the functions, the network, reading in the server; and adding there."""
 
     write: float
     network: float
@@ -51,12 +51,12 @@ class Transfer:
 
     @property
     def seconds(self) -> float:
-        """Return what the transfer takes."""
+        """Return the seconds of the transfer."""
         return self.write + self.network + self.read
 
     @property
     def serialisation(self) -> float:
-        """Return the share of the transfer that is writing and reading."""
+        """Return the share of the transfer spent on writing and reading."""
         return (self.write + self.read) / self.seconds
 
 
@@ -67,8 +67,8 @@ def measure(setup: Setup) -> dict[str, Pace]:
 
 
 def measure_paces(megabytes: int, report: Callable[[int, int], None]) -> dict[str, Pace]:
-    """Measure every dense serialisation of a vector of so many MB (10⁶ bytes in float32), some times each; `report`
-    gets how many of how many are done."""
+    """Measure every dense serialisation of a vector of `megabytes` (10⁶ bytes in float32), several times each; `report`
+    gets the progress."""
     vector = np.random.default_rng(0).standard_normal(megabytes * 250_000, np.float32)
     found = {}
     dense = {name: serialisation for name, serialisation in SERIALISATIONS.items() if serialisation.dense}
@@ -85,7 +85,7 @@ def measure_paces(megabytes: int, report: Callable[[int, int], None]) -> dict[st
             np.add(total, read, out=total)
             marks.append(time.thread_time())
             size = len(body)
-            # The first finds memory that has not been used yet.
+            # The first repetition allocates memory.
             for part, begin, end in zip(samples, marks, marks[1:], strict=False) if repeat else ():
                 samples[part].append(end - begin)
             report(number * (REPEATS + 1) + repeat + 1, len(dense) * (REPEATS + 1))
@@ -95,7 +95,7 @@ def measure_paces(megabytes: int, report: Callable[[int, int], None]) -> dict[st
 
 
 def transfer(pace: Pace, inputs: Mapping[str, Any], profile: Profile) -> Transfer:
-    """Return what so many functions take that send at once to one server, whose Python reads one vector at a time."""
+    """Return the times of functions that send to one server at once; its Python reads one vector at a time."""
     functions, cost = int(inputs["functions"]), RequestCost.of(profile, "parameter.push")
     alone_s, shared_s = cost.per_byte * pace.size / 1e9, cost.service_per_byte * pace.size * functions / 1e9
     return Transfer(
@@ -150,8 +150,8 @@ def _findings(taken: Mapping[str, Sequence[Transfer]]) -> Iterator[str]:
     bound = sum(each.serialisation > 0.5 for each in doubles)
     yield (
         f"Writing and reading numbers is {min(each.serialisation for each in doubles):.0%} to "
-        f"{max(each.serialisation for each in doubles):.0%} of the transfer of doubles, and most of it in {bound} of "
-        f"{len(doubles)} rows; of raw vectors it is at most {max(each.serialisation for each in raw):.0%}."
+        f"{max(each.serialisation for each in doubles):.0%} of the transfer of doubles, and more than half of it in "
+        f"{bound} of {len(doubles)} rows; for raw vectors it is at most {max(each.serialisation for each in raw):.0%}."
     )
     slower = sum(one.seconds > other.seconds for one, other in zip(doubles, raw, strict=True))
     yield f"Doubles take longer than raw vectors in {slower} of {len(raw)} rows; Thrift takes longer than gRPC in all."
@@ -169,7 +169,7 @@ def _notes(paces: Mapping[str, Pace], profile: Profile) -> Iterator[str]:
     )
     yield (
         f"Modelled on {profile.name} of {profile.date}: a function writes with the printed share of a processor, at "
-        "most one; the server's Python reads and adds one vector at a time, whatever the instance, of whose processors "
-        "the profile says nothing."
+        "most one. The server's Python reads and adds one vector at a time on any instance, since the profile doesn't "
+        "describe their processors."
     )
-    yield "gRPC's and Thrift's own libraries are not used here: seconds differ by what they take for each number."
+    yield "gRPC's and Thrift's own libraries aren't used here: seconds differ by their time for each number."

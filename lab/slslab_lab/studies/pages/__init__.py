@@ -1,1 +1,1 @@
-"""Pages of the documentation that are built from data: one module each, which builds its Markdown."""
+"""Pages of the documentation that are built from data; each module builds one page's Markdown."""

@@ -1,5 +1,5 @@
-"""docs/what-the-paper-did-not-say.md: what in papers does not hold, with the arithmetic, and each printed figure beside
-what its own inputs give. Built only from `papers/`."""
+"""docs/what-the-paper-did-not-say.md: errors and gaps in papers, with the arithmetic, and each printed figure next to
+the result of its own inputs. Built only from `papers/`."""
 
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
@@ -19,21 +19,21 @@ from slslab_lab.papers.recomputation import (
 )
 from slslab_lab.studies.pages.markdown import code, paragraph, table
 
-# A recomputed value is shown with so many significant digits at least, and with so many after the printed ones.
+# Show a recomputed value with at least this many significant digits, and this many digits more than printed.
 SIGNIFICANT, BEYOND = 5, 2
 TITLE = "# What the paper did not say"
 INTRODUCTION = """
-What papers printed is data of this project ([published numbers](papers.md)), and so is what in them does not add up, is
-said in two ways, or is not what the authors' released code does. This page is built from that data by
-`python docs/build.py`; every value on it is calculated, exactly, from the figures beside it. Nothing here is measured
-or modelled.
+This project keeps the papers' printed figures as data ([published numbers](papers.md)), and also records where they
+don't add up, contradict each other, or differ from the authors' released code. `python docs/build.py` builds this page
+from that data. Every value on it is calculated exactly from the figures next to it; nothing here is measured or
+modelled.
 """
 EVERY_FIGURE = """
-Each figure that can be calculated from others, in every way that the data names, with the printed digits beside it. A
-value **agrees** if it rounds to them. The verdict is **rounding** if it is less than one unit of the last printed digit
-away, or if another way gives the printed digits and this value is among those that its rounded figures may have stood
-for. Otherwise it **differs**, by what is printed against it. Values
-are shown with five significant digits or more, two beyond the printed ones; verdicts are found before that.
+Each figure that can be calculated from others, in every way that the data defines, next to the printed digits. A value
+**agrees** if it rounds to them. The verdict is **rounding** if it is less than one unit of the last printed digit away,
+or if another way gives the printed digits and this value could come from the same figures before rounding. Otherwise it
+**differs**, by the percentage next to it. Values are shown with at least five significant digits, two more than
+printed; verdicts use the exact values.
 """
 
 
@@ -148,7 +148,7 @@ def _value(recomputed: Recomputed | None) -> str:
 
 
 def _shown(value: Decimal, published: Decimal | None) -> str:
-    """Return the value with its digits, but without those that say no more than the printed ones do."""
+    """Return the value with its digits, without trailing ones that add nothing to the printed ones."""
     places = SIGNIFICANT - 1 - value.adjusted() if value else 0
     if published is not None:
         places = max(places, BEYOND - int(published.as_tuple().exponent))

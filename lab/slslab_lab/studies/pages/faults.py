@@ -12,7 +12,7 @@ from slslab_lab.studies.pages.markdown import code, insert, paragraph, table
 
 DATA = Path("results/faults.json")
 BEGIN, END = "<!-- faults: `python docs/build.py` writes it -->", "<!-- end of faults -->"
-# A system that differs from its architecture in how it exchanges alone has this in its name.
+# In the name of a system that differs from its architecture only in how it exchanges.
 OF = "/"
 # What survived has the parameters of a run without faults, or others.
 EQUAL = {True: "equal", False: "continues"}
@@ -21,12 +21,12 @@ Cell = Mapping[str, Any]
 
 
 def insert_faults(page: Path, data: Path = DATA) -> str:
-    """Return a page with the table between its marks; ValueError if it has none."""
+    """Return a page with the table between its marks; ValueError if the marks are missing."""
     return insert(page, BEGIN, END, describe_faults(json.loads(data.read_text(encoding="utf-8"))))
 
 
 def survived(data: Path = DATA) -> Mapping[str, str]:
-    """Return by system how many kinds of faults it survives in every phase that they can be in, of how many."""
+    """Return, by system, how many kinds of faults it survives in all phases where they can happen, out of how many."""
     cells: list[Cell] = json.loads(data.read_text(encoding="utf-8"))["cells"]
     counts: dict[str, str] = {}
     for system, own in grouped((cell["system"], cell) for cell in cells if _ran(cell)).items():
@@ -37,7 +37,7 @@ def survived(data: Path = DATA) -> Mapping[str, str]:
 
 
 def describe_faults(document: Mapping[str, Any]) -> str:
-    """Return the sentence that answers, what becomes of each fault, and what it costs."""
+    """Return a summary, the outcome of each fault, and its cost."""
     cells: list[Cell] = document["cells"]
     ran = [cell for cell in cells if _ran(cell)]
     lived = [cell for cell in ran if cell["status"] == "survived"]

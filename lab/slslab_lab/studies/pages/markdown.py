@@ -13,7 +13,7 @@ _SPACE = "\0"
 
 
 def paragraph(text: str) -> str:
-    """Return the text in lines of the documentation's width; code is not divided."""
+    """Return the text in lines of the documentation's width; code isn't broken."""
     kept = _CODE.sub(lambda match: match[0].replace(" ", _SPACE), text)
     return textwrap.fill(kept, WIDTH, break_long_words=False, break_on_hyphens=False).replace(_SPACE, " ")
 
@@ -32,14 +32,14 @@ def render(shown: Table) -> str:
 
 
 def insert(page: Path, begin: str, end: str, text: str) -> str:
-    """Return a page with this text between two marks, lines of their own; ValueError if it does not have them."""
+    """Return a page with this text between two marks, each on its own line; ValueError if the page lacks them."""
     before, mark, rest = page.read_text(encoding="utf-8").partition(f"{begin}\n")
     _, closing, after = rest.partition(f"{end}\n")
     if not (mark and closing):
-        raise ValueError(f"{page} has no marks {begin} and {end}")
+        raise ValueError(f"{page} lacks the marks {begin} and {end}")
     return f"{before}{mark}\n{text}\n\n{closing}{after}"
 
 
 def code(text: str) -> str:
-    """Return the text as code; nothing if it is empty."""
+    """Return the text as code; empty for an empty text."""
     return f"`{text}`" if text else ""

@@ -1,4 +1,4 @@
-"""The table of a service's operations in a page: which are emulated, which only keep what they are given, which not."""
+"""A page's table of a service's operations: which are emulated, stored without effect, or refused."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -36,9 +36,9 @@ def describe_operations(
 ) -> str:
     """Return a table of all operations in botocore's model of a service.
 
-    `stored` says why an operation only keeps what it is given, `notes` what is to be said of an emulated one,
-    `refusals` which error some answer, `refusal` which the others do. ValueError for an operation that the model lacks,
-    or that stands in two places.
+    `stored` says why an operation is only stored, `notes` adds to an emulated one, `refusals` gives the error of some
+    operations, `refusal` the error of all others. ValueError for an operation that the model lacks, or that is in two
+    of them.
     """
     model = sorted(own_models().load_service_model(service, "service-2")["operations"])
     if unknown := sorted({*emulated, *stored, *notes, *refusals} - {*model}):

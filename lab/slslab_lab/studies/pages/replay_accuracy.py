@@ -1,4 +1,4 @@
-"""docs/accuracy-of-replay.md: every time that was measured elsewhere, or later, beside what replay says of it."""
+"""docs/accuracy-of-replay.md: every time that was measured elsewhere, or later, next to the replay's prediction."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -29,7 +29,7 @@ SECONDS = ("s", "min")
 
 @dataclass(frozen=True)
 class Truth:
-    """What was measured elsewhere, how the model came to its figures, and their relative errors."""
+    """Figures measured elsewhere, how the model was made, and its relative errors."""
 
     what: str
     kind: str
@@ -62,11 +62,10 @@ def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[str]:
     yield paragraph(
         f"On AWS Lambda, {comparison['of']} rounds of an aggregation were predicted before they were compared: the "
         f"predicted seconds are off by {seconds:.1%} on average, {comparison['covered']} of {comparison['of']} "
-        f"intervals of {comparison['confidence']:.0%} hold the measured time, and costs are off by {usd:.1%}. Rounds "
-        f"that were left out of a fit to the others are off by {by_kind[LEFT_OUT]:.0%}. For plans that a host has not "
-        "run yet, predictions from its other runs are off "
-        f"by {by_kind[UNSEEN]:.0%}; seconds that papers printed, without anything fitted to them, "
-        f"{by_kind[PREDICTED]:.0%}."
+        f"intervals of {comparison['confidence']:.0%} contain the measured time, and costs are off by {usd:.1%}. "
+        f"Rounds that were left out of a fit to the others are off by {by_kind[LEFT_OUT]:.0%}. For plans that a host "
+        f"hasn't run yet, predictions from its other runs are off by {by_kind[UNSEEN]:.0%}; predictions of printed "
+        f"seconds, with nothing fitted to them, by {by_kind[PREDICTED]:.0%}."
     )
     headings = ("measured elsewhere", "the model's figures are", "rows", "mean error", "greatest", "command")
     sized = [(truth, [abs(error) for error in truth.errors]) for truth in truths]
@@ -76,11 +75,11 @@ def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[str]:
     ]
     yield table(headings, rows, (2, 3, 4))
     yield paragraph(
-        "An error is modelled ÷ measured − 1, its size counted. *Fitted*: the figures stand in what the model was made "
-        "of. *Left out of the fit*: each row by a fit to the others. *Predicted*: no row of its table went into the "
-        "model (LambdaML's own latency and bandwidth of S3 did). *Predicted blind*: the predictions were committed "
-        "before they were compared. LambdaML's Tables 1 and 2 compare channels that "
-        "slslab does not have yet. The page is built by `python docs/build.py`."
+        "An error is modelled ÷ measured − 1, without its sign. *Fitted*: the model was made from these figures. "
+        "*Left out of the fit*: each row by a fit to the others. *Predicted*: no row of its table went into the model "
+        "(LambdaML's own latency and bandwidth of S3 did). *Predicted blind*: the predictions were committed before "
+        "they were compared. LambdaML's Tables 1 and 2 compare channels that slslab doesn't have yet. `python "
+        "docs/build.py` builds this page."
     )
 
 
@@ -94,7 +93,7 @@ def _same_answer(document: Document) -> Iterator[str]:
         f"`{SAME_COMMAND} --rounds {rounds}`: LeNet on digits, 2 workers of 640 MB, 2 epochs, recorded while nothing "
         "else ran, next to two and eight busy loops, and next to four processes that copy memory. Modelled on AWS, "
         f"answers next to other work differ from the idle ones by {fmean(off):.1%} on average and {max(off):.1%} at "
-        "most. *Idle spread*: the greatest idle answer less the least, over the median; one round has none. *In "
+        "most. *Idle spread*: the greatest idle answer minus the least, over the median; one round has none. *In "
         "ranges*: how many recordings next to other work have the idle answer in their 80 % range."
     )
     cells = []
@@ -123,7 +122,7 @@ def _truths(plans: Document, rounds: Document) -> Iterator[Truth]:
     seconds = [row["wall_seconds"] for row in rounds["rows"] if row["experiment"] == "RQ2"]
     yield Truth(what, FITTED, [one["modelled"] / one["measured"] - 1 for one in seconds], command)
     yield Truth(what, LEFT_OUT, [row["error"] for row in rounds["fit"]["left_out"]], command)
-    what = "KubeML, ResNet34: 30 epochs by merges, beside those with one merge an epoch"
+    what = "KubeML, ResNet34: 30 epochs by merges, except with one merge an epoch"
     errors = replayed("kubeml-times")["fit"]["errors"]["fitted"]
     yield Truth(what, "fitted (one rate for all rows)", errors, "`slslab reproduce kubeml-times`")
     for name in TABLES:
@@ -152,10 +151,10 @@ def _lambdas_rows(document: Document) -> Iterator[str]:
     busy = "The machine was busy, so its CPU times may be too long. " if document["busy"] else ""
     yield paragraph(
         f"`{ROWS_COMMAND}`, {document['date']}, on {document['processor']}. {busy}Each workload ran once on this "
-        f"machine, and the replay played it on {document['profile']} for each memory size. *Fitted*: the model is made "
-        "of this figure. *Base*: Lambda's own, of which the others of its workload are ratios. *Predicted*: neither. "
-        f"With one figure per workload, {len(document['workloads'])} workloads are off by {document['mean']:.1%} on "
-        f"average; medians by kind: {medians}."
+        f"machine, and the replay played it on {document['profile']} for each memory size. *Fitted*: the model was "
+        "made from this figure. *Base*: Lambda's own; the other figures of its workload are ratios to it. "
+        f"*Predicted*: neither. With one figure per workload, {len(document['workloads'])} workloads are off by "
+        f"{document['mean']:.1%} on average; medians by kind: {medians}."
     )
     yield table(
         ("workload", "MB", "on Lambda", "modelled (80%)", "error", "inside", "standing"),
@@ -163,7 +162,7 @@ def _lambdas_rows(document: Document) -> Iterator[str]:
         (1, 2, 4),
     )
     reasons = {row["workload"]: row["apart"] for row in document["rows"] if row["apart"]}
-    yield "Rows that stand apart count in no mean:"
+    yield "These rows don't count in any mean:"
     yield "\n".join(f"- {workload}: {reason}." for workload, reason in reasons.items())
     yield "Each anchor of `slslab calibrate --processor`, predicted from the others of its kind:"
     yield table(
@@ -175,8 +174,8 @@ def _lambdas_rows(document: Document) -> Iterator[str]:
         (1, 3),
     )
     yield paragraph(
-        "How many predicted figures lie in their 80% range. Each memory size counts in *all*. Sizes of one workload "
-        "are one fact, so the last row counts each workload once."
+        "How many predicted figures lie in their 80% range. *all* counts each memory size. Sizes of one workload "
+        "aren't independent, so the last row counts each workload once."
     )
     yield table(
         ("figures", "inside", "of", "share", "median of high ÷ low"),
@@ -203,10 +202,10 @@ def _lambdas_row(row: Mapping[str, Any]) -> tuple[str, ...]:
 def _plans(document: Document) -> Iterator[str]:
     yield "## Plans that a host had not run"
     yield paragraph(
-        f"`{UNSEEN_COMMAND}`, {document['date']}, two cores with nothing else on them: MobileNet on synthetic images. "
-        "`this-host` and the costs of steps are fitted to three runs with 2 workers, 768 MB and minibatches of 32; "
-        "every other plan was named beforehand and ran three times, in turns with them. The spread is the greatest of "
-        "its three measurements less the least, over their mean. *: the host held functions up for more than 2 % of "
+        f"`{UNSEEN_COMMAND}`, {document['date']}, two otherwise idle cores: MobileNet on synthetic images. `this-host` "
+        "and the costs of steps are fitted to three runs with 2 workers, 768 MB and minibatches of 32. Every other "
+        "plan was named beforehand and ran three times, taking turns with them. The spread is the greatest of its "
+        "three measurements minus the least, over their mean. *: the host delayed functions for more than 2 % of "
         "their time. !: off by more than 12 % and by more than 1.5 times the spread."
     )
     rows = [row for row in document["rows"] if row["figure"] in UNSEEN_FIGURES]
@@ -235,8 +234,8 @@ def _details(document: Document) -> Iterator[str]:
     yield paragraph(
         f"One connection moves {fit['connection_mb_s']:.1f} MB/s; a function's network refills at "
         f"{fit['refill_mb_s']:.1f} MB/s and holds {fit['burst_mb']:.0f} MB; the logarithms of functions' times have a "
-        f"standard deviation of {fit['spread']:.3f}. These four were named before anything was fitted. Each row by a "
-        "fit to the other four:"
+        f"standard deviation of {fit['spread']:.3f}. These four were named before the fit. Each row by a fit to the "
+        "other four:"
     )
     yield table(
         ("shards left out", "predicted s", "error", "error of the slowest function"),

@@ -1,5 +1,5 @@
-"""docs/results.md: what the project's own recordings and curves say of the papers. Built from `results/` and `papers/`
-alone: recordings are played, nothing is run."""
+"""docs/results.md: the project's own results for the papers' tables and figures. It is built only from `results/` and
+`papers/`: recordings are replayed, nothing is run."""
 
 from collections.abc import Iterator, Sequence
 from functools import cache
@@ -14,21 +14,21 @@ from slslab_lab.studies.pages.markdown import insert, paragraph, render
 TITLE = "# Results"
 BEGIN, END = "<!-- byzantine: `python docs/build.py` writes what was found -->", "<!-- end of byzantine -->"
 INTRODUCTION = """
-What this project's own recordings say of the papers. The page is built by `python docs/build.py` from the recordings
-and curves in `results/` and the published numbers in `papers/`, as the commands beside each part print it.
- **Published** stands as printed, **recomputed** is arithmetic on the paper's own figures, **measured**
-was measured on the host that is named, **modelled** (≈) is what a recording's replay says of AWS.
+This page compares the papers with this project's own recordings. `python docs/build.py` builds it from the recordings
+and curves in `results/` and the published numbers in `papers/`; the command next to each part prints the same.
+**Published** figures are shown as printed, **recomputed** ones are arithmetic on the paper's own figures, **measured**
+ones come from the named host, and **modelled** ones (≈) from replaying a recording on AWS.
 """
 SHOWN = (
     *("table2", "table3", "mlless-filter", "in-database", "lambdaml-table3", "fig2", "lambdaml-fig7", "lambdaml-fig8"),
     *("lambdaml-table1", "kubeml-times", "kubeml-accuracy"),
 )
-# What of a table is shown, if it is not the whole.
+# Titles of pages that show only a part of the table.
 PARTS = {"mlless-filter": ": the filter of MLLess", "in-database": ": the databases of SPIRT"}
 
 
 def build() -> str:
-    """Return the whole page, with what the committed recordings and curves give of each reproduction."""
+    """Return the whole page, with each reproduction from the committed recordings and curves."""
     parts = [TITLE, paragraph(INTRODUCTION.strip())]
     for name in SHOWN:
         parts += _section(name, replayed(name))
@@ -51,7 +51,7 @@ def _section(name: str, document: Document) -> Iterator[str]:
 
 
 def reproduction(document: Document) -> Iterator[str]:
-    """Yield a reproduction's document as Markdown: what it found first."""
+    """Yield a reproduction's document as Markdown, findings first."""
     if found := document.get("findings"):
         yield _list(found)
     yield _list([*model_errors(document), *notes(document)])
@@ -70,7 +70,7 @@ def _list(sentences: Sequence[str]) -> str:
 
 
 def insert_byzantine(page: Path) -> str:
-    """Return a page with findings, tables and notes of Byzantine workers between its marks, or raise ValueError."""
+    """Return a page with the results on Byzantine workers between its marks; ValueError without marks."""
     document = replayed("byzantine")
     parts = [*map(paragraph, document["findings"])]
     for table in grids(document):

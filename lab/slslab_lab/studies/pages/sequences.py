@@ -1,6 +1,6 @@
-"""Pictures of who sends what to whom in an architecture, made of the pattern that it declares (`docs/protocols.md`).
+"""Sequence diagrams of an architecture's messages, made from its declared pattern (`docs/protocols.md`).
 
-The pattern's program is played with made-up times, of which only the order of the steps is drawn.
+The pattern's program is played with made-up times; only the order of the steps is drawn.
 """
 
 from collections.abc import Iterator
@@ -23,17 +23,17 @@ WORKERS, BATCHES, EPOCHS = 2, 1, 1
 PARAMETERS = 61_706
 MS = 1_000_000
 INSTANCE = "g4dn.xlarge"
-# What is left out: all before and after the training protocol, and the databases' and queue's book-keeping.
+# Phases to draw: the training protocol. The databases' and queue's book-keeping is left out, too.
 PHASES = {"compute", "synchronise", "update"}
 BESIDE = {"command", "compile", "declare", "bind", "delete", "list", "join", "connect"}
 STORES = {"object": "S3", "tensor": "tensor database", "queue": "queue"}
-# What moves from a store to a worker; all other requests go there.
+# Operations that move data from a store to a worker; all other requests go to the store.
 TAKES = {"get", "deliver"}
 COLUMN, ROW, TOP, LEFT = 190, 24, 46, 100
 
 
 class RoundCosts(StepCosts):
-    """Costs that no recording has: a computation takes 100 ms, everything else 1 ms."""
+    """Costs without a recording: a computation takes 100 ms, everything else 1 ms."""
 
     def of(self, function: str, op: str, phase: str, first: bool) -> Cost:  # noqa: ARG002
         """Return the made-up cost of any operation."""
@@ -42,7 +42,7 @@ class RoundCosts(StepCosts):
 
 @dataclass(frozen=True)
 class Message:
-    """A row of the picture: what a participant does, alone or with another one, and how many bytes that moves."""
+    """A row of the picture: a participant's action, alone or with another one, and the bytes that it moves."""
 
     source: str
     target: str
@@ -58,7 +58,7 @@ def draw_sequence(name: str) -> str:
 
 
 def _messages(name: str) -> Iterator[Message]:
-    """Yield what happens, in order of its end; what a participant does several times in a row is one message."""
+    """Yield the messages in order of their ends; repeated actions of a participant are one message."""
     architecture = architectures()[name]
     workload = Workload(WORKERS, BATCHES, EPOCHS, PARAMETERS, architecture.complete({}))
     pattern = architecture.pattern(workload)
@@ -117,7 +117,7 @@ def _svg(title: str, participants: list[str], rows: list[Message]) -> str:
             parts.append(f'<text x="{begin}" y="{y - 2}">{escape(row.text)}</text>')
         else:
             parts.append(f'<line x1="{begin}" y1="{y}" x2="{end}" y2="{y}" stroke="#000" marker-end="url(#head)"/>')
-            # Beside the worker, where no line crosses it.
+            # Near the worker, where lines don't cross the text.
             near = end if row.source.startswith(tuple(STORES.values())) else begin
             x = near + (COLUMN // 2 if max(begin, end) > near else -COLUMN // 2)
             parts.append(f'<text x="{x}" y="{y - 5}">{escape(row.text)}</text>')

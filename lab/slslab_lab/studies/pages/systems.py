@@ -1,5 +1,5 @@
-"""The table of all systems of the papers: what a recorded run of each cost and took, what replay makes of it, and which
-faults it survives."""
+"""The table of all systems of the papers: each one's recorded run with its bill and time, its replay, and the faults
+that it survives."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ from slslab_workers.architecture import title
 from slslab_workers.channels.choice import OPENERS, PARAMETER_SERVER
 
 BEGIN, END = "<!-- systems: `python docs/build.py` writes them -->", "<!-- end of systems -->"
-# So many workers are replayed of what was recorded with a few.
+# Recordings with a few workers are replayed with this many.
 MANY = 64
 LAMBDAML = "LambdaML, SIGMOD 2021"
 TREES = {"shards": "GradsSharding", "lambda-fl": "λ-FL", "lifl": "LIFL"}
@@ -41,8 +41,8 @@ class Listed:
 
 
 def systems(recordings: Path) -> Iterator[Listed]:
-    """Yield every registered architecture that has a recording among the atlas's in this folder, then what differs from
-    one in its channel, algorithm or topology."""
+    """Yield every registered architecture that has a recording in this folder, then variants with another channel,
+    algorithm or topology."""
     known = architectures()
     for name, each in known.items():
         recording = recordings / lenet(name).name
@@ -65,13 +65,13 @@ def systems(recordings: Path) -> Iterator[Listed]:
 
 
 def insert_systems(page: Path) -> str:
-    """Return a page with the table between its marks; ValueError if it has none."""
+    """Return a page with the table between its marks; ValueError if the marks are missing."""
     return insert(page, BEGIN, END, describe_systems(page.parents[1] / FAULTS, committed("atlas")))
 
 
 def describe_systems(faults: Path, recordings: Path) -> str:
-    """Return the table: runs, bills and replays of each system's recorded run, and the faults that it survives, as far
-    as `faults` has them."""
+    """Return the table: runs, bills and replays of each system's recorded run, and the faults that it survives, where
+    `faults` has them."""
     many = f"with {MANY} workers"
     headings = (
         "system", "of", "recorded run", "bill, USD", "replay, s", f"{many}, USD", f"{many}, s", "faults survived"

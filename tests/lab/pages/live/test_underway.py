@@ -41,9 +41,8 @@ def test_the_bill_so_far_is_what_was_metered_so_far(tmp_path: Path) -> None:
     lines = {line["item"]: line["quantity"] for line in document["cost"]["lines"]}
     assert lines == {"Lambda duration, x86_64": "3.601", "Lambda requests": "2", "S3 PUT requests": "3"}
     assert document["cost"]["total"] == TOTAL
-    said = (
-        "the price of this host's seconds is the one so far: what is running (1 invocation) counts as if it ended now"
-    )
+    price = "the price of this host's seconds is the one so far: "
+    said = f"{price}what is running (1 invocation) counts as if it ended now"
     assert document["cost"]["notes"] == [said]
     ended, open_ = found.invocations
     assert (ended["billed_ms"], open_["billed_ms"], open_["duration_ms"]) == (2040, 1561, 1500.0)

@@ -115,7 +115,7 @@ def test_a_script_is_run_or_stored() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"causes": [10**6]}, r"Event 100 \(\S+\) of \S+ has cause 1000000, which the trace does not hold"),
+        ({"causes": [10**6]}, r"Event 100 \(\S+\) of \S+ has cause 1000000, which isn't in the trace"),
         ({"causes": [-1]}, "has cause -1"),
         ({"bytes": -1}, "has negative CPU time, bytes or requests"),
         ({"cpu_before_ns": -5}, "has negative CPU time, bytes or requests"),
@@ -145,7 +145,7 @@ def say(status: str, directory: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (unfinished, "was interrupted, so its trace has no end"),
+        (unfinished, "was interrupted, so its trace is incomplete"),
         (partial(say, "failed"), "failed, so its trace"),
         (partial(say, "interrupted"), "was interrupted, so its trace"),
     ],

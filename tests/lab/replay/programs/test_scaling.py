@@ -303,7 +303,7 @@ def test_a_signal_that_nobody_makes_is_named() -> None:
             return Pattern(workload, (Role(range(workload.workers), steps=((get,),)),))
 
     costs = replace(make_costs("allreduce"), architecture=Waiting())
-    with pytest.raises(RequestError, match="an activity needs 'step gradient', which no activity makes"):
+    with pytest.raises(RequestError, match="an activity needs 'step gradient', but none makes it"):
         generate(costs, 2, 1, 1)
 
 

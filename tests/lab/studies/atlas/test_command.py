@@ -144,7 +144,7 @@ def test_an_atlas_of_before_ranges_is_read() -> None:
         ("--epochs 0", "0 is not in the range"),
         ("--record", "--record needs a directory of recordings."),
         ("--check", "--check needs a directory for its runs."),
-        ("--check --record --recordings x --out y", "--record and --check are two things to run."),
+        ("--check --record --recordings x --out y", "--record and --check can't be combined."),
         ("--profile nowhere", "nowhere"),
         ("--prices nowhere", "There is no price book"),
     ],

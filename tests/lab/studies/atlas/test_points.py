@@ -78,9 +78,9 @@ def test_memory_sizes_below_the_peak_are_left_out(recordings: Recordings) -> Non
 def test_an_item_of_dynamodb_holds_400_kb(recordings: Recordings) -> None:
     whole = measure(System("allreduce", "dynamodb", "ga"), recordings, BATCH_SIZE)
     assert refusal(whole, 61_706, 4) == ""
-    assert refusal(whole, MOBILENET, 4) == "messages of 12.9 MB are more than dynamodb holds"
+    assert refusal(whole, MOBILENET, 4) == "messages of 12.9 MB are too large for dynamodb"
     cut = measure(System("scatterreduce", "dynamodb", "ga"), recordings, BATCH_SIZE)
-    assert refusal(cut, MOBILENET, 16) == "messages of 0.804 MB are more than dynamodb holds"
+    assert refusal(cut, MOBILENET, 16) == "messages of 0.804 MB are too large for dynamodb"
     assert refusal(cut, MOBILENET, 48) == ""
 
 

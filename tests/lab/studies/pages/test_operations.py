@@ -44,7 +44,7 @@ def test_names_that_do_not_fit(
 def test_a_page_without_marks_is_named(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("# Page\n")
-    with pytest.raises(ValueError, match=r"page\.md has no marks"):
+    with pytest.raises(ValueError, match=r"page\.md lacks the marks"):
         insert_operations(page, "stepfunctions", [], "")
     page.write_text(f"# Page\n{BEGIN}\nold\n{END}\nafter\n")
     built = insert_operations(page, "stepfunctions", OPERATIONS, "`X`")

@@ -17,7 +17,7 @@ from slslab_aws.deploy.template import Template, read_template
 QUEUE = "Resources:\n  Q:\n    Type: AWS::SQS::Queue\n    Properties:\n      "
 
 
-LETTERS = "must have letters and digits alone."
+LETTERS = "may only contain letters and digits."
 
 
 def template(folder: Path, text: str) -> Template:
@@ -61,7 +61,7 @@ Resources:
     ("text", "line", "message"),
     [
         ("Resources: {}\n", 1, "the template has no Resources."),
-        ("Rules: {}\nResources:\n  Q: {Type: AWS::SQS::Queue}\n", 1, "there is no section Rules here."),
+        ("Rules: {}\nResources:\n  Q: {Type: AWS::SQS::Queue}\n", 1, "templates have no section Rules."),
         ("Resources:\n  Q: {}\n", 2, "the resource Q has no Type."),
         (
             QUEUE + "Colour: red\n",
@@ -76,7 +76,7 @@ Resources:
         (
             QUEUE + "QueueName: !ImportValue other\n",
             5,
-            "Fn::ImportValue is not resolved here.",
+            "slslab doesn't resolve Fn::ImportValue.",
         ),
         (
             QUEUE + "QueueName: !Sub '${Absent.Arn}-${AWS::Region}'\n",
@@ -106,7 +106,7 @@ Resources:
         (
             "Transform: Macro\nResources:\n  Q: {Type: AWS::SQS::Queue}\n",
             1,
-            "of transforms there is AWS::Serverless-2016-10-31 alone.",
+            "the only supported transform is AWS::Serverless-2016-10-31.",
         ),
     ],
 )
@@ -229,7 +229,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
             "Resources:\n  B: {Type: AWS::S3::BucketPolicy, Properties: {Bucket: data, PolicyDocument: {Statement: "
             "[{Effect: Allow, Principal: {Service: a.amazonaws.com}, Action: 's3:*', Resource: '*'}]}}}\n",
             2,
-            'B: slslab knows the principals "*" and {"AWS": ...} alone.',
+            'B: slslab knows only the principals "*" and {"AWS": ...}.',
         ),
         (
             QUEUE + "QueueName: not a name\n",
@@ -281,7 +281,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         (
             MACHINE + "    DefinitionS3Location: {Bucket: b, Key: k}}}\n",
             2,
-            "M: slslab reads definitions from files beside the template, not from S3.",
+            "M: slslab reads definitions from files next to the template, not from S3.",
         ),
         (
             MACHINE + "    Tags: []}}\n",
@@ -306,8 +306,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         (
             OUTPUT + "!GetAtt Q.Colour}}\n",
             2,
-            "the output A cannot be resolved: Q has no attribute Colour here; "
-            "its attributes are Arn, QueueName, QueueUrl.",
+            "the output A cannot be resolved: Q has no attribute Colour here; it has Arn, QueueName, QueueUrl.",
         ),
         (OUTPUT + "!GetAtt Q}}\n", 2, 'Fn::GetAtt takes the name of a resource and of an attribute, not ["Q"].'),
         (OUTPUT + "[a]}}\n", 2, "the output A cannot be resolved: the value of an output must be a text."),
@@ -343,7 +342,7 @@ NO_CONDITION = "a condition is one of Condition, Fn::And, Fn::Equals, Fn::Not an
         (
             RULE + "{EventPattern: {source: [a]}, Targets: [{Id: t, Arn: 'arn:aws:kinesis:us-east-1:1:stream/s'}]}\n",
             2,
-            "R: the target arn:aws:kinesis:us-east-1:1:stream/s is none of sqs, logs, events, lambda, states.",
+            "R: the target arn:aws:kinesis:us-east-1:1:stream/s must be one of sqs, logs, events, lambda, states.",
         ),
         (
             "Resources:\n  L: {Type: AWS::Logs::LogGroup, Properties: {LogGroupName: a b}}\n",
@@ -386,7 +385,7 @@ def bomb() -> str:
             "are nested more than 100 deep.",
         ),
         ("Metadata: '\0'\n", ": this is not YAML: special characters are not allowed."),
-        ('Metadata: {a: "\\0"}\n', ":1: a text contains a character that no text may have."),
+        ('Metadata: {a: "\\0"}\n', ":1: a text contains a character that isn't allowed."),
         (f"Metadata: {{a: {'9' * 5000}}}\n", f":1: {'9' * 40} is not a number here."),
         ("Metadata: {a: .inf}\n", ":1: .inf is not a number here."),
         ("Metadata: {a: !!binary aGk=}\n", ":1: CloudFormation has no values of the type tag:yaml.org,2002:binary."),
@@ -461,7 +460,7 @@ def test_parameters_are_checked(tmp_path: Path) -> None:
     text = parameters + "Resources:\n  Q: {Type: AWS::SQS::Queue}\n"
     assert mistakes(tmp_path, text, Size="2") == []
     assert mistakes(tmp_path, text, Size="3") == [(2, "3 is not among the AllowedValues of Size.")]
-    assert mistakes(tmp_path, text, Width="3") == [(1, "there is no parameter Width; there are Size.")]
+    assert mistakes(tmp_path, text, Width="3") == [(1, "the template has no parameter Width; it has Size.")]
 
 
 @pytest.mark.parametrize(
@@ -478,13 +477,13 @@ def test_parameters_are_checked(tmp_path: Path) -> None:
         ("{Type: String, Default: abc, AllowedPattern: '['}", "the rules of P cannot be read."),
         (
             f"{{Type: String, Default: {'a' * 40}b, AllowedPattern: '(a+)+'}}",
-            "the AllowedPattern of P takes too long.",
+            "matching the AllowedPattern of P takes too long.",
         ),
         ("{Type: String, Default: [a]}", "the default of P must be a text."),
         ("{Type: Text, Default: a}", "Text is not a type of parameters (P)."),
         (
             "{Type: 'AWS::SSM::Parameter::Value<String>', Default: a}",
-            "slslab has no Systems Manager, from which AWS::SSM::Parameter::Value<String> reads (P).",
+            "AWS::SSM::Parameter::Value<String> reads from Systems Manager, which slslab doesn't emulate (P).",
         ),
     ],
 )

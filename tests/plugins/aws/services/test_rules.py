@@ -114,7 +114,7 @@ def test_a_target_receives_what_it_asks_for(target: dict[str, Any], received: An
 @pytest.mark.parametrize(
     ("target", "problem"),
     [
-        ({"Arn": "arn:aws:kinesis:x"}, "the target arn:aws:kinesis:x is none of sqs, logs, events, lambda, states"),
+        ({"Arn": "arn:aws:kinesis:x"}, "the target arn:aws:kinesis:x must be one of sqs, logs, events, lambda, states"),
         ({"Arn": f"{QUEUE}.fifo"}, "the target t is a FIFO queue and needs SqsParameters"),
         ({"Input": "{"}, "the Input of the target t is not JSON"),
         ({"InputPath": "detail"}, 'the target t reads "detail", which is not a path such as $.detail'),
