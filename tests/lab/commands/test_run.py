@@ -263,7 +263,7 @@ def test_bad_requests_get_one_sentence_and_a_hint(
 def test_doctor(slslab: Slslab) -> None:
     found = {finding["subject"]: finding for finding in slslab("doctor", "--json").document["findings"]}
     assert found["training"]["state"] == "ok"
-    assert "kept from each other, your files and your keys" in found["isolation"]["hint"]
+    assert "can't reach each other, your files and your keys" in found["isolation"]["hint"]
 
 
 @pytest.fixture
