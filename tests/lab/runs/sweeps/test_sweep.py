@@ -83,7 +83,7 @@ def test_a_sweep_that_was_interrupted_goes_on(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="it would be this process")
 def test_a_process_that_is_killed_is_one_sentence() -> None:
-    with pytest.raises(HostError, match="A process of the sweep was ended from outside"):
+    with pytest.raises(HostError, match="Something killed a process of the sweep"):
         sweep(killed_at_five, range(40), LOCAL, silent)
 
 
@@ -91,5 +91,5 @@ def test_places() -> None:
     for place in (LOCAL, RAY, "ray://127.0.0.1:10001", "ray://head.cluster-1:1", "ray://[::1]:10001"):
         assert check_place(place) == place
     for wrong in ("", "dask", "ray:", "ray://", "ray://head", "ray://:1", "ray://head:port", "ray://a b:1"):
-        with pytest.raises(RequestError, match="is not a place to compute"):
+        with pytest.raises(RequestError, match="--on can't be "):
             check_place(wrong)
