@@ -149,7 +149,7 @@ class Run:
             return int(self.document["parameters"])
         try:
             return spec(self.plan.model).parameters
-        except PlanError:  # a plug-in's architecture may have its own models
+        except PlanError:  # an architecture of another package may have models of its own
             return None
 
     @property

@@ -297,7 +297,7 @@ def test_cpu_seconds_measured_alone_are_told_and_marked_if_the_host_was_not_quie
     assert "Replay uses CPU seconds of 14 steps measured alone before the run, within 12.3 s." in text
     assert "NOT QUIET" not in text
     loaded = shown(run.summary(document(alone={**alone, "quiet": False, "probe_ratio": 1.987})))
-    assert "NOT QUIET: other programs slowed it down 1.99 times, so the range is wider." in loaded
+    assert "NOT QUIET: other programs slowed the host 1.99 times, so the range is wider." in loaded
     assert "normal priority" not in shown(run.summary(document(alone={**alone, "priority": "high"})))
     refused = " ".join(shown(run.summary(document(alone={**alone, "priority": "normal"}))).split())
     assert "at normal priority: this host doesn't allow a higher one, so the range is wider." in refused
