@@ -946,7 +946,7 @@ RABBITMQ = [
     Case("an unknown kind of frame", amqp(lambda: [frame(200, 1, b"a")])),
     Case("bodies without a header", amqp(lambda: endless(frame(3, 1, b"a" * 100_000)))),
     Case(
-        "1 GB of a message that claims 2^63 bytes",  # docs/queues.md says what more would do
+        "1 GB of a message that claims 2^63 bytes",  # docs/services.md says what more would do
         amqp(lambda: [publish(b"", b"q", 2**63), *[frame(3, 1, b"a" * 100_000)] * 10_000]),
     ),
     Case(

@@ -25,17 +25,17 @@ from slslab_lab.studies.pages import (
 from slslab_lab.studies.pages.operations import insert_operations, lambda_operations
 
 DOCS = Path(__file__).parent
-# What is to be said of operations of Step Functions beside that they are emulated.
+# Notes on operations of Step Functions that are emulated.
 STATES_NOTES = {
-    "CreateStateMachine": "Standard workflows; logging is checked, and like tracing and encryption kept without effect",
-    "UpdateStateMachine": "logging is checked, and like tracing and encryption kept without effect",
-    "StartSyncExecution": "it answers `StateMachineTypeNotSupported`, as on AWS for a Standard workflow",
-    "ListExecutions": "of a machine, a version or an alias; there are no Map Runs",
+    "CreateStateMachine": "Standard workflows; logging is checked; logging, tracing and encryption have no effect",
+    "UpdateStateMachine": "logging is checked; logging, tracing and encryption have no effect",
+    "StartSyncExecution": "answers `StateMachineTypeNotSupported`, as AWS does for a Standard workflow",
+    "ListExecutions": "of a machine, a version or an alias; without Map Runs",
 }
-# The same of Lambda's; what is only kept, and what is refused with an error of its own.
-NO_CODE_SIGNING = "there are no code signing configurations, and it answers so"
+# The same for Lambda's; those that are only stored, and those that have an error of their own.
+NO_CODE_SIGNING = "answers that no code signing configuration exists"
 LAMBDA_NOTES = {
-    "CreateFunction": "settings that have no effect here are kept, and named in the function's log (`slslab limits`)",
+    "CreateFunction": "stores settings without effect here, and names them in the function's log (`slslab limits`)",
     **dict.fromkeys(
         ("GetFunctionCodeSigningConfig", "DeleteFunctionCodeSigningConfig", "ListCodeSigningConfigs"), NO_CODE_SIGNING
     ),
@@ -47,17 +47,17 @@ LAMBDA_NOTES = {
             "ListProvisionedConcurrencyConfigs",
             "DeleteProvisionedConcurrencyConfig",
         ),
-        "none is provisioned, and it answers so",
+        "answers that none is provisioned",
     ),
-    "InvokeWithResponseStream": "Python's runtimes do not stream: one chunk, at most 6 MB",
+    "InvokeWithResponseStream": "Python's runtimes don't stream: one chunk, at most 6 MB",
 }
 LAMBDA_STORED = {
     "PutFunctionRecursionConfig": "loops are not looked for",
     "PutRuntimeManagementConfig": "a runtime has one version here; Manual is refused",
 }
 LAMBDA_REFUSALS = {
-    "PutProvisionedConcurrencyConfig": "`InvalidParameterValueException`: a configuration that was only kept would "
-    "hide cold starts, and their cost",
+    "PutProvisionedConcurrencyConfig": "`InvalidParameterValueException`, because a configuration without effect would "
+    "hide cold starts and their cost",
 }
 SITE = {
     "what-the-paper-did-not-say.md": discrepancies.build,
@@ -69,9 +69,9 @@ PAGES: dict[str, Callable[[], str]] = {
     "atlas.md": atlas.build,
     "lambdaml-space.md": partial(lambdaml_space.build, DOCS.parent / lambdaml_space.DATA),
     "reliability.md": partial(faults.insert_faults, DOCS / "reliability.md", DOCS.parent / faults.DATA),
-    "state-machines.md": partial(
+    "services.md": partial(
         insert_operations,
-        DOCS / "state-machines.md",
+        DOCS / "services.md",
         "stepfunctions",
         states.OPERATIONS,
         f"`{states.refused('').error_type}`, with its name",

@@ -33,7 +33,8 @@ CHUNK_BYTES = 65_536
 FIRST_PORT, LEAST_PORTS = 15_000, 1_000
 MB = 1024 * 1024
 # assumed: a server that stores users' data may use this share of the host's memory, so that the rest is left for
-# functions. measured: the S3 server uses 105 MB while 16 clients put and get objects of 45 MB (docs/object-store.md).
+# functions. measured by benchmarks/object_store.py: the S3 server uses 105 MB while 16 clients put and get objects of
+# 45 MB.
 MEMORY_SHARE = 0.5
 
 

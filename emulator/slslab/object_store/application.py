@@ -187,7 +187,7 @@ class Request:
                 raise failure("AccessDenied")
         handler = HANDLERS.get(operation.name)
         if handler is None:
-            raise refusal(operation.name, HINTS.get(operation.name, "docs/object-store.md lists what it does."))
+            raise refusal(operation.name, HINTS.get(operation.name, "docs/services.md lists what S3 does here."))
         await self._read_body(call, headers)
         answer = await handler(call)
         await self._incoming.discard()

@@ -126,7 +126,7 @@ def find(method: str, bucket: str, key: str, parameters: Mapping[str, str], copi
         if not subs and method not in ("GET", "HEAD", "PUT", "POST", "DELETE"):
             raise failure("MethodNotAllowed")
         what = f"{method} of {'a bucket' if level == 'bucket' else 'an object' if key else 'the service'}"
-        raise refusal(f"{what}{' with ' * bool(subs)}{' and '.join(subs)}", "docs/object-store.md lists what it does.")
+        raise refusal(f"{what}{' with ' * bool(subs)}{' and '.join(subs)}", "docs/services.md lists what S3 does here.")
     for name in parameters:
         if name not in found.parameters and name != sub and not ANY_PARAMETER.fullmatch(name):
             raise refusal(f"the parameter {name[:100]} of {found.name}", "leave it out.")

@@ -1,4 +1,4 @@
-"""Start the embedded S3 server, one per run; docs/object-store.md explains why we wrote our own."""
+"""Start the embedded S3 server, one per run; docs/services.md lists what it supports."""
 
 import os
 import shutil

@@ -556,7 +556,7 @@ def test_the_module_by_itself_says_where_it_is_and_ends_on_a_signal() -> None:
 
 
 def test_the_documentation_runs_as_it_stands(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[3] / "docs" / "state-machines.md").read_text()
+    text = (Path(__file__).parents[3] / "docs" / "services.md").read_text()
     program = text.partition("```python\n")[2].partition("```")[0]
     expected = text.partition("$ python machine.py\n")[2].partition("```")[0]
     (tmp_path / "machine.py").write_text(program)

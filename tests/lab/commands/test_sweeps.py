@@ -69,14 +69,14 @@ def test_what_is_kept_of_other_epochs_is_no_answer() -> None:
 @pytest.mark.parametrize(
     ("command", "says"),
     [
-        (f"replay {RUN} --workers 2,4 --on dask", "--on can't be 'dask'."),
+        (f"replay {RUN} --workers 2,4 --on dask", "--on 'dask' is not a place to compute."),
         (f"replay {RUN} --on local", "--on spreads a list over many cores, and there is none."),
         (
             "reproduce byzantine --fidelity replayed --on local",
             "--on does not apply here: runs that are measured need the host to themselves",
         ),
         ("reproduce fig3 --fidelity replayed --on ray", "--on does not apply here: runs that are measured need"),
-        ("reproduce table2 --on dask", "--on can't be 'dask'."),
+        ("reproduce table2 --on dask", "--on 'dask' is not a place to compute."),
         ("reproduce kubeml-accuracy --on ray://head:10001", "Invalid value for '--on'"),
         ("atlas --check --out checks --on local", "need the host to themselves"),
         ("accuracy mlless --seed 0,1 --on ray", "Invalid value for '--on'"),

@@ -37,7 +37,7 @@ PR_SET_PDEATHSIG = 1
 def check_place(on: str) -> str:
     """Return `on` if it is local, ray or ray://HOST:PORT; RequestError for anything else."""
     if on not in (LOCAL, RAY) and not CLUSTER.fullmatch(on):
-        raise RequestError(f"--on can't be {on[:60]!r}.", "type local, ray, or ray://HOST:PORT.")
+        raise RequestError(f"--on {on[:60]!r} is not a place to compute.", "type local, ray, or ray://HOST:PORT.")
     return on
 
 

@@ -91,5 +91,5 @@ def test_places() -> None:
     for place in (LOCAL, RAY, "ray://127.0.0.1:10001", "ray://head.cluster-1:1", "ray://[::1]:10001"):
         assert check_place(place) == place
     for wrong in ("", "dask", "ray:", "ray://", "ray://head", "ray://:1", "ray://head:port", "ray://a b:1"):
-        with pytest.raises(RequestError, match="--on can't be "):
+        with pytest.raises(RequestError, match="is not a place to compute"):
             check_place(wrong)

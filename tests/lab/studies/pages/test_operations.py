@@ -12,7 +12,7 @@ from slslab.statemachines.api import OPERATIONS, StatesApi
 from slslab.statemachines.executions import Machines
 from slslab_lab.studies.pages.operations import BEGIN, END, describe_operations, insert_operations, lambda_operations
 
-PAGE = Path(__file__).parents[4] / "docs" / "state-machines.md"
+PAGE = Path(__file__).parents[4] / "docs" / "services.md"
 
 
 def test_every_operation_stands_there_once() -> None:

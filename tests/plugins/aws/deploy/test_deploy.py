@@ -430,7 +430,7 @@ def test_without_a_service_it_says_how_to_start_one(tmp_path: Path) -> None:
 
 def test_the_page_does_what_it_says(service: Service, tmp_path: Path) -> None:
     """Between its `up` and its `down`, which other tests run."""
-    page = (Path(__file__).parents[4] / "docs" / "deploy.md").read_text()
+    page = (Path(__file__).parents[4] / "docs" / "endpoint.md").read_text().partition("\n## Deploy a template\n")[2]
     (yaml,) = re.findall(r"^```yaml\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     (tmp_path / "template.yaml").write_text(yaml)
     (tmp_path / "app").mkdir()
