@@ -86,7 +86,7 @@ random-faults: $(VENV)/installed-dev
 memory-runs: $(VENV)/installed-dev
 	$(BIN)/python -m tests.memory_runs
 
-# The documentation as pages: open site/index.html. Three of them are made of data alone, and stand in no commit.
+# The documentation as pages: open site/index.html. Five of them are made from data alone, and are in no commit.
 site: $(VENV)/installed-dev
 	$(BIN)/python docs/build.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict

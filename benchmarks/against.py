@@ -1,12 +1,12 @@
-"""Warm invoke and cold start beside those of another checkout of this repository, in pairs.
+"""Compare warm invoke and cold start with another checkout of this repository, in pairs.
 
     python benchmarks/against.py CHECKOUT [--pairs 50] [--calls 800] [--cold 8] [--json]
 
-CHECKOUT is a folder with an older commit and a `.venv` of its own, in which that commit is installed. In each pair both
-run once, in turns first and second: an emulator and its boto3 client in one process, `--calls` invocations of a warm
-function that returns its event, then `--cold` invocations each of which finds no environment. The CPU time is that of
-this process, client and emulator together, for a warm call. A figure is the median of the pairs' ratios, this checkout
-÷ the other, with the 95 % interval of that median (bootstrap, 5,000 draws, seed 1). 50 pairs take about 8 minutes.
+CHECKOUT is a folder with an older commit, installed in its own `.venv`. In each pair both run once, each first in
+turns: an emulator and its boto3 client in one process, `--calls` invocations of a warm function that returns its event,
+then `--cold` invocations that find no environment. The CPU time is this process's, client and emulator together, for a
+warm call. A figure is the median of the pairs' ratios, this checkout ÷ the other, with its 95 % interval (bootstrap,
+5,000 draws, seed 1). 50 pairs take about 8 minutes.
 """
 
 import argparse
@@ -35,7 +35,7 @@ WHAT = {
 
 
 def measure(calls: int, cold: int) -> dict[str, float]:
-    """Return this interpreter's figures, by the `invoke.py` of the checkout in which it runs."""
+    """Return this interpreter's figures, using `invoke.py` from its own checkout."""
     sys.path.insert(0, "benchmarks")
     invoke: Any = importlib.import_module("invoke")  # each checkout has its own
 
@@ -48,7 +48,7 @@ def measure(calls: int, cold: int) -> dict[str, float]:
         cpu_ms = 1e3 * (time.process_time() - began) / calls
         starts = []
         for memory_mb in range(invoke.MEMORY_MB, invoke.MEMORY_MB + cold):
-            # Another memory size is another version, which no environment has.
+            # Another memory size makes another version, which doesn't have an environment yet.
             client.update_function_configuration(FunctionName="echo", MemorySize=memory_mb - 1)
             client.get_waiter("function_updated_v2").wait(FunctionName="echo", WaiterConfig={"Delay": 1})
             starts.append(invoke.invoke(client, invoke.SMALL))
@@ -57,7 +57,7 @@ def measure(calls: int, cold: int) -> dict[str, float]:
 
 
 def run_in(checkout: Path, calls: int, cold: int) -> dict[str, float]:
-    """Return the figures of a checkout, by its own interpreter."""
+    """Return a checkout's figures, from its own interpreter."""
     python, here = str(checkout / ".venv" / "bin" / "python"), str(Path(__file__).resolve())
     command = [python, here, "--measure", str(calls), str(cold)]
     done = subprocess.run(command, cwd=checkout, check=True, stdout=subprocess.PIPE)
@@ -93,7 +93,7 @@ def main() -> None:
         print(json.dumps(measure(*given.measure)))
         return
     if given.checkout is None or not (given.checkout / ".venv" / "bin" / "python").exists():
-        parser.error("CHECKOUT must be a folder with this repository and its .venv; `make .venv/installed` makes that")
+        parser.error("CHECKOUT must be a folder with this repository and its .venv, made by `make .venv/installed`")
     if given.pairs < 2 or given.calls < 1 or given.cold < 1:
         parser.error("--pairs must be 2 or more, --calls and --cold 1 or more")
     places, pairs = (HERE, given.checkout.resolve()), []

@@ -5,15 +5,15 @@
 
 `--reference` repeats each workload in rounds for N minutes (10) and keeps the least CPU seconds. It writes them, with
 the processor, the versions and the load average, into [reference] and [workloads]. Run it on an idle machine: above a
-load of 0.5 the figures stay marked as provisional. Two anchors are known with old versions alone; without an
-interpreter that has them their workloads keep their figures. To make such interpreters:
+load of 0.5 the figures stay marked as provisional. Two anchors need old versions; without an interpreter that has them,
+their workloads keep their figures. To make such interpreters:
 
     python3.7 -m venv OLD_TORCH && OLD_TORCH/bin/pip install torch==1.0.1 numpy==1.16.6
     python3.8 -m venv OLD_NUMPY && OLD_NUMPY/bin/pip install numpy==1.22.1
 
 `--interpreters` compares the Python workloads in other versions of Python with those in this one, writes the multiples,
-and prints how well short forms stand for whole ones. `start` and `boto3` are compared in those that have awslambdaric
-and boto3; the anchors need Python 3.13's:
+and prints how well short forms represent whole ones. `start` and `boto3` are compared in interpreters that have
+awslambdaric and boto3; the anchors need Python 3.13's:
 
     python3.13 -m venv NEW_PYTHON && NEW_PYTHON/bin/pip install awslambdaric boto3
 """
@@ -76,7 +76,7 @@ def measure_reference(old: dict[str, str | None], minutes: float) -> None:
         for key, value in values.items():
             text = _set(text, f"workloads.{name}", key, f"{value:.4g}")
         print(f"{name}: {values}")
-    # A load of 1 is this program's own.
+    # This program itself makes a load of 1.
     load = median(loads) - 1 if len(loads) > 2 else max(loads)
     for key, shown in _describe(load).items():
         text = _set(text, "reference", key, shown)
@@ -105,7 +105,7 @@ def _describe(load: float) -> dict[str, str]:
 
 
 def _set(text: str, table: str, key: str, value: str) -> str:
-    """Set a key of a table of TOML that has it already."""
+    """Set an existing key of a TOML table."""
     pattern = rf"(?m)^(\[{re.escape(table)}\]\n(?:(?!\[).*\n)*?{key} = )[^\n]*$"
     text, count = re.subn(pattern, lambda match: match[1] + value, text, count=1)
     if not count:
@@ -114,7 +114,7 @@ def _set(text: str, table: str, key: str, value: str) -> str:
 
 
 def compare_interpreters(interpreters: list[str]) -> None:
-    """Print each interpreter's CPU seconds and what its short forms are off by; write the multiples of this one's."""
+    """Print each interpreter's CPU seconds and the errors of its short forms; write its multiples of this one's."""
     seconds: dict[str, dict[tuple[str, str], float]] = {}
     for interpreter in (sys.executable, *interpreters):
         found: Seconds = defaultdict(list)
@@ -141,7 +141,6 @@ def compare_interpreters(interpreters: list[str]) -> None:
 
 
 def main() -> None:
-    """Read the arguments and measure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--reference", action="store_true")
     parser.add_argument("--old-torch", metavar="PYTHON")

@@ -1,18 +1,18 @@
-"""What a busy host does to durations and inits: the same invocations with nothing beside them, then beside stress-ng.
+"""Show how a busy host changes durations and inits: the same invocations alone, then next to stress-ng.
 
     python benchmarks/busy_host.py [--json] [--warm 30000] [--cold 600] [--load 60]
 
 stress-ng keeps `--load` workers busy with processors, memory and disks. Functions of 1,769 MB are invoked at the same
 time: `echo` returns its event and is kept busy by eight connections; `work` uses a processor for 50 ms; `init` imports
-numpy and uses a processor for 0.3 s in its initialisation, and is cold each time. Of each there are
+numpy and uses a processor for 0.3 s in its initialisation, and is cold each time. The columns are
 
   p50, p95     of the duration (of the init), ms, on the Lambda clock
   beside/idle  the ratio of the two medians
-  off          invocations whose time is more than a tenth, and a millisecond, above the idle median, and
-  unmarked     those among them that are marked neither as uncertain nor as oversubscribed, and so are wrong in silence;
-               both for the idle host, too, where a few are off as well
+  off          invocations that take more than a tenth, and a millisecond, longer than the idle median
+  unmarked     invocations among them that are marked neither as uncertain nor as oversubscribed, so their error is
+               silent; both also for the idle host, where a few are off, too
   zero         REPORT lines of 0.00 ms, or of 0 ms billed
-  failed       answers with an error, or none
+  failed       answers with an error, and missing answers
 """
 
 import argparse
@@ -37,7 +37,7 @@ from rich.table import Table
 import invoke
 from slslab.aws.keys import Keyring
 from slslab.host.session import Session
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.run.metrics import oversubscribed, uncertain
 from slslab.run.records import InvocationRecord
 
@@ -51,7 +51,7 @@ def burn(seconds):
 """
 WORK = BURN + "\ndef handler(event, context):\n    burn(0.05)\n    return event\n"
 INIT = BURN + "\nimport numpy\nburn(0.3)\n\ndef handler(event, context):\n    return event\n"
-# One function for each of the cold starts that go on at once.
+# One function for each concurrent cold start.
 STARTED = tuple(f"init-{number}" for number in range(4))
 CONNECTIONS, WINDOW_S = 8, 10.0
 Row = dict[str, Any]
@@ -59,7 +59,7 @@ Row = dict[str, Any]
 
 @contextmanager
 def stress(workers: int, home: Path) -> Iterator[None]:
-    """Keep so many workers busy: half with processors, a quarter each with memory and with disks."""
+    """Keep `workers` workers busy: half with processors, a quarter each with memory and with disks."""
     quarter = workers // 4
     options = {"cpu": workers - 2 * quarter, "vm": quarter, "vm-bytes": "50%", "hdd": quarter, "hdd-bytes": "256M"}
     words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
@@ -76,7 +76,7 @@ def stress(workers: int, home: Path) -> Iterator[None]:
 
 
 def deploy(client: Any) -> None:
-    """Create the functions beside `echo`, which `invoke.deployed` makes."""
+    """Create the functions besides `echo`, which `invoke.deployed` creates."""
     for name, source in (("work", WORK), *((name, INIT) for name in STARTED)):
         settings = {**invoke.FUNCTION, "FunctionName": name, "Timeout": 60}
         client.create_function(**settings, Code={"ZipFile": invoke.archive(source)})
@@ -85,7 +85,7 @@ def deploy(client: Any) -> None:
 def measure(
     emulator: Emulator, client: Any, mark: Mapping[str, str], warm: int, cold: int
 ) -> tuple[list[InvocationRecord], list[str]]:
-    """Return the records of so many warm invocations and cold starts, and what failed."""
+    """Return the records of this many warm invocations and cold starts, and the failures."""
     failed: list[str] = []
     left, over = threading.Semaphore(cold), threading.Event()
 
@@ -110,7 +110,7 @@ def measure(
         ending.callback(over.set)
         working = threads.submit(work)
         starting = [threads.submit(start, name) for name in STARTED]
-        # A client of its own: it takes down what it sends, and what other threads send must not be among it.
+        # A separate client: its requests are recorded, without other threads'.
         own = emulator.client("lambda")
         while sum(record.function == "echo" for record in list(records)) < warm:
             window = invoke.rate(emulator, own, CONNECTIONS, WINDOW_S, mark)
@@ -128,23 +128,23 @@ def of_kind(records: Sequence[InvocationRecord], kind: str) -> list[InvocationRe
 
 
 def marked(document: Mapping[str, Any]) -> bool:
-    """Return whether an invocation says that its time may be this host's: by itself it is marked as a run is."""
+    """Return whether an invocation is marked, by the rule for runs, as possibly slowed down by this host."""
     return uncertain(document) or oversubscribed([document])
 
 
 def milliseconds(record: InvocationRecord) -> float:
-    """Return how long an invocation took, or its environment's initialisation."""
+    """Return the duration of an invocation, or of its environment's initialisation, ms."""
     return record.init_ms or record.duration_ms
 
 
 def wrong(records: Sequence[InvocationRecord], usual: float) -> tuple[list[InvocationRecord], list[InvocationRecord]]:
-    """Return the records whose time is off the usual one, and those among them that are not marked."""
+    """Return the records with unusual times, and the unmarked ones among them."""
     off = [record for record in records if milliseconds(record) > max(1.1 * usual, usual + 1.0)]
     return off, [record for record in off if not marked(record.as_document())]
 
 
 def rows(idle: Sequence[InvocationRecord], beside: Sequence[InvocationRecord]) -> tuple[list[Row], list[Row]]:
-    """Return a row for each kind of invocation, and one for each invocation that is off and not marked."""
+    """Return a row for each kind of invocation, and one for each unmarked invocation with an unusual time."""
     made, unmarked = [], []
     for kind in ("echo", "work", "init"):
         before, records = of_kind(idle, kind), of_kind(beside, kind)
@@ -174,18 +174,17 @@ def rows(idle: Sequence[InvocationRecord], beside: Sequence[InvocationRecord]) -
 
 
 def main() -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     for name, default, what in (
-        ("--warm", 30_000, "invocations of echo beside the load, and as many before"),
-        ("--cold", 600, "cold starts beside the load; a tenth of it before"),
+        ("--warm", 30_000, "invocations of echo under load, and the same number before"),
+        ("--cold", 600, "cold starts under load; a tenth of them before"),
         ("--load", 60, "workers of stress-ng"),
     ):
         parser.add_argument(name, type=int, default=default, metavar="N", help=f"{what}; {default} unless given")
     options = parser.parse_args()
     if min(options.warm, options.cold, options.load) < 1:
-        parser.error("--warm, --cold and --load are at least 1. Hint: leave them out for the whole measurement.")
+        parser.error("--warm, --cold and --load must be at least 1. Hint: leave them out for the whole measurement.")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     with Session() as session:
         budget_mb = 3 * (CONNECTIONS + len(STARTED)) * invoke.MEMORY_MB

@@ -1,10 +1,10 @@
-"""What an object takes by each channel: put, get and delete against S3's, in turns, as ratios.
+"""Time an object's put, get and delete through each channel, as ratios to S3, in turns.
 
     python benchmarks/channels.py [--repeat N] [--json]
 
-All servers are those of the embedded stack, together on loopback, which is no AWS network. Every repetition asks each
-channel once, and a ratio is the median of the repetitions' ratios, so that a busy machine weighs on all. A round of the
-parameter server is a push and a pull of one worker. About half a minute.
+All servers are the embedded stack's, on loopback instead of an AWS network. Every repetition uses each channel once,
+and a ratio is the median of the repetitions' ratios, so that a busy machine slows all of them. A round of the parameter
+server is a push and a pull of one worker. About half a minute.
 """
 
 import argparse
@@ -30,12 +30,12 @@ from slslab_workers.channels.objects import ObjectChannel, Objects, s3_client
 from slslab_workers.channels.parameter_server import ParameterServer
 from slslab_workers.channels.redis import Redis
 
-# A logistic regression's, LeNet-5's and MobileNet's.
+# Parameters of logistic regression, LeNet-5 and MobileNet.
 SIZES = (248, 246_824, 12_868_904)
 
 
 def round_of(channel: ObjectChannel, size: int) -> Callable[[], None]:
-    """Return what puts, gets and deletes an object."""
+    """Return a function that puts, gets and deletes an object."""
     body = os.urandom(size)
 
     def ask() -> None:
@@ -47,7 +47,7 @@ def round_of(channel: ObjectChannel, size: int) -> Callable[[], None]:
 
 
 def sum_of(server: ParameterServer, size: int) -> Callable[[], None]:
-    """Return what pushes a vector and pulls the sum of this one."""
+    """Return a function that pushes a vector and pulls the sum, which only has this one."""
     vector = np.zeros(size // 4, np.float32)
 
     def ask() -> None:
@@ -59,7 +59,6 @@ def sum_of(server: ParameterServer, size: int) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Measure, and print a table or one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=30)
     parser.add_argument("--json", action="store_true")

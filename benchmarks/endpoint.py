@@ -1,10 +1,10 @@
-"""What the one endpoint of all services takes: S3 and Lambda through it beside their own ports, in one run.
+"""Time the one endpoint of all services: S3 and Lambda through it and through their own ports, in one run.
 
     python benchmarks/endpoint.py [--json] [--quick]
 
-Every measurement goes through the endpoint and at once to the service itself, in alternating order; a ratio is the
-median of the ratios of such pairs, so that a busy machine weighs on both. Then one object of 1 GB is put and read, and
-the endpoint's peak resident memory is told. Two minutes; `--quick` half a minute.
+Every measurement goes through the endpoint and directly to the service, in alternating order. A ratio is the median of
+such pairs' ratios, so that a busy machine slows both. Then one object of 1 GB is put and read, and the endpoint's peak
+resident memory is printed. Two minutes; `--quick` half a minute.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from slslab.aws.clients import aws_client
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.testing import create_function
 from slslab_aws.servers import Edge
@@ -27,7 +27,7 @@ from slslab_aws.servers import Edge
 SIZE = 12_868_904
 LARGE = 1_000_000_000
 CALLS = 50
-# The workers' settings, as other clients have them who look for speed.
+# The workers' settings, which other clients use for speed, too.
 FAST = {
     "request_checksum_calculation": "when_required",
     "response_checksum_validation": "when_required",
@@ -52,7 +52,7 @@ def get(client: Any) -> float:
 
 
 def invoke(client: Any) -> float:
-    """Return seconds of a warm invocation, the median of many."""
+    """Return seconds of a warm invocation, as the median of many."""
     times = []
     for _ in range(CALLS):
         began = time.perf_counter()
@@ -62,7 +62,7 @@ def invoke(client: Any) -> float:
 
 
 def pairs(direct: Any, through: Any, rounds: int, measure: Measure) -> dict[str, float]:
-    """Return the medians in seconds, and the median of the pairs' ratios of speed, through ÷ direct."""
+    """Return the medians, s, and the median of the pairs' ratios of speed, through ÷ direct."""
     times: list[tuple[float, float]] = []
     for number in range(rounds):
         order = (direct, through) if number % 2 else (through, direct)
@@ -109,7 +109,6 @@ def run(quick: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true")

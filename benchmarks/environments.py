@@ -1,19 +1,19 @@
-"""What an execution environment costs as processes of this host, and as a container, side by side.
+"""Compare an execution environment as processes of this host with one as a container.
 
     python benchmarks/environments.py [--json] [--quick]
 
-Two emulators are up together and take turns in alternating order; the function returns its event and has 1,769 MB. A
-ratio is the median of the ratios of such turns, containers to processes. Containers need an engine and the worker's
-image (`make images`).
+Two emulators run at the same time and take turns in alternating order; the function returns its event and has 1,769 MB.
+A ratio is the median of the turns' ratios, containers to processes. Containers need an engine and the worker's image
+(`make images`).
 
   cold start          a boto3 invocation that finds no environment, from call to answer
   init duration       the part of it that Lambda would bill, as the REPORT line has it
   warm                a boto3 invocation right after another
-  frozen              one of an environment that rests, and is thawed for it
-  freeze, thaw        these alone, as the emulator asks for them
-  end                 killing a resting environment and removing what confined it
+  frozen              one in a resting environment, which is thawed for it
+  freeze, thaw        only these, as the emulator requests them
+  end                 killing a resting environment and removing its confinement
   runtime's memory    proportional set size of the processes that the function sees
-  beside it           the same of what holds them: the init, or the engine's shim and the container's init
+  beside it           the same of the processes around them: init, or the engine's shim and the container's init
 """
 
 import argparse
@@ -35,16 +35,16 @@ from rich.table import Table
 
 from slslab.aws.limits import MB
 from slslab.errors import SlslabError
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import FREEZE_AFTER_S, Environment
 from slslab.lambda_.sandbox import Sandbox
-from slslab.lambda_.service.emulator import Emulator
 from slslab.testing import RUNTIME
 
 KINDS = ("process", "docker")
 HANDLER = "def handler(event, context):\n    return event\n"
 ROLE = "arn:aws:iam::000000000000:role/benchmark"
 NAME = "echo"
-# Long enough that an idle environment has been frozen, also through the engine.
+# Long enough to freeze an idle environment, also through the engine.
 REST_S = FREEZE_AFTER_S + 0.2
 MEMORY = ("runtime's memory", "beside it")
 
@@ -78,7 +78,7 @@ class Arm:
         return environment.sandbox
 
     def turn(self, warm: int) -> dict[str, float]:
-        """Return every figure once; the warm one is the median of several."""
+        """Return every figure once; the warm one is a median."""
         self.emulator.evict()
         figures = {"cold start": timed(self.invoke)}
         figures["init duration"] = self.emulator.records[-1].init_ms or 0.0
@@ -96,26 +96,26 @@ class Arm:
 
 
 def timed(call: Callable[[], object]) -> float:
-    """Return how long a call takes, ms."""
+    """Return a call's time, ms."""
     start = time.perf_counter()
     call()
     return (time.perf_counter() - start) * 1e3
 
 
 def memory_mb(pids: list[int]) -> tuple[float, float]:
-    """Return proportional set sizes, MB: of the processes that run the function, and of what holds them."""
+    """Return proportional set sizes, MB: of the function's processes, and of the processes around them."""
     inits = {pid for pid in pids if Path(f"/proc/{pid}/comm").read_text().strip() in ("docker-init", "tini")}
     runtime, around = set(pids) - inits, inits | {parent(pid) for pid in pids} - set(pids)
     return sum(map(proportional_bytes, runtime)) / MB, sum(map(proportional_bytes, around)) / MB
 
 
 def parent(pid: int) -> int:
-    """Return the parent of a process."""
+    """Return a process's parent."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def proportional_bytes(pid: int) -> int:
-    """Return proportional set size of a process, bytes."""
+    """Return a process's proportional set size, bytes."""
     for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
         if line.startswith("Pss:"):
             return int(line.split()[1]) * 1024
@@ -134,7 +134,7 @@ def measure(turns: int, warm: int) -> dict[str, Any]:
         engine = arms[1].emulator.isolation.engine
     rows = []
     for what in seen["process"][0]:
-        # The first turn finds cold caches of files.
+        # In the first turn, files aren't cached yet.
         values = {kind: [turn[what] for turn in seen[kind][1:]] for kind in KINDS}
         ratios = [docker / process for process, docker in zip(*values.values(), strict=True) if process]
         rows.append(
@@ -163,7 +163,6 @@ def show(document: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     parser.add_argument("--quick", action="store_true", help="fewer turns")

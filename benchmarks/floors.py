@@ -1,4 +1,4 @@
-"""Floors of the in-database comparison: lower bounds of its arithmetic and its moving on this host."""
+"""Lower bounds for the in-database comparison: its arithmetic and its data transfer on this host."""
 
 import multiprocessing
 import signal
@@ -13,13 +13,13 @@ import torch
 from slslab_lab.studies.in_database.arms import RATE, Moving, Vector, body
 
 FORK = multiprocessing.get_context("fork")
-# Elements: a sum of 512 KB stays in one core's second-level cache while the gradients pass by.
+# Elements: a sum of 512 KB stays in one core's second-level cache while the gradients stream past.
 BLOCK = 131_072
 LOOPBACK = "loopback"
 
 
 class Memory:
-    """The floor of the arithmetic: `threads` threads over the same arrays, into memory that has been written before."""
+    """The arithmetic's lower bound: `threads` threads over the same arrays, into memory written before."""
 
     exact = True
 
@@ -34,7 +34,7 @@ class Memory:
         self._pool = ThreadPoolExecutor(threads)
 
     def close(self) -> None:
-        """End the threads."""
+        """Stop the threads."""
         self._pool.shutdown()
 
     def average(self) -> None:
@@ -46,7 +46,7 @@ class Memory:
         self._run(_step_block)
 
     def result(self) -> Vector:
-        """Return what was computed last."""
+        """Return the last result."""
         return self._out
 
     def _run(self, work: Callable[[Sequence[torch.Tensor]], object]) -> None:
@@ -71,9 +71,10 @@ def _step_block(block: Sequence[torch.Tensor]) -> None:
 
 
 class Loopback:
-    """The floor of moving: vectors over a socket from and to a process forked off, which does nothing else.
+    """The transfer's lower bound: vectors over a socket to and from a forked process that does nothing else.
 
-    It forks, so it is made before there are threads."""
+    It forks, so create it before any threads.
+    """
 
     name = LOOPBACK
     exact = False
@@ -89,12 +90,12 @@ class Loopback:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:
-        """End the connection, and with it the other process."""
+        """Close the connection, which also ends the other process."""
         self._socket.close()
         self._process.join()
 
     def average(self) -> None:
-        """Receive as many vectors as there are gradients, and send one."""
+        """Receive all gradients' vectors, and send one."""
         self._move(self._count)
 
     def update(self) -> None:
@@ -102,7 +103,7 @@ class Loopback:
         self._move(2)
 
     def result(self) -> None:
-        """Return nothing: nothing is computed."""
+        """Return nothing, since nothing is computed."""
 
     def _move(self, count: int) -> None:
         self._socket.sendall(struct.pack("!I", count))
@@ -114,7 +115,7 @@ class Loopback:
 
 
 def _serve(listener: socket.socket, vectors: Sequence[Vector]) -> None:
-    """Send as many vectors as one is asked for, receive one, say so; until the other end closes."""
+    """Send each requested number of vectors, receive one and confirm it, until the other end closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # handled by the other end
     buffer = memoryview(bytearray(vectors[0].nbytes))
     connection, _ = listener.accept()

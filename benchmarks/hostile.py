@@ -1,10 +1,10 @@
-"""What the services of `slslab up` do with hostile inputs, while another client asks each for something small.
+"""Send hostile inputs to the services of `slslab up`, while another client sends each small requests.
 
     python benchmarks/hostile.py [--only TEXT] [SERVICE ...]
 
 Prints, for each input, the answer, the longest wait of the other client, the memory of the service's processes before,
-at most and afterwards, and whether the service lives. The last lines say whether the bounds held: no wait of more than
-5 s, no memory kept, and no service dead. Exits with 1 if they did not. `--only` chooses inputs by a part of their name.
+at most and afterwards, and whether the service survived. The last lines say whether the bounds held: no wait above 5 s,
+no memory kept, and no service dead. Exits with 1 if they didn't. `--only` chooses inputs by a part of their name.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from hostile_inputs import CASES, PREPARE, SMALL
 
 MB = 1024 * 1024
 WAIT_S, INPUT_S, CALM_S, LOOK_S = 5.0, 40.0, 60.0, 0.02
-# assumed: what an allocator and caches may keep of all inputs of a service.
+# assumed: allocator and caches may keep this much after all inputs of a service.
 KEPT_MB = 256
 PROCESSES = {
     "lambda": "",  # the process of `up` itself
@@ -44,8 +44,8 @@ PROCESSES = {
 
 @dataclass
 class Client:
-    """Another client of a service, in a process of its own; `state` has its latest start (0 if it waits for nothing),
-    its longest wait, how often it was answered, and how often it was not."""
+    """Another client of a service, in its own process. `state` has the start of its current request (0 if it isn't
+    waiting), its longest wait, and how many requests were answered and failed."""
 
     target: Target
     state: Any = field(default_factory=lambda: multiprocessing.get_context("spawn").Array("d", 4, lock=False))
@@ -62,12 +62,12 @@ class Client:
         self.process.join()
 
     def wait_s(self) -> float:
-        """Return the longest wait since `begin`, of a request that is not answered yet, too."""
+        """Return the longest wait since `begin`, including the current request."""
         began = self.state[0]
         return float(max(self.state[1], time.monotonic() - began if began else 0.0))
 
     def begin(self) -> None:
-        """Forget the waits until now."""
+        """Forget earlier waits."""
         self.state[1] = self.state[3] = 0.0
 
     def calm(self) -> bool:
@@ -79,7 +79,7 @@ class Client:
 
 
 def watch(target: Target, state: Any) -> None:
-    """Ask for something small again and again."""
+    """Send small requests in a loop."""
     ask = SMALL[target.kind](target)
     while True:
         state[0] = time.monotonic()
@@ -94,7 +94,7 @@ def watch(target: Target, state: Any) -> None:
 
 
 class Memory:
-    """The resident memory of a service's process, in MB, with that of its helpers where it has some."""
+    """The resident memory of a service's process, MB, including its helpers."""
 
     def __init__(self, up: psutil.Process, kind: str) -> None:
         marker = PROCESSES[kind]
@@ -108,7 +108,7 @@ class Memory:
         return self._process.is_running() and self._process.status() != psutil.STATUS_ZOMBIE
 
     def now(self) -> float:
-        """Return what is resident now."""
+        """Return the resident memory now."""
         with suppress(psutil.Error):
             processes = [self._process, *(self._process.children(recursive=True) if self._whole else ())]
             total = 0
@@ -121,7 +121,7 @@ class Memory:
 
 @contextmanager
 def services() -> Iterator[tuple[psutil.Process, dict[str, str]]]:
-    """Start `slslab up` with a state of its own; it is down after the block."""
+    """Start `slslab up` with its own state, and stop it after the block."""
     with tempfile.TemporaryDirectory() as folder:
         variables = {**os.environ, "SLSLAB_STATE": f"{folder}/state", "SLSLAB_RUNS": f"{folder}/runs"}
 
@@ -140,7 +140,7 @@ def services() -> Iterator[tuple[psutil.Process, dict[str, str]]]:
 
 
 def answer(case: Case, target: Target) -> str:
-    """Return what a service answers to an input, in a few words."""
+    """Return a service's answer to an input, in a few words."""
     try:
         return " ".join(case.send(target).split())
     except Exception as error:
@@ -148,7 +148,7 @@ def answer(case: Case, target: Target) -> str:
 
 
 def measure(target: Target, memory: Memory, chosen: str) -> list[str]:
-    """Send the inputs of a service and print a line for each; return what broke a bound."""
+    """Send a service's inputs and print a line for each; return the broken bounds."""
     broken = []
     if target.kind in PREPARE:
         PREPARE[target.kind](target)
@@ -189,7 +189,7 @@ def measure(target: Target, memory: Memory, chosen: str) -> list[str]:
         ended = time.monotonic()
         time.sleep(3)
         while (kept := memory.now() - first) > KEPT_MB and time.monotonic() < ended + CALM_S:
-            time.sleep(1)  # Erlang's collector comes by later
+            time.sleep(1)  # Erlang's collector runs later
         print(f"{target.kind}: after all inputs {kept:+.0f} MB")
         if kept > KEPT_MB:
             broken.append(f"{target.kind}: it kept {kept:.0f} MB")
@@ -197,13 +197,13 @@ def measure(target: Target, memory: Memory, chosen: str) -> list[str]:
 
 
 def main() -> int:
-    """Measure the services that were chosen, all by default."""
+    """Measure the chosen services, by default all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("services", nargs="*", metavar="SERVICE", help=f"{', '.join(CASES)}; all by default")
     parser.add_argument("--only", default="", metavar="TEXT")
     options = parser.parse_args()
     if unknown := set(options.services) - set(CASES):
-        parser.error(f"there is no service {min(unknown)!r}: services are {', '.join(CASES)}")
+        parser.error(f"unknown service {min(unknown)!r}: services are {', '.join(CASES)}")
     broken: list[str] = []
     free = psutil.virtual_memory().available
     inputs = 0

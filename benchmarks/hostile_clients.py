@@ -26,7 +26,7 @@ URLS = {
     "tensordb": TENSOR_URLS,
     "rabbitmq": QUEUE_URL,
 }
-# Of each service of AWS: the prefix of its operations' names in JSON; the others speak the Query protocol.
+# The prefix of each JSON service's operations; the others use the Query protocol.
 JSON_TARGETS = {
     "states": "AWSStepFunctions",
     "sqs": "AmazonSQS",
@@ -38,7 +38,7 @@ JSON_TARGETS = {
 
 @dataclass(frozen=True)
 class Target:
-    """A service: where it is, and the keys of its owner."""
+    """A service: its address, and its owner's keys."""
 
     kind: str
     url: str
@@ -46,19 +46,18 @@ class Target:
 
     @classmethod
     def of(cls, kind: str, variables: dict[str, str]) -> "Target":
-        """Return a service as the variables of `slslab env` have it."""
+        """Return a service from the variables of `slslab env`."""
         pair = Pair(variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"])
         return cls(kind, variables[URLS[kind]].split()[0], pair)
 
     def connect(self) -> socket.socket:
-        """Return a connection."""
         parts = urlsplit(self.url)
         return socket.create_connection((parts.hostname or "", parts.port or 0), timeout=LIMIT_S)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One input, and how long its answer may take before it is given up."""
+    """One input, and how long to wait for its answer."""
 
     name: str
     send: Callable[[Target], str]
@@ -68,7 +67,7 @@ class Case:
 def http(
     target: Target, method: str, path: str, body: bytes = b"", service: str = "lambda", shown: int = 100, **headers: str
 ) -> str:
-    """Make a signed request and return its status with the beginning of the answer; AssertionError for status 5xx."""
+    """Make a signed request; return its status with the beginning of the answer. AssertionError for status 5xx."""
     signed = signed_headers(target.pair, method, target.url + path, body, headers, service)
     connection = HTTPConnection(urlsplit(target.url).netloc, timeout=LIMIT_S)
     try:
@@ -84,7 +83,7 @@ def http(
 
 
 def api(target: Target, service: str, operation: str, members: Any, shown: int = 100) -> str:
-    """Call an operation of AWS JSON, or of the Query protocol; `members` may be the body itself."""
+    """Call an operation of AWS JSON, or of the Query protocol; `members` may be the whole body."""
     if (prefix := JSON_TARGETS.get(service)) is None:
         form = {"Content-Type": "application/x-www-form-urlencoded"}
         return http(target, "POST", "/", urlencode({"Action": operation, **members}).encode(), service, shown, **form)
@@ -94,12 +93,12 @@ def api(target: Target, service: str, operation: str, members: Any, shown: int =
 
 
 def called(service: str, operation: str, members: Any) -> Callable[[Target], str]:
-    """Return the call of an operation as a case's `send`."""
+    """Return a case's `send` that calls an operation."""
     return lambda target: api(target, service, operation, members)
 
 
 def endless(piece: bytes, pause_s: float = 0.0) -> Iterator[bytes]:
-    """Yield a piece again and again, for ENDLESS_S."""
+    """Yield the same piece for ENDLESS_S."""
     end = time.monotonic() + ENDLESS_S
     while time.monotonic() < end:
         yield piece
@@ -107,7 +106,7 @@ def endless(piece: bytes, pause_s: float = 0.0) -> Iterator[bytes]:
 
 
 def raw(target: Target, pieces: Iterable[bytes], connection: socket.socket | None = None) -> str:
-    """Send bytes until the service closes or they end, and return the beginning of what it answers."""
+    """Send bytes until the service closes or they end; return the beginning of its answer."""
     with connection or target.connect() as stream:
         sent = 0
         try:
@@ -126,7 +125,7 @@ def raw(target: Target, pieces: Iterable[bytes], connection: socket.socket | Non
 
 
 def at_once(send: Callable[[Target], str], number: int) -> Callable[[Target], str]:
-    """Return what sends an input so many times at once."""
+    """Return a function that sends an input this many times at once."""
 
     def several(target: Target) -> str:
         with ThreadPoolExecutor(number) as pool:
@@ -137,7 +136,7 @@ def at_once(send: Callable[[Target], str], number: int) -> Callable[[Target], st
 
 
 def silent(number: int, first: bytes = b"") -> Callable[[Target], str]:
-    """Return what opens connections that send no more than the first bytes, for 5 s."""
+    """Return a function that opens connections, sends only their first bytes and keeps them for 5 s."""
 
     def connections(target: Target) -> str:
         opened = []

@@ -1,4 +1,4 @@
-"""The hostile inputs of `hostile.py`: for each service, what a client sends that wants its memory, or all its time."""
+"""The hostile inputs of `hostile.py`: requests of each service that try to use up its memory or time."""
 
 import base64
 import io
@@ -39,7 +39,7 @@ from slslab.testing import DEFAULTS, ROLE, packaged
 
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
-# --- HTTP, whose requests have a service's own path and operation
+# --- HTTP requests to each service's own path and operation
 
 INVOKE = "/2015-03-31/functions/echo/invocations"
 PATHS = {"lambda": INVOKE, "edge": INVOKE, "s3": f"/{BUCKET}/raw"}
@@ -58,7 +58,7 @@ def head(target: Target, *more: str, body: bytes = b"") -> bytes:
 
 
 def whole(body: Callable[[], bytes]) -> Callable[[Target], str]:
-    """Return what sends a whole request with this body."""
+    """Return a function that sends a whole request with this body."""
 
     def send(target: Target) -> str:
         made = body()
@@ -68,12 +68,12 @@ def whole(body: Callable[[], bytes]) -> Callable[[Target], str]:
 
 
 def unfinished(line: str, pieces: Callable[[], Iterable[bytes]]) -> Callable[[Target], str]:
-    """Return what sends a signed head with this line, and then pieces of a body."""
+    """Return a function that sends a signed head with this line, and then pieces of a body."""
     return lambda target: raw(target, (piece for part in ([head(target, line)], pieces()) for piece in part))
 
 
 def spelled(target: Target) -> str:
-    """Sign a header of 300 KB by 8,000 names that differ by case alone."""
+    """Sign a header of 300 KB under 8,000 names that differ only by case."""
     spellings = product(*zip("abcdefghijklm", "ABCDEFGHIJKLM", strict=True))
     names = ";".join("".join(letters) for letters in islice(spellings, 8_000))
     signed = re.sub(rb"SignedHeaders=[^,]+", b"SignedHeaders=host;" + names.encode(), head(target))
@@ -155,7 +155,7 @@ def prepare_lambda(target: Target) -> None:
 
 
 def archive(entries: int, size: int) -> bytes:
-    """Return a zip archive of so many entries of zeros."""
+    """Return a zip archive with this many entries of zeros."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
         for number in range(entries):
@@ -164,7 +164,7 @@ def archive(entries: int, size: int) -> bytes:
 
 
 def configured(**members: Any) -> Callable[[Target], str]:
-    """Return what changes a function's configuration."""
+    """Return a function that changes a function's configuration."""
     path = "/2015-03-31/functions/echo/configuration"
     return lambda target: http(target, "PUT", path, json.dumps(members).encode())
 
@@ -219,7 +219,7 @@ LAMBDA = [
 
 
 def execute(target: Target, states: Any, data: str = "{}", limit_s: float = 30, **machine: Any) -> str:
-    """Create a machine, run it and return how it ended; the machine is deleted."""
+    """Create a machine, run it and return how it ended; delete it."""
     name = f"hostile-{uuid.uuid4()}"
     definition = states if isinstance(states, str) else json.dumps({"StartAt": "A", "States": states, **machine})
     arn = f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:{name}"
@@ -233,7 +233,7 @@ def execute(target: Target, states: Any, data: str = "{}", limit_s: float = 30, 
             return f"not started: {started}"
         execution, end = arn.replace("stateMachine", "execution") + ":e", time.monotonic() + limit_s
         while time.monotonic() < end:
-            # The event that ended it, without the data, says why.
+            # The last event, without its data, says why.
             last = {"executionArn": execution, "reverseOrder": True, "maxResults": 1, "includeExecutionData": False}
             found = api(target, "states", "DescribeExecution", {"executionArn": execution}, 1000)
             if '"RUNNING"' not in found:
@@ -248,24 +248,24 @@ def execute(target: Target, states: Any, data: str = "{}", limit_s: float = 30, 
 
 
 def jsonata(expression: str) -> Callable[[Target], str]:
-    """Return what evaluates a JSONata expression in a Pass state."""
+    """Return a function that evaluates a JSONata expression in a Pass state."""
     state = {"Type": "Pass", "Output": {"x": f"{{% {expression} %}}"}, "End": True}
     return lambda target: execute(target, {"A": state}, QueryLanguage="JSONata")
 
 
 def template(expression: str, data: Any = "x") -> Callable[[Target], str]:
-    """Return what evaluates a path or an intrinsic function in a Pass state with this `$.d`."""
+    """Return a function that evaluates a path or an intrinsic function in a Pass state with this `$.d`."""
     state = {"Type": "Pass", "Parameters": {"x.$": expression}, "End": True}
     return lambda target: execute(target, {"A": state}, json.dumps({"d": data}))
 
 
 def machine(states: Any, data: str = "{}") -> Callable[[Target], str]:
-    """Return what runs a machine."""
+    """Return a function that runs a machine."""
     return lambda target: execute(target, states, data)
 
 
 def described(states: Any) -> Callable[[Target], str]:
-    """Return what creates a machine, describes it and deletes it."""
+    """Return a function that creates a machine, describes it and deletes it."""
     name = f"hostile-{uuid.uuid4()}"
     definition = json.dumps({"StartAt": "A", "States": states})
     arn = {"stateMachineArn": f"arn:aws:states:{REGION}:{ACCOUNT}:stateMachine:{name}"}
@@ -280,14 +280,14 @@ def described(states: Any) -> Callable[[Target], str]:
 
 
 def nested(depth: int, inner: Any, wrap: Callable[[Any], Any]) -> Any:
-    """Return something within itself so many times."""
+    """Wrap a value this many times."""
     for _ in range(depth):
         inner = wrap(inner)
     return inner
 
 
 def mapped(depth: int) -> Any:
-    """Return a state that maps over its input, and each item again."""
+    """Return a state that maps over its input, and over each item again."""
     state: Any = {"Type": "Pass", "End": True}
     for level in range(depth):
         inner = {"StartAt": f"B{level}", "States": {f"B{level}": state}}
@@ -296,7 +296,7 @@ def mapped(depth: int) -> Any:
 
 
 PASS = {"Type": "Pass", "End": True}
-# AWS refuses a machine without an end.
+# AWS refuses a machine that has no end.
 LOOP: dict[str, dict[str, Any]] = {
     "A": {"Type": "Pass", "Next": "B"},
     "B": {"Type": "Choice", "Choices": [{"Variable": "$.x", "IsPresent": True, "Next": "C"}], "Default": "A"},
@@ -459,7 +459,7 @@ def database(target: Target) -> Any:
 
 
 def commands(*several: tuple[Any, ...]) -> Callable[[Target], str]:
-    """Return what gives commands one after another, and takes back what they stored."""
+    """Return a function that runs commands in order and deletes what they stored."""
 
     def send(target: Target) -> str:
         with closing(database(target)) as client:
@@ -476,7 +476,7 @@ def commands(*several: tuple[Any, ...]) -> Callable[[Target], str]:
 
 
 def lua(script: str) -> Callable[[Target], str]:
-    """Return what runs a script for 10 s at most, and has the database forget it."""
+    """Return a function that runs a script for up to 10 s and removes it from the database."""
 
     def run(client: Any) -> str:
         try:
@@ -503,7 +503,7 @@ def lua(script: str) -> Callable[[Target], str]:
 
 
 def resp(pieces: Callable[[], Iterable[bytes]]) -> Callable[[Target], str]:
-    """Return what sends bytes after AUTH."""
+    """Return a function that sends bytes after AUTH."""
 
     def send(target: Target) -> str:
         password = unquote(urlsplit(target.url).password or "").encode()
@@ -516,7 +516,7 @@ def resp(pieces: Callable[[], Iterable[bytes]]) -> Callable[[Target], str]:
 
 
 def torch(body: str) -> Callable[[Target], str]:
-    """Return what stores a TorchScript function and runs it."""
+    """Return a function that stores and runs a TorchScript function."""
     source = f"def f(tensors: List[Tensor], keys: List[str], args: List[str]):\n    {body}\n"
     store = ("AI.SCRIPTSTORE", "s", "CPU", "ENTRY_POINTS", 1, "f", "SOURCE", source)
     return commands(store, ("AI.SCRIPTEXECUTE", "s", "f", "KEYS", 1, "k", "OUTPUTS", 1, "t"))
@@ -607,24 +607,24 @@ def prepare_aws(target: Target) -> None:
 
 
 def several(*calls: Callable[[Target], str]) -> Callable[[Target], str]:
-    """Return what makes calls one after another, and answers with the last."""
+    """Return a function that makes calls in order and returns the last answer."""
     return lambda target: [send(target) for send in calls][-1]
 
 
 def put_item(**item: Any) -> Callable[[Target], str]:
-    """Return what puts an item."""
+    """Return a function that puts an item."""
     return called("dynamodb", "PutItem", {"TableName": "t", "Item": {"k": {"S": "b"}, **item}})
 
 
 def scan(expression: str, **values: Any) -> Callable[[Target], str]:
-    """Return what scans the table with a filter."""
+    """Return a function that scans the table with a filter."""
     given = {f":{name}": value for name, value in {"v": {"S": "a"}, **values}.items()}
     members = {"TableName": "t", "FilterExpression": expression, "ExpressionAttributeValues": given}
     return called("dynamodb", "Scan", members)
 
 
 def rule(pattern: Any, detail: Any) -> Callable[[Target], str]:
-    """Return what puts a rule, sends an event and deletes the rule."""
+    """Return a function that puts a rule, sends an event and deletes the rule."""
     entry = {"Source": "s", "DetailType": "d", "Detail": json.dumps(detail)}
     return several(
         called("events", "PutRule", {"Name": "r", "EventPattern": json.dumps(pattern)}),
@@ -636,7 +636,7 @@ def rule(pattern: Any, detail: Any) -> Callable[[Target], str]:
 
 
 def subscribe(policy: Any, message: str) -> Callable[[Target], str]:
-    """Return what subscribes with a filter policy on the body, and publishes."""
+    """Return a function that subscribes with a filter policy on the body, and publishes."""
     members = {"TopicArn": TOPIC, "Protocol": "sqs", "Endpoint": f"arn:aws:sqs:{REGION}:{ACCOUNT}:q"}
     named = {
         "FilterPolicyScope": "MessageBody",
@@ -650,7 +650,7 @@ def subscribe(policy: Any, message: str) -> Callable[[Target], str]:
 
 
 def log_filter(pattern: str) -> Callable[[Target], str]:
-    """Return what filters the log."""
+    """Return a function that filters the log."""
     return called("logs", "FilterLogEvents", {"logGroupName": "g", "filterPattern": pattern})
 
 
@@ -875,7 +875,7 @@ AWS = [
     ),
 ]
 
-# --- RabbitMQ: frames of AMQP 0-9-1, whose numbers are those of its specification
+# --- RabbitMQ: frames of AMQP 0-9-1, numbered by its specification
 
 
 def text(value: bytes) -> bytes:
@@ -894,7 +894,7 @@ def method(channel: int, number: int, name: int, payload: bytes = b"") -> bytes:
 
 
 def login(target: Target) -> bytes:
-    """Return what opens a connection, and channel 1."""
+    """Return the frames that open a connection and channel 1."""
     parts = urlsplit(target.url)
     plain = f"\0{parts.username}\0{parts.password}".encode()
     start = struct.pack(">I", 0) + text(b"PLAIN") + struct.pack(">I", len(plain)) + plain + text(b"en_US")
@@ -909,18 +909,18 @@ def declare(name: bytes, table: bytes = b"", channel: int = 1) -> bytes:
 
 
 def publish(exchange: bytes, key: bytes, size: int, *bodies: bytes) -> bytes:
-    """Return a message of this size with these pieces of its body."""
+    """Return a message of this size with these pieces of body."""
     sent = method(1, 60, 40, b"\0\0" + text(exchange) + text(key) + b"\0")
     return sent + frame(2, 1, struct.pack(">HHQH", 60, 0, size, 0)) + b"".join(frame(3, 1, body) for body in bodies)
 
 
 def amqp(pieces: Callable[[], Iterable[bytes]]) -> Callable[[Target], str]:
-    """Return what logs in and sends frames."""
+    """Return a function that logs in and sends frames."""
     return lambda target: raw(target, (piece for part in ([login(target)], pieces()) for piece in part))
 
 
 def table(depth: int) -> bytes:
-    """Return a table within itself so many times."""
+    """Return a table nested in itself this many times."""
     inner = b""
     for _ in range(depth):
         inner = text(b"a") + b"F" + struct.pack(">I", len(inner)) + inner
@@ -946,7 +946,7 @@ RABBITMQ = [
     Case("an unknown kind of frame", amqp(lambda: [frame(200, 1, b"a")])),
     Case("bodies without a header", amqp(lambda: endless(frame(3, 1, b"a" * 100_000)))),
     Case(
-        "1 GB of a message that claims 2^63 bytes",  # docs/services.md says what more would do
+        "1 GB of a message that claims 2^63 bytes",  # docs/services.md describes what would be worse
         amqp(lambda: [publish(b"", b"q", 2**63), *[frame(3, 1, b"a" * 100_000)] * 10_000]),
     ),
     Case(
@@ -962,7 +962,7 @@ RABBITMQ = [
         amqp(lambda: [method(1, 50, 10, b"\0\0" + text(b"x") + b"\x04" + struct.pack(">I", 2**32 - 1))]),
     ),
     Case(
-        "10^5 messages that nobody reads",
+        "10^5 messages without a reader",
         amqp(lambda: [declare(b"q"), *[publish(b"", b"q", 10_000, b"a" * 10_000)] * 100_000]),
     ),
     Case(
@@ -987,7 +987,7 @@ PREPARE: dict[str, Callable[[Target], None]] = {"lambda": prepare_lambda, "s3": 
 
 
 def small_states(target: Target) -> Callable[[], object]:
-    """Return what runs a machine with an expression, and sees it end."""
+    """Return a function that runs a machine with an expression to its end."""
     state = {"Type": "Pass", "Output": "{% 1 + 1 %}", "End": True}
     definition = json.dumps({"QueryLanguage": "JSONata", "StartAt": "A", "States": {"A": state}})
     client = aws_client("stepfunctions", target.url, target.pair)
@@ -1003,13 +1003,13 @@ def small_states(target: Target) -> Callable[[], object]:
 
 
 def small_lambda(target: Target) -> Callable[[], object]:
-    """Return what lists the functions."""
+    """Return a function that lists the functions."""
     client = aws_client("lambda", target.url, target.pair)
     return lambda: client.list_functions(MaxItems=1)
 
 
 def small_tensordb(target: Target) -> Callable[[], object]:
-    """Return what sets and gets a value; that a script is running is an answer."""
+    """Return a function that sets and gets a value; the answer that a script is running counts, too."""
     client = database(target)
 
     def ask() -> None:
@@ -1024,13 +1024,13 @@ def small_tensordb(target: Target) -> Callable[[], object]:
 
 
 def small_aws(target: Target) -> Callable[[], object]:
-    """Return what lists the queues."""
+    """Return a function that lists the queues."""
     client = aws_client("sqs", target.url, target.pair)
     return lambda: client.list_queues(MaxResults=1)
 
 
 def small_rabbitmq(target: Target) -> Callable[[], object]:
-    """Return what sends a message and reads it."""
+    """Return a function that sends a message and reads it."""
     channel = pika.BlockingConnection(pika.URLParameters(target.url)).channel()
     queue = channel.queue_declare("", exclusive=True).method.queue
 

@@ -30,25 +30,25 @@ def head(target: Target, method: str = "PUT", path: str = f"/{BUCKET}/raw", **mo
 
 
 def sent(pieces: Callable[[], Iterable[bytes]], **more: str) -> Callable[[Target], str]:
-    """Return what sends a signed head with these headers, and then pieces of a body."""
+    """Return a function that sends a signed head with these headers, and then pieces of a body."""
     return lambda target: raw(target, chain([head(target, **more)], pieces()))
 
 
 def asked(method: str, path: str, body: str | bytes = b"", **more: str) -> Callable[[Target], str]:
-    """Return what makes a signed request."""
+    """Return a function that makes a signed request."""
     data = body.encode() if isinstance(body, str) else body
     return lambda target: http(target, method, path, data, "s3", 100, **{**UNSIGNED, **more})
 
 
 def stranger(method: str, path: str, *pieces: bytes, **more: str) -> Callable[[Target], str]:
-    """Return what makes a request without a signature of ours, with these headers as they are."""
+    """Return a function that makes a request without our signature, with these headers as they are."""
     lines = [f"{method} {path} HTTP/1.1", "Host: localhost", *(f"{name}: {value}" for name, value in more.items())]
     start = "\r\n".join([*lines, f"Content-Length: {sum(map(len, pieces))}"]).encode() + b"\r\n\r\n"
     return lambda target: raw(target, [start, *pieces])
 
 
 def client(work: Callable[[Any], object]) -> Callable[[Target], str]:
-    """Return what does something by a client of boto3."""
+    """Return a function that calls a boto3 client."""
 
     def send(target: Target) -> str:
         with closing(aws_client("s3", target.url, target.pair)) as s3:
@@ -61,17 +61,17 @@ def client(work: Callable[[Any], object]) -> Callable[[Target], str]:
 
 
 def several(*calls: Callable[[Target], str]) -> Callable[[Target], str]:
-    """Return what makes calls one after another, and answers with the last."""
+    """Return a function that makes calls in order and returns the last answer."""
     return lambda target: [send(target) for send in calls][-1]
 
 
 def delete(document: str | bytes, bucket: str = BUCKET) -> Callable[[Target], str]:
-    """Return what deletes the objects in a document."""
+    """Return a function that deletes a document's objects."""
     return asked("POST", f"/{bucket}?delete", document)
 
 
 def prepare_s3(target: Target) -> None:
-    """Create the buckets, and objects of a byte and of 1 GB, of which 100 MB are on the disk."""
+    """Create the buckets, with objects of a byte and of 1 GB; 100 MB of the large one are on the disk."""
     with closing(aws_client("s3", target.url, target.pair)) as s3:
         for bucket in (BUCKET, VERSIONED):
             s3.create_bucket(Bucket=bucket)
@@ -100,7 +100,7 @@ def emptied(s3: Any) -> str:
 
 
 def marked(keys: Callable[[int], str], number: int, then: Callable[[Any], object]) -> Callable[[Target], str]:
-    """Return what puts this many delete markers, does something and deletes them."""
+    """Return a function that puts this many delete markers, calls `then` and deletes them."""
 
     def work(s3: Any) -> str:
         for start in range(0, number, 1000):
@@ -115,7 +115,7 @@ def marked(keys: Callable[[int], str], number: int, then: Callable[[Any], object
 
 
 def absent_versions(s3: Any) -> None:
-    """Delete a thousand versions that are not there."""
+    """Delete a thousand versions that don't exist."""
     objects = [{"Key": "k", "VersionId": str(number)} for number in range(1000)]
     s3.delete_objects(Bucket=VERSIONED, Delete={"Objects": objects, "Quiet": True})
 
@@ -128,7 +128,7 @@ def listed(s3: Any) -> None:
 
 
 def policed(values: Any, work: Callable[[Any], object], **statement: Any) -> Callable[[Target], str]:
-    """Return what puts a policy whose StringLike has these values, does something and deletes the policy."""
+    """Return a function that puts a policy with these values of StringLike, calls `work` and deletes the policy."""
     condition = {"Condition": {"StringLike": {"s3:prefix": values}}} if values else {}
     deny = {"Effect": "Deny", "Principal": "*", "Action": "s3:*", "Resource": [ARN, f"{ARN}/*"]}
     document = json.dumps({"Statement": [{**deny, **condition, **statement}]})
@@ -150,7 +150,7 @@ def thousand(s3: Any) -> object:
 
 
 def copies(s3: Any) -> object:
-    """Copy an object on itself a thousand times."""
+    """Copy an object to itself a thousand times."""
     for number in range(1000):
         source = f"{BUCKET}/{'loop' if number else 'small'}"
         more = {"MetadataDirective": "REPLACE", "Metadata": {"n": str(number)}}
@@ -159,7 +159,7 @@ def copies(s3: Any) -> object:
 
 
 def large_copies(target: Target) -> str:
-    """Copy 1 GB as a part 40 times at once, and end the upload."""
+    """Copy 1 GB as a part 40 times at once, and complete the upload."""
     with closing(aws_client("s3", target.url, target.pair)) as s3:
         upload = s3.create_multipart_upload(Bucket=BUCKET, Key="copy")["UploadId"]
         path, source = f"/{BUCKET}/copy?partNumber=1&uploadId={upload}", {"X-Amz-Copy-Source": f"{BUCKET}/huge"}
@@ -180,14 +180,15 @@ def uploads(s3: Any) -> object:
 
 
 def preflight(s3: Any) -> object:
-    """Put rules with many headers, which the last one allows."""
+    """Put rules with many headers; the last rule allows them."""
     names = [*(f"x{number}" for number in range(4_000)), "a*"]
     rule = {"AllowedMethods": ["GET"], "AllowedOrigins": ["*"], "AllowedHeaders": names}
     return s3.put_bucket_cors(Bucket=BUCKET, CORSConfiguration={"CORSRules": [rule]})
 
 
 def repeated(number: int, header: str, value: str) -> Callable[[Target], str]:
-    """Return what makes requests with a header whose `{}` is another text of 400 KB each time, and KEY the owner's."""
+    """Return a function that repeats requests with a header. `{}` in it becomes a new text of 400 KB each time, and KEY
+    the owner's key."""
 
     def send(target: Target) -> str:
         with closing(HTTPConnection(urlsplit(target.url).netloc, timeout=35)) as connection:
@@ -206,7 +207,7 @@ def repeated(number: int, header: str, value: str) -> Callable[[Target], str]:
 
 
 def form(*fields: bytes) -> bytes:
-    """Return a form with these fields, each a head and a value, and a file."""
+    """Return a form with a file and these fields, each a head and a value."""
     file = b'Content-Disposition: form-data; name="file"; filename="f"\r\n\r\nx'
     return b"".join(b"--bound\r\n" + given + b"\r\n" for given in (*fields, file)) + b"--bound--\r\n"
 
@@ -217,7 +218,7 @@ def field(name: str, value: str) -> bytes:
 
 
 def fields() -> Iterator[bytes]:
-    """Yield the head of a form and fields without end, in chunks of HTTP."""
+    """Yield a form's head and endless fields, in HTTP chunks."""
     lines = (b"POST /hostile HTTP/1.1", b"Host: localhost", b"Transfer-Encoding: chunked")
     yield b"\r\n".join((*lines, f"Content-Type: {FORM['Content-Type']}".encode(), b"", b""))
     for number, _ in zip(count(), endless(b""), strict=False):
@@ -225,12 +226,12 @@ def fields() -> Iterator[bytes]:
 
 
 def as_http(piece: bytes) -> bytes:
-    """Return a chunk of HTTP's own."""
+    """Return an HTTP chunk."""
     return b"%x\r\n%s\r\n" % (len(piece), piece)
 
 
 def chunked(pieces: Callable[[], Iterable[bytes]], length: int, signed: bool = False) -> Callable[[Target], str]:
-    """Return what puts an object by aws-chunked, whose length is said to be this."""
+    """Return a function that puts an object with aws-chunked and this declared length."""
     kind = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD" if signed else "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
     named = {"Content-SHA256": kind, "Decoded-Content-Length": str(length), "Trailer": "x-amz-checksum-crc32"}
     more = {f"X-Amz-{name}": value for name, value in named.items()}
@@ -238,14 +239,14 @@ def chunked(pieces: Callable[[], Iterable[bytes]], length: int, signed: bool = F
 
 
 def trailers() -> Iterator[bytes]:
-    """Yield the last chunk of aws-chunked and trailers without end."""
+    """Yield the last chunk of aws-chunked and endless trailers."""
     yield b"0\r\n"
     for number, _ in zip(count(), endless(b""), strict=False):
         yield b"".join(b"a%d-%d:b\r\n" % (number, n) for n in range(10_000))
 
 
 def documents(*several: tuple[str, str]) -> list[Case]:
-    """Return cases of documents that delete objects, by their names."""
+    """Return cases of documents that delete objects, by name."""
     return [Case(name, delete(f"<Delete>{inner}</Delete>")) for name, inner in several]
 
 
@@ -356,7 +357,7 @@ S3 = [
 
 
 def small_s3(target: Target) -> Callable[[], object]:
-    """Return what puts 300 KB, which other threads sum and write, gets them, lists and deletes."""
+    """Return a function that puts 300 KB, which other threads sum and write, gets them, lists and deletes."""
     s3, place = aws_client("s3", target.url, target.pair), {"Bucket": "small", "Key": "k"}
     s3.create_bucket(Bucket="small")
 

@@ -1,22 +1,22 @@
-"""What it saves to average gradients and to update a model inside the tensor database instead of in the client.
+"""Compare averaging gradients and updating a model in the tensor database with doing so in the client.
 
     python benchmarks/in_database.py [--model mobilenet resnet18] [--count 24] [--repeat 7] [--threads 1 2] [--json]
 
-The database is the embedded one, in a process of its own as in `slslab run`; the client is this process. Arms take
-turns in alternating order, so that a busy machine weighs on all of them; a ratio is the median of the ratios of such
-turns. The first turn is not timed.
+The database is the embedded one, in its own process as in `slslab run`; the client is this process. Arms take turns in
+alternating order, so that a busy machine slows all of them; a ratio is the median of the turns' ratios. The first turn
+isn't timed.
 
   redis-py          naive: all gradients by AI.TENSORGET through redis-py, numpy's mean, AI.TENSORSET of the result; for
                     the update, parameters and gradient fetched, subtracted and set
   own client        naive, through the workers' client, which receives into and sends from the arrays themselves
-  … on Redis        both against a redis-server with SET and GET, where one is installed
-  in the database   the workers' client has the database run its script; by torch's threads for one operation
+  … on Redis        both against a redis-server with SET and GET, if one is installed
+  in the database   the workers' client runs the database's script; by torch's threads for one operation
   memory            floor: the same arithmetic on the same arrays in this process, each byte read from memory once (the
-                    mean in blocks whose sum stays in the cache) and written to memory that is there already
+                    mean in blocks, so that the sum stays in the cache) and written to memory that exists already
   loopback          floor: the bytes that a naive arm moves, over a bare loopback socket between two processes
 
-Every result is compared with one computed here, and in-database averages must have the bits of the sum in rank order.
-A naive arm's moving time is what it spends in getting and setting. ResNet-18 takes about 7 GB and two minutes.
+Every result is compared with one computed here, and in-database averages must have the bits of the sum in rank order. A
+naive arm's moving time is its time for getting and setting. ResNet-18 takes about 7 GB and two minutes.
 """
 
 import argparse
@@ -66,7 +66,7 @@ from slslab_workers.models import SPECS, spec
 Row = dict[str, Any]
 
 PAPER = {AVERAGE: 1.8, UPDATE: 5.7}
-# What a naive arm should take at least, in-database = 1; and the in-database average at most, its floor = 1.
+# The least time of a naive arm, in-database = 1; and the most time of the in-database average, its floor = 1.
 AIMS = {REDIS_PY: 5.0, OWN_CLIENT: 3.0}
 FLOOR_AIM = 3.0
 
@@ -80,7 +80,7 @@ inside, memory = partial(counted, "in the database"), partial(counted, "memory")
 
 
 def plain_arms(server: str, keys: Sequence[str], parts: ExitStack) -> list[Naive]:
-    """Return the naive arms on a plain Redis, with strings; `parts` close their connections."""
+    """Return the naive arms on plain Redis, with strings; `parts` closes their connections."""
     import redis
 
     strings: Any = parts.enter_context(redis.Redis.from_url(server))
@@ -104,13 +104,13 @@ def plain_arms(server: str, keys: Sequence[str], parts: ExitStack) -> list[Naive
 def measure(
     model: str, count: int, repeat: int, threads: Sequence[int], server: str | None, mark: Mapping[str, str]
 ) -> list[Row]:
-    """Return one model's rows: every arm and floor in turns."""
+    """Return one model's rows: all arms and floors, in turns."""
     size = spec(model).parameters
     assert size is not None
     print(f"{model}: {count} gradients of {4 * size / 1e6:.1f} MB", file=sys.stderr)
     vectors, keys = Vectors.random(size, count), gradient_keys(count)
     with ExitStack() as stack:
-        # First, before there are threads: it forks.
+        # Create it first, before there are threads, because it forks.
         floors: list[Loopback | Memory] = [Loopback(vectors.gradients)]
         floors += [Memory(memory(number), vectors.parameters, vectors.gradients, number) for number in threads]
         for floor in floors:
@@ -158,7 +158,7 @@ def summary(names: Sequence[str], turns: Sequence[Mapping[str, Taken]], threads:
 
 
 def judged(rows: Sequence[Row], threads: int) -> list[Row]:
-    """Return the aims, and whether each was met, for the in-database arm of so many threads."""
+    """Return the aims, and whether the in-database arm with `threads` threads meets each."""
     judgements = []
     for row in rows:
         about = f"{row['model']}, {row['operation']}: "
@@ -199,7 +199,7 @@ def tables(document: Mapping[str, Any]) -> str:
 
 
 def at_least(least: int) -> Callable[[str], int]:
-    """Return a parser of integers from `least` on."""
+    """Return a parser for integers of at least `least`."""
 
     def integer(text: str) -> int:
         number = int(text)
@@ -211,27 +211,26 @@ def at_least(least: int) -> Callable[[str], int]:
 
 
 def main() -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     sized = [name for name, known in SPECS.items() if known.parameters is not None]
     both = ["mobilenet", "resnet18"]
-    parser.add_argument("--model", nargs="+", choices=sized, default=both, help="whose gradients, by size")
+    parser.add_argument("--model", nargs="+", choices=sized, default=both, help="models that give the gradients' size")
     parser.add_argument("--count", type=at_least(2), default=24, help="gradients (default: %(default)s)")
     parser.add_argument("--repeat", type=at_least(1), default=7, help="turns (default: %(default)s)")
-    what = "torch's threads in the database; the aims are those of the first (default: 1 2)"
+    what = "torch's threads in the database; the aims apply to the first (default: 1 2)"
     parser.add_argument("--threads", type=at_least(1), nargs="+", default=[1, 2], help=what)
     parser.add_argument("--no-redis", action="store_true", help="without the arms on a plain redis-server")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    # The memory floor has threads of its own.
+    # The memory floor has its own threads.
     torch.set_num_threads(1)
     began, before = time.monotonic(), os.getloadavg()
     threads = list(dict.fromkeys(options.threads))
     with_redis = not options.no_redis and is_installed()
     rows: list[Row] = []
     try:
-        # The session's reaper kills what carries its mark, should this process be killed.
+        # If this process is killed, the session's reaper kills everything with its mark.
         with Session() as session:
             for model in options.model:
                 with plain_redis(session) if with_redis else nullcontext() as server:

@@ -1,27 +1,28 @@
-"""What an invocation costs: warm latency, cold start and throughput of the emulator, beside a floor and a peer.
+"""Measure the emulator's warm latency, cold start and throughput, next to a floor and a peer.
 
     python benchmarks/invoke.py [--json] [--quick] [--peer-venv DIR | --no-peer]
 
-The function returns its event and has 1,769 MB (one vCPU). Four arms are up together on loopback and take turns in
-alternating order, so that a busy machine weighs on all of them; a ratio is the median of the ratios of such turns.
+The function returns its event and has 1,769 MB (one vCPU). Five arms run at the same time on loopback and take turns in
+alternating order, so that a busy machine slows all of them; a ratio is the median of the turns' ratios.
 
-  floor        the handler behind a bare TCP socket, length-prefixed JSON, one process: what no emulator can beat
+  floor        the handler behind a bare TCP socket, length-prefixed JSON, one process: which emulators can't beat
+  trivial      a server that returns the request's body at once, through boto3: what the client alone takes
   Runtime API  slslab's Runtime API alone, from handing the invocation out until awslambdaric's answer is read
   boto3        slslab.Emulator through boto3, client and emulator in one process as in `slslab run`
   peer         ministack, an AWS emulator from PyPI, in a process of its own, through a client with the same settings
 
 Warm latency is measured with `{}`, with a handler that prints a line, and with 1 MB in and out. The line matters for
-the peer: ministack 1.5.33 waits up to 50 ms for the log of a handler that prints nothing, so the silent rows flatter us
-and the printing ones are the fair comparison. Throughput therefore prints, too; its connections are kept alive, all
-driven by one process that replays the bytes of one signed boto3 request, because boto3 needs more than half as much CPU
-for a call as the emulator does and would be the bottleneck on few cores. A cold start is a boto3 invocation whose
-environment has just been retired; its floor is starting Python until it has imported awslambdaric and the handler, in
-pairs. `gate` is what the check of a request's origin and signature takes of it.
+the peer: ministack 1.5.33 waits up to 50 ms for the log of a handler that prints nothing, so only the rows with a line
+are a fair comparison. For throughput the handler therefore prints, too. Its connections are kept alive. One process
+drives them all by repeating the bytes of one signed boto3 request, because boto3 needs more than half as much CPU per
+call as the emulator and would be the bottleneck on few cores. A cold start is a boto3 invocation right after the
+environment was retired; its floor is starting Python and importing awslambdaric and the handler, in pairs. `gate` is
+the part of it that checks a request's origin and signature.
 
-Read p50 for the cost and p99 for the host: on a busy machine the tail is the scheduler's. In each turn the first calls
-are not timed: after a rest of half a second the first ones through boto3 took up to twice as long. Without --peer-venv
-the benchmark installs ministack into a temporary virtual environment and removes it. A full run takes about three
-minutes, `--quick` half a minute. Nothing outlives the command, however it ends.
+p50 shows the cost, p99 the host: on a busy machine the scheduler makes the tail. The first calls of each turn aren't
+timed: after half a second without calls, the first ones through boto3 took up to twice as long. Without --peer-venv the
+benchmark installs ministack into a temporary virtual environment and removes it. A full run takes about three minutes,
+`--quick` half a minute. Nothing outlives the command, however it ends.
 """
 
 import argparse
@@ -59,11 +60,11 @@ from slslab.aws.gate import Gate
 from slslab.aws.keys import Keyring, Pair
 from slslab.aws.limits import lambda_limits
 from slslab.host.session import Session
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
-from slslab.lambda_.service.emulator import Emulator
 
 Call = Callable[[bytes], float]
-# The peer takes any.
+# The peer accepts any keys.
 PAIR = Pair("benchmark", "loopback-only")
 Row = dict[str, Any]
 
@@ -94,6 +95,21 @@ while head := stream.read(4):
     answer = json.dumps(handler(event, None)).encode()
     connection.sendall(len(answer).to_bytes(4, "big") + answer)
 """
+TRIVIAL = """
+import socket
+
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+connection, _ = listener.accept()
+connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+stream = connection.makefile("rb")
+while stream.readline():
+    fields = dict(line.lower().rstrip().split(b": ", 1) for line in iter(stream.readline, b"\\r\\n"))
+    if fields.get(b"expect"):
+        connection.sendall(b"HTTP/1.1 100 Continue\\r\\n\\r\\n")
+    body = stream.read(int(fields[b"content-length"]))
+    connection.sendall(b"HTTP/1.1 200 OK\\r\\ncontent-length: %d\\r\\n\\r\\n" % len(body) + body)
+"""
 COLD_FLOOR = "import awslambdaric.__main__, app; print('ready', flush=True)"
 FUNCTION = {
     "FunctionName": "echo",
@@ -109,7 +125,7 @@ FUNCTION = {
 def running(
     command: Sequence[str], folder: Path, variables: Mapping[str, str], log: Path | None = None
 ) -> Iterator[Any]:
-    """Run a process in a session of its own, so that Ctrl-C reaches only this command; kill it with its children."""
+    """Run a process in its own session, so that Ctrl-C reaches only this command; kill it with its children."""
     with (log or Path(os.devnull)).open("wb") as output:
         process = subprocess.Popen(
             command,
@@ -129,14 +145,14 @@ def running(
 
 
 def same(payload: bytes, answer: bytes) -> None:
-    """Raise an error unless the handler has returned its event."""
+    """Raise an error unless the handler returned its event."""
     if json.loads(answer) != json.loads(payload):
-        raise RuntimeError(f"{len(payload)} bytes went in, and others came back: {answer[:200]!r}")
+        raise RuntimeError(f"{len(payload)} bytes were sent, and others returned: {answer[:200]!r}")
 
 
 @contextmanager
 def floor(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
-    """Give what measures the milliseconds of a call of the handler behind a bare socket."""
+    """Yield a function that calls the handler behind a bare socket and returns ms."""
     with running([sys.executable, "-c", FLOOR], code, mark) as process:
         address = ("127.0.0.1", int(process.stdout.readline()))
         with socket.create_connection(address) as connection, connection.makefile("rb") as stream:
@@ -153,6 +169,13 @@ def floor(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
             yield call
 
 
+@contextmanager
+def trivial(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
+    """Give what measures the milliseconds of a boto3 invocation that a server answers at once."""
+    with running([sys.executable, "-c", TRIVIAL], code, mark) as process:
+        yield partial(invoke, connected(f"http://127.0.0.1:{int(process.stdout.readline())}"))
+
+
 async def anybody(*_addresses: object) -> bool:
     """Let any process answer for the function."""
     return True
@@ -160,7 +183,7 @@ async def anybody(*_addresses: object) -> bool:
 
 @contextmanager
 def runtime_api(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
-    """Give what measures the milliseconds from handing out an invocation to awslambdaric's answer; no control group."""
+    """Yield a function that times an invocation from handing it out to awslambdaric's answer, ms; no control group."""
     with asyncio.Runner() as runner:
         changed = asyncio.Event()
         api = RuntimeApi(anybody, lambda_limits().response_bytes, changed=changed.set)
@@ -187,7 +210,7 @@ def runtime_api(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
             took = 1e3 * (time.perf_counter() - began)
             assert api.report is not None
             same(payload, api.report.body)
-            # The runtime now asks for its next invocation: not part of this one.
+            # The runtime's request for its next invocation isn't part of this one.
             await wait_for(lambda: api.ready_ns)
             return took
 
@@ -201,25 +224,30 @@ def runtime_api(code: Path, mark: Mapping[str, str]) -> Iterator[Call]:
 
 
 def archive(source: str) -> bytes:
-    """Return a package with this module."""
+    """Return a package that contains this module."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as package:
         package.writestr("app.py", source)
     return packed.getvalue()
 
 
-def deployed(endpoint: str) -> Any:
-    """Return a boto3 client, set alike for every arm, of an emulator on which the function has just become active."""
+def connected(endpoint: str) -> Any:
+    """Return a boto3 client, set alike for every arm."""
     config = botocore.config.Config(read_timeout=START_LIMIT_S, retries={"total_max_attempts": 1})
     session: Any = boto3.session.Session(PAIR.key_id, PAIR.secret, region_name="us-east-1")
-    client = session.client("lambda", endpoint_url=endpoint, config=config)
+    return session.client("lambda", endpoint_url=endpoint, config=config)
+
+
+def deployed(endpoint: str) -> Any:
+    """Return a client of an emulator on which the function has just become active."""
+    client = connected(endpoint)
     client.create_function(**FUNCTION, Code={"ZipFile": archive(HANDLER)})
     client.get_waiter("function_active_v2").wait(FunctionName="echo", WaiterConfig={"Delay": 1, "MaxAttempts": 60})
     return client
 
 
 def invoke(client: Any, payload: bytes) -> float:
-    """Return milliseconds of one boto3 invocation, the answer's body read."""
+    """Invoke through boto3, read the answer's body, and return ms."""
     began = time.perf_counter()
     answer = client.invoke(FunctionName="echo", Payload=payload)["Payload"].read()
     took = 1e3 * (time.perf_counter() - began)
@@ -229,12 +257,12 @@ def invoke(client: Any, payload: bytes) -> float:
 
 @contextmanager
 def peer(venv: Path, folder: Path, mark: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Give the peer's version and endpoint; install it first if necessary. Its handlers are processes, as ours are."""
+    """Yield the peer's version and endpoint; install it first if necessary. Its handlers are processes, like ours."""
     program, python = str(venv / "bin" / PEER), str(venv / "bin" / "python")
     if not Path(program).exists():
         print(f"installing {PEER} into {venv}", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", venv], check=True, capture_output=True)
-        for required in (f"{PEER}=={PEER_VERSION}", PEER):  # the newest, should that one be gone
+        for required in (f"{PEER}=={PEER_VERSION}", PEER):  # the newest, if that version is gone
             done = subprocess.run([python, "-m", "pip", "install", "-q", required], capture_output=True, text=True)
             if done.returncode == 0:
                 break
@@ -246,7 +274,7 @@ def peer(venv: Path, folder: Path, mark: Mapping[str, str]) -> Iterator[tuple[st
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
     variables = {name: str(folder) for name in ("HOME", "TMPDIR", "STATE_DIR")} | {"LAMBDA_EXECUTOR": "local"}
-    # It would listen on every interface, with a listener of its own for IoT.
+    # Otherwise it listens on every interface, with another listener for IoT.
     variables |= {"BIND_HOST": "127.0.0.1", "GATEWAY_PORT": str(port), "IOT_MTLS_ENABLED": "0"}
     with running([program], folder, {**mark, **variables}, folder / "log") as process:
         deadline = time.monotonic() + START_LIMIT_S
@@ -262,7 +290,7 @@ def peer(venv: Path, folder: Path, mark: Mapping[str, str]) -> Iterator[tuple[st
 
 
 def row(what: str, unit: str, values: Sequence[float], aim: tuple[str, float] | None = None, **details: Any) -> Row:
-    """Return a figure with its aim: the median, the 99th percentile of many values, and how many there were."""
+    """Return a figure with its aim: the median, the 99th percentile of many values, and their number."""
     p50 = statistics.median(values)
     p99 = statistics.quantiles(values, n=100, method="inclusive")[98] if unit == "ms" else None
     made = {"what": what, "unit": unit, "p50": round(p50, 3), "p99": p99 and round(p99, 3), "count": len(values)}
@@ -275,19 +303,20 @@ def row(what: str, unit: str, values: Sequence[float], aim: tuple[str, float] | 
 
 def warm(calls: Mapping[str, Call], size: str, payload: bytes, rounds: int, batch: int) -> list[Row]:
     """Return the latency of every arm, in batches that take turns, and ratios of the medians within a turn."""
-    untimed = batch // 3  # after a rest the first calls of every arm find cold caches
+    untimed = batch // 3  # after a pause every arm's first calls find cold caches
     turns: list[dict[str, list[float]]] = []
     for index in range(rounds + 1):
         order = list(calls) if index % 2 == 0 else list(calls)[::-1]
         turns.append({name: [calls[name](payload) for _ in range(untimed + batch)][untimed:] for name in order})
-    del turns[0]  # the first environments start in it
+    del turns[0]  # the first environments start here
     latencies = {"Runtime API": ("<", 1.0), "boto3": ("<", 2.5)} if payload == SMALL else {}
-    aims = latencies | ({"peer / boto3": (">=", 5.0)} if payload != LARGE else {})
+    aims = latencies | ({"peer / boto3": (">=", 5.0), "boto3 / trivial": ("<=", 1.8)} if payload != LARGE else {})
     rows = [
         row(f"warm, {size}, {name}", "ms", [value for turn in turns for value in turn[name]], aims.get(name))
         for name in calls
     ]
-    for one, other in (("Runtime API", "floor"), ("boto3", "floor"), ("boto3", "Runtime API"), ("peer", "boto3")):
+    pairs = ("Runtime API", "floor"), ("boto3", "floor"), ("boto3", "Runtime API"), ("boto3", "trivial")
+    for one, other in (*pairs, ("peer", "boto3")):
         if one in calls:
             ratios = [statistics.median(turn[one]) / statistics.median(turn[other]) for turn in turns]
             rows.append(row(f"warm, {size}, {one} / {other}", "ratio", ratios, aims.get(f"{one} / {other}")))
@@ -295,7 +324,7 @@ def warm(calls: Mapping[str, Call], size: str, payload: bytes, rounds: int, batc
 
 
 def gate(rounds: int) -> list[Row]:
-    """Return what the gate alone takes of a request, from its headers until the body is read and the signature fits."""
+    """Return the gate's own time for a request, from its headers until the body is read and the signature checked."""
 
     async def application(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001
         await receive()
@@ -330,7 +359,7 @@ def cold(emulator: Emulator, client: Any, code: Path, mark: Mapping[str, str], p
     """Return a cold invocation, its floor, and the difference within each pair."""
 
     def start() -> float:
-        # Retires the idle environment; that it ends is not part of the next one's start.
+        # This retires the idle environment, whose end isn't part of the next start.
         client.update_function_configuration(FunctionName="echo", Description=str(time.monotonic_ns()))
         took = invoke(client, SMALL)
         if not emulator.records[-1].cold_start:
@@ -353,7 +382,7 @@ def cold(emulator: Emulator, client: Any, code: Path, mark: Mapping[str, str], p
         starts.append(start())
         if index % 2 == 1:
             bares.append(bare())
-    del bares[0], starts[0]  # the first pair reads files that later ones find in memory
+    del bares[0], starts[0]  # later pairs find the first pair's files in memory
     above = [value - other for value, other in zip(starts, bares, strict=True)]
     return [
         row("cold start, floor", "ms", bares),
@@ -363,7 +392,7 @@ def cold(emulator: Emulator, client: Any, code: Path, mark: Mapping[str, str], p
 
 
 def signed(client: Any) -> bytes:
-    """Return one invocation as boto3 puts it on the wire."""
+    """Return one invocation as boto3 sends it."""
     caught: list[Any] = []
     client.meta.events.register("before-send.lambda.Invoke", lambda request, **_: caught.append(request))
     invoke(client, LINE)
@@ -374,10 +403,10 @@ def signed(client: Any) -> bytes:
 
 
 def load(port: int, request: bytes, clients: int, seconds: float) -> None:
-    """Keep `clients` connections busy in one process: each asks again as soon as it is answered.
+    """Keep `clients` connections busy in one process: each sends again as soon as it is answered.
 
-    Prints a line when every connection has been answered twice, so that all environments are there, and after a window
-    of `seconds` a document: answers, failures among them, wall and CPU seconds of this process.
+    Prints a line when every connection has been answered twice, so that all environments exist. After `seconds` it
+    prints a document: answers, failures among them, wall and CPU seconds of this process.
     """
     selector = selectors.DefaultSelector()
     answered: dict[socket.socket, int] = {}
@@ -411,7 +440,7 @@ def load(port: int, request: bytes, clients: int, seconds: float) -> None:
 
 
 def rate(emulator: Emulator | None, client: Any, clients: int, seconds: float, mark: Mapping[str, str]) -> Row:
-    """Return invocations per second of one window, and CPU in cores; the emulator's own also counts cold starts."""
+    """Return one window's invocations per second, and CPU in cores; the emulator's also counts cold starts."""
     port = int(client.meta.endpoint_url.rpartition(":")[2])
     program = f"import invoke; invoke.load({port}, {signed(client)!r}, {clients}, {seconds})"
     variables = {**mark, "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])}
@@ -431,7 +460,7 @@ def rate(emulator: Emulator | None, client: Any, clients: int, seconds: float, m
 def throughput(
     emulator: Emulator, clients: Mapping[str, Any], mark: Mapping[str, str], rounds: int, seconds: float
 ) -> list[Row]:
-    """Return invocations per second of each arm by number of connections, in turns."""
+    """Return each arm's invocations per second by number of connections, in turns."""
     rows = []
     for count in CLIENTS:
         turns: list[dict[str, Row]] = []
@@ -449,7 +478,8 @@ def throughput(
                 rows.append(row(what, "1/s", [turn[name]["rate"] for turn in turns], **details))
         if "peer" in clients:
             ratios = [turn["boto3"]["rate"] / turn["peer"]["rate"] for turn in turns]
-            rows.append(row(f"throughput, {count} connections, emulator / peer", "ratio", ratios))
+            aim = (">=", 3.0) if count > 1 else None
+            rows.append(row(f"throughput, {count} connections, emulator / peer", "ratio", ratios, aim))
     return rows
 
 
@@ -462,7 +492,7 @@ def measure(session: Session, quick: bool, venv: Path | None, with_peer: bool) -
     versions = {name: version(name) for name in ("awslambdaric", "boto3", "botocore", "uvicorn")}
     about = "left out by --no-peer"
     with ExitStack() as stack:
-        # Room for an environment of every connection: each really uses some 30 MB.
+        # Room for one environment per connection: each really uses about 30 MB.
         budget_mb = 2 * max(CLIENTS) * MEMORY_MB
         emulator = stack.enter_context(Emulator(session=session, keys=Keyring(PAIR), budget_mb=budget_mb))
         clients = {"boto3": deployed(emulator.endpoint)}
@@ -477,6 +507,7 @@ def measure(session: Session, quick: bool, venv: Path | None, with_peer: bool) -
                 print(about, file=sys.stderr)
         calls: dict[str, Call] = {
             "floor": stack.enter_context(floor(code, session.mark)),
+            "trivial": stack.enter_context(trivial(code, session.mark)),
             "Runtime API": stack.enter_context(runtime_api(code, session.mark)),
         }
         calls |= {name: partial(invoke, client) for name, client in clients.items()}
@@ -510,17 +541,16 @@ def show(document: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter measurements: read no p99 from them")
-    what = f"the peer's virtual environment, kept; {PEER} {PEER_VERSION} is installed there unless it has one"
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter measurements, with unusable p99")
+    what = f"the peer's virtual environment, which stays; {PEER} {PEER_VERSION} is installed there if it is missing"
     parser.add_argument("--peer-venv", type=Path, metavar="DIR", help=what)
     parser.add_argument("--no-peer", action="store_true", help="measure no peer and install nothing")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        # The session's reaper kills what carries its mark and removes its home, should this process be killed.
+        # If this process is killed, the session's reaper kills everything with its mark and removes its home.
         with Session() as session:
             venv = options.peer_venv.resolve() if options.peer_venv else None
             document = measure(session, options.quick, venv, not options.no_peer)

@@ -1,14 +1,14 @@
-"""Measurements on AWS Lambda next to what this machine predicts of them: how far off, and whether the range holds them.
+"""Compare this machine's predictions with measurements on AWS Lambda: their errors, and whether the ranges cover them.
 
     python benchmarks/lambda_rows.py [--old-torch PYTHON] [--with FILE] [--json FILE]
 
-`lambda_rows.toml` has the rows. Their work runs here once, in child processes or in the emulator, and the replay plays
-it with the default profile and this machine's measured processor (`slslab calibrate --processor`) for each memory size.
-Predicted rows of a workload follow from its own anchor, which is marked as fitted, or from Lambda's figure at its base.
+`lambda_rows.toml` has the rows. Their work runs here once, in child processes or in the emulator, and is replayed with
+the default profile and this machine's measured processor (`slslab calibrate --processor`) for each memory size. A
+workload's predicted rows follow from its own anchor, which is marked as fitted, or from Lambda's figure at its base.
 
 --old-torch names a Python 3.7 with torch 1.0.1 (benchmarks/anchors.py), without which SeBS's seconds are left out.
---with adds the recordings of `same_answer.py --json`: each one made next to other work has the idle median in its range
-or not. RQ3's eight rounds, which were predicted blind, always count. Nothing else may run on the machine meanwhile.
+--with adds the recordings of `same_answer.py --json`: each one made next to other work has the idle median in its
+range, or not. RQ3's eight rounds, which were predicted blind, always count. Nothing else may run on the machine.
 """
 
 import argparse
@@ -53,9 +53,9 @@ from slslab_workers.plan import VCPU_MB
 
 ROWS = Path(__file__).with_suffix(".toml")
 SCALE = {"ms": 1e3, "s": 1.0}
-# A load average above this is somebody else's work.
+# A load average above this means that something else is running.
 IDLE = 0.5
-# The functions that are run here for inits and first invocations. They return the CPU seconds of the invocation.
+# Functions that run here for inits and first invocations. They return the invocation's CPU seconds.
 BARE = "def handler(event, context): return 0.0"
 CLIENT = """
 import os, time
@@ -75,7 +75,7 @@ Found = TypeVar("Found")
 
 @dataclass(frozen=True)
 class Machine:
-    """What the figures are made from: the profile, the processor, and CPU seconds of work that ran here."""
+    """The inputs of all figures: the profile, the processor, and CPU seconds of work that ran here."""
 
     profile: Profile
     processor: Processor
@@ -84,22 +84,21 @@ class Machine:
 
     @cached_property
     def factors(self) -> Mapping[str, float]:
-        """Each anchor's own factor."""
         return self.host.anchor_factors()
 
     @cached_property
     def cold_starts(self) -> tuple[Mapping[str, float], Processor]:
-        """CPU seconds of init by handler and of the first request, and the processor as it was meanwhile."""
+        """CPU seconds of init by handler, of the first request, and the processor at that time."""
         return self.around(measure_cold_starts)
 
     def around(self, work: Callable[[], Found]) -> tuple[Found, Processor]:
-        """Return what the work gives, and the processor as probes before and after it say, as around a recorded run."""
+        """Do the work, and probe the processor before and after it, as around a recorded run; return both results."""
         before = probe()
         found = work()
         return found, self.processor.drifted(before, probe())
 
     def cpu_s(self, row: Mapping[str, Any]) -> float:
-        """Return the CPU seconds of the row's work here, the least of several repetitions."""
+        """Return the CPU seconds of the row's work here, as the least of several repetitions."""
         interpreter = self.old_torch if row.get("old_torch") else sys.executable
         lines = run_workloads(interpreter, [row["host"]], "whole", repeat=5, seconds=4.0)
         if not lines:
@@ -107,9 +106,9 @@ class Machine:
         return float(min(lines[0]["cpu_s"]))
 
     def like_its_anchor(self, row: Mapping[str, Any], then: Processor) -> Processor:
-        """Return the processor as it was then, with the factor of the row's own anchor for its kind of work.
+        """Return the processor at that time, with the factor of the row's own anchor for its kind of work.
 
-        Between an anchor and the same work lies only the error of comparing this machine with the reference.
+        Between an anchor and the same work, the only error is in comparing this machine with the reference.
         """
         kind = row["kind"]
         drift = then.factor(kind).value / self.processor.factor(kind).value
@@ -120,7 +119,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Result:
-    """One figure of a row: Lambda's and ours with its 80 % range, in the row's unit."""
+    """One figure of a row, in the row's unit: Lambda's, and ours with its 80 % range."""
 
     row: Mapping[str, Any]
     memory_mb: int
@@ -157,7 +156,7 @@ class Result:
 
 
 def main() -> int:
-    """Predict all rows, print them, and keep them."""
+    """Predict all rows, print and save them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--old-torch", metavar="PYTHON", default="")
     parser.add_argument("--with", type=Path, metavar="FILE", dest="recordings")
@@ -177,10 +176,10 @@ def main() -> int:
 
 
 def find_machine(old_torch: str) -> Machine:
-    """Return this machine as it was measured; SystemExit if it wasn't."""
+    """Return this machine's measured processor; SystemExit if it hasn't been measured."""
     measurement = load_measurement()
     if measurement is None:
-        raise SystemExit("This machine's processor was not measured. Hint: slslab calibrate --processor")
+        raise SystemExit("This machine's processor isn't measured yet. Hint: slslab calibrate --processor")
     versions = read_versions()
     host = Host(
         measurement.timings, minor_version(versions["python"]), minor_version(versions["torch"]), load_anchors()
@@ -209,7 +208,7 @@ def predict(row: Mapping[str, Any], named: Mapping[str, Mapping[str, Any]], mach
 def predict_ratios(
     row: Mapping[str, Any], origin: Mapping[str, Any], measured: Mapping[int, float], machine: Machine
 ) -> Iterator[Result]:
-    """Yield each size's figure as Lambda's at the base times the ratio of what is played."""
+    """Yield each size's figure: Lambda's at the base times the ratio of replayed figures."""
     base = origin["lambda"][str(row["base"])]
     first = evaluate(origin, row["base"], base, machine, machine.processor, partial(compute, origin, row["base"], 1.0))
     for size, value in measured.items():
@@ -223,7 +222,7 @@ def predict_ratios(
 def evaluate(
     row: Mapping[str, Any], size: int, measured: float, machine: Machine, processor: Processor, played: Played
 ) -> Result:
-    """Return a figure that is played, with its range."""
+    """Return a replayed figure, with its range."""
     profile = with_processor(machine.profile, processor)
 
     def figures(profile: Profile) -> dict[str, float]:
@@ -239,7 +238,7 @@ def evaluate(
 def compute(row: Mapping[str, Any], size: int, cpu_s: float, profile: Profile) -> float:
     """Return the seconds of CPU time at a memory size.
 
-    Steps of training have a thread for each begun vCPU and a part that runs on one; other work has the row's threads.
+    Training steps have a thread for each begun vCPU and a serial part; other work has the row's threads.
     """
     threads = row.get("threads", 1)
     if not row.get("training"):
@@ -272,13 +271,13 @@ def play_request(row: Mapping[str, Any], size: int, _: Mapping[str, float], prof
 def play_hop(row: Mapping[str, Any], size: int, cpu_s: Mapping[str, float], profile: Profile) -> float:
     """Return the seconds from a function's end to the next one's start, or to the end of all parallel ones.
 
-    Those of a row without a handler are warm: each has run before.
+    Functions of a row without a handler are warm: each has run before.
     """
     parallel, cold = row.get("parallel", 1), "handler" in row
     begun, ended, next_begun, next_ended, warm = range(5)
     task, join = partial(Step, TRANSITION, "other"), partial(Step, "join", "wait")
     steps = [task(requests=1, opens=(begun,)), join(awaits=(ended,))]
-    # A Map state is a state of its own.
+    # A Map state is a separate state.
     steps += [task(requests=1)] * (parallel > 1)
     steps += [task(requests=parallel, bytes=parallel * row["bytes"], opens=(next_begun,)), join(awaits=(next_ended,))]
     machine = Track("machine", "execution", 0, tuple(steps), awaits=() if cold else (warm,))
@@ -297,7 +296,7 @@ MODELS = {"init": play_init, "first": play_first, "request": play_request, "hop"
 
 
 def play_call(track: Track, profile: Profile) -> Call:
-    """Return how the kernel plays one invocation."""
+    """Replay one invocation."""
     return play(Program("function", 1, (track,), ()), profile).calls[0]
 
 
@@ -312,7 +311,7 @@ def to_ns(seconds: float) -> int:
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Answers every request with an empty JSON object, as DynamoDB answers PutItem."""
+    """Answer every request with an empty JSON object, as DynamoDB answers PutItem."""
 
     def do_POST(self) -> None:
         """Read the request and answer."""
@@ -340,7 +339,7 @@ def answering() -> Iterator[str]:
 
 
 def measure_cold_starts() -> dict[str, float]:
-    """Return CPU seconds, the least of several cold starts: of init by handler, and of the client's first request."""
+    """Return CPU seconds, the least of several cold starts: init by handler, and the client's first request."""
     found: dict[str, list[float]] = defaultdict(list)
     with tempfile.TemporaryDirectory(prefix="slslab-rows-") as folder, answering() as url:
         code = Path(folder)
@@ -429,14 +428,14 @@ def count(document: Mapping[str, Any], recordings: Path | None) -> list[dict[str
 
 
 def _by_workload(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[bool, float]]:
-    """Yield for each workload whether at least half of its sizes are inside: they are one fact."""
+    """Yield for each workload whether the range covers at least half of its sizes: together they are one fact."""
     for name in dict.fromkeys(row["workload"] for row in rows):
         own = [row for row in rows if row["workload"] == name]
         yield 2 * sum(row["inside"] for row in own) >= len(own), median(row["high"] / row["low"] for row in own)
 
 
 def _recorded(document: Mapping[str, Any]) -> Iterator[tuple[bool, float]]:
-    """Yield for each recording next to other work and each figure whether its range holds the idle median."""
+    """Yield for each recording next to other work, and each figure, whether its range covers the idle median."""
     runs = {(one["architecture"], one["condition"]): one["runs"] for one in document["recorded"]}
     for (architecture, condition), busy in runs.items():
         if condition == "idle":
@@ -449,7 +448,7 @@ def _recorded(document: Mapping[str, Any]) -> Iterator[tuple[bool, float]]:
 
 
 def half_widths(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Return the median half-width by source, of the predicted figures that have it."""
+    """Return the median half-width by source, over predicted figures that have it."""
     found = defaultdict[str, list[float]](list)
     for row in rows:
         for source, share in row["half_widths"].items() if row["standing"] == "predicted" else ():

@@ -1,19 +1,19 @@
-"""Whether a long life changes the emulator: 100,000 invocations, 200 at once, and a day's re-invocations of a training.
+"""Test the emulator's long life: 100,000 invocations, 200 at once, and a day's re-invocations of a training.
 
     python benchmarks/long_life.py [--invocations N] [--at-once N] [--lives N] [--out FILE] [PART ...]
 
-`slslab up` runs in a process of its own. Its resident memory, descriptors, threads and children are sampled after each
-hundredth of the invocations, which four clients make in turn of ten functions. The slope is that of a straight line
-through the means of 18 equal parts after the first tenth, with its 95 % interval (Student's, 16 degrees of freedom);
-memory is flat if the interval's upper end is less than 100 bytes an invocation: 10 MB in 100,000.
+`slslab up` runs in its own process. Its resident memory, descriptors, threads and children are sampled after each
+hundredth of the invocations, which four clients make of ten functions in turn. A straight line through the means of 18
+equal parts after the first tenth gives the slope, with its 95 % interval (Student's, 16 degrees of freedom). Memory is
+flat if the interval's upper end is less than 100 bytes an invocation: 10 MB in 100,000.
 
-At once: so many clients invoke one function whose handler takes two seconds; an account has 1,000 at once.
+At once: this many clients invoke one function, and its handler takes two seconds; an account allows 1,000 at once.
 
-A day: on Lambda, where a function lives for 15 minutes at most, a worker that trains for a day has 96 lives. Here a
-function lives for 2 s, so that a real run of AllReduce has as many in minutes: the worker stores its state, invokes
-itself and goes on. So that few minibatches fill a life, a fault plan makes each get of S3 0.2 s longer, which changes
-nothing that is learnt. The parameters must be those of a run without both, to the last bit. It is one worker: a peer
-would wait for the other's cold start longer than lives of 2 s leave. Only lives are shortened; nothing is modelled.
+A day: Lambda's functions live for up to 15 minutes, so a worker that trains for a day has 96 lives. Here a function
+lives for 2 s, so that a real run of AllReduce has 96 lives in minutes: the worker stores its state, invokes itself and
+continues. A fault plan makes each get of S3 0.2 s longer, which doesn't change the training, so that few minibatches
+fill a life. The parameters must equal a run without both, to the last bit. There is only one worker: with lives of 2 s,
+peers would not have the time to wait for each other's cold starts. Only lives are shortened; nothing is modelled.
 """
 
 import argparse
@@ -45,7 +45,7 @@ from slslab.testing import create_function
 
 SCHEMA = 1
 FUNCTIONS, CLIENTS, SAMPLES, PARTS = 10, 4, 100, 18
-# The quantile 0.975 of Student's distribution with PARTS - 2 degrees of freedom.
+# Student's quantile 0.975 with PARTS - 2 degrees of freedom.
 STUDENT = 2.12
 FLAT_BYTES = 100.0
 PARTS_OF_IT = ("invocations", "at-once", "day")
@@ -54,7 +54,7 @@ PAYLOAD = b'{"name": "you"}'
 ANSWER = {"hello": "you"}
 HANDLER = "def handler(event, context):\n    return {'hello': event['name']}\n"
 SLOW_HANDLER = "import time\n\ndef handler(event, context):\n    time.sleep(2)\n    return {'hello': event['name']}\n"
-# A worker's lives in a day, of 15 minutes each. Two of them are more than an epoch.
+# A worker's lives in a day, 15 minutes each. Two of them last longer than an epoch.
 LIVES = 96
 LIFE_S = 2
 TRAINING = ("--model", "lr", "--dataset", "breast-cancer", "--workers", "1", "--batches", "7", "--no-evaluation")
@@ -64,7 +64,7 @@ Json = dict[str, Any]
 
 
 class Service:
-    """`slslab up` with a state of its own, in a process that is measured."""
+    """`slslab up` with its own state, in a process that is measured."""
 
     def __init__(self, described: Json, variables: Json) -> None:
         self.process = psutil.Process(described["pid"])
@@ -79,7 +79,7 @@ class Service:
         )
 
     def figures(self) -> Json:
-        """Return what the process holds now; memory in bytes."""
+        """Return what the process uses now; memory in bytes."""
         with self.process.oneshot():
             return {
                 "resident": self.process.memory_info().rss,
@@ -89,18 +89,18 @@ class Service:
             }
 
     def connection(self) -> http.client.HTTPConnection:
-        """Return a connection that is kept alive."""
+        """Return a kept-alive connection."""
         return http.client.HTTPConnection(self.endpoint.removeprefix("http://"))
 
     def request(self, function: str) -> tuple[str, dict[str, str]]:
-        """Return the path of a function's invocations and signed headers, which hold for five minutes."""
+        """Return the path of a function's invocations and signed headers, which are valid for five minutes."""
         path = f"/2015-03-31/functions/{function}/invocations"
         return path, dict(signed_headers(self.owner, "POST", self.endpoint + path, PAYLOAD))
 
 
 @contextmanager
 def service(directory: Path) -> Iterator[Service]:
-    """Start `slslab up`; it is down after the block."""
+    """Start `slslab up`, and stop it after the block."""
     variables = {**os.environ, "SLSLAB_STATE": str(directory / "state"), "SLSLAB_RUNS": str(directory / "runs")}
 
     def command(*arguments: str) -> Any:
@@ -119,7 +119,7 @@ def service(directory: Path) -> Iterator[Service]:
 
 
 def many(up: Service, number: int) -> Json:
-    """Make so many invocations; return the samples, and the slope of memory with its interval."""
+    """Make this many invocations; return the samples, and the slope of memory with its interval."""
     names = [f"f{index}" for index in range(FUNCTIONS)]
     for name in names:
         create_function(up.client, name, HANDLER)
@@ -155,7 +155,7 @@ def many(up: Service, number: int) -> Json:
         "bytes_per_invocation": round(slope, 1),
         "interval": [round(slope - half, 1), round(slope + half, 1)],
         "flat": slope + half < FLAT_BYTES,
-        # After the first tenth: the first, the least, the most, the last.
+        # After the first tenth: first, least, greatest, last.
         "after_the_first_tenth": counts,
         "resident_mb": [round(sample["resident"] / 2**20, 1) for sample in samples],
         "descriptors": [sample["descriptors"] for sample in samples],
@@ -163,12 +163,12 @@ def many(up: Service, number: int) -> Json:
 
 
 def extremes(values: Sequence[int]) -> tuple[int, int]:
-    """Return the least and the most."""
+    """Return the least and the greatest."""
     return min(values), max(values)
 
 
 def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return the slope of a line through the means of equal parts of points, and half its 95 % interval."""
+    """Return the slope of a line through the means of equal parts of the points, and half its 95 % interval."""
     each = len(points) // PARTS
     parts = [points[index * each : (index + 1) * each] for index in range(PARTS)]
     x = [statistics.fmean(at for at, _ in part) for part in parts]
@@ -180,7 +180,7 @@ def line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
 
 
 def at_once(up: Service, number: int) -> Json:
-    """Invoke one function so many times at once; return what was answered, and how many ran together."""
+    """Invoke one function this many times at once; return the answers, and how many ran together."""
     create_function(up.client, "slow", SLOW_HANDLER, Timeout=60)
     path, headers = up.request("slow")
     together = threading.Barrier(number)
@@ -207,7 +207,7 @@ def at_once(up: Service, number: int) -> Json:
 
 
 def day(directory: Path, lives: int) -> Json:
-    """Train with so many lives of each worker at least, and once in one life; return both, and whether they agree."""
+    """Train with at least this many lives of each worker, and once in one life; return both, and whether they agree."""
     faults, found = directory / "slow.toml", {}
     faults.write_text(SLOW)
     short = ("--timeout", str(LIFE_S), "--memory", "1769", "--faults", str(faults))
@@ -244,7 +244,7 @@ def day(directory: Path, lives: int) -> Json:
 
 
 def main() -> None:
-    """Measure, and write the document after each part; other parts of a document that is there are kept."""
+    """Measure, and write the document after each part; keep a document's other parts."""
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS_OF_IT)}; all by default")
     arguments.add_argument("--invocations", type=int, default=100_000)
@@ -253,7 +253,7 @@ def main() -> None:
     arguments.add_argument("--out", type=Path)
     given = arguments.parse_args()
     if unknown := set(given.parts) - set(PARTS_OF_IT):
-        arguments.error(f"there is no part {min(unknown)!r}: parts are {', '.join(PARTS_OF_IT)}")
+        arguments.error(f"unknown part {min(unknown)!r}: parts are {', '.join(PARTS_OF_IT)}")
     parts = {} if given.out is None or not given.out.exists() else json.loads(given.out.read_text())["parts"]
     for part in given.parts or PARTS_OF_IT:
         with tempfile.TemporaryDirectory() as scratch:

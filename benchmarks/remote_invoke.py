@@ -1,11 +1,11 @@
-"""What it costs that an environment is on another node: a warm invocation there beside one here, in pairs.
+"""Compare a warm invocation on another node with one on this host, in pairs.
 
     ray start --head …                          on this machine, and ray start --address=… on another
     python benchmarks/remote_invoke.py [--json] [--pairs N]
 
-A function that returns its event is invoked by turns in an environment of this host, in one on each node of the Ray
-cluster, and again, in alternating order, so that a busy machine weighs on all. Told are the medians of the differences
-to the local invocation of the same turn, with their quartiles, for each node. A node of this network has no relay.
+A function that returns its event is invoked in turns in an environment of this host and in one on each node of the Ray
+cluster, in alternating order, so that a busy machine slows all of them. For each node, it prints the median of the
+differences from the same turn's local invocation, with quartiles. A node of this network has no relay.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from rich.table import Table
 
 from slslab.aws.limits import lambda_limits
 from slslab.host.session import Session
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 from slslab_ray.cluster import Cluster
 
@@ -29,7 +29,6 @@ WARM_UP = 20
 
 
 def main() -> None:
-    """Measure, and print a table or one JSON document."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one document on stdout instead of a table")
     parser.add_argument("--pairs", type=int, default=300, help="turns (default 300)")
@@ -41,7 +40,7 @@ def main() -> None:
         there = stack.enter_context(Emulator(session=session, places=cluster))
         clients = {"here": here.client("lambda")}
         create_function(clients["here"], "here", SOURCE)
-        # Environments spread: as many functions as nodes have one on each.
+        # Environments spread out: with as many functions as nodes, each node gets one.
         for number in range(len(cluster.present())):
             name = f"node{number}"
             clients[name] = there.client("lambda")

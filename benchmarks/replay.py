@@ -1,10 +1,10 @@
-"""How long replay takes: runs of a thousand workers and of 4,096, generated and played, and 100,000 invocations priced.
+"""Time replay: runs of 1,000 and 4,096 workers, generated and replayed, and 100,000 invocations priced.
 
     python benchmarks/replay.py [--json] [--quick]
 
-Of each architecture an epoch of 24 minibatches a worker with MobileNet's 3,217,226 parameters, on AWS's profile with
-as much concurrency as is needed. CPU times are round ones: what is measured is replay itself. Every case has a process
-of its own, whose peak resident memory is reported. `--quick` leaves out 4,096 workers.
+Each architecture trains an epoch of 24 minibatches a worker with MobileNet's 3,217,226 parameters, on AWS's profile
+with as much concurrency as needed. CPU times are round numbers, since only replay itself is measured. Every case runs
+in its own process and reports its peak resident memory. `--quick` leaves out 4,096 workers.
 """
 
 import argparse
@@ -33,13 +33,12 @@ WORKERS = (1000, 4096)
 INVOCATIONS = 100_000
 MEMORY_MB = 3008
 MS = 1_000_000
-# Seconds that the project aims at.
+# The project's goals, s.
 AIMS = {1000: 2, 4096: 10, INVOCATIONS: 1}
 
 
 def round_costs(name: str) -> StepCosts:
-    """Return costs of a millisecond for each request and each computation, a second for each minibatch; 1 ns for a
-    byte."""
+    """Return costs of 1 ms for each request and computation, 1 s for each minibatch, and 1 ns for a byte."""
     architecture: Any = architectures()[name]
     workload = Workload(2, BATCHES, 1, PARAMETERS)
     costs, functions = {}, {}
@@ -57,7 +56,7 @@ def round_costs(name: str) -> StepCosts:
 
 
 def platform() -> Profile:
-    """Return AWS with a higher quota: workers that wait for each other all hold an environment."""
+    """Return AWS with a higher quota: workers that wait for each other all keep an environment."""
     profile = load_profile(PROFILE)
     concurrency = profile.functions.concurrency.model_copy(update={"value": 1e6})
     functions = profile.functions.model_copy(update={"concurrency": concurrency})
@@ -65,7 +64,7 @@ def platform() -> Profile:
 
 
 def replay(name: str, workers: int) -> dict[str, Any]:
-    """Return the times of one architecture with so many workers."""
+    """Return the times of one architecture with `workers` workers."""
     costs, profile = round_costs(name), platform()
     began = time.perf_counter()
     program = generate(costs, workers, BATCHES, 1)
@@ -87,7 +86,7 @@ def replay(name: str, workers: int) -> dict[str, Any]:
 
 
 def reprice() -> dict[str, Any]:
-    """Return how long the bill of many invocations takes."""
+    """Return the time to bill many invocations."""
     records = [
         {"architecture": "x86_64", "memory_mb": MEMORY_MB, "billed_ms": 1000 + number, "ephemeral_mb": 512}
         for number in range(INVOCATIONS)
@@ -106,19 +105,18 @@ def reprice() -> dict[str, Any]:
 
 
 def peak_mb() -> int:
-    """Return peak resident memory of this process, MB of 1024² bytes."""
+    """Return this process's peak resident memory, MB of 1024² bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 
 def apart(function: Any, *arguments: Any) -> dict[str, Any]:
-    """Return what a function returns in a process of its own."""
+    """Call a function in its own process and return its result."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
         result: dict[str, Any] = process.submit(function, *arguments).result()
         return result
 
 
 def main() -> None:
-    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--quick", action="store_true", help="1,000 workers only")

@@ -1,29 +1,27 @@
-"""How accurate replay is on plans that it has not seen: fitted to three recordings of one plan, compared with others.
+"""Measure replay's error on unseen plans: it is fitted to three recordings of one plan and compared with others.
 
     python benchmarks/replay_error.py [--json] [--architectures LIST] [--keep DIR] [--quick]
 
-Each architecture trains MobileNet on synthetic images with 2 workers, three times; to these recordings `this-host` and
-the costs of steps are fitted. It also runs with another minibatch, another memory size and another number of workers,
-each three times, and what was measured stands beside what the fitted model says of that plan, which never saw a run of
-it. The three were named before anything was recorded, and fit into two processors; instances, of which each takes a
-processor, have others. All four are recorded in turns: a host whose processors others use, too, is faster or slower by
-a fifth from one quarter of an hour to the next.
+Each architecture trains MobileNet on synthetic images with 2 workers, three times. `this-host` and the costs of steps
+are fitted to these recordings. It also runs with another minibatch, another memory size and another number of workers,
+each three times. These measurements are compared with the fitted model, which never saw such runs. The three plans were
+chosen before anything was recorded, and fit into two processors; instances, which take a processor each, have other
+plans. All four are recorded in turns, because a shared host can be a fifth faster or slower a quarter of an hour later.
 
   training   seconds on the Lambda clock from an invocation's first event of an epoch to its last, added up, the mean
              over workers
   duration   seconds of a worker's handlers, the mean over workers: with the start, when the model is built
   billed     billed seconds of all functions: with init, too
-  spread     the greatest of the three measurements less the least, over their mean: nothing can be foretold better
+  spread     (greatest − least) ÷ mean of the three measurements: predictions can't be better
 
-An error may be 5 % on average and 12 % at worst, or one and a half times the spread where that is more.
+Errors may be 5 % on average and 12 % at worst, or one and a half times the spread if that is more.
 
-A start is a second or two of CPU time in which Python's and torch's files are read and imported. How many it is depends
-on the host's caches and on its neighbours, so that short runs differ by that, whatever a model says. Nothing else may
-run on the host meanwhile: on one whose processors are two threads of one core, a neighbour costs CPU seconds, too.
+A start takes a second or two of CPU time to read and import Python's and torch's files. How long exactly depends on the
+host's caches and neighbours, so short runs differ by that, which no model predicts. Nothing else may run on the host:
+if its processors are two threads of one core, a neighbour even costs CPU seconds.
 
-Recordings lie in DIR and are used again if they are there. A run with more than 2 % host delay is marked: its waits for
-peers that the host held up are measured, and no model has them. Instances have no Lambda clock: of `gpu` the wall time
-less the host delay counts.
+Recordings are stored in DIR and reused. A run with more than 2 % host delay is marked, because it includes waits for
+delayed peers that models don't have. Instances don't have a Lambda clock, so `gpu` counts wall time minus host delay.
 """
 
 import argparse
@@ -62,7 +60,7 @@ MEAN, WORST, OF_SPREAD = 0.05, 0.12, 1.5
 
 @dataclass(frozen=True)
 class Case:
-    """A held-out plan: what differs from the base."""
+    """A held-out plan: its differences from the base."""
 
     name: str
     options: Mapping[str, int]
@@ -79,7 +77,7 @@ QUICK = CASES[:1]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Measured and predicted seconds of one held-out plan: means of its runs, and how far these are apart."""
+    """Measured and predicted seconds of one held-out plan: means of its runs, and the measurements' spread."""
 
     architecture: str
     case: str
@@ -96,12 +94,12 @@ class Comparison:
 
     @property
     def holds(self) -> bool:
-        """Return whether the error is one that a row may have."""
+        """Return whether the error is within a row's limit."""
         return abs(self.error) <= max(WORST, OF_SPREAD * self.spread)
 
 
 def record(architecture: str, options: Mapping[str, int], number: int, directory: Path) -> Run:
-    """Return a run with these options, recorded now unless it is there; RuntimeError if it fails."""
+    """Return a run with these options, recording it unless it exists; RuntimeError if it fails."""
     plan = {**BASE, **options}
     name = "-".join([architecture, *(f"{name}{value}" for name, value in plan.items()), str(number)])
     path = directory / name
@@ -116,7 +114,7 @@ def record(architecture: str, options: Mapping[str, int], number: int, directory
 
 
 def repeated(architecture: str, plans: Sequence[Mapping[str, int]], directory: Path) -> list[list[Run]]:
-    """Return the runs of each plan, which take turns."""
+    """Return the runs of each plan, recorded in turns."""
     turns = [
         [record(architecture, options, number, directory) for options in plans] for number in range(1, REPETITIONS + 1)
     ]
@@ -150,7 +148,7 @@ def measured(run: Run) -> dict[str, float]:
 
 
 def predicted(timeline: Timeline) -> dict[str, float]:
-    """Return the same figures of a played program."""
+    """Return the same figures of a replayed program."""
     result, workers = outcome(timeline), timeline.program.workers
     tracks = timeline.program.tracks
     duration = sum(worker.duration for worker in result.workers if 0 <= worker.worker < workers) / workers
@@ -166,7 +164,7 @@ def predicted(timeline: Timeline) -> dict[str, float]:
 
 
 def predict(fitted: Sequence[Run], case: Case) -> Timeline:
-    """Return what the fitted runs predict for the case."""
+    """Return the fitted runs' prediction for the case."""
     first = fitted[0]
     architecture = architectures()[first.plan.architecture]
     programs = [make_program(run) for run in fitted]
@@ -208,11 +206,10 @@ def summary(comparisons: Sequence[Comparison]) -> dict[str, dict[str, float | bo
 
 
 def main() -> None:
-    """Print the table, or one JSON document."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one document on stdout instead of a table")
     parser.add_argument("--architectures", default=",".join(ARCHITECTURES), help="with commas")
-    parser.add_argument("--keep", type=Path, help="keep the recordings in this directory, and use those that are there")
+    parser.add_argument("--keep", type=Path, help="store recordings in this directory, and reuse existing ones")
     parser.add_argument("--quick", action="store_true", help="minibatches of 64 only")
     arguments = parser.parse_args()
     comparisons: list[Comparison] = []

@@ -1,4 +1,4 @@
-"""Whether a busy host changes the answer: the same plans recorded idle and next to other work, as modelled on Lambda.
+"""Test whether a busy host changes the answer: the same plans, recorded idle and next to other work.
 
     python benchmarks/same_answer.py [--rounds 3] [--epochs 2] [--architectures LIST] [--json FILE]
 
@@ -10,10 +10,10 @@ Each round records every architecture in four conditions:
   4 copies next to four processes that copy memory
 
 LeNet on digits with 2 workers of 640 MB; CPU seconds come from solo profiles, made anew each time. The processor is
-measured once, at the beginning. Printed are medians in modelled seconds and dollars, next to the idle ones: they may
-differ by 10 % at most and by 5 % on average. The idle recordings' own spread, (max − min) ÷ median, is the floor: above
-5 % the limit is twice the spread; above 10 % the host is unfit, and the benchmark says so and exits with 2. It exits
-with 1 if a limit is exceeded. Nothing else may run on the host meanwhile.
+measured once, at the beginning. It prints medians in seconds and dollars as modelled on Lambda, next to the idle ones:
+they may differ by 10 % at most and by 5 % on average. The idle recordings' own spread, (max − min) ÷ median, is the
+floor: above 5 % the limit is twice the spread; above 10 % the host is unfit, and the benchmark says so and exits with
+2. It exits with 1 if a limit is exceeded. Nothing else may run on the host.
 """
 
 import argparse
@@ -44,7 +44,7 @@ Ranges = Mapping[str, Mapping[str, float]]
 
 @contextmanager
 def load(condition: str) -> Iterator[None]:
-    """Run a condition's other work meanwhile."""
+    """Run a condition's other work during the block."""
     code, count = CONDITIONS[condition]
     others = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(count)]
     try:
@@ -56,7 +56,7 @@ def load(condition: str) -> Iterator[None]:
 
 
 def slslab(*arguments: str, home: Path, runs: Path) -> dict[str, Any]:
-    """Return the JSON document that a command prints."""
+    """Run a command and return the JSON document that it prints."""
     variables = {**os.environ, "XDG_CACHE_HOME": str(home), "SLSLAB_RUNS": str(runs)}
     command = [sys.executable, "-m", "slslab", *arguments, "--json"]
     done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
@@ -67,7 +67,7 @@ def slslab(*arguments: str, home: Path, runs: Path) -> dict[str, Any]:
 
 
 def record(architecture: str, epochs: int, home: Path, folder: Path) -> dict[str, Any]:
-    """Return a run's figures on Lambda with their ranges, from a solo profile of its own."""
+    """Return a run's figures on Lambda with their ranges, from its own solo profile."""
     plan = ("--model", "lenet", "--dataset", "digits", "--workers", "2", "--epochs", str(epochs))
     memory = () if architecture == "gpu" else ("--memory", "640")
     document = slslab(
@@ -83,12 +83,12 @@ def record(architecture: str, epochs: int, home: Path, folder: Path) -> dict[str
 
 
 def spread(values: Sequence[float]) -> float:
-    """Return the greatest value less the least, over the median."""
+    """Return (greatest - least) ÷ median."""
     return (max(values) - min(values)) / median(values)
 
 
 def compare(recorded: Mapping[tuple[str, str], Sequence[Mapping[str, Any]]]) -> Iterator[dict[str, Any]]:
-    """Yield for each architecture, condition and figure how far its median is from the idle one's."""
+    """Yield for each architecture, condition and figure how far its median is from the idle one."""
     architectures = dict.fromkeys(architecture for architecture, _ in recorded)
     for architecture, condition, figure in product(architectures, CONDITIONS, FIGURES):
         idle, values = ([one[figure] for one in recorded[architecture, name]] for name in (IDLE, condition))

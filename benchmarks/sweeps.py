@@ -1,14 +1,14 @@
-"""What spreading replays over processors costs: a grid of 500 in this process, by local processes and on Ray, in pairs.
+"""Measure the cost of spreading replays over processors: 500 in this process, in local processes and on Ray, in pairs.
 
     python benchmarks/sweeps.py [--pairs 5] [--run RUN] [--ray] [--json]
 
-The grid is that of 25 numbers of workers (2 to 26) with 20 memory sizes, of a recorded run. In each pair every place
-plays it once, in turns forwards and backwards, and keeps nothing. A place has a processor of this host for each worker;
-`--ray` has one that runs here: `ray start --head --disable-usage-stats`, and `ray stop` afterwards.
-`first` is the time until the first result, in which a place starts: processes import slslab and receive the recording.
-`overhead` is what a replay takes beyond its share: (seconds − first − seconds in this process ÷ processors) ÷ 500, with
-the seconds of the same pair. The last line compares Ray with local processes, pair by pair. Results must be equal. A
-figure is the median of the pairs, from the least to the greatest. Five pairs take some minutes.
+The grid has 25 numbers of workers (2 to 26) and 20 memory sizes for a recorded run. In each pair every place replays it
+once, in alternating order, and keeps nothing. A place has a processor of this host for each worker; `--ray` uses a
+cluster that runs here: `ray start --head --disable-usage-stats`, and `ray stop` afterwards. `first` is the time until
+the first result, in which a place starts: processes import slslab and receive the recording. `overhead` is what a
+replay takes beyond its share: (seconds − first − seconds in this process ÷ processors) ÷ 500, with the seconds of the
+same pair. The last line compares Ray with local processes, pair by pair. Results must be equal. A figure is the median
+of the pairs, from the least to the greatest. Five pairs take some minutes.
 """
 
 import argparse
@@ -35,7 +35,7 @@ PLACES = {None: "this process", LOCAL: "local", RAY: "Ray"}
 
 
 def play(setup: ReplaySetup, on: str | None) -> tuple[float, float, list[Any]]:
-    """Return the seconds until the first result and until the last, and the rows as documents."""
+    """Return the seconds until the first and the last result, and the rows as documents."""
     began = time.perf_counter()
     first: list[float] = []
 
@@ -48,7 +48,7 @@ def play(setup: ReplaySetup, on: str | None) -> tuple[float, float, list[Any]]:
 
 
 def pair(setup: ReplaySetup, places: list[str | None], processors: int) -> dict[str, dict[str, float]]:
-    """Return the figures of each place; exit if results differ."""
+    """Return each place's figures; exit if results differ."""
     found = {on: play(setup, on) for on in places}
     if any(rows != found[None][2] for _, _, rows in found.values()):
         sys.exit("Results differ between places.")
@@ -66,7 +66,6 @@ def spread(values: list[float]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=5)
     parser.add_argument("--run", default=str(RUN), help="a recorded run (by default one of the tests)")

@@ -17,6 +17,7 @@ from slslab_lab.studies.pages import (
     discrepancies,
     faults,
     lambdaml_space,
+    profiles,
     replay_accuracy,
     results,
     sequences,
@@ -59,15 +60,16 @@ LAMBDA_REFUSALS = {
     "PutProvisionedConcurrencyConfig": "`InvalidParameterValueException`, because a configuration without effect would "
     "hide cold starts and their cost",
 }
-SITE = {
+SITE: dict[str, Callable[[], str]] = {
     "what-the-paper-did-not-say.md": discrepancies.build,
     "results.md": results.build,
     "accuracy-of-replay.md": replay_accuracy.build,
+    "profiles.md": profiles.build,
+    "lambdaml-space.md": partial(lambdaml_space.build, DOCS.parent / lambdaml_space.DATA),
 }
 PAGES: dict[str, Callable[[], str]] = {
     **SITE,
     "atlas.md": atlas.build,
-    "lambdaml-space.md": partial(lambdaml_space.build, DOCS.parent / lambdaml_space.DATA),
     "reliability.md": partial(faults.insert_faults, DOCS / "reliability.md", DOCS.parent / faults.DATA),
     "services.md": partial(
         insert_operations,

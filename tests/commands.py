@@ -24,7 +24,7 @@ from slslab.cli.root import execute
 from slslab.host.namespaces import Isolation, Spawner
 from slslab.host.session import Session
 from slslab.lambda_ import process_sandbox
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.run.directory import DOCUMENT, RunDirectory
 from slslab.run.log import TABLE
 from slslab.run.run import Run, read_run
@@ -186,7 +186,7 @@ def assert_holds(run: Run) -> None:
 
 @contextmanager
 def checked_runs() -> Iterator[None]:
-    """Have every run that comes to its end in this process checked."""
+    """Check every run that ends in this process."""
     unlock = RunDirectory.unlock
 
     def unlock_checked(directory: RunDirectory, descriptor: int) -> None:
@@ -212,9 +212,9 @@ def in_a_shell(**variables: str) -> dict[str, str]:
 
 
 def forked(command: Sequence[str], directory: Path, variables: Mapping[str, str]) -> Done:
-    """Run `slslab` or `pytest` in a fork that has made the imports, in a directory, with these variables and no others.
+    """Run `slslab` or `pytest` in a directory, in a fork with its imports done, with only these variables.
 
-    It takes the variables as a command does, but for those that the interpreter's start and imports read.
+    It reads the variables like a command, except those that the interpreter reads at its start and for imports.
     """
     with NamedTemporaryFile("r") as out, NamedTemporaryFile("r") as err:
         process = FORKS.Process(target=_run_forked, args=(command, directory, variables, out.name, err.name))

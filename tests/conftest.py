@@ -1,7 +1,7 @@
-"""What all test modules share; the fixtures themselves are the pytest plugin's (`slslab.testing`).
+"""Shared by all test modules; the fixtures are the pytest plugin's (`slslab.testing`).
 
-`make test` runs several files at once, each in one of several processes (pytest-xdist): much of a test is waiting. What
-only holds while nothing else of the suite runs is in tests/machines/host or guest, whose tests run one after the other.
+`make test` runs several files at once in several processes (pytest-xdist), because tests often wait. Tests that need
+the machine for themselves are in tests/machines/host or guest and run one after the other.
 """
 
 import gc
@@ -37,7 +37,7 @@ SERVER_FIXTURES = frozenset(("emulator", "object_store", "state_machines", "reco
 class DurationRecorder:
     """Adds up how long each file's tests take and writes that to `DURATIONS` at the end of a run.
 
-    Files that did not run keep their duration; those that no longer exist lose it.
+    Files that did not run keep their duration; deleted files lose it.
     """
 
     def __init__(self, root: Path) -> None:
@@ -121,7 +121,7 @@ def recorded_runs(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest
 
 @pytest.fixture
 def real_images(tmp_path: Path) -> Path:
-    """Some of the real images of each class, as a folder like that of all: 1,200 to train with, 1,200 to test."""
+    """Some of the real images of each class, in a folder like the full one: 1,200 to train with, 1,200 to test."""
     images = os.environ.get("SLSLAB_CIFAR10")
     if not images:
         pytest.skip("SLSLAB_CIFAR10 names no folder of the real CIFAR-10 images")

@@ -1,13 +1,12 @@
-"""What becomes of a run that meets a fault: each kind, in each phase of each architecture, by a real run.
+"""How runs end after a fault: each kind, in each phase of each architecture, in a real run.
 
 `make fault-table` makes the runs that results/faults.json does not have and keeps the others; it may be interrupted.
-`python -m tests.fault_table kill timeout` makes those of some faults.
-docs/reliability.md is built from it. Workers are few and data small, servers and limits are real. The fault meets
-worker 0, which in AllReduce adds up and by which peers of gloo find each other: nobody's loss is worse.
+`python -m tests.fault_table kill timeout` makes the runs of some faults. docs/reliability.md is built from it. There
+are few workers and small data, but real servers and limits. The fault happens to worker 0, the worst one to lose: in
+AllReduce it adds up, and gloo's peers connect through it.
 
-Where the runs without faults have not in a phase what a fault needs (a request, a message), it cannot be there. A run
-that does not end within BOUND_S, fails without saying which fault did it, or does not hold to `slslab check` shows a
-defect, and stops the command.
+A fault can't happen in a phase without the request or message that it needs. A run shows a defect, and stops the
+command, if it does not end within BOUND_S, fails without naming the fault, or does not pass `slslab check`.
 """
 
 import json

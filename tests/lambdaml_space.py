@@ -1,10 +1,10 @@
-"""LambdaML's design space as this project has it: every combination of its axes ran, was refused, or is foretold.
+"""LambdaML's design space in this project: every combination of its axes ran, was refused, or is predicted.
 
 `python -m tests.lambdaml_space` makes the runs that results/lambdaml-space.json does not have (2 workers, small data,
 real servers) and keeps the others; it takes minutes, and may be interrupted. docs/lambdaml-space.md is built from it.
 
-A combination that a plan's requirements rule out is refused, before anything starts. One whose server this host lacks
-is foretold: its messages and bytes are those of the closed form alone.
+A combination that a plan's requirements rule out is refused before anything starts. If this host lacks the server, the
+closed form predicts the combination's messages and bytes.
 """
 
 import itertools
@@ -38,7 +38,7 @@ Cell = dict[str, Any]
 
 
 def combinations() -> Iterator[Cell]:
-    """Yield every combination of the axes, whose values are those of the architectures' options."""
+    """Yield every combination of the axes, with the values of the architectures' options."""
     known = architectures()
     for name in ARCHITECTURES:
         choices = {option.name: option.choices or () for option in known[name].options}
@@ -88,7 +88,7 @@ def fill(cell: Cell, directory: Path) -> Cell:
 
 
 class Silent:
-    """Progress that nobody reads."""
+    """Progress without a reader."""
 
     def report(self, stage: str, done: int, total: int) -> None:
         """Ignore it."""

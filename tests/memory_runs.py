@@ -1,8 +1,8 @@
 """Runs of small random plans with random faults in memory, under a virtual clock: thousands of them in minutes.
 
 `python -m tests.memory_runs` makes the runs that results/memory-runs.json does not have; it may be interrupted, and
-goes on. `--seed N` makes one run again, and prints what became of it. A seed decides everything: the plan, its faults,
-how long requests take, and whose turn it is. What is real of such a run and what is not is in docs/reliability.md.
+continues. `--seed N` makes one run again, and prints how it ended. A seed decides everything: the plan, its faults, how
+long requests take, and the order of turns. docs/reliability.md says which parts of such a run are real.
 """
 
 import argparse
@@ -54,11 +54,11 @@ Sums = dict[str, Any]
 
 
 def bound_s(drawn: Drawn) -> float:
-    """Return how long a run may take at most, s of virtual time.
+    """Return the longest time that a run may take, s of virtual time.
 
-    Whoever waits for a worker waits until a function's time-out, its own or the worker's: two of them. A throttled
-    invocation is tried again after 1, 2, 4 … s. Each request may be slowed, and a step makes at most 10 for each pair
-    of workers; a straggler computes as many times as long.
+    A wait for a worker lasts until a function's time-out, its own or the worker's: two of them. A throttled invocation
+    is tried again after 1, 2, 4 … s. Each request may be slowed, and a step makes at most 10 for each pair of workers;
+    a straggler's computations take its factor longer.
     """
     plan, faults = drawn.plan, drawn.faults["fault"]
     steps, pairs = plan.epochs * plan.batches, plan.workers * (plan.workers + 1)
@@ -103,9 +103,9 @@ def make(seed: int, directory: Path) -> Row:
 
 
 def _deaths(ran: Ran) -> Iterator[list[str]]:
-    """Yield each death that an invocation met, with how it is reported to have ended.
+    """Yield each invocation's death, with the reported end.
 
-    One that hung is no time-out yet where the run ended before.
+    A hanging one hasn't timed out yet if the run ended first.
     """
     for record in ran.recorded.invocations:
         kind = ran.died.get(record["request_id"])
@@ -114,7 +114,7 @@ def _deaths(ran: Ran) -> Iterator[list[str]]:
 
 
 def _misnamed(ran: Ran) -> Iterator[str]:
-    """Yield what is reported of an invocation that did not end so, and deaths of which nothing is reported."""
+    """Yield wrong reports of invocations' ends, and unreported deaths."""
     metered = {record["request_id"]: record for record in ran.recorded.invocations}
     for invocation in ran.died.keys() - metered.keys():
         yield f"{invocation} died, and is not metered"

@@ -1,13 +1,13 @@
 """Mutation testing: are the tests of billing, limits, metering, aggregation and check able to notice an error?
 
 `make mutation` changes each function of these modules in every way that mutmut knows (another operator, another
-constant, an argument left out …) and runs the module's own tests against each change. A change that no test notices
-is a gap in the tests, unless it changes nothing that can be observed: those are listed in `equivalent_mutants.toml`,
-each with its reason. Writes docs/mutation.md; exit code 1 if a change went unnoticed without a reason.
+constant, an argument left out …) and runs the module's own tests against each change. A change that no test notices is
+a gap in the tests, unless its effect can't be observed: such changes are listed in `equivalent_mutants.toml`, each with
+its reason. Writes docs/mutation.md; exit code 1 if a change went unnoticed without a reason.
 
-The page holds a digest of each module: without an argument those are run whose digest is another one now, and the page
-keeps what it says of the others. By the digests `test_mutation_page.py` finds a page that is older than its modules.
-Modules that are given as arguments are run in any case, for example after a change of their tests.
+The page holds a digest of each module. Without an argument, only modules with a new digest run, and the page keeps its
+results for the others. `test_mutation_page.py` uses the digests to find a page that is older than its modules. Modules
+given as arguments always run, for example after a change of their tests.
 
 mutmut works on a copy, because it takes modules' names from where they lie below its working directory.
 """
@@ -68,7 +68,7 @@ KILLED = ("killed", "timeout", "segfault", "suspicious")
 
 @dataclass(frozen=True)
 class Survivor:
-    """A change that no test noticed: the lines before and after, and the reason why none can (empty: there is none)."""
+    """A change that no test noticed: the lines before and after, and the reason why no test can (empty: none known)."""
 
     module: str
     function: str
@@ -90,10 +90,13 @@ def source(module: str) -> Path:
 def digest(module: str) -> str:
     """Return what a page says of the module's present code: twelve hexadecimal digits.
 
-    Comments and imports, which nothing is changed in, don't count.
+    Comments, docstrings and imports, which nothing is changed in, don't count.
     """
     tree = ast.parse(source(module).read_text())
     tree.body = [each for each in tree.body if not isinstance(each, ast.Import | ast.ImportFrom)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            node.body = node.body[1:] or [ast.Pass()]
     return hashlib.sha256(ast.unparse(tree).encode()).hexdigest()[:12]
 
 
@@ -140,7 +143,7 @@ def examine(module: str, name: str, reasons: list[dict[str, str]]) -> Survivor:
 
 
 def out_of_reach(module: str) -> list[str]:
-    """List the functions that mutmut leaves alone: those with a decorator, but for static and class methods."""
+    """List the functions that mutmut leaves alone: decorated ones, except static and class methods."""
     tree = ast.parse(source(module).read_text())
     owners: list[tuple[str, ast.Module | ast.ClassDef]] = [("", tree)]
     owners += [(f"{node.name}.", node) for node in tree.body if isinstance(node, ast.ClassDef)]

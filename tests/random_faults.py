@@ -1,8 +1,8 @@
 """Real runs of small random plans with random faults: each ends within its bound, by name, and holds to the rules.
 
 `python -m tests.random_faults` makes the runs that results/random-faults.json does not have and writes it after each;
-it may be interrupted, and goes on. `--seed N` makes one run again, and prints what became of it. A run and its faults
-are drawn from its seed alone (`tests.random_plans`).
+it may be interrupted, and continues. `--seed N` makes one run again, and prints how it ended. A run and its faults are
+drawn from its seed alone (`tests.random_plans`).
 """
 
 import argparse
@@ -48,12 +48,12 @@ Row = dict[str, Any]
 
 
 def bound_s(drawn: Drawn) -> float:
-    """Return how long a run may take at most, s, on the Lambda clock.
+    """Return the longest time that a run may take, s, on the Lambda clock.
 
-    Whoever waits for a worker waits until a function's time-out, its own or the worker's: two of them, since the wait
-    may begin when a worker goes on in a second invocation. A driver repeats a throttled invocation of each worker in
-    each epoch; SPIRT's peers wait at two barriers in each. Each request may be slowed, and a step makes at most 10 for
-    each pair of workers.
+    A wait for a worker lasts until a function's time-out, its own or the worker's: two of them, since the wait may
+    begin when a worker continues in a second invocation. A driver repeats a throttled invocation of each worker in each
+    epoch; SPIRT's peers wait at two barriers in each. Each request may be slowed, and a step makes at most 10 for each
+    pair of workers.
     """
     plan = drawn.plan
     pairs = plan.workers * (plan.workers + 1)
@@ -102,10 +102,10 @@ def make(seed: int, directory: Path) -> Row:
 
 
 def _deaths(out: Path, records: Any) -> list[list[str]]:
-    """Return each death that a function met, with how its invocation is reported to have ended.
+    """Return each function's death, with its invocation's reported end.
 
-    One that hung is no time-out yet, and one that takes memory not out of it, where the run ended before and its
-    environment with it: a peer had told that it waits, or had died.
+    A hanging one hasn't timed out, and one that takes memory hasn't run out of it, if the run and its environment ended
+    first: a peer had reported that it waits, or had died.
     """
     metered, events = {record["request_id"]: record for record in records}, load(out).events
     ended_ns = {event["resource"]: event["start_ns"] for event in events if event["op"] == "environment.kill"}

@@ -1,4 +1,4 @@
-"""Random runs with random faults: some here and now, and those that are committed (`python -m tests.random_faults`)."""
+"""Random runs with random faults: some run here, and the committed ones (`python -m tests.random_faults`)."""
 
 import json
 from pathlib import Path

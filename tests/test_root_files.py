@@ -40,5 +40,5 @@ def test_the_citation_is_of_this_version_and_names_the_paper_as_its_data_do() ->
 def test_the_index_has_every_page() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"README.md"}
-    # Three are built for the site, and may be missing.
+    # Those built for the site may be missing.
     assert pages <= set(re.findall(r"\]\(([\w-]+\.md)\)", index))

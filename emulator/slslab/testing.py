@@ -2,8 +2,8 @@
 
 Registered by entry point, so that installing slslab is enough. Fixtures: `emulator` (one per session), `lambda_client`,
 `s3_client` and `states_client` (functions, buckets and state machines are deleted after each test), `deploy`, `invoke`,
-`invocations` (metered records of the test), `bill`, `assert_cost_below`, `lambda_faults`. Override `emulator_settings`
-to change the emulator. See docs/testing.md.
+`invocations` (metered records of the test), `bill`, `assert_cost_below`, `tune`, `assert_memory_size`, `lambda_faults`.
+Override `emulator_settings` to change the emulator. See docs/testing.md.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import json
 import re
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import invalidate_caches
 from importlib.machinery import PathFinder
 from io import BytesIO
@@ -33,7 +34,7 @@ from slslab.errors import RequestError, SlslabError
 from slslab.installation import require
 
 if TYPE_CHECKING:  # pytest imports this module at every start, even if no test uses it
-    from slslab.lambda_.service.emulator import Emulator
+    from slslab.lambda_.emulator import Emulator
     from slslab.predict.invocation import Request
     from slslab.run.bill import Bill
     from slslab.run.records import InvocationRecord
@@ -42,7 +43,7 @@ if TYPE_CHECKING:  # pytest imports this module at every start, even if no test 
     from slslab.stack.object_store import EmbeddedObjectStore
     from slslab.stack.state_machines import EmbeddedStateMachines
 
-ROLE = "arn:aws:iam::000000000000:role/test"
+ROLE, BOOK = "arn:aws:iam::000000000000:role/test", "aws-us-east-1"
 OPTION, REPORT = "--slslab-report", "slslab_report"
 # The emulator's own Python, which alone has the packages that are installed beside it.
 RUNTIME = f"python3.{sys.version_info[1]}"
@@ -199,6 +200,11 @@ class _Shared:
     access_log: AccessLog
     logged: list[Logged]
 
+    def requests(self) -> dict[str, list[Request]]:
+        """Return the requests of each function to S3 until now."""
+        self.access_log.drain()
+        return _requests_of(self.logged)
+
 
 @pytest.fixture(scope="session")
 def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -> Iterator[_Shared]:
@@ -223,7 +229,7 @@ def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -
 @pytest.fixture(scope="session")
 def emulator(request: pytest.FixtureRequest, _shared: _Shared, emulator_settings: dict[str, Any]) -> Iterator[Emulator]:
     """Run one emulator for the whole test session."""
-    from slslab.lambda_.service.emulator import Emulator
+    from slslab.lambda_.emulator import Emulator
 
     report: CostReport | None = request.config.pluginmanager.get_plugin(REPORT)
     own = {"session": _shared.stack.session, "keys": _shared.stack.keys}
@@ -375,13 +381,17 @@ def invocations(emulator: Emulator) -> Iterator[Sequence[InvocationRecord]]:
 
 
 @pytest.fixture
-def bill(invocations: Sequence[InvocationRecord]) -> Callable[..., Bill]:
-    """Return a function that computes the bill of the test's invocations until now: Lambda's lines, by a price book."""
+def bill(_shared: _Shared, invocations: Sequence[InvocationRecord]) -> Callable[..., Bill]:
+    """Return a function that computes the bill of the test's invocations and their requests to S3, by a price book."""
 
-    def compute(prices: str = "aws-us-east-1") -> Bill:
+    def compute(prices: str = BOOK) -> Bill:
+        from slslab.predict.invocation import match_requests
         from slslab.run.bill import Usage, compute_bill, load_book
 
-        return compute_bill(Usage([record.as_document() for record in invocations]), load_book(prices))
+        records = [record.as_document() for record in invocations]
+        matched = match_requests(records, _shared.requests())
+        asked = Counter(request.op for made in matched.values() for request in made)
+        return compute_bill(Usage(records, asked), load_book(prices))
 
     return compute
 
@@ -393,32 +403,51 @@ def assert_cost_below(
     """Return a check of an amount in USD, best as text; it fails if the test may cost as much or more on Lambda.
 
     The upper end of the cost's 80 % range must be below the amount, so nine of ten tests that pass cost less on Lambda.
-    `kind` is the handlers' kind of work (dense, streaming, interpreter), which narrows the range.
+    `kind` is the handlers' kind of work (dense, streaming, interpreter), which narrows the range. The cost includes
+    the functions' requests to S3, unless `lambda_only` is true.
     """
     from decimal import Decimal
 
-    def check(amount: str | float, prices: str = "aws-us-east-1", kind: str | None = None) -> None:
+    def check(amount: str | float, prices: str = BOOK, kind: str | None = None, lambda_only: bool = False) -> None:
         from slslab.report.predictions import bill_of, predict
+        from slslab.report.sessions import too_expensive
         from slslab.run.bill import load_book
 
-        _shared.access_log.drain()
         records = [record.as_document() for record in invocations]
-        bill = bill_of(load_book(prices))
-        found = predict(records, _requests_of(_shared.logged), emulator.predictor(kind)).document(bill)
+        book, predicted = load_book(prices), predict(records, _shared.requests(), emulator.predictor(kind))
+        bill = bill_of(book) if lambda_only else predicted.bill(book)
+        found = predicted.document(bill)
         if Decimal(str(found["cost"]["range"]["high"])) >= Decimal(str(amount)):
-            pytest.fail(_too_expensive(found, bill(records), amount), pytrace=False)
+            pytest.fail(too_expensive(found, bill(records), amount), pytrace=False)
 
     return check
 
 
-def _too_expensive(found: Mapping[str, Any], here: Mapping[str, Any], amount: str | float) -> str:
-    from slslab.report.summaries import predicted_cost
+@pytest.fixture
+def tune(emulator: Emulator, _shared: _Shared, lambda_client: Any) -> Callable[..., dict[str, Any]]:
+    """Return a function that finds which memory size suits a function for an event, as `slslab tune --json` prints it.
 
-    lines = [f"On Lambda the invocations cost {predicted_cost(found)}. The upper end isn't below {amount}."]
-    lines += found["notes"]
-    lines.append(f"As this host metered them, they cost {here['total']} {here['currency']}:")
-    lines += [f"  {line['item']}: {line['quantity']} {line['unit']} = {line['amount']}" for line in here["lines"]]
-    return "\n".join(lines)
+    `slslab.tune.tested.tune_in_test` has its settings. The function keeps its size.
+    """
+
+    from slslab.tune.tested import tune_in_test
+
+    return partial(tune_in_test, emulator, lambda_client, _shared.requests)
+
+
+@pytest.fixture
+def assert_memory_size(tune: Callable[..., dict[str, Any]]) -> Callable[..., None]:
+    """Return a check of a function's memory size; it fails if another one is surely cheaper for an event on Lambda.
+
+    That is if the range of its cost ÷ the least cost is above 1 + `at_most`. Settings are as for `tune`.
+    """
+    from slslab.tune.tested import find_fault
+
+    def check(function: str, event: Any = None, at_most: float = 0.05, **settings: Any) -> None:
+        if (fault := find_fault(tune(function, event, **settings), at_most)) is not None:
+            pytest.fail(fault, pytrace=False)
+
+    return check
 
 
 def _requests_of(logged: Sequence[Logged]) -> dict[str, list[Request]]:

@@ -25,8 +25,9 @@ from slslab.host.managed import Managed
 from slslab.host.namespaces import Isolation
 from slslab.host.session import Session
 from slslab.lambda_.configuration import Function
+from slslab.lambda_.environment import Shared
 from slslab.lambda_.packages import Image
-from slslab.lambda_.places import Place, Shared, confinement
+from slslab.lambda_.places import Place, confinement
 from slslab.stack.mutual_tls import write_certificate
 from slslab_ray.calls import Listener
 from slslab_ray.connection import alive, connect, describe, reason

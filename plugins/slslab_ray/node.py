@@ -15,11 +15,10 @@ from typing import Any
 
 from slslab.errors import HostError, StartFailed
 from slslab.host.output import LOG_BYTES, FunctionLog
-from slslab.host.pressure import Pressure
 from slslab.host.processes import raise_descriptor_limit
 from slslab.host.session import Session
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import Environment, EnvironmentHost, environment_id
+from slslab.lambda_.environment import Environment, Shared, environment_id
 from slslab.lambda_.packages import Code, unpacked
 from slslab.lambda_.process_sandbox import ProcessSandboxes
 from slslab.lambda_.runtime_api import NextInvocation
@@ -89,8 +88,6 @@ class Node:
         self._relay: Relay | None = None
         if opening.relay is not None:
             self._relay = parts.enter_context(Relay.there(opening.relay, key, self._session.mark))
-        self._pressure = Pressure()
-        parts.callback(self._pressure.close)
         self._emulator = await answer(opening.address, key, opening.name, self)
         return {
             "hierarchy": self._sandboxes.hierarchy,
@@ -142,19 +139,20 @@ class Node:
             tail_bytes = self._opening.limits.log_tail_bytes
             return order.log_stream, ForwardedLog(environment, self._emulator, tail_bytes)
 
-        host = EnvironmentHost(
+        shared = Shared(
             emulator_id=self._session.id,
             home=self._session.home / "environments",
             limits=self._opening.limits,
-            sandboxes=self._sandboxes,
             variables=order.shared,
             credentials=lambda _name: order.credentials,
-            pressure=self._pressure,
             open_log=open_log,
             record=lambda event: self._emulator.happen(identifier, event),
             happened=self._happened,
         )
-        self._environments[identifier] = Environment(host, function, order.number)
+        host = self._sandboxes
+        self._environments[identifier] = Environment(
+            shared, function, order.number, host.start, host.address, host.pressure
+        )
 
     async def start(self, identifier: str, limit_s: float) -> Done:
         """Start an environment's runtime; see `Environment.start`."""

@@ -12,9 +12,9 @@ from typing import Any
 from slslab.host.cgroups import Hierarchy
 from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import FAULTS
+from slslab.lambda_.environment import FAULTS, Shared
 from slslab.lambda_.packages import Code
-from slslab.lambda_.places import ExecutionEnvironment, Place, Shared
+from slslab.lambda_.places import ExecutionEnvironment, Place
 from slslab_ray.calls import Caller, CallError, Happened
 from slslab_ray.relay import Relay
 from slslab_ray.remote import Clock, NodeLost, RemoteEnvironment

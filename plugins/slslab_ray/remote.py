@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 from slslab.errors import StartFailed
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import State, environment_id
+from slslab.lambda_.environment import Shared, State, environment_id
 from slslab.lambda_.outcome import Ending, PhaseEnd
-from slslab.lambda_.places import ExecutionEnvironment, Shared
+from slslab.lambda_.places import ExecutionEnvironment
 from slslab.lambda_.runtime_api import NextInvocation
 from slslab.lambda_.system_log import SystemLog
 from slslab_ray.messages import EXITED, Order

@@ -17,6 +17,7 @@ from tests.commands import Done, forked, in_a_shell
 
 from slslab import Emulator
 from slslab.errors import RequestError
+from slslab.run.bill import Bill
 from slslab.run.records import InvocationRecord
 from slslab.testing import FunctionFailed, create_function
 
@@ -217,6 +218,7 @@ def test_requests_to_s3_cost_what_they_take_on_lambda(
     deploy: Callable[..., str],
     invoke: Callable[..., Any],
     assert_cost_below: Callable[..., None],
+    bill: Callable[[], Bill],
     invocations: Sequence[InvocationRecord],
 ) -> None:
     """Twenty gets take at least half a second of 10 GB there, so more than 0.00008 USD, whatever they took here."""
@@ -239,10 +241,35 @@ def test_requests_to_s3_cost_what_they_take_on_lambda(
     with pytest.raises(pytest.fail.Exception, match=r"The upper end isn't below 0\.00008") as failed:
         assert_cost_below("0.00008", kind="interpreter")
     assert "kind of work is unknown" not in str(failed.value)
+    assert "S3 GET requests: 20 request" in str(failed.value)
+    with pytest.raises(pytest.fail.Exception, match=r"The upper end isn't below 0\.00008") as failed:
+        assert_cost_below("0.00008", kind="interpreter", lambda_only=True)
+    assert "S3 GET requests" not in str(failed.value)
+    assert {line.item: line.quantity for line in bill().lines}["S3 GET requests"] == 20
     (record,) = invocations
     alone = emulator.predictor().predict(vars(record))
     assert alone is not None
     assert alone.duration_ms.low <= alone.duration_ms.value <= alone.duration_ms.high
+
+
+def test_a_memory_size_that_is_too_large_fails(
+    deploy: Callable[..., str],
+    lambda_client: Any,
+    tune: Callable[..., dict[str, Any]],
+    assert_memory_size: Callable[..., None],
+) -> None:
+    """A function that sleeps costs twelve times as much with twelve times the memory size."""
+    name = deploy("import time\ndef handler(event, context): time.sleep(event)", MemorySize=3008)
+    document = tune(name, events=[(1, 0.05), (3, 0.1)], sizes=(256, 512))
+    assert [row["basis"] for row in document["sizes"]][::2] == ["measured", "measured"]
+    assert (document["memory"], document["memory_mb"]) == (256, 3008)
+    with pytest.raises(pytest.fail.Exception, match="Cheapest on Lambda: 256 MB") as failed:
+        assert_memory_size(name, 0.1, sizes=(256,))
+    assert f"{name} has 3,008 MB, which costs" in str(failed.value)
+    assert lambda_client.get_function_configuration(FunctionName=name)["MemorySize"] == 3008
+    assert_memory_size(name, 0.1, sizes=(256,), at_most=20)
+    lambda_client.update_function_configuration(FunctionName=name, MemorySize=256)
+    assert_memory_size(name, 0.1, sizes=(256, 3008))
 
 
 SESSION = """

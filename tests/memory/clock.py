@@ -1,8 +1,8 @@
-"""A virtual clock: nobody waits, and all that goes on at once takes turns in one thread, as a seed decides.
+"""A virtual clock: nothing really waits, and concurrent work takes turns in one thread, in an order drawn from a seed.
 
-Coroutines run on asyncio's event loop, whose time goes on to the next timer when nothing is ready. What blocks, as
-handlers and drivers do, runs in strands (greenlets), each of which stands for a thread: it gives way where it sleeps,
-waits, or asks the time.
+Coroutines run on asyncio's event loop, which jumps to the next timer when nothing is ready. Blocking code, such as
+handlers and drivers, runs in strands (greenlets) instead of threads: a strand gives way where it sleeps, waits, or asks
+the time.
 """
 
 import asyncio
@@ -72,8 +72,8 @@ class Loop(asyncio.SelectorEventLoop):
 
 
 class Clock:
-    """The time of one run, with its event loop, which is run where the clock was made; `current` is the strand whose
-    turn it is, `strands` are all that have not ended."""
+    """The time of one run, with its event loop, which runs where the clock was made; `current` is the running strand,
+    `strands` are all that have not ended."""
 
     def __init__(self, random: Random) -> None:
         self.now_ns = BEGIN_NS
@@ -128,7 +128,7 @@ class Clock:
             yield
 
     def close(self) -> None:
-        """End what still goes on."""
+        """End everything that still runs."""
         for strand in list(self.strands):
             strand.kill()
         tasks = asyncio.all_tasks(self.loop)
@@ -171,7 +171,7 @@ class Strand:
         self.clock.hub.switch()
 
     def work(self, work_ns: int) -> None:
-        """Take so much CPU time, ns."""
+        """Use this much CPU time, ns."""
         self.cpu_ns += work_ns
         self.rest(work_ns / 1e9)
 

@@ -5,22 +5,25 @@ import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import botocore.exceptions
-from tests.memory.processes import Kernel
+from tests.memory.processes import Kernel, Sandbox
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import lambda_limits
 from slslab.host.pressure import NONE
+from slslab.lambda_.configuration import Function
+from slslab.lambda_.environment import Shared
 from slslab.lambda_.environment_logs import EnvironmentLogs
 from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.functions import Functions
 from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.packages import Code
-from slslab.lambda_.places import Shared, ThisHost
+from slslab.lambda_.places import ThisHost
+from slslab.lambda_.sandbox import Setting
 from slslab_lab.runs.recorder import Recorder
 from slslab_lab.runs.throttling import Throttling
 
@@ -34,8 +37,18 @@ class Memory(ThisHost):
     """A host without a kernel: nothing says for how long something has waited."""
 
     def __init__(self, kernel: Any) -> None:
-        super().__init__(kernel, BUDGET_MB)
-        self._pressure: Any = SimpleNamespace(known=False, stalls=lambda: NONE)
+        super().__init__(BUDGET_MB)
+        self.pressure: Any = SimpleNamespace(known=False, stalls=lambda: NONE)
+        self.address, self._kernel = kernel.address, kernel
+
+    async def runtime(self, _function: Function) -> str:
+        return "a strand"
+
+    async def start(self, setting: Setting, former: Any = None) -> Any:
+        return Sandbox(self._kernel, setting, former)
+
+    def find_image(self, uri: str) -> NoReturn:
+        raise NotImplementedError
 
 
 class Lambda:
@@ -99,7 +112,7 @@ class Lambda:
         self._service.retire()
 
     def close(self) -> None:
-        """There is no connection to end."""
+        """Do nothing, as there isn't a connection."""
 
     def invoke(
         self, *, FunctionName: str, Payload: bytes, InvocationType: str = "RequestResponse", **_: Any

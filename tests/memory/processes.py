@@ -1,11 +1,12 @@
-"""Processes in memory: what stands in for the kernel and for a function's runtime, as the emulator sees them.
+"""Processes in memory: fakes of the kernel and of a function's runtime, as the emulator sees them.
 
 A process is a strand that asks the emulator's Runtime API for invocations, without a socket, and runs the handler. It
-dies as a process does that is killed, or whose control group has no memory left.
+dies like a process that is killed, or that runs out of its control group's memory.
 """
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable
 from importlib import import_module
@@ -17,7 +18,7 @@ from tests.memory.clock import Clock, Strand
 
 from slslab.aws.limits import MB
 from slslab.host.procfs import Sample
-from slslab.lambda_.runtime_api import PREFIX, Answer, RuntimeApi
+from slslab.lambda_.runtime_api import ACCEPTED, PREFIX, Answer, RuntimeApi
 from slslab.lambda_.sandbox import Setting
 from slslab_workers.channels.injection import Injector
 from slslab_workers.faults.plan import FaultPlan
@@ -160,8 +161,8 @@ class Process(Strand):
     def _live(self) -> None:
         self.rest(self._kernel.drawn(INIT_S))
         while True:
-            _, headers, payload = self._next()
-            self._invocation = dict(headers)["lambda-runtime-aws-request-id"]
+            head, payload = self._next()
+            self._invocation = re.findall(r"lambda-runtime-aws-request-id: (\S+)", head)[0]
             context = SimpleNamespace(aws_request_id=self._invocation, function_name=self._setting.function.name)
             try:
                 kind, document = "response", self._handler(json.loads(payload), context)
@@ -169,8 +170,7 @@ class Process(Strand):
                 kind, document = "error", {"errorMessage": str(error), "errorType": type(error).__name__}
             report = json.dumps(document).encode()
             answer = self._api.ask(self, b"POST", f"invocation/{self._invocation}/{kind}", report)
-            assert answer is not None
-            assert answer[0] == 202
+            assert answer is ACCEPTED
 
     def _next(self) -> Answer:
         self._given = self.clock.loop.create_future()
@@ -230,13 +230,13 @@ class Sandbox:
 
 
 class Kernel:
-    """The processes of a run; see `slslab.lambda_.sandbox.Sandboxes`.
+    """The processes of a run.
 
     `faults` are what they meet, `died` says which invocations met a death, and of what kind; `latest` is the process
     that had a turn last.
     """
 
-    address, template = "memory", ""
+    address = "memory"
 
     def __init__(self, clock: Clock, random: Random, faults: FaultPlan) -> None:
         self.clock = clock
@@ -250,40 +250,34 @@ class Kernel:
         """Return a number, drawn evenly between two."""
         return self._random.uniform(*between)
 
-    async def runtime(self, _function: object) -> str:
-        return "a strand"
-
-    async def start(self, setting: Setting, former: Sandbox | None = None) -> Sandbox:
-        return Sandbox(self, setting, former)
-
     def before_event(self, event: Event) -> None:
-        """Have the process whose turn it is meet its faults (`Tracer.fault`)."""
+        """Have the running process meet its faults (`Tracer.fault`)."""
         if (process := self._current()) is not None:
             process.injector.at(event)
 
     def before_request(self, event: Event) -> None:
-        """Have the process whose turn it is meet the faults of its request (`Channel.fault`)."""
+        """Have the running process meet the faults of its request (`Channel.fault`)."""
         if (process := self._current()) is not None:
             process.injector.request(event)
 
     def copies(self, event: Event) -> int:
-        """Return how often the process whose turn it is sends a message (`Channel.copies`)."""
+        """Return how often the running process sends a message (`Channel.copies`)."""
         process = self._current()
         return 1 if process is None else process.injector.copies(event)
 
     def sink(self) -> Callable[[dict[str, Any]], None]:
-        """Return what writes the events of the process whose turn it is."""
+        """Return a function that writes the running process's events."""
         process = self._current()
         assert process is not None
         return process.trace
 
     def die(self, kind: str) -> NoReturn:
-        """Have the process whose turn it is die."""
+        """Have the running process die."""
         process = self._current()
         assert process is not None
         process.die(kind)
 
     def _current(self) -> Process | None:
-        """Return the process whose turn it is; None while the driver, or nobody, has one."""
+        """Return the running process, or None."""
         strand = self.clock.current
         return strand if isinstance(strand, Process) and not strand.gone else None

@@ -110,7 +110,7 @@ class Connection:
 
     def _queue(self, name: str) -> Queue:
         if name not in self._server.queues:
-            raise NoQueue(f"There is no queue {name}.")
+            raise NoQueue(f"Queue {name} doesn't exist.")
         return self._server.queues[name]
 
     def _put(self, name: str, sent: Sent) -> None:

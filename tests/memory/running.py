@@ -72,11 +72,11 @@ MODULES_WITH_IDS = ("environment_logs", "events", "functions", "invocation")
 
 @dataclass(frozen=True)
 class Ran:
-    """What a run left: what `slslab check` reads, what the driver returned or raised, and the seconds until then.
+    """What a run left: the input of `slslab check`, what the driver returned or raised, and the seconds until then.
 
     `died` says which invocations met a death, and of what kind. `ended_ns` is when the driver ended. `left` names its
-    threads that went on, and buckets, tables, functions, queues and state machines that it has not removed; `keys` are
-    the run's that are left in databases. `executions` are those of state machines, by name.
+    threads that still run, and buckets, tables, functions, queues and state machines that it has not removed; `keys`
+    are the run's leftovers in databases. `executions` are state machines' executions, by name.
     """
 
     recorded: Run
@@ -162,7 +162,7 @@ def run(plan: Plan, seed: int, home: Path, limit_s: float) -> Ran:
 
 
 def _state_machines() -> ModuleType:
-    """Return the module of state machines, whose interpreter takes seconds to import."""
+    """Import the module of state machines once, which takes seconds because of its interpreter."""
     return import_module("tests.memory.state_machines")
 
 
@@ -216,7 +216,7 @@ def read_once() -> Iterator[None]:
 def _replaced(
     clock: Clock, random: Random, kernel: Kernel, clients: Mapping[str, Any], server: Server, databases: Databases
 ) -> Iterator[None]:
-    """Have the product find these in place of what is outside of it; `server` is that of messages."""
+    """Patch the product's outside world; `server` is the message broker's."""
     values: dict[str, tuple[bytes, bytes]] = {}
 
     def pause() -> None:
@@ -244,7 +244,7 @@ def _replaced(
         "slslab_workers.kubeml.driver.wait": partial(wait, clock),
         # AWS, and the code of functions, which nobody unpacks.
         "boto3.session.Session": lambda: SimpleNamespace(client=lambda service, **_: clients[service]),
-        f"{DRIVER}.package": lambda _handler: b"",
+        f"{DRIVER}.package": lambda *_modules: b"",
         # Connections to a broker, and to databases.
         f"{DRIVER}.open_queues": queues,
         **{f"slslab_workers.{module}.open_queues": queues for module in MODULES_WITH_QUEUES},

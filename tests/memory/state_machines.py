@@ -35,7 +35,7 @@ _lambda = SimpleNamespace()
 
 
 class ExecutionDoesNotExist(botocore.exceptions.ClientError):
-    """There is no execution with this ARN."""
+    """No execution has this ARN."""
 
 
 class Thread:
@@ -82,8 +82,8 @@ def replaced(clock: Clock) -> dict[str, Any]:
 class StateMachines:
     """boto3's client of Step Functions, as far as this project uses it; `wait` waits for half of a request.
 
-    Tasks call functions by `invoke`, and `record` receives every state transition. `started` are all executions, by
-    name, also those that went with their machine.
+    Tasks call functions with `invoke`, and `record` receives every state transition. `started` has all executions by
+    name, including those deleted with their machine.
     """
 
     exceptions = SimpleNamespace(ExecutionDoesNotExist=ExecutionDoesNotExist)

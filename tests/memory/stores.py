@@ -32,7 +32,7 @@ class NoSuchBucket(botocore.exceptions.ClientError):
 
 
 class S3:
-    """boto3's client of S3, as far as this project uses it; `buckets` are those that are there."""
+    """boto3's client of S3, as far as this project uses it; `buckets` are the existing ones."""
 
     exceptions = SimpleNamespace(NoSuchBucket=NoSuchBucket)
     # boto3's own: the project's client changes one of its settings.

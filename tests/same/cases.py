@@ -1,4 +1,4 @@
-"""Commands whose output must not change unnoticed, and what of an output no two machines have in common."""
+"""Commands with output that must not change unnoticed, and the parts of it that differ between machines."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -56,7 +56,7 @@ def slow() -> Iterator[tuple[str, Words]]:
 
 
 def bits() -> Iterator[tuple[str, Words]]:
-    """Yield name and words of runs whose digests, losses and counts depend on the processor, and on nothing else."""
+    """Yield name and words of runs with digests, losses and counts that depend only on the processor."""
     for architecture in ARCHITECTURES:
         words = ("run", architecture, *TRAINING, "--record", "together", "--json")
         yield f"run {architecture}", words

@@ -3,7 +3,7 @@
     python -m tests.same.record FOLDER               record this checkout into a folder, a file for each command
     python -m tests.same.record --base COMMIT        compare this checkout with a commit, runs and their bits included
 
-A checkout is installed into a folder of its own, so that its wheel and its entry points are those that count.
+A checkout is installed into its own folder, so that its wheel and its entry points are used.
 """
 
 import argparse

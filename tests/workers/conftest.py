@@ -1,4 +1,4 @@
-"""The message brokers, each started once, and clients whose events are kept."""
+"""The message brokers, each started once, and clients that keep their events."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -40,14 +40,14 @@ def rabbitmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def lists() -> Iterator[str]:
-    """The address of a database whose lists are queues."""
+    """The address of a database with lists as queues."""
     with EmbeddedTensorDatabases(1, password="secret") as databases:
         yield databases.endpoints[0]
 
 
 @pytest.fixture(params=["rabbitmq", "lists"])
 def broker(request: pytest.FixtureRequest) -> str:
-    """The address of each kind of broker in turn; both go on until the end of the session."""
+    """The address of each kind of broker in turn; both run until the end of the session."""
     return str(request.getfixturevalue(request.param))
 
 

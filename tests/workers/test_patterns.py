@@ -235,10 +235,10 @@ def test_an_architecture_needs_no_pattern() -> None:
 
 @pytest.mark.parametrize(("workers", "steps", "averages"), [(1, 6, 2), (2, 7, 2), (5, 9, 3)])
 def test_the_documented_pattern_is_the_examples_closed_form(workers: int, steps: int, averages: int) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "architectures.md").read_text(encoding="utf-8")
-    code = page.split("## Patterns")[1].split("```python\n")[1].split("```")[0]
+    page = (Path(__file__).parents[2] / "docs" / "own.md").read_text(encoding="utf-8")
+    code = page.split("## Its pattern")[1].split("```python\n")[1].split("```")[0]
     names = dict(vars(patterns))
-    exec(compile(code, "docs/architectures.md", "exec"), names)
+    exec(compile(code, "docs/own.md", "exec"), names)
     counted = count(names["pattern"](Workload(workers, steps, 1, 100, {"every": 3})))
     puts, gets = averages * workers, averages * workers * (workers - 1)
     assert counted == without_zeros(Counts({"object.put": puts, "object.get": gets}, puts * 400, gets * 400))
@@ -246,6 +246,6 @@ def test_the_documented_pattern_is_the_examples_closed_form(workers: int, steps:
 
 @pytest.mark.parametrize("key", ["{worker}", "{run}/{}", "{run}/{0}"])
 def test_a_key_names_what_is_known(key: str) -> None:
-    known = r"\}, and can have run, architecture, epoch, step, maker, taker$"
+    known = r"\}, but can only have run, architecture, epoch, step, maker, taker$"
     with pytest.raises(ValueError, match=known):
         patterns.Signal("model", key=key)

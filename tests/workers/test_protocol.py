@@ -67,7 +67,7 @@ KEY = "allreduce-lenet-abcd/allreduce"
 
 
 def reduced(size: int | None, *before: Message, then: Sequence[tuple[int, ...]] = THEN) -> Protocol:
-    """AllReduce's protocol, of messages of so many bytes."""
+    """AllReduce's protocol, with messages of this many bytes."""
     first, second = (gradients(KEY, place, size) for place in STEPS)
     messages = (*before, *first, mean(KEY, STEPS[0], 0, size), *second, mean(KEY, STEPS[1], None, size))
     names = ([message.name for message in each] for each in (first, second))

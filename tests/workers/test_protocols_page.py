@@ -73,7 +73,7 @@ def value(formula: str, workers: int, batches: int, epochs: int, parameters: int
 
 
 def amounts(counts: Counts) -> dict[str, int]:
-    """What is counted, without what there is none of."""
+    """Return the counts, without zeros."""
     found = {**counts.operations, "bytes in": counts.bytes_in, "bytes out": counts.bytes_out}
     return {what: amount for what, amount in found.items() if amount}
 

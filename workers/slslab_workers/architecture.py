@@ -290,6 +290,8 @@ class Architecture(Interface):
             until_accuracy=None,
             early_stopping=False,
             evaluation=False,
+            # One worker has all samples.
+            options={**plan.options, **{each.name: each.default for each in self.options if each.name == "partition"}},
         )
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Any | None:  # noqa: ARG002

@@ -1,65 +1,130 @@
-"""What is known of the papers' models without building them, which `slslab_workers.training.models` does.
+"""Describe models without building them, which `slslab_workers.training.models` does.
 
-Networks for images, with ten classes: LeNet-5, MobileNet v1, ResNet-18, ResNet-34 and ResNet-50 for CIFAR; their
-parameter counts were measured by building them. And models for rows of features: logistic regression and a linear SVM,
-with two classes, and k-means; their names end in the number of features, such as lr-30, or kmeans-10x30 with ten
-clusters.
+The papers' networks for images are LeNet-5, MobileNet v1, ResNet-18, ResNet-34 and ResNet-50 for CIFAR; their parameter
+counts were measured by building them. Models for rows of features are logistic regression, a linear SVM and k-means;
+their names end in the number of features, such as lr-30, or kmeans-10x30 with ten clusters. A plan with a model of
+another package, or with another number of classes, has the model's description in `model_spec`.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
+from typing import Any
 
-from slslab_workers.plan import PlanError
+from slslab_workers.plan import Plan, PlanError
 
-CLASSES = 10
-# Models for rows; a plan's model has the number of features after the name, and kmeans that of clusters before it.
+# Models for rows. In a plan, the number of features follows the name; kmeans has the number of clusters before it.
 ROW_MODELS = ("lr", "svm", "kmeans")
-ROW_CLASSES = 2
 TORCHVISION = "torchvision:"
+NETWORKS = "slslab_workers.training.models"
+SIDE = 32
 
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """What is known of a model without building it.
+    """A model's figures, known without building it.
 
-    `channels` are those of its images, 0 for rows of `features`, in `clusters` for k-means. `parameters` is None for
-    a model that must be built to be counted. `memory_mb` is enough for a minibatch of 512 with PyTorch 2.13.
-    Its state_dict has so many `tensors` (0 for a model that must be built to be counted), with `buffers` numbers beside
-    the parameters (BatchNorm's).
+    A sample has this `shape`: (C, H, W) for an image, (D,) for a row of features. The model answers with `outputs`
+    numbers: the scores of classes or clusters, or the one number of a regression. `builder` is the "module:function"
+    that builds it. `parameters` is None for a model that must be built to be counted. `memory_mb` is enough for a
+    minibatch of 512 with PyTorch 2.13. Its state_dict has `tensors` entries (0 for a model that must be built to be
+    counted), with `buffers` numbers in addition to the parameters (BatchNorm's).
     """
 
     name: str
-    channels: int
+    shape: tuple[int, ...]
     parameters: int | None
     memory_mb: int
-    features: int = 0
+    builder: str
+    outputs: int = 10
     clusters: int = 0
     tensors: int = 0
     buffers: int = 0
 
+    @property
+    def channels(self) -> int:
+        """Return the channels of its images; 0 for samples that aren't images."""
+        return self.shape[0] if len(self.shape) == 3 else 0
+
+    @property
+    def features(self) -> int:
+        """Return the features of its rows; 0 for samples that aren't rows."""
+        return self.shape[0] if len(self.shape) == 1 else 0
+
+    @property
+    def linear(self) -> bool:
+        """Return whether it's linear: it has a weight for each feature and output, and an intercept for each output."""
+        return self.tensors == 2 and self.parameters == self.outputs * (self.features + 1)
+
+
+def _network(name: str, channels: int, parameters: int | None, memory_mb: int, tensors: int, buffers: int) -> ModelSpec:
+    shape, builder = (channels, SIDE, SIDE), f"{NETWORKS}:{name}"
+    return ModelSpec(name, shape, parameters, memory_mb, builder, tensors=tensors, buffers=buffers)
+
 
 SPECS = MappingProxyType(
     {
-        "lenet": ModelSpec("lenet", 1, 61_706, 1024, tensors=10),
-        "mobilenet": ModelSpec("mobilenet", 3, 3_217_226, 3008, tensors=164, buffers=21_915),
-        "resnet18": ModelSpec("resnet18", 3, 11_173_962, 4096, tensors=122, buffers=9_620),
-        "resnet34": ModelSpec("resnet34", 3, 21_282_122, 6144, tensors=218, buffers=17_060),
-        "resnet50": ModelSpec("resnet50", 3, 23_520_842, 10_240, tensors=320, buffers=53_173),
+        known.name: known
+        for known in (
+            _network("lenet", 1, 61_706, 1024, 10, 0),
+            _network("mobilenet", 3, 3_217_226, 3008, 164, 21_915),
+            _network("resnet18", 3, 11_173_962, 4096, 122, 9_620),
+            _network("resnet34", 3, 21_282_122, 6144, 218, 17_060),
+            _network("resnet50", 3, 23_520_842, 10_240, 320, 53_173),
+        )
     }
 )
 
 
 def spec(name: str) -> ModelSpec:
-    """Return the model's specification; raise PlanError for a model that does not exist."""
+    """Return the specification of a built-in model; raise PlanError for a model that does not exist."""
     if name.startswith(TORCHVISION):
-        return ModelSpec(name, 3, None, 4096)
-    row_model = re.fullmatch(r"(?:lr-|svm-|kmeans-([1-9]\d{0,5})x)([1-9]\d{0,8})", name)
+        return ModelSpec(name, (3, SIDE, SIDE), None, 4096, f"{NETWORKS}:torchvision")
+    row_model = re.fullmatch(r"(?:(lr|svm)-|(kmeans)-([1-9]\d{0,5})x)([1-9]\d{0,8})", name)
     if row_model:
-        clusters, width = int(row_model[1] or 0), int(row_model[2])
-        parameters = clusters * width or ROW_CLASSES * (width + 1)
-        tensors = 1 if clusters else 2
-        return ModelSpec(name, 0, parameters, 1024, features=width, clusters=clusters, tensors=tensors)
+        kind, clusters, width = row_model[1] or row_model[2], int(row_model[3] or 0), int(row_model[4])
+        outputs = clusters or 2
+        parameters, tensors = (clusters * width, 1) if clusters else (outputs * (width + 1), 2)
+        return ModelSpec(name, (width,), parameters, 1024, f"{NETWORKS}:{kind}", outputs, clusters, tensors)
     if name in SPECS:
         return SPECS[name]
-    raise PlanError(f"There is no model {name!r}.", f"choose {', '.join((*SPECS, *ROW_MODELS))} or torchvision:NAME.")
+    raise PlanError(
+        f"There is no model {name!r}.",
+        f"choose {', '.join((*SPECS, *ROW_MODELS))}, torchvision:NAME, or module:function of your own.",
+    )
+
+
+def spec_of(plan: Plan) -> ModelSpec:
+    """Return the specification of a plan's model; PlanError for a model that does not exist, or a wrong model_spec."""
+    if plan.model_spec is None:
+        return spec(plan.model)
+    document = dict(plan.model_spec)
+    try:
+        found = ModelSpec(plan.model, tuple(map(int, document.pop("shape"))), **document)
+        if (
+            found.builder.partition(":")[2]
+            and min(found.outputs, found.memory_mb, found.parameters or 0, *found.shape) > 0
+        ):
+            return found
+    except (AttributeError, KeyError, TypeError, ValueError):
+        pass
+    raise PlanError(
+        f"The plan's model_spec doesn't describe the model {plan.model}.",
+        "leave it to `slslab run --model` to make it.",
+    )
+
+
+def to_document(known: ModelSpec) -> dict[str, Any] | None:
+    """Return what a plan records of a model as its model_spec; None for a built-in model as its name says it."""
+    document = asdict(known)
+    name = document.pop("name")
+    try:
+        return None if spec(name) == known else {**document, "shape": list(known.shape)}
+    except PlanError:
+        return {**document, "shape": list(known.shape)}
+
+
+def own_packages(plan: Plan) -> tuple[str, ...]:
+    """Return the top-level module that builds the plan's model, which its functions need; none for a built-in model."""
+    module = spec_of(plan).builder.partition(":")[0].partition(".")[0]
+    return () if module == __name__.partition(".")[0] else (module,)

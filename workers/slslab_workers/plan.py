@@ -53,8 +53,9 @@ class Plan:
     computed on, which changes nothing but how sums are rounded; without `evaluation` no epoch's accuracy is known;
     `record` says which CPU seconds replay takes: those of the run, whose workers run together, or those of one worker
     alone, measured before; `account` says whose limits hold (default, new, or a TOML file); `prices` names the book of
-    the bill; `faults` is the document of a fault plan (`slslab_workers.faults.plan`); `options` are all those of the
-    architecture.
+    the bill; `faults` is the document of a fault plan (`slslab_workers.faults.plan`); `model_spec`
+    describes a model that isn't built in, or has other outputs (`slslab_workers.models`); `options` are all those of
+    the architecture.
     """
 
     run: str
@@ -85,6 +86,7 @@ class Plan:
     account: str = "default"
     prices: str = "aws-us-east-1"
     faults: Mapping[str, Any] | None = None
+    model_spec: Mapping[str, Any] | None = None
     options: Mapping[str, Value] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

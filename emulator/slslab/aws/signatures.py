@@ -67,28 +67,11 @@ class Signature:
             if not (expires.isascii() and expires.isdigit() and len(expires) < 8 and int(expires) <= LONGEST_S):
                 raise _incomplete(f"X-Amz-Expires must be a number of seconds, at most {LONGEST_S}.")
             valid = timedelta(seconds=int(expires))
-        credential = SCOPE.fullmatch(scope)
-        if credential is None:
-            raise _incomplete(
-                "Credential must have exactly 5 slash-delimited elements, e.g. keyid/date/region/service/term."
-            )
-        signed = tuple(names.split(";"))
-        if not NAMES.fullmatch(names) or "host" not in signed or len(set(names.lower().split(";"))) < len(signed):
-            raise _incomplete("SignedHeaders must be different names of headers, and 'host' one of them.")
+        key_id, day, region, service = _credential(scope)
+        signed = _signed_names(names)
         if not SIGNATURE.fullmatch(signature):
             raise _incomplete("Signature must be 64 hexadecimal digits.")
-        return cls(
-            credential["key"],
-            token,
-            credential["day"],
-            credential["region"],
-            credential["service"],
-            stamp,
-            valid,
-            signed,
-            signature,
-            authorization is None,
-        )
+        return cls(key_id, token, day, region, service, stamp, valid, signed, signature, authorization is None)
 
     def verify(self, secret: str, method: str, path: str, query: str, headers: Headers, body: bytes) -> None:
         """Raise InvalidSignatureException unless this secret signed this request, and recently."""
@@ -103,15 +86,11 @@ class Signature:
             (
                 method,
                 canonical_path,
-                "&".join(
-                    f"{quote(name, SAFE)}={quote(value, SAFE)}"
-                    for name, value in sorted(parameters(query), key=_encoded)
-                    if not (self.presigned and name == "X-Amz-Signature")
-                ),
-                *(
-                    f"{name}:{','.join(' '.join(value.split()) for value in headers.getlist(name))}"
+                query and self._canonical_query(query),
+                *[
+                    f"{name}:{','.join([' '.join(value.split()) for value in headers.getlist(name)])}"
                     for name in self.headers
-                ),
+                ],
                 "",
                 ";".join(self.headers),
                 payload,
@@ -124,6 +103,13 @@ class Signature:
                 "The request signature we calculated does not match the signature you provided. Check your AWS Secret "
                 "Access Key and signing method. Consult the service documentation for details."
             )
+
+    def _canonical_query(self, query: str) -> str:
+        return "&".join(
+            f"{quote(name, SAFE)}={quote(value, SAFE)}"
+            for name, value in sorted(parameters(query), key=_encoded)
+            if not (self.presigned and name == "X-Amz-Signature")
+        )
 
     @property
     def scope(self) -> str:
@@ -150,6 +136,25 @@ class Signature:
                 f"Signature not yet current: {self.stamp} is still later than "
                 f"{(now + ALLOWED_SKEW).strftime(STAMP)} ({now.strftime(STAMP)} + 5 min.)"
             )
+
+
+@lru_cache
+def _credential(text: str) -> tuple[str, str, str, str]:
+    """Return key id, day, region and service of a credential, which a client's requests share for a day."""
+    found = SCOPE.fullmatch(text)
+    if found is None:
+        raise _incomplete(
+            "Credential must have exactly 5 slash-delimited elements, e.g. keyid/date/region/service/term."
+        )
+    return found["key"], found["day"], found["region"], found["service"]
+
+
+@lru_cache(16)  # a name of a header may have any length
+def _signed_names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(";"))
+    if not NAMES.fullmatch(text) or "host" not in names or len(set(text.lower().split(";"))) < len(names):
+        raise _incomplete("SignedHeaders must be different names of headers, and 'host' one of them.")
+    return names
 
 
 @lru_cache

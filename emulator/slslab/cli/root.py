@@ -58,6 +58,7 @@ def root() -> None:
     slslab atlas                             find the fastest and cheapest system by model size and workers
     slslab up                                start Lambda and S3 endpoints for your own functions
     slslab show up                           what they have done since, and what it cost
+    slslab tune hello                        which memory size such a function should have
 
     A RUN is an id or its unambiguous beginning, a path, `last`, `last~N`, or `up`. `last` is the last run that has
     ended.

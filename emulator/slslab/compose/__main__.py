@@ -34,7 +34,7 @@ from slslab.compose.control import Control
 from slslab.compose.network import Network
 from slslab.errors import HostError, RequestError, SlslabError
 from slslab.host.service_process import serve
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 
 ENDINGS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -13,7 +13,7 @@ from slslab.compose.__main__ import ENDINGS, answering
 from slslab.compose.network import needed, parse_listen
 from slslab.errors import SlslabError
 from slslab.host.service_process import serve
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 
 
 def main() -> None:

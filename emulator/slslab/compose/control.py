@@ -41,8 +41,8 @@ from slslab.compose.network import HOST, Network
 from slslab.compose.services import UNANSWERED, Service, empty, examine, server_information
 from slslab.errors import HostError
 from slslab.installation import __version__
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.packages import NO_ARCHIVE, unpacked
-from slslab.lambda_.service.emulator import Emulator
 from slslab.run.events import clock_domain
 from slslab.run.records import InstanceRecord, InvocationRecord
 from slslab_workers.architecture import Fleet

@@ -15,6 +15,8 @@ from slslab.run.records import InstanceRecord
 from slslab.stack.instances.processes import failure
 from slslab_workers.architecture import Fleet
 from slslab_workers.driver.deployment import package
+from slslab_workers.models import own_packages
+from slslab_workers.plan import Plan
 
 
 class RemoteLauncher:
@@ -42,7 +44,9 @@ class RemoteLauncher:
             self._path,
             {
                 "module": module,
-                "code": base64.b64encode(package(module)).decode(),
+                "code": base64.b64encode(
+                    package(module, *own_packages(Plan.from_document(events[0]["plan"])))
+                ).decode(),
                 "events": events,
                 "variables": variables,
                 "fleet": {"instance_type": self._fleet.instance_type, "device": self._fleet.device},

@@ -54,9 +54,10 @@ class GroupAccounts:
 
     def tasks(self) -> int | None:
         """Return the number of threads in the group, or None where the kernel doesn't count them."""
-        with contextlib.suppress(KeyError, OSError, ValueError):  # KeyError: no pids controller
+        try:
             return int(self._read("pids", "pids.current"))
-        return None
+        except (KeyError, OSError, ValueError):  # KeyError: no controller of processes
+            return None
 
     def held_bytes(self) -> tuple[int, int]:
         """Return the group's memory that isn't backed by a disk, bytes: anonymous, and tmpfs with shared mappings.
@@ -73,9 +74,10 @@ class GroupAccounts:
 
     def peak_bytes(self) -> int | None:
         """Return the peak memory charged to the group, bytes, or None where the kernel doesn't report it."""
-        with contextlib.suppress(KeyError, OSError, ValueError):  # KeyError: no memory controller
+        try:
             return int(self._read("memory", self._peak_file))
-        return None
+        except (KeyError, OSError, ValueError):  # KeyError: no memory controller
+            return None
 
     def reset_peak(self) -> None:
         """Reset the peak to the present usage.
@@ -119,24 +121,24 @@ class GroupAccounts:
 
     def _descriptor(self, controller: str, name: str) -> int:
         """Open a file and keep it open: each invocation reads it several times."""
-        descriptor = self._open.get((controller, name))
-        if descriptor is None:
+        if (controller, name) not in self._open:
             path = self.paths[controller] / name
             try:
                 descriptor = os.open(path, (os.O_RDWR if name == self._peak_file else os.O_RDONLY) | os.O_CLOEXEC)
             except OSError:
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
             self._open[controller, name] = descriptor
-        return descriptor
+        return self._open[controller, name]
 
     def _read(self, controller: str, name: str) -> bytes:
-        return os.pread(self._descriptor(controller, name), ACCOUNT_BYTES, 0)
+        descriptor = self._open.get((controller, name))
+        return os.pread(self._descriptor(controller, name) if descriptor is None else descriptor, ACCOUNT_BYTES, 0)
 
     def _value(self, controller: str, name: str, key: bytes) -> int | None:
         if controller not in self.paths:
             return None
-        _, found, rest = (b"\n" + self._read(controller, name)).partition(b"\n" + key + b" ")
-        return int(rest.partition(b"\n")[0]) if found else None
+        _, found, rest = (b"\n" + self._read(controller, name)).partition(b"\n%b " % key)
+        return int(rest.split(None, 1)[0]) if found else None
 
     def _keyed(self, controller: str, name: str) -> dict[str, int]:
         if controller not in self.paths:

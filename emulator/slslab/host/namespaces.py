@@ -119,7 +119,7 @@ class Processes:
 
     `started` resolves to the init's process id (0 if it didn't start), and `began` to the runtime's counters at its
     first instruction, or when it failed before. `exited` resolves to the exit code (negative for a signal); after
-    `end`, only once all processes are gone. `failure` says why the runtime did not start.
+    `kill`, only once all processes are gone. `failure` says why the runtime did not start.
     """
 
     def __init__(self, spawner: Spawner, request: Mapping[str, Any], log: int, trace: int) -> None:
@@ -150,7 +150,7 @@ class Processes:
         """Return the runtime and its descendants by their ids on this host."""
         return process_tree(self._init)[1:] if self._init is not None else []
 
-    async def end(self, pids: Iterable[int]) -> None:
+    async def kill(self, pids: Iterable[int]) -> None:
         """Kill everything, and return when these processes have ended. The caller passes all that it knows.
 
         When a namespace's end kills them, its init's end is visible before theirs. Until they have ended, too, their

@@ -1,7 +1,6 @@
 """Read the output of an environment's processes: the function's log with Lambda's tail of it, and trace records."""
 
 import asyncio
-import contextlib
 import json
 import logging
 import os
@@ -58,16 +57,18 @@ class Stream:
 
     def drain(self) -> None:
         """Read all data that is available now."""
-        with contextlib.suppress(BlockingIOError):
-            for _ in range(CHUNKS_AT_ONCE if self._descriptors else 0):
+        for _ in range(CHUNKS_AT_ONCE if self._descriptors else 0):
+            try:
                 chunk = os.read(self._descriptors[0], CHUNK_BYTES)
-                if chunk:
-                    self._consume(chunk)
-                else:  # every writer has closed it
-                    asyncio.get_running_loop().remove_reader(self._descriptors[0])
-                    self._ended()
-                if len(chunk) < CHUNK_BYTES:
-                    return
+            except BlockingIOError:
+                return
+            if chunk:
+                self._consume(chunk)
+            else:  # every writer has closed it
+                asyncio.get_running_loop().remove_reader(self._descriptors[0])
+                self._ended()
+            if len(chunk) < CHUNK_BYTES:
+                return
 
 
 class LogRecords:
@@ -151,7 +152,9 @@ class FunctionLog:
 
     def say(self, text: bytes) -> None:
         """Append Lambda's own output. An incomplete record before it counts as text."""
-        self._end_line(self._records.end())
+        held = self._records.end()
+        if held or self._line or not self._line_ended:
+            self._end_line(held)
         self._append(text, False)
 
     def _end_line(self, text: bytes) -> None:

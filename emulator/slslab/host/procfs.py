@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple
@@ -74,12 +75,18 @@ def take_sample(wall_ns: int, pids: list[int], group: GroupAccounts | None) -> S
     return make_sample(wall_ns, thread_times(schedstats(pids)), group)
 
 
-def make_sample(wall_ns: int, threads: dict[int, ThreadTimes], group: GroupAccounts | None) -> Sample:
-    """Return a sample of thread times that were just read and of the group's counters now."""
+def make_sample(
+    wall_ns: int | None, threads: dict[int, ThreadTimes], group: GroupAccounts | None, stalls: Stalls = NONE
+) -> Sample:
+    """Return a sample of thread times that were just read and of the group's counters now.
+
+    Without `wall_ns` the sample's time is the moment after that.
+    """
     cpu_ns = group.cpu_ns() if group is not None else None
     if cpu_ns is None:
         cpu_ns = sum(times.cpu_ns for times in threads.values())
-    return Sample(wall_ns, cpu_ns, group.throttled_ns() if group is not None else 0, threads)
+    throttled_ns = group.throttled_ns() if group is not None else 0
+    return Sample(time.monotonic_ns() if wall_ns is None else wall_ns, cpu_ns, throttled_ns, threads, stalls)
 
 
 def schedstats(pids: Iterable[int]) -> dict[int, str]:
@@ -92,7 +99,7 @@ def thread_times(files: Mapping[int, str], read: Callable[[str], bytes] = read_f
     """Return the times in these files, without threads that have exited."""
     times: dict[int, ThreadTimes] = {}
     for thread, path in files.items():
-        if words := read(path).split():
+        if words := read(path).split(None, 2):
             times[thread] = ThreadTimes(int(words[0]), int(words[1]))
     return times
 
@@ -105,7 +112,7 @@ def resident_sets(pids: Iterable[int], read: Callable[[str], bytes] = read_file)
         start = status.find(b"VmHWM:")
         if start >= 0:  # a zombie has no memory lines
             # VmHWM, VmRSS, RssAnon, RssFile and RssShmem follow each other, each as `name: number kB`.
-            peak, _, anonymous, file, shared = (int(word) * 1024 for word in status[start:].split(None, 14)[1:14:3])
+            peak, _, anonymous, file, shared = [int(word) * 1024 for word in status[start:].split(None, 14)[1:14:3]]
             sets[pid] = ResidentSet(peak, anonymous, file, shared)
     return sets
 

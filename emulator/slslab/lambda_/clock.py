@@ -46,11 +46,13 @@ class LambdaClock:
         passed = wall - host_delay_ns(last, sample)
         # No thread can have used more than all of the time. (The kernel's accounts of one that runs lag by some
         # milliseconds: so this is not asked of each interval.)
-        passed = min(wall, max(passed, busiest_ns(self._first, sample) - self.elapsed_ns))
+        busiest = busiest_ns(last, sample)
+        since_first = busiest if last is self._first else busiest_ns(self._first, sample)
+        passed = min(wall, max(passed, since_first - self.elapsed_ns))
         passed += self._throttle(wall, passed, used)
         self.elapsed_ns += passed
         self.host_delay_ns += wall - passed
-        waited = max(0, passed - max(busiest_ns(last, sample), round(used / self.share)))
+        waited = max(0, passed - max(busiest, round(used / self.share)))
         cpu_ns = sample.stalls.cpu_ns - last.stalls.cpu_ns
         disk_ns = sample.stalls.disk_ns - last.stalls.disk_ns
         self.uncertain_ns += min(waited, cpu_ns + disk_ns)

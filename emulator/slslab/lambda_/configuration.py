@@ -16,11 +16,11 @@ from slslab.aws.arns import REGION, function_arn
 from slslab.aws.errors import ServiceError, constraint, invalid
 from slslab.aws.limits import Limits, Range
 from slslab.aws.requests import input_shape
-from slslab.lambda_.layer_versions import LayerVersion
+from slslab.lambda_.layers import LayerVersion
 from slslab.lambda_.packages import Code
+from slslab.lambda_.references import LATEST
 from slslab.lambda_.stored_settings import REFUSED, stored
 
-LATEST = "$LATEST"
 ROLE = re.compile(r"arn:(aws[a-zA-Z-]*)?:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+")
 RUNTIMES = tuple(f"python3.{minor}" for minor in range(8, 16))
 # assumed: of these AWS says so when one asks for them (recorded of eight, June 2024); its model still has them.

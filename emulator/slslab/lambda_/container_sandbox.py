@@ -28,8 +28,9 @@ from slslab.host.procfs import files_bytes
 from slslab.host.session import Session
 from slslab.host.spawner import TRACE_DESCRIPTOR, open_directory
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.layers import Layers
+from slslab.lambda_.merged_layers import Layers
 from slslab.lambda_.packages import Image
+from slslab.lambda_.places import ThisHost
 from slslab.lambda_.sandbox import Sandbox, Setting, in_wrapper
 
 # The container's own init, which reaps orphans and ends with the runtime.
@@ -70,27 +71,24 @@ class ContainerSandbox(Container):
         return self.accounts.held_bytes()[1] if found is None and self.accounts is not None else found
 
 
-class ContainerSandboxes(Containers):
-    """Makes containers; see `Sandboxes`. `image` is for functions without an image of their own.
+class ContainerSandboxes(Containers, ThisHost):
+    """This host with containers as sandboxes. `image` is for functions without an image of their own.
 
     Entering raises HostError if no engine answers or it has no such image.
     """
 
-    template = ""
-
-    def __init__(self, session: Session, limits: Limits, *, image: str | None = None) -> None:
-        super().__init__(session, image)
+    def __init__(self, session: Session, limits: Limits, budget_mb: int = 0, *, image: str | None = None) -> None:
+        Containers.__init__(self, session, image)
+        ThisHost.__init__(self, budget_mb)
         self.limits = limits
 
     def _enter(self, stack: ExitStack) -> None:
-        super()._enter(stack)
+        ThisHost._enter(self, stack)
+        Containers._enter(self, stack)
         self.address = self.engine.address()
         self._layers = Layers(self._session.home / "layers")
         self.hierarchy = self._hierarchy()
         self.isolation = Isolation("docker", True, engine=f"Docker {self.engine.version}")
-
-    def prepare(self, function: Function) -> None:
-        """Nothing takes time before a container is made."""
 
     async def runtime(self, function: Function) -> str:
         """Return what the function really runs on."""

@@ -9,7 +9,7 @@ import shutil
 import signal
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
@@ -28,7 +28,7 @@ from slslab.lambda_.configuration import Function
 from slslab.lambda_.memory import TICK_S, MemoryMeter, held_bytes
 from slslab.lambda_.outcome import Ending, PhaseEnd
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi
-from slslab.lambda_.sandbox import Sandbox, Sandboxes, Setting
+from slslab.lambda_.sandbox import Sandbox, Setting
 from slslab.lambda_.system_log import SystemLog
 from slslab.lambda_.variables import variables
 
@@ -42,6 +42,7 @@ BACKSTOP_S = 120
 # The deadline and the host's delay so far, nanoseconds; and which faults of a run's plan have happened, a bit for each.
 CLOCK_STATE = struct.Struct("<QQQ")
 FAULTS = 64
+Start = Callable[[Setting, Sandbox | None], Awaitable[Sandbox]]
 
 
 class State(Enum):
@@ -55,17 +56,15 @@ class State(Enum):
 
 
 @dataclass(frozen=True)
-class EnvironmentHost:
-    """What the environments of one emulator share."""
+class Shared:
+    """What the environments of one emulator share, wherever they are."""
 
     emulator_id: str
     home: Path
     limits: Limits
-    sandboxes: Sandboxes
     variables: Mapping[str, str]
     # Returns the variables with a function's keys, by its name.
     credentials: Callable[[str], Mapping[str, str]]
-    pressure: Pressure
     # Returns the log stream and the log of an environment, by its function and its id.
     open_log: Callable[[Function, str], tuple[str, FunctionLog]]
     record: Callable[[dict[str, Any]], None]
@@ -79,17 +78,24 @@ def environment_id(function: Function, number: int) -> str:
 
 
 class Environment:
-    """One sandbox with one runtime, reused while it stays warm."""
+    """One sandbox with one runtime, reused while it stays warm.
 
-    def __init__(self, host: EnvironmentHost, function: Function, number: int) -> None:
+    `start` starts a sandbox on this host. It takes what it can from the former sandbox, if there was one, and raises
+    StartFailed or OSError if the host cannot. `address` is where functions reach their Runtime API.
+    """
+
+    def __init__(
+        self, shared: Shared, function: Function, number: int, start: Start, address: str, pressure: Pressure
+    ) -> None:
         self.id = environment_id(function, number)
         self.function = function
         self.state = State.STARTING
-        self.log_stream, self.log = host.open_log(function, self.id)
+        self.log_stream, self.log = shared.open_log(function, self.id)
         self.system_log = SystemLog(function, self.log, self.log_stream)
         self._number = number
-        self._host = host
-        self._home = host.home / self.id
+        self._shared = shared
+        self._start_sandbox, self._address, self._pressure = start, address, pressure
+        self._home = shared.home / self.id
         # The vCPUs that it has now: more during init.
         self._share = init_share(function.memory_mb)
         self._delay_ns = 0
@@ -102,8 +108,8 @@ class Environment:
         self._begin()
 
     def _begin(self) -> None:
-        limit, address = self._host.limits.response_bytes, self._host.sandboxes.address
-        self._runtime = RuntimeApi(self._owns, limit, address, self._wake)
+        limit = self._shared.limits.response_bytes
+        self._runtime = RuntimeApi(self._owns, limit, self._address, self._wake)
         self.sandbox: Sandbox | None = None
         self._end: asyncio.Future[None] | None = None
         self._tasks: Tasks | None = None
@@ -149,7 +155,7 @@ class Environment:
             self.state = State.STARTING
         self._share = share
         try:
-            sandbox = await self._host.sandboxes.start(self._setting(self._open()), former)
+            sandbox = await self._start_sandbox(self._setting(self._open()), former)
         except BaseException as error:
             if former is not None:
                 await former.close()
@@ -201,9 +207,7 @@ class Environment:
         await self._thaw()
         self._tasks.read()
         self._memory.begin(self.sandbox, self._tasks)
-        began = self._sample(0)
-        # The time that it takes to read the accounts is not the function's.
-        began = began._replace(wall_ns=time.monotonic_ns())
+        began = self._sample()
         self._deadline_ns = began.wall_ns + round(limit_s * 1e9)
         self._publish_clock(0)
         self._runtime.hand_out(invocation)
@@ -330,7 +334,7 @@ class Environment:
                     self._tasks.files.close()
 
     def _setting(self, address: str) -> Setting:
-        function, host = self.function, self._host
+        function, shared = self.function, self._shared
         return Setting(
             name=self.id,
             number=self._number,
@@ -338,9 +342,9 @@ class Environment:
             cpu_share=self._share,
             home=self._home,
             variables={
-                **variables(function, host.variables, self.log_stream, address),
-                **host.credentials(function.name),
-                MARK: host.emulator_id,
+                **variables(function, shared.variables, self.log_stream, address),
+                **shared.credentials(function.name),
+                MARK: shared.emulator_id,
             },
             processors=self._processors(),
             log=self.log.write,
@@ -350,14 +354,14 @@ class Environment:
     def _trace(self, event: dict[str, Any]) -> None:
         number = str(event.get("resource")).partition(" ")[0]
         if event.get("op") == "fault" and number.isdecimal() and int(number) < FAULTS:
-            self._host.happened.add(int(number))
+            self._shared.happened.add(int(number))
         source = {"record": "event", "function": self.function.name, "environment": self.id}
-        self._host.record({**event, **source})
+        self._shared.record({**event, **source})
 
     def _processors(self) -> tuple[int, ...]:
         """Return the cores that this environment sees, each environment others in turn; none stands for all."""
         available = sorted(os.sched_getaffinity(0))
-        visible = self._host.limits.visible_processors(self.function.memory_mb)
+        visible = self._shared.limits.visible_processors(self.function.memory_mb)
         if visible >= len(available):
             return ()
         return tuple(available[(self._number * visible + offset) % len(available)] for offset in range(visible))
@@ -388,9 +392,10 @@ class Environment:
         while killed_by is None and ended_ns is None:
             if (ended_ns := self._ended_ns(initialising)) is None:
                 await self._wait(min(self._memory.tick_s, max(0.0005, (limit_ns - passed_ns) / 1e9)))
-                # A timer may come first, and late: a report that arrived before it counts.
-                runtime.read()
-                ended_ns = self._ended_ns(initialising)
+                if (ended_ns := self._ended_ns(initialising)) is None:
+                    # The timer came first, and may be late: a report that arrived before it counts.
+                    runtime.read()
+                    ended_ns = self._ended_ns(initialising)
             now = time.monotonic_ns()
             tasks.read()
             tick = now + EARLY_NS >= next_tick_ns
@@ -427,14 +432,14 @@ class Environment:
             ended_ns=latest_ns if killed_by is None else time.monotonic_ns(),
             lambda_ns=clock.elapsed_ns,
             host_delay_ns=clock.host_delay_ns,
-            uncertain_ns=clock.uncertain_ns if self._host.pressure.known else None,
+            uncertain_ns=clock.uncertain_ns if self._pressure.known else None,
             cpu_ns=clock.cpu_ns - began.cpu_ns,
             peak_bytes=self._memory.peak_bytes,
             cgroup_peak_bytes=self._memory.group_peak_bytes,
         )
 
     def _ended_ns(self, initialising: bool) -> int | None:
-        """Return when the phase ended, which this thread may notice later; None while it goes on."""
+        """Return when the phase ended, which this thread may notice later; None before that."""
         runtime, sandbox = self._runtime, self.sandbox
         assert sandbox is not None
         if runtime.report is not None:
@@ -459,11 +464,11 @@ class Environment:
             self._waiter.set_result(None)
         self._rest_if_ready()
 
-    def _sample(self, wall_ns: int) -> Sample:
+    def _sample(self, wall_ns: int | None = None) -> Sample:
+        """Return the accounts at this time, by default as soon as they are read: that is not the function's time."""
         assert self.sandbox is not None
         assert self._tasks is not None
-        sample = make_sample(wall_ns, self._tasks.times, self.sandbox.accounts)
-        return sample._replace(stalls=self._host.pressure.stalls())
+        return make_sample(wall_ns, self._tasks.times, self.sandbox.accounts, self._pressure.stalls())
 
     def _advance(self, clock: LambdaClock, sample: Sample) -> None:
         before = clock.host_delay_ns
@@ -473,7 +478,7 @@ class Environment:
         self._record_clock(sample.wall_ns)
 
     def _record_clock(self, now: int) -> None:
-        self._host.record(
+        self._shared.record(
             {
                 "record": "clock",
                 "environment": self.id,
@@ -489,5 +494,5 @@ class Environment:
         The runtime's own context counts wall time, and stops at zero.
         """
         if self._clock is not None:
-            happened = sum(1 << number for number in self._host.happened)
+            happened = sum(1 << number for number in self._shared.happened)
             CLOCK_STATE.pack_into(self._clock, 0, self._deadline_ns, delay_ns, happened)

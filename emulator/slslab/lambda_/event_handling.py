@@ -10,10 +10,10 @@ from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
-from slslab.lambda_.configuration import LATEST
-from slslab.lambda_.event_invoke_config import EventInvokeConfig, Handling
+from slslab.lambda_.attachments import EventInvokeConfig, Handling
+from slslab.lambda_.call import Answer, Call, Handler
 from slslab.lambda_.functions import Functions, Target
-from slslab.lambda_.references import parse
+from slslab.lambda_.references import LATEST, parse
 
 BUCKET, FUNCTION, QUEUE = "arn:aws:s3:::", "arn:aws:lambda:", "arn:aws:sqs:"
 TOPIC = "arn:aws:sns:"
@@ -24,6 +24,32 @@ class EventInvokeConfigs:
 
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each operation."""
+        return {
+            "PutFunctionEventInvokeConfig": self._put,
+            "UpdateFunctionEventInvokeConfig": self._update,
+            "GetFunctionEventInvokeConfig": self._get,
+            "DeleteFunctionEventInvokeConfig": self._delete,
+            "ListFunctionEventInvokeConfigs": self._list,
+        }
+
+    async def _put(self, call: Call) -> Answer:
+        return self.put(call.name, call.qualifier, call.members, keep=False).document()
+
+    async def _update(self, call: Call) -> Answer:
+        return self.put(call.name, call.qualifier, call.members, keep=True).document()
+
+    async def _get(self, call: Call) -> Answer:
+        return self.get(call.name, call.qualifier).document()
+
+    async def _list(self, call: Call) -> Answer:
+        configs = self.all_of(call.name)
+        return call.page("FunctionEventInvokeConfigs", {key: configs[key].document() for key in configs})
+
+    async def _delete(self, call: Call) -> None:
+        self.delete(call.name, call.qualifier)
 
     def put(self, name: str, qualifier: str | None, request: Mapping[str, Any], *, keep: bool) -> EventInvokeConfig:
         """Carry out PutFunctionEventInvokeConfig; to `keep` what the request does not name is the Update of it."""
@@ -55,7 +81,7 @@ class EventInvokeConfigs:
         return found
 
     def all_of(self, name: str) -> dict[str, EventInvokeConfig]:
-        """Carry out ListFunctionEventInvokeConfigs: those of a function, by version or alias."""
+        """Carry out ListFunctionEventInvokeConfigs; return a function's configurations by version or alias."""
         if not self._functions.exists(name):
             raise missing("The function doesn't exist.")
         return self._functions.entry(name).events

@@ -1,4 +1,4 @@
-"""Event source mappings: queues of SQS whose messages invoke functions in batches.
+"""Event source mappings: messages of SQS queues invoke functions in batches.
 
 https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html. Texts of errors are measured (recorded from AWS) where a
 comment says nothing else.
@@ -13,6 +13,7 @@ from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
+from slslab.lambda_.call import Answer, Call, Handler
 from slslab.lambda_.functions import Functions, check_tags
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.queue_client import QueueClient, QueueError
@@ -162,7 +163,7 @@ class EventSourceMappings:
         return document
 
     async def close(self) -> None:
-        """Stop to poll; what is being invoked goes on."""
+        """Stop polling; invocations under way end by themselves."""
         await asyncio.gather(*(poller.close() for poller in self._pollers.values()))
 
     def _start(self, mapping: EventSourceMapping) -> EventSourceMapping:
@@ -193,6 +194,36 @@ class EventSourceMappings:
                 f"The queue {arn} cannot be polled: this emulator has no SQS. `slslab up` has it with slslab[aws]."
             )
         return QueueClient(endpoint, self._stack.owner, arn.rpartition(":")[2])
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each operation."""
+        return {
+            "CreateEventSourceMapping": self._create,
+            "GetEventSourceMapping": self._get,
+            "ListEventSourceMappings": self._list,
+            "UpdateEventSourceMapping": self._update,
+            "DeleteEventSourceMapping": self._delete,
+        }
+
+    async def _create(self, call: Call) -> Answer:
+        assert call.function is not None
+        queue = self.check(call.members)
+        await asyncio.to_thread(self.check_queue, queue, call.function)
+        self.check(call.members)  # another request may have made it meanwhile
+        return self.create(call.members)
+
+    async def _get(self, call: Call) -> Answer:
+        return self.get(call.members["UUID"]).document()
+
+    async def _list(self, call: Call) -> Answer:
+        found = self.listed(call.members.get("EventSourceArn"), call.members.get("FunctionName"))
+        return call.page("EventSourceMappings", found)
+
+    async def _update(self, call: Call) -> Answer:
+        return await self.update(call.members["UUID"], call.members)
+
+    async def _delete(self, call: Call) -> Answer:
+        return await self.delete(call.members["UUID"])
 
 
 def check_source(arn: str) -> None:

@@ -18,10 +18,9 @@ from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import Limits
 from slslab.aws.requests import parse_json
-from slslab.lambda_.configuration import LATEST
 from slslab.lambda_.event_handling import BUCKET, FUNCTION, EventInvokeConfigs
 from slslab.lambda_.functions import Functions, Target
-from slslab.lambda_.references import parse
+from slslab.lambda_.references import LATEST, parse
 from slslab.lambda_.stack_client import Attributes
 
 LONGEST_THROTTLE_S = 300.0

@@ -4,61 +4,28 @@ Error types, status codes and messages are measured (recorded from AWS) where a 
 https://docs.aws.amazon.com/lambda/latest/api/API_Operations.html
 """
 
-import random
+import asyncio
+import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from slslab.aws.arns import function_arn
-from slslab.aws.errors import conflict, invalid, missing, violation
+from slslab.aws.errors import ServiceError, conflict, invalid, missing, violation
 from slslab.aws.limits import Limits
-from slslab.lambda_.configuration import ACTIVE, CREATING, LATEST, UPDATING, Function, check_kind, settings
-from slslab.lambda_.event_invoke_config import EventInvokeConfig
-from slslab.lambda_.function_urls import FunctionUrl
-from slslab.lambda_.layer_versions import LayerVersions, timestamp
-from slslab.lambda_.packages import Code
+from slslab.lambda_.archives import Archives
+from slslab.lambda_.attachments import Alias, EventInvokeConfig, FunctionUrl
+from slslab.lambda_.call import FUNCTIONS_ONLY, Answer, Call, Handler
+from slslab.lambda_.configuration import ACTIVE, CREATING, UPDATING, Function, check_kind, settings
+from slslab.lambda_.layers import LayerVersions, timestamp
+from slslab.lambda_.packages import Code, Image, Packages
 from slslab.lambda_.policies import Policy, check_revision
-from slslab.lambda_.references import parse
+from slslab.lambda_.references import LATEST, parse
 
 TAGS = 50
 NAME_LENGTH = 64
-FUNCTIONS_ONLY = (
-    "This operation is permitted on Lambda functions only. Aliases and versions do not support this operation. Please "
-    "specify either a function name or an unqualified function ARN."
-)
-
-
-@dataclass(frozen=True)
-class Alias:
-    """A name for one version of a function; `weights` is the share of invocations that another version gets."""
-
-    function: str
-    name: str
-    version: str
-    description: str
-    revision_id: str
-    weights: Mapping[str, float] = field(default_factory=dict)
-
-    def document(self) -> dict[str, Any]:
-        """Return the API's AliasConfiguration."""
-        document: dict[str, Any] = {
-            "AliasArn": function_arn(self.function, self.name),
-            "Name": self.name,
-            "FunctionVersion": self.version,
-            "Description": self.description,
-            "RevisionId": self.revision_id,
-        }
-        return document | ({"RoutingConfig": {"AdditionalVersionWeights": dict(self.weights)}} if self.weights else {})
-
-    def choose(self) -> str:
-        """Return the version that an invocation goes to."""
-        drawn = random.random()
-        for version, weight in self.weights.items():
-            if drawn < weight:
-                return version
-            drawn -= weight
-        return self.version
 
 
 @dataclass
@@ -113,7 +80,7 @@ class Target:
 class Functions:
     """The registry of one emulator; methods that carry out an operation return what AWS's answer says.
 
-    `layers` are those that its functions may have.
+    `layers` has the layers that its functions may use.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -126,7 +93,7 @@ class Functions:
         return name in self._entries
 
     def entry(self, name: str, qualifier: str | None = None) -> Entry:
-        """Return the function's entry; ResourceNotFoundException, which names the qualifier, if there is none."""
+        """Return the function's entry; ResourceNotFoundException, which names the qualifier, if it is missing."""
         if name not in self._entries:
             raise missing(f"Function not found: {function_arn(name, qualifier)}")
         return self._entries[name]
@@ -135,14 +102,22 @@ class Functions:
         """Return the version that a name and a qualifier (a version, an alias or $LATEST) refer to."""
         entry = self.entry(name, qualifier)
         alias = entry.aliases.get(qualifier or "")
-        return Target(self._version(entry, alias.version if alias else qualifier, qualifier), qualifier)
+        return Target(self.version(entry, alias.version if alias else qualifier, qualifier), qualifier)
 
     def route(self, name: str, qualifier: str | None = None) -> Target:
         """Return the version that an invocation goes to: an alias with weights chooses one by chance."""
         alias = self.entry(name, qualifier or LATEST).aliases.get(qualifier or "")
         if alias is None or not alias.weights:
             return self.resolve(name, qualifier)
-        return Target(self._version(self.entry(name), alias.choose(), qualifier), qualifier)
+        return Target(self.version(self.entry(name), alias.choose(), qualifier), qualifier)
+
+    def version(self, entry: Entry, version: str | None, qualifier: str | None) -> Function:
+        """Return a version; ResourceNotFoundException, which names the qualifier, if it is missing."""
+        if version in (None, LATEST):
+            return entry.latest
+        if version not in entry.versions:
+            raise missing(f"Function not found: {function_arn(entry.latest.name, qualifier)}")
+        return entry.versions[version]
 
     def is_current(self, function: Function) -> bool:
         """Return whether exactly this version still exists."""
@@ -255,28 +230,6 @@ class Functions:
         entry.versions.pop(qualifier, None)
         entry.forget(qualifier)
 
-    def create_alias(self, name: str, request: Mapping[str, Any]) -> Alias:
-        """Carry out CreateAlias."""
-        entry, alias = self.entry(name, str(request["FunctionVersion"])), str(request["Name"])
-        if alias in entry.aliases:
-            raise conflict(f"Alias already exists: {function_arn(name, alias)}")
-        return self._put_alias(entry, Alias(name, alias, LATEST, "", ""), request)
-
-    def update_alias(self, name: str, request: Mapping[str, Any]) -> Alias:
-        """Carry out UpdateAlias: what the request does not name stays."""
-        entry, alias = self.entry(name), str(request["Name"])
-        if alias not in entry.aliases:
-            raise missing(f"Alias not found: {function_arn(name, alias)}")
-        check_revision(request, entry.aliases[alias].revision_id)
-        return self._put_alias(entry, entry.aliases[alias], request)
-
-    def alias(self, name: str, alias: str) -> Alias:
-        """Carry out GetAlias."""
-        entry = self.entry(name)
-        if alias not in entry.aliases:
-            raise missing(f"Cannot find alias arn: {function_arn(name, alias)}")
-        return entry.aliases[alias]
-
     def reserve(self, name: str, request: Mapping[str, Any], qualifier: str | None = None) -> None:
         """Carry out PutFunctionConcurrency: reserve concurrent executions that no other function may use.
 
@@ -325,13 +278,6 @@ class Functions:
             raise invalid("Tags on function aliases and versions are not supported. Please specify a function ARN.")
         return self.entry(reference.name)
 
-    def _version(self, entry: Entry, version: str | None, qualifier: str | None) -> Function:
-        if version in (None, LATEST):
-            return entry.latest
-        if version not in entry.versions:
-            raise missing(f"Function not found: {function_arn(entry.latest.name, qualifier)}")
-        return entry.versions[version]
-
     def _update(self, entry: Entry, updated: Function) -> dict[str, Any]:
         """Register a changed $LATEST and return AWS's answer; when an update has ended, the revision id is another."""
         entry.latest = _stamped(updated)
@@ -352,26 +298,6 @@ class Functions:
         entry.renew_revision_id()
         return entry.versions[number]
 
-    def _put_alias(self, entry: Entry, before: Alias, request: Mapping[str, Any]) -> Alias:
-        version = str(request.get("FunctionVersion") or before.version)
-        routing = request.get("RoutingConfig")
-        weights = before.weights if routing is None else routing.get("AdditionalVersionWeights") or {}
-        if len(weights) > 1:
-            raise invalid("Number of items in AdditionalVersionWeights cannot be greater than 1")
-        if version in weights:
-            raise invalid(
-                f"Invalid function version {version}. Function version {version} is already included in routing "
-                "configuration."
-            )
-        if version == LATEST and weights:
-            raise invalid("$LATEST is not supported for an alias pointing to more than 1 version", typed=False)
-        for named in (version, *weights):
-            self._version(entry, named, named)
-        description = str(request.get("Description", before.description))
-        alias = Alias(before.function, before.name, version, description, str(uuid.uuid4()), dict(weights))
-        entry.aliases[alias.name] = alias
-        return alias
-
 
 def _stamped(function: Function) -> Function:
     return replace(function, last_modified=timestamp(), revision=str(uuid.uuid4()), revision_id=str(uuid.uuid4()))
@@ -389,3 +315,137 @@ def check_tags(tags: Mapping[str, str]) -> None:
     """Raise InvalidParameterValueException for more tags than a resource may have."""
     if len(tags) > TAGS:
         raise invalid("Number of tags exceeds resource tag limit.")
+
+
+class FunctionOperations:
+    """The operations on functions of one emulator.
+
+    `prepare` is called with a version that may be invoked from now on, `retire` when one may not be any more.
+    """
+
+    def __init__(
+        self,
+        functions: Functions,
+        packages: Packages,
+        archives: Archives,
+        prepare: Callable[[Function], None],
+        retire: Callable[[], None],
+    ) -> None:
+        self._functions = functions
+        self._packages = packages
+        self._archives = archives
+        self._prepare, self._retire = prepare, retire
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each operation."""
+        return {
+            "CreateFunction": self._create,
+            "ListFunctions": self._list,
+            "GetFunction": self._get,
+            "DeleteFunction": self._delete,
+            "UpdateFunctionCode": self._update_code,
+            "GetFunctionConfiguration": self._get_configuration,
+            "UpdateFunctionConfiguration": self._update_configuration,
+            "PublishVersion": self._publish,
+            "ListVersionsByFunction": self._versions,
+        }
+
+    async def _create(self, call: Call) -> Answer:
+        name, _ = self._functions.check_creation(call.members)
+        async with self._stored(name, call.members.get("Code") or {}) as code:
+            answer = self._functions.create(call.members, code)
+            self._prepare(self._functions.entry(name).latest)
+            return answer
+
+    async def _update_code(self, call: Call) -> Answer:
+        self._functions.entry(call.unqualified)  # raises before its code is stored
+        async with self._stored(call.name, call.members) as code:
+            answer = self._functions.update_code(call.name, call.members, code)
+        return answer
+
+    @asynccontextmanager
+    async def _stored(self, name: str, code: Mapping[str, Any]) -> AsyncIterator[Code]:
+        stored = await asyncio.wrap_future(self._packages.start_storing(name, code))
+        try:
+            yield stored
+        finally:
+            self._packages.release(stored)
+            self._retire()
+
+    async def _list(self, call: Call) -> Answer:
+        every = call.members.get("FunctionVersion") == "ALL"
+        documents: dict[str, dict[str, Any]] = {}
+        for entry in self._functions.entries():
+            for function in entry.all_versions() if every else [entry.latest]:
+                key = f"{function.name} {_order(function.version)}"
+                documents[key] = function.summary(function.version if every else None)
+        return call.page("Functions", documents)
+
+    async def _get(self, call: Call) -> Answer:
+        target = self._functions.resolve(call.name, call.qualifier)
+        entry = self._functions.entry(call.name)
+        document: dict[str, Any] = {"Configuration": target.document(), "Code": self._location(call)}
+        if call.qualifier is not None:
+            return document
+        if entry.tags:
+            document["Tags"] = entry.tags
+        if entry.reserved is not None:
+            document["Concurrency"] = {"ReservedConcurrentExecutions": entry.reserved}
+        return document
+
+    def _location(self, call: Call) -> dict[str, str]:
+        """Return the API's FunctionCodeLocation; a directory that is used in place is a repository of its own kind."""
+        code = self._functions.resolve(call.name, call.qualifier).function.code
+        if code.image is not None:
+            return _image_location(code.image)
+        kind = "Local" if code.archive is None else "S3"
+        return {"RepositoryType": kind, "Location": self._archives.location(code, call.request)}
+
+    async def _get_configuration(self, call: Call) -> Answer:
+        return self._functions.resolve(call.name, call.qualifier).document()
+
+    async def _update_configuration(self, call: Call) -> Answer:
+        answer = self._functions.update_configuration(call.unqualified, call.members)
+        self._prepare(self._functions.entry(call.name).latest)
+        self._retire()
+        return answer
+
+    async def _delete(self, call: Call) -> None:
+        self._functions.delete(call.name, call.qualifier)
+        self._retire()
+
+    async def _publish(self, call: Call) -> Answer:
+        return self._functions.publish(call.unqualified, call.members)
+
+    async def _versions(self, call: Call) -> Answer:
+        versions = self._functions.entry(call.name).all_versions()
+        return call.page("Versions", {_order(v.version): v.summary(v.version) for v in versions})
+
+
+def _order(version: str) -> str:
+    return version.rjust(20) if version.isdigit() else ""
+
+
+def _image_location(image: Image) -> dict[str, str]:
+    # The repository without its tag; a colon before the last slash is a registry's port. An image that is only here has
+    # no digest of a registry, so the engine's id stands for it.
+    head, slash, tail = image.uri.partition("@")[0].rpartition("/")
+    return {
+        "RepositoryType": "ECR",
+        "ImageUri": image.uri,
+        "ResolvedImageUri": f"{head}{slash}{tail.partition(':')[0]}@{image.id}",
+    }
+
+
+ALIAS = re.compile(r"(?!\d+$)[a-zA-Z0-9-_]+")
+
+
+def qualified(functions: Functions, call: Call) -> tuple[Entry, str | None]:
+    """Return the function and the qualifier that a request names; what may be an alias is missed as one (recorded)."""
+    try:
+        functions.resolve(call.name, call.qualifier)
+    except ServiceError as error:
+        if error.status == 404 and call.qualifier is not None and ALIAS.fullmatch(call.qualifier):
+            raise missing(f"Cannot find alias arn: {function_arn(call.name, call.qualifier)}") from error
+        raise
+    return functions.entry(call.name), call.qualifier

@@ -5,6 +5,7 @@ Failures have the shapes AWS recorded: status 200 with `FunctionError: Unhandled
 """
 
 import asyncio
+import base64
 import json
 import secrets
 import time
@@ -15,10 +16,14 @@ from datetime import UTC, datetime
 from typing import Any
 
 from slslab.aws.errors import ServiceError
+from slslab.aws.event_streams import MEDIA_TYPE, event_message
+from slslab.aws.gate import principal
+from slslab.aws.heads import WholeResponse
 from slslab.aws.jackson import explain
 from slslab.aws.limits import MB, Limits, cpu_share, init_share, lambda_limits
 from slslab.aws.requests import READ_AT_ONCE, parse_json
 from slslab.errors import StartFailed
+from slslab.lambda_.call import Call, Handler
 from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.environment import State
@@ -41,6 +46,7 @@ class Response(Answer):
     """What the caller of Invoke receives; its status is 200 whatever the function did."""
 
     request_id: str
+    environment: str
     log_tail: bytes
 
 
@@ -55,7 +61,7 @@ class Failure:
 
 @dataclass
 class Metered:
-    """An invocation under way: when it was begun, and the phases that have ended; `init` is that of a cold start."""
+    """An invocation under way: when it began, and the phases that have ended; `init` is a cold start's Init phase."""
 
     started: datetime
     start_ns: int
@@ -97,6 +103,59 @@ class InvocationService:
         self._accepted: dict[asyncio.Task[Any], Function] = {}
         self._closing = False
 
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each operation."""
+        return {"Invoke": self._invoke, "InvokeWithResponseStream": self._stream}
+
+    async def _invoke(self, call: Call) -> WholeResponse:
+        target = self._functions.route(call.name, call.qualifier)
+        headers = call.headers
+        kind = headers.get("x-amz-invocation-type", "RequestResponse")
+        trace_id = headers.get("x-amzn-trace-id") or new_trace_id()
+        context = _client_context(headers.get("x-amz-client-context"))
+        if kind == "DryRun":
+            return WholeResponse(b"", 204)
+        if kind == "Event":
+            request_id = await self.accept_event(target, call.body, trace_id)
+            return WholeResponse(b"", 202, {"x-amzn-RequestId": request_id, "X-Amzn-Trace-Id": trace_id})
+        caller = principal(call.request).function
+        result = await self.invoke(target, call.body, trace_id, context, caller)
+        answered = {
+            "x-amzn-RequestId": result.request_id,
+            "X-Amzn-Trace-Id": trace_id,
+            "X-Amz-Executed-Version": result.version,
+        }
+        if result.function_error is not None:
+            answered["X-Amz-Function-Error"] = result.function_error
+        if headers.get("x-amz-log-type") == "Tail":
+            answered["X-Amz-Log-Result"] = base64.b64encode(result.log_tail).decode()
+        return WholeResponse(result.payload, 200, answered, "application/json")
+
+    async def _stream(self, call: Call) -> WholeResponse:
+        """Answer with a stream of events (recorded).
+
+        A function's answer, which may be its error, comes as one chunk when it is whole, and is limited as Invoke's:
+        Python's runtimes do not stream. Whatever the InvocationType, the function runs while the client waits.
+        """
+        target = self._functions.route(call.name, call.qualifier)
+        headers = call.headers
+        trace_id = headers.get("x-amzn-trace-id") or new_trace_id()
+        context = _client_context(headers.get("x-amz-client-context"))
+        caller = principal(call.request).function
+        result = await self.invoke(target, call.body, trace_id, context, caller)
+        complete = {}
+        if headers.get("x-amz-log-type") == "Tail":
+            complete["LogResult"] = base64.b64encode(result.log_tail).decode()
+        chunk = event_message("PayloadChunk", "application/octet-stream", result.payload) if result.payload else b""
+        end = event_message("InvokeComplete", "application/json", json.dumps(complete).encode())
+        answered = {
+            "x-amzn-RequestId": result.request_id,
+            "X-Amzn-Trace-Id": trace_id,
+            "X-Amz-Executed-Version": result.version,
+            "x-amzn-remapped-content-type": "application/json",
+        }
+        return WholeResponse(chunk + end, 200, answered, MEDIA_TYPE)
+
     async def invoke(
         self,
         target: Target,
@@ -115,10 +174,6 @@ class InvocationService:
     async def accept_event(self, target: Target, payload: bytes, trace_id: str) -> str:
         """Queue an asynchronous invocation and return its request id at once."""
         return self._asynchronous.accept(target, await _checked(payload, "Event", self._limits.event_bytes), trace_id)
-
-    def prepare(self, function: Function) -> None:
-        """Start what takes time once for all environments of a function that has been created or changed."""
-        self._places.prepare(function)
 
     def retire(self) -> None:
         """Start to end the idle environments of versions that are gone, and to remove what nothing needs any more."""
@@ -155,11 +210,10 @@ class InvocationService:
         accepted_ns = time.monotonic_ns()
         try:
             with self._concurrency.lease(function.name):
-                async with self.pool.lease(request) as (environment, init):
-                    response = await self._execute(environment, init, request)
+                response = await self.pool.run(request, self._execute)
             self._on_event(
                 own_event("invoke", accepted_ns, request.request_id, resource=function.name, function=function.name)
-                | {"environment": environment.id, "failed": response.function_error is not None}
+                | {"environment": response.environment, "failed": response.function_error is not None}
             )
             return response
         finally:
@@ -291,6 +345,7 @@ class InvocationService:
         return Response(
             payload=failure.payload,
             request_id=request_id,
+            environment=environment.id,
             function_error="Unhandled" if failure.error_type else None,
             version=function.version,
             log_tail=environment.log.tail,
@@ -323,7 +378,7 @@ class InvocationService:
 
 
 def new_trace_id() -> str:
-    """Return the trace id of a request that has none."""
+    """Return a trace id for a request without one."""
     digits = secrets.token_hex(24)
     return f"Root=1-{digits[:8]}-{digits[8:32]};Parent={digits[32:]};Sampled=0"
 
@@ -370,3 +425,15 @@ async def _checked(payload: bytes, kind: str, limit: int) -> bytes:
             f"Could not parse request body into json: Could not parse payload into json: {reason}",
         ) from error
     return payload
+
+
+def _client_context(header: str | None) -> str | None:
+    if header is None:
+        return None
+    try:
+        # Serialised again: it becomes a header of the Runtime API, which must be one line.
+        return json.dumps(json.loads(base64.b64decode(header, validate=True)))
+    except (ValueError, RecursionError) as error:
+        raise ServiceError(
+            400, "InvalidRequestContentException", "Client context must be a valid Base64-encoded JSON object."
+        ) from error

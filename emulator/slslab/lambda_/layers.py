@@ -1,82 +1,302 @@
-"""Merge the layers of a function into the directory that it sees as /opt.
+"""The layers of one emulator: versions of archives that functions find below /opt.
 
-https://docs.aws.amazon.com/lambda/latest/dg/chapter-layers.html
+https://docs.aws.amazon.com/lambda/latest/dg/chapter-layers.html; errors and answers as AWS recorded them, unless a
+comment says otherwise.
 """
 
-import os
-import shutil
-import tempfile
-import threading
-from pathlib import Path
+import asyncio
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
 
-from slslab.lambda_.runtimes import link_or_copy
+from slslab.aws.arns import ACCOUNT, REGION
+from slslab.aws.errors import ServiceError, constraint, invalid, missing
+from slslab.aws.limits import Limits
+from slslab.lambda_.archives import Archives
+from slslab.lambda_.call import Answer, Call, Handler
+from slslab.lambda_.packages import HOT_RELOAD_BUCKET, Code, Packages
+from slslab.lambda_.policies import NO_POLICY, Policy, as_text, check_revision, layer_statement
+
+NO_RESOURCE = "The resource you requested does not exist."
+# documented: gettingstarted-limits.html.
+MOST = 5
+ARN = re.compile(
+    r"arn:[a-zA-Z0-9-]+:lambda:(?P<region>[a-zA-Z0-9-]+):(?P<account>\d{12}):layer:(?P<name>[a-zA-Z0-9-_]+)"
+    r"(:(?P<version>[0-9]+))?"
+)
 
 
-class Layers:
-    """Merged layers below one directory, each combination made once."""
+def layer_arn(name: str, version: int | None = None) -> str:
+    """Return the ARN of a layer, or of one of its versions."""
+    return f"arn:aws:lambda:{REGION}:{ACCOUNT}:layer:{name}" + (f":{version}" if version is not None else "")
 
-    def __init__(self, home: Path) -> None:
-        self._home = home
-        self._merged: dict[tuple[Path, ...], Path] = {}
-        self._lock = threading.Lock()
 
-    def known(self, layers: tuple[Path, ...]) -> Path | None:
-        """Return the directory if it has been made."""
-        return self._merged.get(layers)
+@dataclass(frozen=True)
+class LayerVersion:
+    """One version of a layer; `described` are the members of its request that AWS's answers repeat."""
 
-    def merged(self, layers: tuple[Path, ...]) -> Path:
-        """Return one directory with these layers' files, where a later layer's come before an earlier one's.
+    name: str
+    version: int
+    code: Code
+    created: str
+    described: Mapping[str, Any]
 
-        documented: adding-layers.html, "Lambda extracts the layer contents into the /opt directory … each layer
-        overwrites any identical files of the layers before it".
-        """
-        with self._lock:
-            if layers not in self._merged:
-                self._remove_outdated()
-                self._merged[layers] = self._merge(layers)
-            return self._merged[layers]
+    @property
+    def arn(self) -> str:
+        """The version's ARN."""
+        return layer_arn(self.name, self.version)
 
-    def _merge(self, layers: tuple[Path, ...]) -> Path:
-        if len(layers) == 1:
-            return layers[0].resolve()
-        self._home.mkdir(parents=True, exist_ok=True)
-        merged = Path(tempfile.mkdtemp(dir=self._home))
+    def listed(self) -> dict[str, Any]:
+        """Return the API's LayerVersionsListItem."""
+        return {
+            "LayerVersionArn": self.arn,
+            "Version": self.version,
+            "CreatedDate": self.created,
+            **self.described,
+        }
+
+    def document(self, location: str) -> dict[str, Any]:
+        """Return the members of GetLayerVersion's answer; its content is found at `location`."""
+        content = {"Location": location, "CodeSha256": self.code.sha256, "CodeSize": self.code.size}
+        return {"Content": content, "LayerArn": layer_arn(self.name), **self.listed()}
+
+
+@dataclass
+class _Versions:
+    """Everything that belongs to one layer's name; numbers are not used again."""
+
+    published: int = 0
+    layers: dict[int, LayerVersion] = field(default_factory=dict)
+    policies: dict[int, Policy] = field(default_factory=dict)
+
+
+class LayerVersions:
+    """The registry; its methods take a layer's name or its ARN."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._names: dict[str, _Versions] = {}
+
+    def publish(self, name: str, request: Mapping[str, Any], code: Code) -> LayerVersion:
+        """Carry out PublishLayerVersion; its content is stored already."""
+        versions = self._names.setdefault(_name(name), _Versions())
+        versions.published += 1
+        described = {"Description": request.get("Description", "")}
+        described |= {
+            key: request[key]
+            for key in ("LicenseInfo", "CompatibleRuntimes", "CompatibleArchitectures")
+            if key in request
+        }
+        layer = LayerVersion(_name(name), versions.published, code, timestamp(), described)
+        versions.layers[layer.version] = layer
+        return layer
+
+    def get(self, name: str, version: int) -> LayerVersion:
+        """Return a version of a layer."""
+        layer = self._versions(name, version).layers.get(version)
+        if layer is None:
+            raise missing(NO_RESOURCE)
+        return layer
+
+    def by_arn(self, arn: str) -> LayerVersion:
+        """Return the version that an ARN names."""
+        found = ARN.fullmatch(arn)
+        if found is None or found["version"] is None:
+            raise constraint(arn, "arn", f"Member must satisfy regular expression pattern: {ARN.pattern}")
+        return self.get(_name(arn), int(found["version"]))
+
+    def delete(self, name: str, version: int) -> None:
+        """Carry out DeleteLayerVersion; functions that have it keep it."""
+        versions = self._versions(name, version)
+        versions.layers.pop(version, None)
+        versions.policies.pop(version, None)
+
+    def versions(self, name: str, request: Mapping[str, Any]) -> list[LayerVersion]:
+        """Return the versions of a layer that a request's filters let through, the newest first."""
+        found = self._names.get(_name(name), _Versions()).layers.values()
+        filters = {"CompatibleRuntimes": "CompatibleRuntime", "CompatibleArchitectures": "CompatibleArchitecture"}
+        wanted = {kind: request[member] for kind, member in filters.items() if member in request}
+        return [
+            layer
+            for layer in reversed(found)
+            if all(value in layer.described.get(kind, ()) for kind, value in wanted.items())
+        ]
+
+    def newest(self, request: Mapping[str, Any]) -> dict[str, LayerVersion]:
+        """Return by name the newest version of each layer that the filters let through."""
+        found = {name: self.versions(name, request) for name in self._names}
+        return {name: layers[0] for name, layers in found.items() if layers}
+
+    def policy(self, name: str, version: int) -> Policy:
+        """Return the policy of a version: who may use it in addition to its owner."""
+        versions = self._versions(name, version)
+        if version not in versions.layers:
+            raise missing(f"Layer version {layer_arn(_name(name), version)} does not exist.")
+        return versions.policies.setdefault(version, Policy())
+
+    def chosen(self, arns: Sequence[str]) -> tuple[LayerVersion, ...]:
+        """Return the layers that a function's configuration names."""
+        if len(arns) > MOST:
+            raise invalid(f"Cannot reference more than {MOST} layers.")
+        found = {arn: ARN.fullmatch(arn) for arn in arns}
+        if any(match is not None and match["region"] != REGION for match in found.values()):
+            raise invalid(
+                f"Layers are not in the same region as the function. Layers are expected to be in region {REGION}."
+            )
+        chosen: dict[str, LayerVersion] = {}
+        for arn in arns:
+            match = found[arn]
+            if match is not None:
+                _check_account(arn, match)
+            known = self._names.get(match["name"]) if match is not None else None
+            layer = known.layers.get(int(match["version"] or 0)) if known is not None and match is not None else None
+            if layer is None:
+                raise invalid(f"Layer version {arn} does not exist.")
+            if (other := chosen.get(layer.name)) is not None:
+                raise invalid(
+                    "Two different versions of the same layer are not allowed to be referenced in the same function. "
+                    f"{other.arn} and {layer.arn} are versions of the same layer."
+                )
+            chosen[layer.name] = layer
+        return tuple(chosen.values())
+
+    def check_size(self, code: Code, layers: Sequence[LayerVersion]) -> None:
+        """Raise InvalidParameterValueException if a function's code and its layers are too large together."""
+        size, limit = code.unzipped + sum(layer.code.unzipped for layer in layers), self._limits.unzipped_bytes
+        if layers and size > limit:
+            # The text is the one that AWS's users quote.
+            raise invalid(
+                f"Function code combined with layers exceeds the maximum allowed size of {limit} bytes. "
+                f"The actual size is {size} bytes."
+            )
+
+    def codes(self) -> list[Code]:
+        """Return the content of every version."""
+        return [layer.code for versions in self._names.values() for layer in versions.layers.values()]
+
+    def _versions(self, name: str, version: int) -> _Versions:
+        if version < 1:
+            raise invalid("Layer Version Cannot be less than 1")
+        return self._names.get(_name(name), _Versions())
+
+
+def timestamp() -> str:
+    """Return the present time as Lambda's answers have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "+0000")
+
+
+def _name(reference: str) -> str:
+    found = ARN.fullmatch(reference)
+    if found is None:
+        return reference
+    _check_account(reference, found)
+    if found["region"] != REGION:
+        raise missing(NO_RESOURCE)  # assumed
+    return found["name"]
+
+
+def _check_account(arn: str, found: re.Match[str]) -> None:
+    """Raise AccessDeniedException for a layer of another account: this account sees none of its layers."""
+    if found["account"] != ACCOUNT:
+        raise ServiceError(
+            403,
+            "AccessDeniedException",
+            f"User: arn:aws:iam::{ACCOUNT}:root is not authorized to perform: lambda:GetLayerVersion on resource: "
+            f"{arn} because no resource-based policy allows the lambda:GetLayerVersion action",
+        )
+
+
+class LayerOperations:
+    """The operations on layers of one emulator; `remove_unused` is called when a version is gone."""
+
+    def __init__(
+        self, layers: LayerVersions, packages: Packages, archives: Archives, remove_unused: Callable[[], None]
+    ) -> None:
+        self._layers = layers
+        self._packages = packages
+        self._archives = archives
+        self._remove_unused = remove_unused
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each operation."""
+        return {
+            "PublishLayerVersion": self._publish,
+            "GetLayerVersion": self._get,
+            "GetLayerVersionByArn": self._get_by_arn,
+            "ListLayers": self._list,
+            "ListLayerVersions": self._versions,
+            "DeleteLayerVersion": self._delete,
+            "AddLayerVersionPermission": self._permit,
+            "RemoveLayerVersionPermission": self._forbid,
+            "GetLayerVersionPolicy": self._policy,
+        }
+
+    async def _publish(self, call: Call) -> Answer:
+        name = call.members["LayerName"]
+        if call.members["Content"].get("S3Bucket") == HOT_RELOAD_BUCKET:
+            raise invalid("A layer is an archive: only a function's code can be a directory that is used in place.")
+        stored = await asyncio.wrap_future(self._packages.start_storing("layer", call.members["Content"]))
         try:
-            merged.chmod(0o755)  # environments have users of their own
-            for layer in layers:
-                _add(layer, merged)
-        except BaseException:
-            shutil.rmtree(merged, ignore_errors=True)
-            raise
-        return merged
+            layer = self._layers.publish(name, call.members, stored)
+        finally:
+            self._packages.release(stored)
+            self._remove_unused()
+        return self._document(layer, call)
 
-    def _remove_outdated(self) -> None:
-        """Remove what was merged of layers that are gone: no function and no environment has them any more."""
-        for layers in [layers for layers in self._merged if not all(layer.exists() for layer in layers)]:
-            shutil.rmtree(self._merged.pop(layers), ignore_errors=True)
+    async def _get(self, call: Call) -> Answer:
+        return self._document(self._layers.get(*_named(call)), call)
+
+    async def _get_by_arn(self, call: Call) -> Answer:
+        return self._document(self._layers.by_arn(call.members["Arn"]), call)
+
+    async def _list(self, call: Call) -> Answer:
+        found = self._layers.newest(call.members)
+        return call.page(
+            "Layers",
+            {
+                name: {
+                    "LayerName": name,
+                    "LayerArn": layer.arn.rpartition(":")[0],
+                    "LatestMatchingVersion": layer.listed(),
+                }
+                for name, layer in found.items()
+            },
+        )
+
+    async def _versions(self, call: Call) -> Answer:
+        layers = self._layers.versions(call.members["LayerName"], call.members)
+        # A page follows the order of its keys, and the newest version comes first.
+        return call.page("LayerVersions", {f"{10**12 - layer.version}": layer.listed() for layer in layers})
+
+    async def _delete(self, call: Call) -> None:
+        self._layers.delete(*_named(call))
+        self._remove_unused()
+
+    async def _permit(self, call: Call) -> Answer:
+        policy = self._layers.policy(*_named(call))
+        policy.expect_new(call.members["StatementId"])
+        check_revision(call.members, policy.revision, "GetLayerPolicy")
+        statement = layer_statement(call.members, self._layers.get(*_named(call)).arn)
+        policy.add(statement)
+        return {"Statement": as_text(statement), "RevisionId": policy.revision}
+
+    async def _forbid(self, call: Call) -> None:
+        policy = self._layers.policy(*_named(call))
+        check_revision(call.members, policy.revision, "GetLayerPolicy")
+        policy.expect(call.members["StatementId"])
+        policy.remove(call.members["StatementId"])
+
+    async def _policy(self, call: Call) -> Answer:
+        policy = self._layers.policy(*_named(call))
+        if not policy.statements:
+            raise missing(NO_POLICY)
+        return {"Policy": policy.text(), "RevisionId": policy.revision}
+
+    def _document(self, layer: LayerVersion, call: Call) -> Answer:
+        return layer.document(self._archives.location(layer.code, call.request))
 
 
-def _add(layer: Path, merged: Path) -> None:
-    """Link a layer's files into a directory, in place of what is there."""
-    for top, folders, files in os.walk(layer):
-        into = merged / Path(top).relative_to(layer)
-        links = [name for name in folders if os.path.islink(os.path.join(top, name))]
-        for name in (*files, *links, *(folder for folder in folders if folder not in links)):
-            target, source = into / name, Path(top, name)
-            kept = source.is_dir() and not source.is_symlink() and target.is_dir() and not target.is_symlink()
-            if not kept and os.path.lexists(target):
-                _remove(target)
-            if source.is_symlink():
-                target.symlink_to(os.readlink(source))
-            elif source.is_dir():
-                target.mkdir(exist_ok=True)
-                target.chmod(0o755)
-            else:
-                link_or_copy(source, target)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
+def _named(call: Call) -> tuple[str, int]:
+    return call.members["LayerName"], call.members["VersionNumber"]

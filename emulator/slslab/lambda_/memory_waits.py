@@ -25,18 +25,10 @@ class MemoryWaits:
     def __init__(self, places: Callable[[], Iterable[Place]], held: Callable[[], Iterable[tuple[str, int]]]) -> None:
         self._places = places
         self._held = held
-        self._holding: dict[str, tuple[Request, Place]] = {}
+        # The invocations that hold memory, by their request ids, and of which place.
+        self.holding: dict[str, tuple[Request, Place]] = {}
         self._waiting: dict[str, Request] = {}
         self._said: tuple[set[str], set[str]] | None = None
-
-    @contextmanager
-    def holding(self, request: Request, place: Place) -> Iterator[None]:
-        """Count the invocation among those that hold memory, of this place, for as long as the block."""
-        self._holding[request.request_id] = request, place
-        try:
-            yield
-        finally:
-            del self._holding[request.request_id]
 
     @contextmanager
     def waiting(self, request: Request) -> Iterator[None]:
@@ -66,7 +58,7 @@ class MemoryWaits:
             kept = {caller.request_id: caller for waiter in waiting for caller in self._callers(waiter)}
             kept_mb: Counter[Place] = Counter()
             for identifier, caller in kept.items():
-                kept_mb[self._holding[identifier][1]] += _memory_mb(caller)
+                kept_mb[self.holding[identifier][1]] += _memory_mb(caller)
             left_mb = max((place.budget_mb - kept_mb[place] for place in places), default=0)
             # Those that fit beside all that is kept for others get their turn, and then their callers go on.
             hopeless = [waiter for waiter in waiting if _memory_mb(waiter) > left_mb]
@@ -91,7 +83,7 @@ class MemoryWaits:
         while request.caller:
             found = [
                 other
-                for other, _ in self._holding.values()
+                for other, _ in self.holding.values()
                 if (other.target.function.name, other.trace_id) == (request.caller, request.trace_id)
             ]
             if len(found) != 1 or found[0].request_id in seen:

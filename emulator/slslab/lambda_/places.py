@@ -3,24 +3,21 @@
 import os
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
-from slslab.aws.limits import Limits
 from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
 from slslab.host.namespaces import Isolation
 from slslab.host.output import FunctionLog
 from slslab.host.pressure import Pressure
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import Environment, EnvironmentHost, State
+from slslab.lambda_.environment import Environment, Shared, State
 from slslab.lambda_.outcome import PhaseEnd
 from slslab.lambda_.packages import Image
 from slslab.lambda_.runtime_api import NextInvocation
-from slslab.lambda_.sandbox import Sandboxes
+from slslab.lambda_.sandbox import Sandbox, Setting
 from slslab.lambda_.system_log import SystemLog
 
 
@@ -76,19 +73,6 @@ class Place(ABC):
         """Return what the function really runs on here, for its log."""
 
 
-@dataclass(frozen=True)
-class Shared:
-    """What environments of all places share: see `EnvironmentHost`."""
-
-    emulator_id: str
-    home: Path
-    limits: Limits
-    variables: Mapping[str, str]
-    credentials: Callable[[str], Mapping[str, str]]
-    open_log: Callable[[Function, str], tuple[str, FunctionLog]]
-    record: Callable[[dict[str, Any]], None]
-
-
 class Places(AbstractContextManager[Any], Protocol):
     """All places of one emulator; a context manager that leaves nothing behind.
 
@@ -113,7 +97,7 @@ class Places(AbstractContextManager[Any], Protocol):
         """Have places from now on, and call `on_changed` when others join or some are lost; HostError without any."""
 
     async def end(self) -> None:
-        """Leave all places, of which no environment is left."""
+        """Leave all places, after their environments have ended."""
 
     def present(self) -> Sequence[Place]:
         """Return the places that can be used now."""
@@ -139,23 +123,26 @@ def confinement(hierarchy: Hierarchy, isolation: Isolation) -> str:
 
 
 class ThisHost(Place, Managed):
-    """This host, as the only place; `sandboxes` confine its environments."""
+    """This host, as the only place; its kind says what confines an environment: processes, or a container.
 
+    `address` is where functions reach their Runtime API; `hierarchy` and `isolation` describe what confines them;
+    `template` names the modules that each begins with, if any. Entering it acquires what the environments share;
+    leaving it removes all of that.
+    """
+
+    address: str
+    hierarchy: Hierarchy
+    isolation: Isolation
+    template = ""
     pack = False
 
-    def __init__(self, sandboxes: Sandboxes, budget_mb: int) -> None:
-        super().__init__(budget_mb)
-        self.sandboxes = sandboxes
-        self.template = sandboxes.template
-
     def _enter(self, stack: ExitStack) -> None:
-        stack.enter_context(self.sandboxes)
-        self._pressure = Pressure()
-        stack.callback(self._pressure.close)
+        self.pressure = Pressure()
+        stack.callback(self.pressure.close)
 
     def share(self, shared: Shared) -> None:
         """Take what its environments share."""
-        self._host = EnvironmentHost(**vars(shared), sandboxes=self.sandboxes, pressure=self._pressure)
+        self._shared = shared
 
     async def open(self, on_changed: Callable[[], None]) -> None:
         """This host is there."""
@@ -167,24 +154,6 @@ class ThisHost(Place, Managed):
         """Return this place alone."""
         return [self]
 
-    def prepare(self, function: Function) -> None:
-        """Start to make what the function runs on."""
-        self.sandboxes.prepare(function)
-
-    def find_image(self, uri: str) -> Image:
-        """Return the image of this name, if the sandboxes are containers."""
-        return self.sandboxes.find_image(uri)
-
-    @property
-    def hierarchy(self) -> Hierarchy:
-        """The control groups of the sandboxes."""
-        return self.sandboxes.hierarchy
-
-    @property
-    def isolation(self) -> Isolation:
-        """What else separates the sandboxes."""
-        return self.sandboxes.isolation
-
     def host(self) -> dict[str, Any]:
         """Return the host's part of a run's document."""
         return {
@@ -195,8 +164,18 @@ class ThisHost(Place, Managed):
 
     def make(self, function: Function, number: int) -> ExecutionEnvironment:
         """Make an environment of this host."""
-        return Environment(self._host, function, number)
+        return Environment(self._shared, function, number, self.start, self.address, self.pressure)
 
-    async def runtime(self, function: Function) -> str:
-        """Return what this host has for the function's runtime."""
-        return await self.sandboxes.runtime(function)
+    def prepare(self, function: Function) -> None:
+        """Start what takes time once for all environments of a function that has been created or changed."""
+
+    @abstractmethod
+    def find_image(self, uri: str) -> Image:
+        """Return the container image of this name; InvalidParameterValueException if it is missing or cannot run."""
+
+    @abstractmethod
+    async def start(self, setting: Setting, former: Sandbox | None = None) -> Sandbox:
+        """Start a runtime. Raises StartFailed, or OSError, if the host cannot.
+
+        `former` is the environment's earlier sandbox, which has ended; the new one takes what it can from it.
+        """

@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Container, Coroutine, Iterator
-from contextlib import ExitStack, asynccontextmanager, contextmanager
-from typing import Any
+from collections.abc import Awaitable, Callable, Container, Coroutine, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
 
 from slslab.aws.errors import ServiceError
 from slslab.aws.limits import MB, Limits
@@ -18,6 +18,9 @@ from slslab.lambda_.memory_waits import MemoryWaits
 from slslab.lambda_.outcome import PhaseEnd
 from slslab.lambda_.places import ExecutionEnvironment, Place, Places
 from slslab.run.events import own_event
+
+Result = TypeVar("Result")
+Execute = Callable[[ExecutionEnvironment, PhaseEnd | None, Request], Awaitable[Result]]
 
 
 class Pool:
@@ -62,39 +65,45 @@ class Pool:
         """Return where an environment is."""
         return self._places[environment]
 
-    @asynccontextmanager
-    async def lease(self, request: Request) -> AsyncIterator[tuple[ExecutionEnvironment, PhaseEnd | None]]:
-        """Lease a warm environment of exactly this version, or a new one with the outcome of its initialisation.
+    async def run(self, request: Request, execute: Execute[Result]) -> Result:
+        """Execute a request in a warm environment of exactly this version, or in a new one that has been initialised.
 
-        If the block ends without an exception, an environment in which the initialisation or the invocation failed is
-        reset: its next invocation starts its runtime again. Then the environment is kept warm if it is READY or RESET,
-        else ended.
+        If `execute` returns, an environment in which the initialisation or the invocation failed is reset: its next
+        invocation starts its runtime again. Then the environment is kept warm if it is READY or RESET, else ended.
         """
         act = self.fault(request) if self.fault is not None else None
-        while not isinstance(found := await self._admit(request), Place) and not await self._is_ready(found):
-            await self._discard(found)
+        environment, place = await self._admit(request)
+        while environment is not None and not await self._is_ready(environment):
+            await self._discard(environment)
             self._functions.entry(request.target.function.name)  # raises if it was deleted meanwhile
-        with self._waits.holding(request, found if isinstance(found, Place) else self._places[found]):
-            if isinstance(found, Place):
-                environment, init = await self._start(request.target.function, found, request.request_id)
-            else:
-                environment, init = found, None
+            environment, place = await self._admit(request)
+        self._waits.holding[request.request_id] = request, place
+        try:
+            init = None
+            if environment is None:
+                environment, init = await self._start(request.target.function, place, request.request_id)
             ended = False
             acting = act(environment) if act is not None else None
             try:
-                yield environment, init
+                result = await execute(environment, init, request)
                 ended = True
+                return result
             finally:
                 if acting is not None:
                     acting.cancel()
-                failed = ended and environment.state not in (State.READY, State.STOPPED)
-                if failed and not self._closing and self._functions.is_current(environment.function):
-                    await environment.reset()
-                reusable = environment.state in (State.READY, State.RESET)
-                if reusable and not self._closing and self._functions.is_current(environment.function):
-                    self._put_idle(environment)
-                else:
-                    await self._discard(environment)
+                await self._take_back(environment, ended)
+        finally:
+            del self._waits.holding[request.request_id]
+
+    async def _take_back(self, environment: ExecutionEnvironment, ended: bool) -> None:
+        usable = not self._closing and self._functions.is_current(environment.function)
+        if ended and usable and environment.state not in (State.READY, State.STOPPED):
+            await environment.reset()
+            usable = not self._closing and self._functions.is_current(environment.function)
+        if usable and environment.state in (State.READY, State.RESET):
+            self._put_idle(environment)
+        else:
+            await self._discard(environment)
 
     async def _is_ready(self, environment: ExecutionEnvironment) -> bool:
         try:
@@ -163,16 +172,15 @@ class Pool:
         await self._discard(environment)
         return True
 
-    async def _admit(self, request: Request) -> ExecutionEnvironment | Place:
-        """Take the warm environment used last, or a place once it has memory for a new one, ending idle ones for it."""
+    async def _admit(self, request: Request) -> tuple[ExecutionEnvironment | None, Place]:
+        """Take the warm environment used last and its place, or a place once it has memory for a new one, ending idle
+        ones for it."""
         function = request.target.function
         with ExitStack() as waiting:
             while True:
                 if self._closing:
                     raise ServiceError(503, "ServiceException", "The emulator is ending.")
-                warms = [e for e in reversed(self._idle) if e.function.revision == function.revision]
-                fitting = (e for e in warms if function.memory_mb - self._held_mb[e] <= self._places[e].left_mb)
-                warm = next(fitting, warms[0] if warms else None)
+                warm = self._find_warm(function)
                 home, held_mb = (None, 0) if warm is None else (self._places[warm], self._held_mb[warm])
                 if (place := self.admission.take(function.memory_mb - held_mb, home)) is not None:
                     break
@@ -198,13 +206,23 @@ class Pool:
         if warm is not None:
             del self._idle[warm]
             self._held_mb[warm] = function.memory_mb
-            return warm
+            return warm, place
         try:
             self._concurrency.take_start(function.name)
         except ServiceError:
             self.admission.give_back(function.memory_mb, place)
             raise
-        return place
+        return None, place
+
+    def _find_warm(self, function: Function) -> ExecutionEnvironment | None:
+        """Return the idle environment of this version used last that has room to work, else the one used last."""
+        latest = None
+        for environment in reversed(self._idle):
+            if environment.function.revision == function.revision:
+                latest = latest or environment
+                if function.memory_mb - self._held_mb[environment] <= self._places[environment].left_mb:
+                    return environment
+        return latest
 
     @contextmanager
     def _wait(self, request: Request) -> Iterator[None]:

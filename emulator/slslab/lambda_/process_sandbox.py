@@ -13,7 +13,6 @@ from slslab.aws.limits import MB, Limits
 from slslab.errors import HostError, RequestError
 from slslab.host.cgroups import Cgroup, detect
 from slslab.host.connections import LOOPBACK, Address, find_socket, hold
-from slslab.host.managed import Managed
 from slslab.host.namespaces import TASK_ROOT, Processes, Spawner, SpawnError, environment_request
 from slslab.host.namespaces import detect as namespaces
 from slslab.host.output import Stream
@@ -21,8 +20,9 @@ from slslab.host.procfs import files_bytes
 from slslab.host.session import Session
 from slslab.host.spawner import TRACE_DESCRIPTOR
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.layers import Layers
+from slslab.lambda_.merged_layers import Layers
 from slslab.lambda_.packages import Image
+from slslab.lambda_.places import ThisHost
 from slslab.lambda_.runtimes import Runtime, Runtimes
 from slslab.lambda_.sandbox import Sandbox, Setting, in_wrapper
 
@@ -32,7 +32,7 @@ KERNEL_MB = 57.5
 LOG = logging.getLogger(__name__)
 
 
-class ProcessSandbox:
+class ProcessSandbox(Processes):
     """One runtime process (`python3 /var/runtime/bootstrap.py`) with what it starts; see `Sandbox`."""
 
     ended_ns: int | None = None
@@ -53,7 +53,7 @@ class ProcessSandbox:
         self._output, self._trace = Stream(setting.log), Stream(setting.trace)
         log, trace = self._output.open(), self._trace.open()
         try:
-            self._processes = Processes(sandboxes.spawner, self._request(sandboxes, setting, runtime, opt), log, trace)
+            super().__init__(sandboxes.spawner, self._request(sandboxes, setting, runtime, opt), log, trace)
         except OSError:
             self._output.close()
             self._trace.close()
@@ -63,21 +63,14 @@ class ProcessSandbox:
         finally:
             os.close(log)
             os.close(trace)
-        self.began = self._processes.began
-        self.exited = self._processes.exited
-
-    @property
-    def failure(self) -> str:
-        """Why the runtime did not start."""
-        return self._processes.failure
 
     def pids(self) -> list[int]:
         """Return its processes."""
-        return self.accounts.pids() if self.accounts is not None else self._processes.pids()
+        return self.accounts.pids() if self.accounts is not None else super().pids()
 
     async def owns(self, client: Address, server: Address) -> bool:
         """Return whether one of its processes has the client's socket open."""
-        await asyncio.shield(self._processes.started)  # its processes are not known before
+        await asyncio.shield(self.started)  # its processes are not known before
         found = find_socket(client, server)
         return found is not None and hold(self.pids(), found.inode)
 
@@ -107,7 +100,7 @@ class ProcessSandbox:
 
     async def end(self) -> None:
         """Kill its processes, and return when they are gone."""
-        await self._processes.end(self.pids())
+        await self.kill(self.pids())
 
     def hand_over(self) -> Cgroup | None:
         """Close all but the control group, and return that: /tmp's files are charged to it."""
@@ -202,8 +195,8 @@ def paths(task: Path, lang: Path, folder: Path, opt: Path) -> dict[str, str]:
     }
 
 
-class ProcessSandboxes(Managed):
-    """Makes sandboxes of this host's processes; see `Sandboxes`.
+class ProcessSandboxes(ThisHost):
+    """This host with processes as sandboxes.
 
     `modules` are imported once, by a process of which all runtimes of this Python are forks; `isolate=False` leaves
     runtimes in the host's namespaces; `strict_packages` hides the host's packages from all of them. Entering raises
@@ -216,11 +209,13 @@ class ProcessSandboxes(Managed):
         self,
         session: Session,
         limits: Limits,
+        budget_mb: int = 0,
         *,
         isolate: bool = True,
         modules: tuple[str, ...] = (),
         strict_packages: bool = False,
     ) -> None:
+        super().__init__(budget_mb)
         self.limits = limits
         self._strict_packages = strict_packages
         self.template = ",".join(modules)
@@ -229,6 +224,7 @@ class ProcessSandboxes(Managed):
         self._modules = modules
 
     def _enter(self, stack: ExitStack) -> None:
+        super()._enter(stack)
         self.hierarchy = detect().nested(f"slslab-{self._session.id}")
         for group in sorted(set(self.hierarchy.parents.values())):
             self._session.watch_cgroup(group)

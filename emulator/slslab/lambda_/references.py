@@ -11,6 +11,7 @@ from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, constraint, invalid, missing
 from slslab.aws.keys import Principal
 
+LATEST = "$LATEST"
 PATTERN = re.compile(
     r"(arn:aws[a-zA-Z-]*:lambda:)?((?P<region>[a-z]{2,}(-[a-z]+)+-\d):)?((?P<account>\d{12}):)?(function:)?"
     r"(?P<name>[a-zA-Z0-9-_.]+)(:(?P<qualifier>\$?[a-zA-Z0-9-_.]+))?"

@@ -29,13 +29,15 @@ HEAD_BYTES, PIPELINED = 1024 * 1024, 16
 MOST_CONNECTIONS, ACCEPTED_AT_ONCE, ACCEPT_AGAIN_S = 1024, 64, 1.0
 LONGEST_TYPE = 256
 HEADERS = frozenset({b"expect", b"lambda-runtime-function-error-type"})
+LENGTHS = frozenset(map(len, HEADERS))
 # asm-generic/socket.h: the kernel tells when it received what is read, by `struct timespec` of CLOCK_REALTIME.
 SO_TIMESTAMPNS, TIMESPEC = 35, struct.Struct("@ll")
 ANCILLARY_BYTES = socket.CMSG_SPACE(TIMESPEC.size)
-# Status, headers and body.
-Answer = tuple[int, list[tuple[str, str]], bytes]
-JSON = ("content-type", "application/json")
-ACCEPTED: Answer = (202, [JSON], b'{"status":"OK"}\n')
+HEAD = "HTTP/1.1 {} {}\r\ncontent-type: application/json\r\n"
+# The head, without the length of the body, and the body.
+Answer = tuple[str, bytes]
+NEXT = HEAD.format(200, "OK")
+ACCEPTED: Answer = (HEAD.format(202, "Accepted"), b'{"status":"OK"}\n')
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ class RuntimeApi:
         self._host = host
         self._changed = changed
         self._listener: socket.socket | None = None
-        self._waiting: _Connection | None = None
+        self.waiting: _Connection | None = None
         self._kept: NextInvocation | None = None
         self._current: str | None = None
         self._initialised = False
@@ -126,7 +128,7 @@ class RuntimeApi:
         return self.abandoned
 
     def read(self) -> None:
-        """Read what has arrived by now, before the event loop comes to it."""
+        """Read what has arrived by now, without waiting for the event loop."""
         for connection in list(self.connections):
             connection.read()
 
@@ -134,17 +136,17 @@ class RuntimeApi:
         """Answer the runtime's waiting `/invocation/next`, or the next one if it has just hung up."""
         self._current = invocation.request_id
         self.report = self.ready_ns = None
-        if self._waiting is None:
+        if self.waiting is None:
             self._kept = invocation
             return
-        connection, self._waiting = self._waiting, None
+        connection, self.waiting = self.waiting, None
         connection.respond(_next(invocation))
 
     def forget(self, connection: "_Connection") -> None:
         """Forget a connection, which has been closed; the runtime does not wait if it waited there."""
         self.connections.discard(connection)
-        if self._waiting is connection:
-            self._waiting = self.ready_ns = None
+        if self.waiting is connection:
+            self.waiting = self.ready_ns = None
 
     def answer(self, connection: "_Connection", request: "_Request") -> Answer | None:
         """Return the answer to a request of the environment's; None if it waits for an invocation."""
@@ -157,7 +159,7 @@ class RuntimeApi:
                 kept, self._kept = self._kept, None
                 return _next(kept)
             # One runtime waits: a function that asks and never listens must not pile up connections.
-            former, self._waiting = self._waiting, connection
+            former, self.waiting = self.waiting, connection
             if former is not None:
                 former.close()
             self.ready_ns = request.arrived_ns
@@ -259,7 +261,7 @@ class _Connection:
         self._request.path += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if (key := name.lower()) in HEADERS:
+        if len(name) in LENGTHS and (key := name.lower()) in HEADERS:
             self._request.headers[key.decode("latin-1")] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
@@ -286,7 +288,7 @@ class _Connection:
         self._answer()
 
     def read(self) -> None:
-        """Read requests; hang up on what is none, on endless headers, and on a client that waits for no answer."""
+        """Read requests; hang up on anything else, on endless headers, and on a client that waits for no answer."""
         try:
             data, ancillary, _, _ = self._socket.recvmsg(READ_BYTES, ANCILLARY_BYTES)
         except BlockingIOError:
@@ -304,16 +306,16 @@ class _Connection:
         else:
             self._api.abandoned |= not self._asked
             self._end()
-        held = sum(len(request.body) for request in self._requests)
+        held = sum([len(request.body) for request in self._requests])
         if self._head_bytes > HEAD_BYTES or len(self._requests) > PIPELINED or held > self._api.limit + 1:
             self.close()
         # Who has hung up does not wait; the exit of its process is reported elsewhere.
-        if self._ended and self._waits:
+        if self._ended and self._api.waiting is self:
             self.close()
         self._answer()
 
     def _parse(self, data: bytes) -> None:
-        """Take what has arrived; behind what is no request nothing more is read."""
+        """Parse what has arrived; stop reading after an invalid request."""
         self._head_bytes += len(data)
         while data and len(self._requests) <= PIPELINED:
             try:
@@ -336,6 +338,10 @@ class _Connection:
             answer = self._api.answer(self, self._requests[0]) if self._own else STRANGER
             if answer is None:
                 self._waits = True
+            elif answer is ACCEPTED:
+                # The caller gets the report first: a runtime that wakes up now may take the processor from both.
+                self._waits = True
+                self._loop.call_soon(self._loop.call_soon, self.respond, answer)
             else:
                 self._send(answer)
         self._close_if_over()
@@ -345,13 +351,12 @@ class _Connection:
             self.close()
 
     def _send(self, answer: Answer) -> None:
-        status, headers, body = answer
-        lines = [f"HTTP/1.1 {status} {HTTPStatus(status).phrase}", *(f"{name}: {value}" for name, value in headers)]
+        head, body = answer
         if self._requests and not self._requests.popleft().persists:
             self._requests.clear()
             self._end()
         # Header and body leave in one write: two would cost a delayed acknowledgement.
-        self._write("\r\n".join([*lines, f"content-length: {len(body)}", "", ""]).encode("latin-1") + body)
+        self._write(f"{head}content-length: {len(body)}\r\n\r\n".encode("latin-1") + body)
 
     def _write(self, data: bytes) -> None:
         if self not in self._api.connections:
@@ -385,20 +390,19 @@ class _Connection:
 
 
 def _next(invocation: NextInvocation) -> Answer:
-    headers = [
-        JSON,
-        ("lambda-runtime-aws-request-id", invocation.request_id),
-        ("lambda-runtime-deadline-ms", str(invocation.deadline_ms)),
-        ("lambda-runtime-invoked-function-arn", invocation.function_arn),
-        ("lambda-runtime-trace-id", invocation.trace_id),
-    ]
-    if invocation.client_context is not None:
-        headers.append(("lambda-runtime-client-context", invocation.client_context))
-    return 200, headers, invocation.payload
+    context = invocation.client_context
+    head = (
+        f"{NEXT}lambda-runtime-aws-request-id: {invocation.request_id}\r\n"
+        f"lambda-runtime-deadline-ms: {invocation.deadline_ms}\r\n"
+        f"lambda-runtime-invoked-function-arn: {invocation.function_arn}\r\n"
+        f"lambda-runtime-trace-id: {invocation.trace_id}\r\n"
+    )
+    return head + f"lambda-runtime-client-context: {context}\r\n" * (context is not None), invocation.payload
 
 
 def _refusal(status: int, message: str, error_type: str = "InvalidRequest") -> Answer:
-    return status, [JSON], json.dumps({"errorType": error_type, "errorMessage": message}).encode()
+    document = {"errorType": error_type, "errorMessage": message}
+    return HEAD.format(status, HTTPStatus(status).phrase), json.dumps(document).encode()
 
 
 STRANGER = _refusal(403, "the Runtime API answers the processes of its own environment alone")

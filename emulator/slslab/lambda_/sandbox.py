@@ -2,18 +2,14 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from slslab.host.cgroup_accounts import GroupAccounts
-from slslab.host.cgroups import Hierarchy
 from slslab.host.connections import Address
-from slslab.host.namespaces import Isolation
 from slslab.host.procfs import Sample
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.packages import Image
 
 
 @dataclass(frozen=True)
@@ -86,34 +82,6 @@ class Sandbox(Protocol):
 
     async def close(self) -> None:
         """Read what is left of its output, and remove what confined it, with its accounts."""
-
-
-class Sandboxes(AbstractContextManager["Sandboxes"], Protocol):
-    """Makes sandboxes of one kind; a context manager that removes all of them at its end.
-
-    `address` is where functions reach their Runtime API; `hierarchy` and `isolation` describe what confines them;
-    `template` names the modules that each begins with, if any.
-    """
-
-    address: str
-    hierarchy: Hierarchy
-    isolation: Isolation
-    template: str
-
-    def prepare(self, function: Function) -> None:
-        """Start what takes time once for all environments of a function that has been created or changed."""
-
-    async def runtime(self, function: Function) -> str:
-        """Return what the function really runs on, for its log."""
-
-    def find_image(self, uri: str) -> Image:
-        """Return the container image of this name; InvalidParameterValueException if it is missing or cannot run."""
-
-    async def start(self, setting: Setting, former: Sandbox | None = None) -> Sandbox:
-        """Start a runtime. Raises StartFailed, or OSError, if the host cannot.
-
-        `former` is the sandbox of the same environment that has ended, of which it keeps what it can.
-        """
 
 
 def in_wrapper(variables: Mapping[str, str], program: list[str]) -> list[str]:

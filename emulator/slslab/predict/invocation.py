@@ -23,11 +23,14 @@ from slslab.run.records import billed_ms
 from slslab_workers.trace.kinds import INIT, KINDS
 
 # Sources of a range, in addition to the kinds of work.
-REQUESTS, HOST_WAITS, QUOTA = "requests", "host waits", "quota"
+REQUESTS, HOST_WAITS, QUOTA, THREADS = "requests", "host waits", "quota", "threads"
 # Records without a period were made with this one.
 FORMER_PERIOD_MS = 100
 # A phase may begin anywhere in a period: 80 % of all moments are at most this share of the period from its middle.
 MIDDLE_80 = 0.4
+# Work that used more processors than ONE_THREAD ran in several threads. Where it could have had fewer than ENOUGH
+# processors, it may have threads that didn't show.
+ONE_THREAD, ENOUGH = 1.05, 1.25
 TIMED_OUT = "Sandbox.Timedout"
 Record = Mapping[str, Any]
 Moved = Mapping[str, float]
@@ -113,6 +116,8 @@ class _Phase:
     here: _Quota
     there: _Quota
     lambda_waits_ms: float = 0.0
+    # Whether more threads may run at once there than could here.
+    more_threads: bool = False
 
     @cached_property
     def busy_ms(self) -> float:
@@ -134,7 +139,9 @@ class _Phase:
         return max(share * self.there.wall_ms(self.cpu_ms * factor), self.least_ms(factor))
 
     def least_ms(self, factor: float) -> float:
-        """Return how long the CPU time takes on Lambda if no quota holds it back."""
+        """Return the least that the CPU time takes on Lambda: threads share the quota that one of them would have."""
+        if self.there.share < 1 and self.cpu_ms > self.took_ms:
+            return self.there.wall_ms(self.cpu_ms * factor)
         return self.cpu_ms * factor / max(1.0, self.there.share)
 
     def sources(self, factor: float) -> list[str]:
@@ -143,6 +150,7 @@ class _Phase:
             (REQUESTS, self.requests_ms),
             (HOST_WAITS, self.uncertain_ms),
             (QUOTA, self.there.holds_back(self.cpu_ms * factor)),
+            (THREADS, self.more_threads),
         )
         return [source for source, matters in present if matters]
 
@@ -153,11 +161,47 @@ class _Phase:
         if not self.there.holds_back(self.cpu_ms * there):
             swing_ms = 0.0
         hidden_ms = min(self.uncertain_ms, self.waits_ms) if moved.get(HOST_WAITS, 0.0) < 0 else 0.0
+        at_once = self.more_threads and moved.get(THREADS, 0.0) < 0
+        computing_ms = self.least_ms(there) if at_once else self.computing_ms(there)
         return {
-            "cpu": max(self.least_ms(there), self.computing_ms(there) + swing_ms),
+            "cpu": max(self.least_ms(there), computing_ms + swing_ms),
             "requests": self.requests_ms * math.exp(requests_deviation * moved.get(REQUESTS, 0.0)),
             "waits": self.waits_ms - hidden_ms,
         }
+
+
+@dataclass(frozen=True)
+class Model:
+    """An invocation as Lambda would run it. Figures of several can be moved together by the errors that they share.
+
+    `moved` are standard scores by source of error: the kinds of work, REQUESTS, HOST_WAITS, QUOTA and THREADS.
+    """
+
+    phases: Mapping[str, _Phase]
+    factors: Mapping[str, Factor]
+    requests_deviation: float
+
+    @property
+    def sources(self) -> list[str]:
+        """The sources of error that matter to it."""
+        phases = self.phases.values()
+        return list(dict.fromkeys(name for phase in phases for name in phase.sources(self.factors[phase.kind].value)))
+
+    def figures(self, moved: Moved) -> dict[str, float]:
+        """Return ms of init (if there is one) and duration, and their total."""
+        sums = {name: sum(parts.values()) for name, parts in self._parts(moved).items()}
+        return {**sums, "total": sum(sums.values())}
+
+    def prediction(self) -> Prediction:
+        """Return its figures with their ranges."""
+        ranges, plain = _ranges(self.figures, self.sources), self._parts({})
+        init_ms = sum(plain.get("init", {}).values())
+        parts = {"init": init_ms, **plain["duration"]}
+        return Prediction(ranges.get("init"), ranges["duration"], _billed(ranges["total"]), parts)
+
+    def _parts(self, moved: Moved) -> dict[str, dict[str, float]]:
+        deviation = self.requests_deviation
+        return {name: phase.parts(self.factors[phase.kind], deviation, moved) for name, phase in self.phases.items()}
 
 
 @dataclass(frozen=True)
@@ -179,6 +223,20 @@ class Predictor:
 
         None for a cold start whose record doesn't separate init's CPU time from the invocation's.
         """
+        model = self.model(record, requests)
+        if model is None:
+            return None
+        prediction = model.prediction()
+        return _stopped(prediction, record["duration_ms"]) if record["error_type"] == TIMED_OUT else prediction
+
+    def model(
+        self, record: Record, requests: Sequence[Request] = (), memory_mb: int | None = None, cores: int | None = None
+    ) -> Model | None:
+        """Return the invocation as Lambda would run it, with another memory size if one is given; None as `predict`.
+
+        `cores` are this host's processors. With more vCPUs than the invocation could have here, more threads may run at
+        once; only if it had clearly more than one and used no more than that, it has one thread.
+        """
         init_cpu_ms = record.get("init_cpu_ms")
         if record["init_ms"] is not None and init_cpu_ms is None:
             return None
@@ -186,8 +244,12 @@ class Predictor:
         uncertain_ms = record.get("uncertain_ms") or 0.0
         cpu_ms = max(0.0, record["cpu_ms"] - (init_cpu_ms or 0.0))
         later = [request for request in made if request.start_ns >= record["start_ns"]]
-        shares = record["cpu_share"], record["memory_mb"] / self.profile.compute.vcpu_mb.value
+        shares = record["cpu_share"], (memory_mb or record["memory_mb"]) / self.profile.compute.vcpu_mb.value
         duration = self._phase(record, self.kind, record["duration_ms"], cpu_ms, uncertain_ms, later, shares)
+        if memory_mb is not None:
+            able = min(duration.here.share, cores or math.inf)
+            several = able < ENOUGH or cpu_ms > ONE_THREAD * record["duration_ms"]
+            duration = replace(duration, more_threads=several and shares[1] > max(1.0, able))
         phases = {"duration": duration}
         if init_cpu_ms is not None:
             left_ms = max(0.0, uncertain_ms - duration.waits_ms)
@@ -197,8 +259,8 @@ class Predictor:
             init = self._phase(record, INIT, record["init_ms"], init_cpu_ms, left_ms, early, shares)
             known_ms = self.profile.functions.init_wait_ms
             phases["init"] = init if known_ms is None else replace(init, lambda_waits_ms=known_ms.value)
-        prediction = self._combine(phases, record["architecture"])
-        return _stopped(prediction, record["duration_ms"]) if record["error_type"] == TIMED_OUT else prediction
+        factors = {phase.kind: self.factor(phase.kind, record["architecture"]) for phase in phases.values()}
+        return Model(phases, factors, self._requests_deviation)
 
     def factor(self, kind: str, architecture: Architecture) -> Factor:
         """Return the factor of a kind of work; from AWS's own times if the profile was fitted to them."""
@@ -232,43 +294,25 @@ class Predictor:
         shares: tuple[float, float],
     ) -> _Phase:
         here = shares[0] if self.enforced else math.inf
+        there = self._quota(shares[1], self.profile.compute.period_ms.value)
         return _Phase(
             kind,
             took_ms,
             cpu_ms,
             uncertain_ms,
             requests,
-            sum(map(self._request_ms, requests)),
+            sum(self._request_ms(request, there) for request in requests),
             self._quota(here, record.get("quota_period_ms") or FORMER_PERIOD_MS),
-            self._quota(shares[1], self.profile.compute.period_ms.value),
+            there,
         )
 
-    def _request_ms(self, request: Request) -> float:
+    def _request_ms(self, request: Request, there: _Quota) -> float:
+        """Return what a request takes on Lambda, where TLS needs its share of the function's processor time."""
         operation = self.profile.operation(request.op)
         latency_ms = operation.latency_ms.value
         bandwidth, encryption = operation.bandwidth_mb_s, operation.cpu_ms_per_mb
         moving_ms = request.size / bandwidth.value / 1e3 if bandwidth else 0.0
-        return latency_ms + max(moving_ms, request.size / 1e6 * encryption.value if encryption else 0.0)
-
-    def _combine(self, phases: Mapping[str, _Phase], architecture: Architecture) -> Prediction:
-        factors = {phase.kind: self.factor(phase.kind, architecture) for phase in phases.values()}
-
-        def parts(moved: Moved) -> dict[str, dict[str, float]]:
-            deviation = self._requests_deviation
-            return {name: phase.parts(factors[phase.kind], deviation, moved) for name, phase in phases.items()}
-
-        def figures(moved: Moved) -> dict[str, float]:
-            sums = {name: sum(each.values()) for name, each in parts(moved).items()}
-            return {**sums, "total": sum(sums.values())}
-
-        sources = [source for phase in phases.values() for source in phase.sources(factors[phase.kind].value)]
-        ranges, plain = _ranges(figures, sources), parts({})
-        return Prediction(
-            ranges.get("init"),
-            ranges["duration"],
-            _billed(ranges["total"]),
-            {"init": sum(plain.get("init", {}).values()), **plain["duration"]},
-        )
+        return latency_ms + max(moving_ms, there.wall_ms(request.size / 1e6 * encryption.value) if encryption else 0.0)
 
 
 def make_predictor(
@@ -324,7 +368,7 @@ def _stopped(prediction: Prediction, limit_ms: float) -> Prediction:
 def _ranges(figures: Callable[[Moved], dict[str, float]], sources: Sequence[str]) -> dict[str, Range]:
     """Return each figure with its 80 % range; its sources of error are independent."""
     plain = figures({})
-    ends = [(figures({source: -Z80}), figures({source: Z80})) for source in dict.fromkeys(sources)]
+    ends = [(figures({source: -Z80}), figures({source: Z80})) for source in sources]
     return {
         name: Range(
             value,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from decimal import Decimal
 
+from slslab.report.cards import functions_card
 from slslab.report.formats import span
 from slslab.report.page import Cell, Document, Note, Part, Table
 from slslab.report.summaries import (
@@ -26,6 +27,8 @@ def both_bills(document: Document) -> Iterator[Part]:
         yield Note(note, "muted")
     else:
         yield Note(f"No bill, because it is not modelled: {document['reason']}", "answer warn")
+    if (functions := functions_card(document)) is not None:
+        yield functions
     yield bill_table(document["host"], HOST_PRICED.capitalize())
 
 

@@ -59,7 +59,7 @@ def functions_card(document: Document) -> Card | None:
         columns = (*columns, "Lambda: cost")
         rows = [(*row, cost_cell(each)) for row, each in zip(rows, functions, strict=True)]
     total = {**document, "errors": sum(each["errors"] for each in functions)}
-    totals = [_function("all", "", total)] if "reports" in document else ()
+    totals = [(*_function("all", "", total), "")] if "reports" in document else ()
     spare = ("min ms", "peak memory", "memory size", "max ms")
     table = Table(columns, rows, totals, dispensable=spare)
     return Card("card-functions", "Functions, as this host ran them and as Lambda would", (), (table,), wide=True)

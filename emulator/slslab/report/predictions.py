@@ -1,5 +1,6 @@
 """What metered invocations take and cost on Lambda, as parts of a document: figures with ranges and their basis."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
@@ -37,11 +38,26 @@ class Predicted:
 
     def by(self, keys: Sequence[Key]) -> dict[Key, "Predicted"]:
         """Return the records and their predictions by a key for each record."""
-        groups = grouped(zip(keys, zip(self.records, self.predictions, strict=True), strict=True))
+        groups = grouped((key, place) for place, key in enumerate(keys))
         return {
-            name: replace(self, records=[record for record, _ in pairs], predictions=[one for _, one in pairs])
-            for name, pairs in groups.items()
+            name: replace(
+                self,
+                records=[self.records[place] for place in places],
+                predictions=[self.predictions[place] for place in places],
+                requests={number: self.requests.get(place, ()) for number, place in enumerate(places)},
+            )
+            for name, places in groups.items()
         }
+
+    def bill(self, book: Book | None = None) -> Bill:
+        """Return a function that bills these records and their requests to S3, by a book."""
+        asked = Counter(request.op for made in self.requests.values() for request in made)
+        return bill_of(book, asked)
+
+    def costs(self, book: Book | None = None) -> dict[str, Any]:
+        """Return the exact cost as this host metered it, as text, and the figures on Lambda."""
+        bill = self.bill(book)
+        return {"cost": str(bill(self.records)["total"]), "predicted": self.figures(bill)}
 
     def figures(self, bill: Bill) -> dict[str, Any]:
         """Return durations, billed seconds and the cost on Lambda, or why they aren't known.
@@ -135,10 +151,10 @@ def requests_of(events: Rows) -> Requests:
     )
 
 
-def bill_of(book: Book | None = None) -> Bill:
-    """Return what makes the bill of records: Lambda's lines, by a book."""
+def bill_of(book: Book | None = None, requests: Mapping[str, int] | None = None) -> Bill:
+    """Return a function that bills records by a book: Lambda's lines, and requests to S3 by operation."""
     book = book or load_book(DEFAULT_BOOK)
-    return lambda records: compute_bill(Usage(records), book).as_document()
+    return lambda records: compute_bill(Usage(records, requests or {}), book).as_document()
 
 
 def _median(ranges: Sequence[Range]) -> Range:

@@ -2,16 +2,17 @@
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from slslab.errors import RequestError
-from slslab.predict.invocation import make_predictor
+from slslab.predict.invocation import Predictor, make_predictor
 from slslab.predict.processor import UNANCHORED, Processor
 from slslab.predict.profiles.profile import Profile, load_profile
-from slslab.report.predictions import Bill, Predicted, bill_of, predict, requests_of
+from slslab.report.predictions import Bill, Predicted, predict, requests_of
 from slslab.run import metrics
 from slslab.run.bill import DEFAULT_BOOK, Book, load_book
 from slslab.run.directory import RunDirectory
@@ -51,16 +52,29 @@ class Service(Run):
         return lambda records: self.replace(invocations=records).cost(book)
 
     def bill_document(self, book: Book) -> dict[str, Any]:
-        """Return its bill: Lambda's with its 80 % range, or why there is none; `host` is what was metered."""
-        return service_bill(self.predicted.document(self.bill_by(book)), self.cost(book))
+        """Return its bill: Lambda's with its 80 % range, or why there is none; `host` is what was metered.
+
+        `functions` has a row for each function and memory size.
+        """
+        bill = service_bill(self.predicted.document(self.bill_by(book)), self.cost(book))
+        return {**bill, "functions": function_rows(self.predicted, book)}
+
+    @property
+    def predictor(self) -> Predictor:
+        """The predictor of functions without a profile of their own."""
+        described = self.about.get("processor")
+        processor = Processor.from_dict(described) if described else UNANCHORED
+        return make_predictor(processor, self.kind, self.about["cpu_share_enforced"])
+
+    def predictor_of(self, function: str) -> Predictor:
+        """Return what predicts a function's invocations."""
+        profile = self.profiles.get(function)
+        return self.predictor if profile is None else replace(self.predictor, profile=profile)
 
     @cached_property
     def predicted(self) -> Predicted:
         """What the invocations take on Lambda."""
-        described, enforced = self.about.get("processor"), self.about["cpu_share_enforced"]
-        processor = Processor.from_dict(described) if described else UNANCHORED
-        predictor = make_predictor(processor, self.kind, enforced)
-        return predict(self.invocations, requests_of(self.events), predictor, self.profiles)
+        return predict(self.invocations, requests_of(self.events), self.predictor, self.profiles)
 
     def summary(self) -> dict[str, Any]:
         """Return the document, with the keys that a run's has; what only a run has is left out.
@@ -88,7 +102,7 @@ class Service(Run):
             **{name: totals[name] for name in ("peak_memory_mb", "orchestration_seconds", "reports")},
             "counts": _counts(self.events),
             "predicted": self.predicted.document(bill),
-            "functions": _functions(self.invocations, self.predicted),
+            "functions": function_rows(self.predicted),
             "cost": bill(self.invocations),
             "faults": injected(self.events, about.get("faults")),
             "trace_torn": self.torn,
@@ -166,14 +180,14 @@ def _counts(events: metrics.Rows) -> dict[str, int]:
     return {op: sum(numbers) for op, numbers in sorted(counted.items())}
 
 
-def _functions(records: metrics.Records, predicted: Predicted) -> list[dict[str, Any]]:
-    by_name = metrics.grouped((record["function"], record) for record in records)
-    split = predicted.by([record["function"] for record in records])
-    return [{**function_row(own), "predicted": split[name].figures(bill_of())} for name, own in sorted(by_name.items())]
+def function_rows(predicted: Predicted, book: Book | None = None) -> list[dict[str, Any]]:
+    """Return a row for each function and memory size that it had; the cost includes its requests to S3."""
+    split = predicted.by([(record["function"], record["memory_mb"]) for record in predicted.records])
+    return [{**_counted(own.records), **own.costs(book)} for _, own in sorted(split.items())]
 
 
-def function_row(own: metrics.Records) -> dict[str, Any]:
-    """Return how often a function was invoked, how that ended, and what it took; memory size is that of the last."""
+def _counted(own: metrics.Records) -> dict[str, Any]:
+    """Return how often a function was invoked with a memory size, how that ended, and what it took."""
     return {
         "function": own[-1]["function"],
         "memory_mb": own[-1]["memory_mb"],

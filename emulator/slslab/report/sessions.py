@@ -7,8 +7,8 @@ from typing import Any
 from slslab.errors import counted
 from slslab.predict.invocation import Predictor
 from slslab.report.formats import significant
-from slslab.report.predictions import Bill, Predicted, Requests, bill_of, predict
-from slslab.report.services import function_row
+from slslab.report.predictions import Requests, predict
+from slslab.report.services import function_rows
 from slslab.report.summaries import amount, predicted, predicted_cost
 from slslab.run.metrics import Records
 
@@ -24,28 +24,23 @@ def session_document(
     `requests` are those of each function to S3. `warnings` are sentences on what it lacks. A function that was invoked
     with several memory sizes has a row for each.
     """
-    bill = bill_of()
     records = [record for _, record in invoked]
     found = predict(records, requests, predictor)
+    bill = found.bill()
     tests = found.by([test for test, _ in invoked])
-    functions = found.by([(record["function"], record["memory_mb"]) for record in records])
     document = {
         "schema": SCHEMA,
         **_totals(records),
         "cost": bill(records),
         "predicted": found.document(bill),
         "tests": [
-            {"test": test, **_totals(own.records), "peak_memory_mb": _peak(own.records), **_costs(own, bill)}
+            {"test": test, **_totals(own.records), "peak_memory_mb": _peak(own.records), **own.costs()}
             for test, own in tests.items()
         ],
-        "functions": [{**function_row(own.records), **_costs(own, bill)} for _, own in sorted(functions.items())],
+        "functions": function_rows(found),
         "warnings": list(warnings),
     }
     return {**document, "answer": _answer(document)}
-
-
-def _costs(own: Predicted, bill: Bill) -> dict[str, Any]:
-    return {"cost": str(bill(own.records)["total"]), "predicted": own.figures(bill)}
 
 
 def _totals(records: Records) -> dict[str, Any]:
@@ -73,3 +68,12 @@ def _answer(document: Mapping[str, Any]) -> str:
         f"{counted(document['invocations'], 'time')}. On Lambda: {there}. This host billed "
         f"{significant(document['billed_seconds'], 3)} s, {amount(cost, 3)}. The most expensive test is {most['test']}."
     )
+
+
+def too_expensive(found: Mapping[str, Any], here: Mapping[str, Any], amount: str | float) -> str:
+    """Return why a test failed: what its invocations cost on Lambda, and as this host metered them."""
+    lines = [f"On Lambda the invocations cost {predicted_cost(found)}. The upper end isn't below {amount}."]
+    lines += found["notes"]
+    lines.append(f"As this host metered them, they cost {here['total']} {here['currency']}:")
+    lines += [f"  {line['item']}: {line['quantity']} {line['unit']} = {line['amount']}" for line in here["lines"]]
+    return "\n".join(lines)

@@ -368,13 +368,15 @@ class FailedFunction(TypedDict):
 
 
 class Details(TypedDict, total=False):
-    """What an architecture tells of its own; others may tell more."""
+    """What an architecture tells of its own; others may tell more. `shares` counts the samples of each class that each
+    worker has, if the partition is uneven."""
 
     joins: list[Join]
     deaths: list[Death]
     late: list[Late]
     scale_in: list[ScaleIn]
     failed_functions: list[FailedFunction]
+    shares: list[list[int]]
 
 
 class Page(TypedDict):

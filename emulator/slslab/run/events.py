@@ -7,20 +7,20 @@ from typing import Any
 
 from slslab_workers.trace.event import Event
 
+# Every invocation has such an event, and to make a record anew takes several times as long as to copy one.
+OWN = {"record": "event", **Event(op="", phase="other", function="", environment="").record()}
+
 
 def own_event(op: str, start_ns: int, request_id: str, *, resource: str, function: str) -> dict[str, Any]:
     """Return the record of an event of the emulator's own, from `start_ns` until now."""
-    event = Event(
-        op=op,
-        phase="other",
-        start_ns=start_ns,
-        end_ns=time.monotonic_ns(),
-        resource=resource,
-        invocation=request_id,
-        function=function,
-        environment="",
-    )
-    return {"record": "event", **event.record()}
+    return OWN | {
+        "op": op,
+        "start_ns": start_ns,
+        "end_ns": time.monotonic_ns(),
+        "resource": resource,
+        "invocation": request_id,
+        "function": function,
+    }
 
 
 def host_until(begun: Mapping[str, Any], end_ns: int) -> dict[str, Any]:

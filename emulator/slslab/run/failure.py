@@ -9,7 +9,7 @@ from slslab.run.directory import list_runs
 from slslab.run.document import Failure
 from slslab.run.faults import blame, last_activity
 from slslab_workers.architecture import RunFailed
-from slslab_workers.models import spec
+from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan, PlanError
 
 # Suggested memory sizes are multiples of this.
@@ -38,7 +38,7 @@ def _hint(failure: RunFailed, plan: Plan, records: metrics.Records) -> str:
         if limits and plan.memory_mb not in limits:
             which = f"which --memory does not set: see `slslab run {plan.architecture} --help`."
             return f"killed at its limit of {max(limits):,} MB, {which}"
-        return _larger(plan.memory_mb, _finished_peak_mb(plan), _usual_mb(plan.model))
+        return _larger(plan.memory_mb, _finished_peak_mb(plan), _usual_mb(plan))
     if failure.type == "Sandbox.Timedout":
         return f"a step and its waits took longer than {plan.timeout} s: raise --timeout, or --memory (more CPU)."
     if failure.type == "Interrupted":
@@ -46,10 +46,10 @@ def _hint(failure: RunFailed, plan: Plan, records: metrics.Records) -> str:
     return "`slslab logs` prints what its functions wrote."
 
 
-def _usual_mb(model: str) -> int:
-    """Return the memory size that functions have by default with a model, MB; 0 for a model of another package."""
+def _usual_mb(plan: Plan) -> int:
+    """Return the memory size that functions have by default with a plan's model, MB; 0 for an unknown model."""
     try:
-        return spec(model).memory_mb
+        return spec_of(plan).memory_mb
     except PlanError:
         return 0
 

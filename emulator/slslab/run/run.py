@@ -21,7 +21,7 @@ from slslab.run.reading import reading
 from slslab.run.records import notes, seconds_used
 from slslab.run.table import Trace
 from slslab_workers.architecture import Outcome, RunFailed, read_plan
-from slslab_workers.models import spec
+from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan, PlanError
 
 # Stands for the directory of a run that is only in memory.
@@ -148,7 +148,7 @@ class Run:
         if self.document is not None and self.document["parameters"] is not None:
             return int(self.document["parameters"])
         try:
-            return spec(self.plan.model).parameters
+            return spec_of(self.plan).parameters
         except PlanError:  # an architecture of another package may have models of its own
             return None
 
@@ -255,7 +255,7 @@ class Run:
         """
         plan, totals, (began_ns, ended_ns) = self.plan, self.totals(), self.span_ns()
         held_up = totals.pop("host")
-        parameters = outcome.parameters if outcome else spec(plan.model).parameters
+        parameters = outcome.parameters if outcome else spec_of(plan).parameters
         known = [name for name in ("name", "processors", "nodes", "stolen_share") if name in host]
         return {
             "schema": SCHEMA,

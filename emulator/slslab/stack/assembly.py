@@ -19,7 +19,7 @@ from slslab.stack.tensors import EmbeddedTensorDatabases
 from slslab_workers.architecture import Requirements
 
 if TYPE_CHECKING:  # calibration measures a stack without an emulator
-    from slslab.lambda_.service.emulator import Emulator
+    from slslab.lambda_.emulator import Emulator
 
 
 class EmbeddedStack(Stack):

@@ -16,9 +16,9 @@ from slslab.host.namespaces import detect as namespaces
 from slslab.host.procfs import peak_resident_bytes, process_tree, reset_peak_resident, take_sample
 from slslab.installation import installed, lacking
 from slslab.lambda_.configuration import RUNTIMES
+from slslab.lambda_.emulator import memory_budget_mb
 from slslab.lambda_.packages import layer_size
 from slslab.lambda_.runtimes import find_interpreter, obstacle
-from slslab.lambda_.service.emulator import memory_budget_mb
 from slslab.report.doctor import MISSING, OK, PARTLY, Finding
 from slslab.stack.channels import find_server
 from slslab.stack.instances.devices import cuda_devices

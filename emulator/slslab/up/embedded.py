@@ -137,7 +137,7 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
     """
     from slslab.aws.arns import REGION
     from slslab.aws.keys import Keyring, Pair
-    from slslab.lambda_.service.emulator import Emulator
+    from slslab.lambda_.emulator import Emulator
     from slslab.stack.assembly import EmbeddedStack
     from slslab.up.record import Record
     from slslab_workers.architecture import Requirements

@@ -1,1 +1,1 @@
-"""What must hold of every run: messages, times, ledger and what is left (docs/checks.md). It reads traces alone."""
+"""What must hold of every run: messages, times, ledger and what is left (docs/trace.md). It reads traces alone."""

@@ -43,10 +43,12 @@ QUESTIONS = (
         """Which memory size is cheapest, and done by the deadline?
 
         A size is done in time if the upper end of its 80 % range is. Sizes below the measured peak memory are refused;
-        sizes at which a function exceeds its time-out do not count. Exit code 1 if none is surely done in time.
+        sizes at which a function exceeds its time-out do not count. Exit code 1 if none is surely done in time. Of `up`
+        it is the answer of `slslab tune` from what was recorded.
         """,
         picture=draw_sizes,
         needed="cheapest",
+        of_up=True,
     ),
     Question(
         "memory",
@@ -55,9 +57,11 @@ QUESTIONS = (
         tables.sweep,
         """What do time and cost do over memory sizes? (AWS Lambda Power Tuning, offline.)
 
-        By default from 128 to 10240 MB; sizes below the measured peak memory are refused.
+        By default from 128 to 10240 MB; sizes below the measured peak memory are refused. Of `up` it is the answer of
+        `slslab tune` from what was recorded.
         """,
         picture=draw_sizes,
+        of_up=True,
     ),
     Question(
         "patterns",
@@ -138,6 +142,7 @@ def ask() -> None:
     \b
     slslab ask cheapest last --deadline 60     which memory size is cheapest and still done in 60 s?
     slslab ask memory last                     what do time and cost do over all memory sizes?
+    slslab ask memory up --function hello      the same of a function of `slslab up`, from what it recorded
     slslab ask patterns last                   from how many workers on does ScatterReduce beat AllReduce?
     slslab ask gpu last                        when are GPU instances faster, and when cheaper?
     slslab ask model last                      how far is LambdaML's analytic model from the replay?

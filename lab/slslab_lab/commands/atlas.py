@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 @platform_option
 @prices_option
 @directory_option("--recordings", "The atlas's own recordings (by default the project's).")
+@click.option("--model", help="Answer for a model of this size, too: a name, or module:function (docs/own.md).")
+@click.option("--dataset", default="digits", show_default=True, help="The data set that the model is built for.")
 @click.option("--record", is_flag=True, help="First make the runs that --recordings DIR does not have.")
 @click.option("--check", is_flag=True, help="Run three points here instead, and say how far the atlas is off.")
 @on_option
@@ -31,6 +33,8 @@ def atlas(
     profile: str,
     prices: str,
     recordings: Path | None,
+    model: str | None,
+    dataset: str,
     record: bool,
     check: bool,
     on: str | None,
@@ -43,6 +47,7 @@ def atlas(
     slslab atlas                              the answers, in a minute
     slslab atlas --epochs 100 --out atlas     a longer job; its page and its data
     slslab atlas --on local                   on all cores
+    slslab atlas --model net:mlp              also for a model of your own (--dataset rows.csv)
     slslab atlas --check --out checks         three points beside real runs, in some minutes
     slslab atlas --record --recordings DIR    recordings of this host, resumed where they were interrupted
 
@@ -61,7 +66,8 @@ def atlas(
     from slslab_lab.studies.saving import save_atlas
 
     _refuse(recordings, out, on, record=record, check=check)
-    job = Job(epochs, load_profile(profile), load_book(prices))
+    named = () if model is None else (model, _parameters(model, dataset))
+    job = Job(epochs, load_profile(profile), load_book(prices), *named)
     with Bar() as bar, replayable("the atlas"):
         if record and recordings is not None:
             record_all(recordings, bar)
@@ -74,6 +80,17 @@ def atlas(
     print_document(document, lambda: shown(document), json_)
     if saved:
         click.echo(f"Saved: {', '.join(map(str, saved))}", err=True)
+
+
+def _parameters(model: str, dataset: str) -> int:
+    """Return the parameters of a model that is built for a data set; RequestError if it doesn't fit."""
+    from slslab_lab.runs.planning import refused_plans
+    from slslab_workers.training import datasets, fitting
+
+    with refused_plans():
+        source = datasets.find(dataset)
+        known = fitting.fit(model, dataset, source, {})
+        return known.parameters or fitting.measure(known, source).parameters or 0
 
 
 def _refuse(recordings: Path | None, out: Path | None, on: str | None, *, record: bool, check: bool) -> None:

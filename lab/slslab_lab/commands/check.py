@@ -13,7 +13,7 @@ def check(runs: tuple[str, ...], json_: bool) -> None:
     """Check the traces of runs, by default the last one's, against what must hold of every run.
 
     That is: no gradient is lost and none counted twice, nobody passes a barrier early, spans add up to what is billed,
-    the bill is the trace's usage, and nothing is left but what the protocol leaves. docs/checks.md has all rules. Each
+    the bill is the trace's usage, and nothing is left but what the protocol leaves. docs/trace.md has all rules. Each
     violation names its rule and its event.
 
     \b

@@ -8,8 +8,11 @@ from pkgutil import resolve_name
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from slslab.cli.show import kind_option
 from slslab.cli.terminal import print_document, run_argument
+from slslab.errors import RequestError
 from slslab.report.page import Document, Parts
 from slslab_lab.commands.options import (
     on_option,
@@ -20,6 +23,9 @@ from slslab_lab.commands.options import (
     with_progress,
 )
 
+EXPLICIT = ParameterSource.COMMANDLINE
+function_option = click.option("--function", metavar="NAME", help="Of `up`: the function, if several were invoked.")
+
 
 @dataclass(frozen=True)
 class Question:
@@ -28,7 +34,8 @@ class Question:
     `answer` is the function of `slslab_lab.questions` that answers it, such as sizes:cheapest; with what it needs it is
     imported when the question is asked. It is given `Asked` and those `options` that `read_setup` doesn't take, and
     returns a document, which `table` shows and `picture` draws. The arguments `run`, `other` and `runs` name runs. The
-    exit code is 1 if the `needed` figure of the document is None.
+    exit code is 1 if the `needed` figure of the document is None. `of_up` questions can be asked of a function that
+    `slslab up` recorded, too; `slslab tune` has the answer.
     """
 
     name: str
@@ -39,16 +46,20 @@ class Question:
     picture: Callable[[Document, Path], None] | None = None
     needed: str | None = None
     runs: Callable[[Any], Any] = run_argument
+    of_up: bool = False
 
     def command(self) -> click.Command:
         """Return the command that asks it."""
         drawn = (on_option, plot_option) if self.picture else ()
+        of_up = (function_option, kind_option) if self.of_up else ()
 
         @click.command(self.name, help=self.help)
-        @with_options(self.runs, *self.options, *drawn, platform_options)
+        @with_options(self.runs, *self.options, *of_up, *drawn, platform_options)
         def ask(json_: bool, on: str | None = None, **given: Any) -> None:
             from slslab_lab.questions.setup import Asked, read_setup
 
+            if self.of_up and self._answered_for_up(given, json_):
+                return
             plot = given.pop("plot") if self.picture else None
             named = (given.pop("run", None), given.pop("other", None), *given.pop("runs", ()))
             platform = {name: given.pop(name) for name in signature(read_setup).parameters if name in given}
@@ -64,3 +75,28 @@ class Question:
                 raise click.exceptions.Exit(1)
 
         return ask
+
+    def _answered_for_up(self, given: dict[str, Any], json_: bool) -> bool:
+        """Answer the question if it is about what `slslab up` recorded; take the options of that off `given`."""
+        from slslab.report.tuning import tuning
+        from slslab.run.bill import DEFAULT_BOOK, load_book
+        from slslab.run.directory import resolve
+        from slslab.tune.recorded import describe_recorded
+
+        directory = resolve(given["run"])
+        about, function, kind = directory.service(), given.pop("function"), given.pop("kind")
+        explicit = {name for name in given if click.get_current_context().get_parameter_source(name) is EXPLICIT}
+        if about is None:
+            if function is not None or kind is not None:
+                raise RequestError(
+                    f"{directory.id} is a run, and --function and --kind are for `up`.", "leave them out."
+                )
+            return False
+        if wrong := sorted(explicit - {"run", "memory", "deadline", "prices"}):
+            raise RequestError(f"--{wrong[0]} does not apply to `up`.", "leave it out.")
+        book = load_book(given["prices"] or DEFAULT_BOOK)
+        document = describe_recorded(directory, about, function, kind, given["memory"], given.get("deadline"), book)
+        print_document(document, lambda: tuning(document), json_)
+        if document["memory"] is None:
+            raise click.exceptions.Exit(1)
+        return True

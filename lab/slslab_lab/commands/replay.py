@@ -3,10 +3,30 @@
 import click
 
 from slslab.cli.terminal import complete_run
+from slslab.errors import RequestError
 from slslab_lab.commands.options import Amount, list_option, memory_option
 from slslab_lab.commands.question import Question
 from slslab_lab.pages.pictures import draw_variants
 from slslab_lab.pages.replay import replay as table
+
+MOST_TIMES_SLOWER = 1000
+
+
+def read_straggler(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[int, float] | None:
+    """Return the rank and the factor of a slow worker; RequestError for a text that doesn't say them."""
+    if value is None:
+        return None
+    rank, _, factor = value.partition(":")
+    try:
+        found = int(rank), float(factor)
+    except ValueError:
+        found = -1, 0.0
+    if found[0] < 0 or not 0 < found[1] <= MOST_TIMES_SLOWER:
+        raise RequestError(
+            f"--straggler {value[:40]} is not a slow worker.", "give its rank and how slow it is, such as 3:2.5."
+        )
+    return found
+
 
 replay = Question(
     "replay",
@@ -15,6 +35,12 @@ replay = Question(
         memory_option,
         list_option("--workers", "Numbers of workers, up to 4096: 4,8,16,4096."),
         click.option("--timeout", type=Amount(0, 900, min_open=True), help="Time-out of a function, s."),
+        click.option(
+            "--straggler",
+            metavar="RANK:FACTOR",
+            callback=read_straggler,
+            help="A slow worker: its computing takes FACTOR times the CPU time.",
+        ),
         click.option(
             "--concurrency", type=click.IntRange(1), help="Environments of the account that may be busy at once."
         ),
@@ -28,6 +54,7 @@ replay = Question(
     slslab replay last --workers 8,64,1024            with more workers than ran
     slslab replay last --workers 64,1024,4096 --memory 1769,3008,5307 --on local    on all cores
     slslab replay last --arch arm64 --prices paper-2025
+    slslab replay last --straggler 3:4                if worker 3 were four times slower
     slslab replay last --network this-host            with the stores of the host that recorded it
     slslab replay last~2 last~1 last                  three recordings of one plan, and how far they differ
     slslab ask --help                                 questions: the cheapest size, waiting, crossings

@@ -143,18 +143,26 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
     return [
         option(
             "--model",
-            help="lenet, mobilenet, resnet18, resnet34, resnet50 or torchvision:NAME for images, lr or svm for rows "
-            "(by default lenet on digits and mnist5k, mobilenet on other images, lr on rows).",
+            help="lenet, mobilenet, resnet18, resnet34, resnet50 or torchvision:NAME for images, lr or svm for rows; "
+            "or your own: module:function, or its registered name (docs/own.md). By default lenet on grey images, "
+            "mobilenet on colour images, lr on rows.",
         ),
         option(
             "--dataset",
             default="digits",
             help="digits, mnist5k, cifar10, synthetic, or folder:PATH of class folders; "
-            "rows of features: breast-cancer, higgs-shaped, rcv1-shaped, or libsvm:FILE.",
+            "rows of features: breast-cancer, higgs-shaped, rcv1-shaped, or libsvm:FILE; "
+            "your own: FILE.csv[:LABEL[:regression]], FILE.npz, module:function, or a registered name (docs/own.md).",
         ),
         option("--workers", int, help="Workers, n.", also=workers_also),
-        option("--batch-size", int, help="Images per minibatch and worker (by default 512, digits and mnist5k 64)."),
-        option("--batches", int, help="Minibatches per worker and epoch (by default 24, digits 5, mnist5k 15)."),
+        option(
+            "--batch-size", int, help="Samples per minibatch and worker (by default 512, of small data sets fewer)."
+        ),
+        option(
+            "--batches",
+            int,
+            help="Minibatches per worker and epoch (by default 24, digits 5, mnist5k 15, all of a file).",
+        ),
         option("--epochs", int, help="Epochs."),
         option("--seed", int, help="Seed of the model, the partition and the augmentation."),
         option("--lr", float, help="Learning rate of SGD."),

@@ -27,8 +27,9 @@ def answers(document: Document, group: str) -> Iterator[str]:
     """Yield for each recorded model which point of a group is the fastest and which the cheapest."""
     for answer in document["answers"]:
         if answer["group"] == group:
+            name = NAMES.get(answer["model"], answer["model"])
             yield (
-                f"For a model of {size(answer['megabytes'])} ({NAMES[answer['model']]}) the fastest is "
+                f"For a model of {size(answer['megabytes'])} ({name}) the fastest is "
                 f"{point(answer['fastest'])}; the cheapest is {point(answer['cheapest'])}."
             )
 

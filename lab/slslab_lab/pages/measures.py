@@ -1,6 +1,6 @@
 """Cards of a run's figures: the moment, phases, modelled beside measured, bill, learning, memory, invocations."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import replace
 from decimal import Decimal
 
@@ -23,6 +23,8 @@ from slslab_lab.pages import charts, scales
 
 # Beyond so many bars of memory, only the maximum of each function is shown.
 MEMORY_BARS = 24
+# Of more classes the last ones share a colour.
+MOST_CLASSES, REST = 7, "other classes"
 # From this share of the limit on, memory use is marked.
 NEAR = 0.9
 
@@ -90,6 +92,21 @@ def phases_card(document: Document) -> Card | None:
     clock = "wall time, s" if document.get("instances") else "Lambda time, s"
     chart = charts.stacked_bars("phases", f"Bars: {clock} of each phase, per worker", bars, scales.PHASE_KEYS, clock)
     return replace(card, charts=(chart,))
+
+
+def shares_card(document: Document) -> Card | None:
+    """Return which worker has how many samples of each class, if the partition is uneven."""
+    shares = document.get("details", {}).get("shares")
+    if not shares:
+        return None
+    classes = [f"class {number}" if number < MOST_CLASSES else REST for number in range(len(shares[0]))]
+    counts: Counter[tuple[str, str]] = Counter()
+    for worker, own in enumerate(shares):
+        for name, number in zip(classes, own, strict=True):
+            counts[f"worker {worker}", name] += number
+    bars, keys = [(*bar, number) for bar, number in counts.items()], scales.series_keys(list(dict.fromkeys(classes)))
+    chart = charts.stacked_bars("shares", "Bars: samples of each class, per worker", bars, keys, "samples", format=",")
+    return Card("card-shares", "Who has which samples", (chart,))
 
 
 def sizes_card(document: Document) -> Card | None:

@@ -30,6 +30,7 @@ from slslab_lab.pages.measures import (
     modelled_card,
     phases_card,
     present_card,
+    shares_card,
     sizes_card,
 )
 from slslab_lab.pages.published import published_card
@@ -53,6 +54,7 @@ def describe_run(document: Document, events: Rows | None, invocations: Records, 
         modelled_card(document),
         bill_card(document),
         phases_card(document),
+        shares_card(document),
         learning_card(document),
         memory_card(document, events, invocations),
         communication_card(document, events),

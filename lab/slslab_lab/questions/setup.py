@@ -116,6 +116,7 @@ def read_setup(
     arch: str | None,
     timeout: float | None = None,
     concurrency: int | None = None,
+    straggler: tuple[int, float] | None = None,
 ) -> ReplaySetup:
     """Return the run and what it is replayed on, as the options say."""
     platform, book = load_profile(profile), load_book(DEFAULT_BOOK)
@@ -129,7 +130,7 @@ def read_setup(
         Platform(
             with_processor(platform, measured.processor), book, measured.plan.timeout if timeout is None else timeout
         ),
-        Variant(arch=arch, network=channels, concurrency=concurrency),
+        Variant(arch=arch, network=channels, concurrency=concurrency, straggler=straggler),
         book if prices is None else load_book(prices),
     )
 

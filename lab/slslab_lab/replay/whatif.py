@@ -15,7 +15,7 @@ from slslab.predict.profiles.profile import Figure, Profile
 from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import METERS, OBJECT_OPERATIONS, Bill, Book, Usage, compute_bill
 from slslab_lab.replay.kernel.kernel import ReplayError, play
-from slslab_lab.replay.kernel.program import Program, Track
+from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import Totals, outcome
@@ -39,7 +39,7 @@ class Variant:
 
     `memory_mb` is that of the training functions, and with it their threads; `arch` x86_64 or arm64; `network` a
     profile whose channels and transitions replace those of the platform; `concurrency` how many environments of the
-    account may be busy at once.
+    account may be busy at once; `straggler` a worker's rank, and how many times the CPU time its computing takes.
     """
 
     memory_mb: int | None = None
@@ -47,6 +47,7 @@ class Variant:
     workers: int | None = None
     network: Profile | None = None
     concurrency: int | None = None
+    straggler: tuple[int, float] | None = None
 
     @property
     def label(self) -> str:
@@ -57,6 +58,7 @@ class Variant:
             "workers": "1 worker" if self.workers == 1 else f"{self.workers} workers",
             "network": f"network of {self.network.name}" if self.network else "",
             "concurrency": f"concurrency {self.concurrency}",
+            "straggler": "worker {} {:g} times slower".format(*self.straggler) if self.straggler else "",
         }
         return ", ".join(str(text) for name, text in words.items() if getattr(self, name) is not None)
 
@@ -141,6 +143,31 @@ def with_memory(program: Program, recorded_mb: int, memory_mb: int | None) -> Pr
     return replace(program, tracks=tuple(changed(track) for track in program.tracks))
 
 
+def with_straggler(program: Program, rank: int, factor: float) -> Program:
+    """Return the program with a multiple of a worker's CPU time; RequestError if there is no such worker."""
+    if not 0 <= rank < program.workers:
+        raise RequestError(
+            f"There is no worker {rank} of {program.workers} that could be slow.",
+            f"name one of 0 to {program.workers - 1}.",
+        )
+
+    def slower(step: Step) -> Step:
+        return replace(step, cpu_ns=round(step.cpu_ns * factor))
+
+    def slower_item(item: Step | Gathering) -> Step | Gathering:
+        if isinstance(item, Step):
+            return slower(item)
+        return Gathering(tuple(tuple(map(slower, group)) for group in item.groups))
+
+    def changed(track: Track) -> Track:
+        if track.worker != rank or track.kind == "execution":
+            return track
+        steps = tuple(map(slower_item, track.steps))
+        return replace(track, steps=steps, init_cpu_ns=round(track.init_cpu_ns * factor))
+
+    return replace(program, tracks=tuple(map(changed, program.tracks)))
+
+
 def with_network(profile: Profile, network: Profile) -> Profile:
     """Return the profile with the channels and state transitions of another one."""
     return profile.model_copy(
@@ -187,6 +214,8 @@ def vary_program(run: Measured, variant: Variant) -> Program:
         program = generate(run.costs, variant.workers, program.batches, program.epochs)
     if variant.memory_mb is not None:
         program = with_memory(program, run.plan.memory_mb, check_memory(variant.memory_mb))
+    if variant.straggler is not None:
+        program = with_straggler(program, *variant.straggler)
     return program
 
 
@@ -312,6 +341,8 @@ def as_document(row: Row) -> dict[str, Any]:
     changes = {} if variant is None else {name: value for name, value in vars(variant).items() if value is not None}
     if variant is not None and variant.network is not None:
         changes["network"] = variant.network.name
+    if variant is not None and variant.straggler is not None:
+        changes["straggler"] = dict(zip(("worker", "factor"), variant.straggler, strict=True))
     if variant is not None and variant.memory_mb is not None:
         changes["threads"] = thread_count(variant.memory_mb)
     document: dict[str, Any] = {"label": row.label, "variant": changes, "trouble": row.trouble or None}

@@ -30,6 +30,7 @@ from slslab_lab.runs.sweeps.results import Results
 from slslab_lab.runs.system import Started
 from slslab_workers.architecture import Architecture, Progress, RunFailed
 from slslab_workers.driver.sums import combine_alone, sums_function
+from slslab_workers.models import own_packages
 from slslab_workers.plan import Plan
 
 FOLDER = "alone"
@@ -37,7 +38,7 @@ FOLDER = "alone"
 ELSE = ("run", "seed", "epochs", "until_accuracy", "early_stopping", "evaluation", "faults", "prices", "timeout")
 # One environment differs from another by more than its steps do from each other.
 ENVIRONMENTS = 2
-# Above these a measurement is not quiet (docs/replay.md says how they were found).
+# Above these a measurement is not quiet (docs/replay.md says what a quiet machine reaches).
 SLOWDOWN, STALLED, DELAYED = 1.1, 0.1, 0.05
 
 
@@ -52,7 +53,7 @@ def find(
     With `reuse`, that is what an earlier run of the same work measured on this processor. Only quiet measurements are
     kept.
     """
-    packages = {"slslab_workers", type(architecture).__module__.partition(".")[0]}
+    packages = {"slslab_workers", type(architecture).__module__.partition(".")[0], *own_packages(plan)}
     results = Results(find, (_work(plan), make_key()), sorted(packages - {"slslab_workers"}))
     kept: SoloProfile | None = results.read([FOLDER]).get(0) if reuse else None
     if kept is not None:

@@ -1,6 +1,8 @@
 """Run a plan on an embedded stack and an emulator of its own; `slslab_lab.runs.compose` has the other system."""
 
 import json
+import os
+import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
@@ -20,7 +22,7 @@ from slslab.errors import RequestError
 from slslab.host.managed import Managed
 from slslab.host.on_demand import OnDemandServer
 from slslab.installation import HOSTS, plugin, require
-from slslab.lambda_.service.emulator import Emulator, memory_budget_mb
+from slslab.lambda_.emulator import Emulator, memory_budget_mb
 from slslab.run.records import InvocationRecord
 from slslab.stack.assembly import EmbeddedStack
 from slslab.stack.instances.devices import choose_devices
@@ -33,6 +35,7 @@ from slslab_lab.runs.throttling import Throttling
 from slslab_lab.runs.watch import Watch
 from slslab_workers.architecture import Cloud, Requirements
 from slslab_workers.faults.plan import VARIABLE, FaultPlan
+from slslab_workers.models import own_packages
 from slslab_workers.plan import Plan
 
 
@@ -145,7 +148,9 @@ class StartedStack(Managed):
             emulator.service.pool.fault = Throttling(plan, recorder.plan.run, retry_after_s, recorder.event).check
         versions, launcher = dict(self._stack.versions), None
         if requirements.instances is not None:
-            own = {**injected, **self._stack.keys.function("instance").variables(), "AWS_REGION": REGION}
+            # A module of the working directory isn't on the path of a process that is elsewhere.
+            path = {"PYTHONPATH": os.pathsep.join(sys.path)} if own_packages(self._plan) else {}
+            own = {**injected, **path, **self._stack.keys.function("instance").variables(), "AWS_REGION": REGION}
             launcher = ProcessLauncher(
                 requirements.instances,
                 session=self._stack.session,

@@ -85,7 +85,7 @@ def _start(
     architecture, prices = architectures()[plan.architecture], load_book(plan.prices)
     check_hosts(architecture.requirements(plan), prices)
     admit_concurrency(plan, architecture)
-    datasets.check(plan.dataset)
+    datasets.find(plan.dataset).check()
     system = find_system(plan, architecture)
     admit(plan, architecture, system.budgets_mb)
     directory = RunDirectory.create(out if out is not None else root() / plan.run)

@@ -13,18 +13,17 @@ from slslab.toml_files import read_toml, shown
 from slslab_lab.papers.paper import load_paper
 from slslab_workers.architecture import Architecture, architectures
 from slslab_workers.faults.plan import FaultPlan
-from slslab_workers.models import ROW_MODELS, spec
+from slslab_workers.models import ModelSpec, spec_of, to_document
 from slslab_workers.plan import SCHEMA, Plan, PlanError, Value
-from slslab_workers.training import rows
-from slslab_workers.training.algorithms import ALGORITHM, CLUSTERS
+from slslab_workers.training import datasets, fitting, partitions
+from slslab_workers.training.datasets import Source
+from slslab_workers.training.options import uneven
 
 __all__ = ["architectures", "find_book", "load_plan", "make_plan", "read_plan_file", "refused_plans", "settle"]
 
-BATCHES = {"digits": (64, 5), "mnist5k": (64, 15), "breast-cancer": (16, 7)}
-
 USUAL_BATCHES = (512, 24)
-USUAL_MODELS = {"digits": "lenet", "mnist5k": "lenet"}
-
+# A file's samples are cut into minibatches of the first of these that gives each worker as many.
+BATCH_SIZES, FEWEST_BATCHES = (64, 16, 4), 4
 # Whose memory sizes `--memory paper` takes.
 PAPER, TABLE = "barrak-2025", "table2"
 # What functions run in, by the stack, unless it is chosen.
@@ -47,8 +46,10 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
     """
     filled = {name: value for name, value in values.items() if value is not None}
     dataset = filled["dataset"]
-    usual = "lr" if rows.are_in(dataset) else USUAL_MODELS.get(dataset, "mobilenet")
-    batch_size, batches = BATCHES.get(dataset, USUAL_BATCHES)
+    source = datasets.find(dataset)
+    batch_size, batches = usual_batches(
+        source, filled.get("workers", Plan.workers), filled.get("early_stopping", Plan.early_stopping)
+    )
     filled.setdefault("batch_size", batch_size)
     filled.setdefault("batches", batches)
     filled.setdefault("environment", ENVIRONMENTS[filled.get("stack", Plan.stack)])
@@ -62,42 +63,38 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
     if filled.get("as_released"):
         released = {option.name: option.released for option in architecture.options if option.released is not None}
     chosen = architecture.complete({**released, **options})
-    model = filled["model"] = wide_enough(filled.get("model", usual), dataset, chosen)
+    model = fitting.fit(filled.pop("model", None), dataset, source, chosen)
     plan = Plan(
-        run=new_id(architecture.name, model),
+        run=new_id(architecture.name, model.name),
         architecture=architecture.name,
+        model=model.name,
+        model_spec=to_document(model),
         memory_mb=memory_of(memory, model, architecture.name),
         options=chosen,
         **filled,
     )
+    if (partition := uneven(plan)) is not None:
+        partitions.check(partition, plan.workers, source.classes)
     check_faults(architecture, plan)
     return plan
 
 
-def wide_enough(model: str, dataset: str, options: Mapping[str, Value]) -> str:
-    """Return a model's name with the number of features that the data set's rows have, if it takes rows; PlanError if
-    the data set cannot be used, or has images, or the architecture cannot train the model."""
-    if model not in ROW_MODELS:
-        return model
-    if not rows.are_in(dataset):
-        raise PlanError(
-            f"The model {model} takes rows of features, and the data set {dataset} has none.",
-            f"choose --dataset {', '.join(rows.NAMES)}.",
-        )
-    clusters = ""
-    if model == "kmeans":
-        if options.get(ALGORITHM.name) != "em":
-            raise PlanError("k-means is trained by EM.", "choose allreduce or scatterreduce with --algorithm em.")
-        clusters = f"{options[CLUSTERS.name]}x"
-    return f"{model}-{clusters}{rows.features(dataset)}"
+def usual_batches(source: Source, workers: int, early_stopping: bool) -> tuple[int, int]:
+    """Return the batch size, and how many minibatches each worker has in an epoch: all samples, if they are counted."""
+    if source.batches or not source.samples:
+        return source.batches or USUAL_BATCHES
+    samples = source.samples * 9 // 10 if early_stopping else source.samples
+    size = next((size for size in BATCH_SIZES if samples >= FEWEST_BATCHES * workers * size), 1)
+    return size, max(1, samples // (workers * size))
 
 
 def load_plan(path: Path) -> Plan:
     """Return the plan in a file, or in a run's directory, as a run of its own: with a new id.
 
-    RequestError as `read_plan_file` raises it.
+    RequestError as `read_plan_file` raises it; PlanError as `fitting.check` does.
     """
     plan = read_plan_file(path)
+    fitting.check(plan)
     return replace(plan, run=new_id(plan.architecture, plan.model))
 
 
@@ -130,6 +127,7 @@ def read_plan_file(path: Path) -> Plan:
         plan = Plan.from_document(document)
         check_options(known[name], plan.options)
         check_faults(known[name], plan)
+        spec_of(plan)
     except PlanError as error:
         message = f"The plan {path} cannot be carried out: {shown(error.message)}"
         raise RequestError(message, shown(error.hint)) from error
@@ -171,18 +169,17 @@ def check_faults(architecture: Architecture, plan: Plan) -> None:
     )
 
 
-def memory_of(memory: str | None, model: str, architecture: str) -> int:
+def memory_of(memory: str | None, model: ModelSpec, architecture: str) -> int:
     """Return the memory size that `--memory` names, MB; PlanError if it is not a size."""
-    known = spec(model)
     if memory is None:
-        return known.memory_mb
+        return model.memory_mb
     if memory == "paper":
         for row in load_paper(PAPER).table(TABLE).rows:
             inputs = row.inputs.get("architecture"), row.inputs.get("model")
-            if inputs == (architecture, model) and "memory_mb" in row.published:
+            if inputs == (architecture, model.name) and "memory_mb" in row.published:
                 return int(row.published["memory_mb"])
         raise PlanError(
-            f"The paper gives no memory size for {architecture} with {model}.",
+            f"The paper gives no memory size for {architecture} with {model.name}.",
             "Table 2 has mobilenet and resnet18; else give --memory in MB.",
         )
     if not (memory.isdecimal() and len(memory) < 10):

@@ -33,7 +33,7 @@ RULES, NO_ATTACK, MEAN = ("mean", *robust.RULES), "none", "mean"
 WORKERS, ATTACKERS = 5, (1, 2)
 TRAINING = {"model": "lenet", "dataset": "digits", "batch_size": 32, "batches": 8, "lr": 0.02, "epochs": 20}
 # A rule stays beside the mean without attack up to so many points, and falls from so many on.
-BESIDE, FALLEN = 3.0, 10.0
+CLOSE, FALLEN = 3.0, 10.0
 CHANCE = 10.0
 LAST = 3
 SIGN_FLIP = "sign-flip"
@@ -241,21 +241,21 @@ def _findings(accuracies: Accuracies) -> Iterator[str]:
     means = _means(accuracies)
     usual = means[(MEAN, NO_ATTACK, 0)]
     flipped = means[(MEAN, SIGN_FLIP, 1)]
-    beside = [rule for rule in robust.RULES if means[(rule, SIGN_FLIP, 1)] >= usual - BESIDE]
+    close = [rule for rule in robust.RULES if means[(rule, SIGN_FLIP, 1)] >= usual - CLOSE]
     learns = "fails to learn" if flipped < 2 * CHANCE else "still learns"
     yield (
-        f"Under one sign-flipping worker of {WORKERS} the mean {learns}: {flipped:.1f} %, against {usual:.1f} % "
-        f"without attack, and {CHANCE:.0f} % by guessing. Within {BESIDE:.0f} points of these stay {len(beside)} of "
-        f"{len(robust.RULES)} rules: {listed(beside) if beside else 'none'}."
+        f"With one sign-flipping worker of {WORKERS}, the mean {learns}: {flipped:.1f} %, against {usual:.1f} % "
+        f"without attack and {CHANCE:.0f} % by guessing. {len(close)} of {len(robust.RULES)} rules stay within "
+        f"{CLOSE:.0f} points of the accuracy without attack: {listed(close) if close else 'none'}."
     )
     for attack, attackers in ((ALIE, 1), (IPM, 1), (ALIE, 2), (IPM, 2)):
         found = {rule: means[key] for rule in RULES if (key := (rule, attack, attackers)) in means}
         fallen = [f"{rule} ({each:.1f} %)" for rule, each in found.items() if each < usual - FALLEN]
-        kept = [rule for rule, each in found.items() if each >= usual - BESIDE]
+        kept = [rule for rule, each in found.items() if each >= usual - CLOSE]
         yield (
-            f"Under {attack.upper()} by {attackers} of {WORKERS}, {FALLEN:.0f} points or more fall "
-            f"{listed(fallen) if fallen else 'none'}; within {BESIDE:.0f} points stay "
-            f"{listed(kept) if kept else 'none'}."
+            f"{attack.upper()} by {attackers} of {WORKERS}: {FALLEN:.0f} points or more are lost with "
+            f"{listed(fallen) if fallen else 'no rule'}, at most {CLOSE:.0f} points with "
+            f"{listed(kept) if kept else 'no rule'}."
         )
 
 
@@ -264,21 +264,21 @@ def _notes(accuracies: Accuracies, book: Book) -> Iterator[str]:
     yield (
         f"Measured: LeNet-5 on digits, {WORKERS} workers, 8 minibatches of 32 each, {TRAINING['epochs']} epochs, "
         f"learning rate {TRAINING['lr']}, means of {counted(seeds, 'seed')}, all workers in one process with the bits "
-        f"of a run; an accuracy is the median of those after the last {LAST} epochs. "
+        f"of a run. An accuracy is the median after the last {LAST} epochs. "
         f"{accuracies.measured}, {accuracies.host['cores']} processors, {accuracies.versions_in_words}."
     )
     usual = next(each for each in accuracies.series if (each.rule, each.attack) == (MEAN, NO_ATTACK))
     yield (
         f"Without attack the mean ends between {min(usual.last):.1f} and {max(usual.last):.1f} %, by seed. Learning "
-        "rate and epochs were chosen for that spread, by trainings without attack alone."
+        "rate and epochs were chosen for this small spread, by trainings without attack alone."
     )
     yield (
-        "A rule that takes f is told the number of attackers, and 1 without attack; refused is where n is too small. "
+        "A rule that takes f gets the number of attackers, or 1 without attack; it is refused if n is too small. "
         "ALIE and IPM know the honest workers' gradients, as in their papers; Zeno judges by rank 0's minibatch, "
         "which is honest here."
     )
     yield (
-        f"Seconds are medians of {TIMES} in one process, of this host's speed, with the threads of the model's memory "
-        f"size; USD are their GB-seconds at that size by {book.name} of {book.date}, for one function that merges. "
-        "That the function holds all gradients at once is not in it."
+        f"Seconds are medians of {TIMES} in one process at this machine's speed, with the threads of the model's "
+        f"memory size. USD are their GB-seconds at that size by {book.name} of {book.date}, for one function that "
+        "merges. They don't include the memory for all gradients at once."
     )

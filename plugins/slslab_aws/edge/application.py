@@ -22,7 +22,7 @@ from slslab.aws.gate import IndexedHeaders, authenticate, refusal
 from slslab.aws.keys import Keyring, Principal
 from slslab.aws.limits import MB
 from slslab.installation import EXTRAS
-from slslab.lambda_.function_urls import HOST, PREFIX
+from slslab.lambda_.attachments import HOST, PREFIX
 from slslab_aws.edge.forwarding import Forwarder, Unreachable
 from slslab_aws.services import SERVICES
 

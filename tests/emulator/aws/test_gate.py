@@ -1,4 +1,4 @@
-"""The gate: whose requests reach an application."""
+"""Which requests the gate lets through to an application."""
 
 import asyncio
 import json
@@ -35,9 +35,9 @@ def answer(
     body: bytes = b"",
     chunks: list[bytes] | None = None,
 ) -> tuple[int, bytes]:
-    """Status and body of the answer to a request with these headers, and a body that comes in chunks if there are any.
+    """Return status and body of the answer to a request with these headers, and with these chunks as its body.
 
-    Those that are read are taken from the list.
+    Chunks that are read are removed from the list.
     """
     sent: list[Any] = []
     coming = [body] if chunks is None else chunks

@@ -1,6 +1,7 @@
 """Requests that come before the answers to earlier ones."""
 
 import socket
+from collections.abc import Awaitable, Callable
 from contextlib import closing, suppress
 
 import pytest
@@ -23,9 +24,13 @@ async def _answer(_: Request) -> Response:
     return Response(b"answer")
 
 
-def answers(requests: bytes) -> bytes:
+async def _answer_whole(_: Request) -> Response:
+    return heads.WholeResponse(b"whole", 200, {"X-Name": "value"}, "text/plain")
+
+
+def answers(requests: bytes, endpoint: Callable[[Request], Awaitable[Response]] = _answer) -> bytes:
     """What a connection gives back until it is closed."""
-    server, application = Server(listening_socket("127.0.0.1", 0)), Starlette(routes=[Route("/", _answer)])
+    server, application = Server(listening_socket("127.0.0.1", 0)), Starlette(routes=[Route("/", endpoint)])
     with closing(server), server.serving(application):
         address = server.endpoint.removeprefix("http://").split(":")
         with socket.create_connection((address[0], int(address[1])), 30) as client:
@@ -43,3 +48,13 @@ def test_some_requests_may_come_at_once() -> None:
 
 def test_a_connection_with_too_many_requests_is_closed() -> None:
     assert answers(REQUEST * 5_000).count(b"answer") <= heads.MOST_WAITING
+
+
+def test_a_whole_response_keeps_the_connection_until_the_client_closes_it() -> None:
+    head = REQUEST.replace(b"GET", b"HEAD")
+    first, second, last = answers(REQUEST + head + LAST, _answer_whole).split(b"HTTP/1.1 200 OK\r\n")[1:]
+    for answer in (first, second, last):
+        assert b"\r\nx-name: value\r\ncontent-type: text/plain\r\ncontent-length: 5\r\n" in answer
+        assert answer.startswith(b"date: ")
+    assert [answer.partition(b"\r\n\r\n")[2] for answer in (first, second, last)] == [b"whole", b"", b"whole"]
+    assert [b"connection: close" in answer for answer in (first, second, last)] == [False, False, True]

@@ -1,4 +1,4 @@
-"""The keys of one start: whose they are, and what they allow."""
+"""The keys of one start: their owner, and what they allow."""
 
 import base64
 

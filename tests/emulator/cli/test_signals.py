@@ -90,7 +90,7 @@ def test_where_an_exception_would_be_dropped_it_is_raised_soon_afterwards() -> N
 
 
 def test_an_interrupt_leaves_no_lock_locked() -> None:
-    """Neither that of a queue, as urllib3 has for its connections: the requests that clean up would wait for ever."""
+    """Not even a queue's, which urllib3 has for its connections: the requests that clean up would wait forever."""
     body = """
     lock = threading.Lock()
     # As if a signal came just after the lock has been taken: all of it in C, so that a handler's frame is __enter__.

@@ -1,4 +1,4 @@
-"""Whoever follows a channel's server has what it reports, and learns of its end, unless that is its own."""
+"""A follower of a channel's server gets its reports and notices its end, unless the follower ended it."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Whose a connection is, asked about sockets of this process and of others."""
+"""Find the owner of a connection, for sockets of this process and of others."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ finally:
 
 @pytest.fixture(params=["asked", "read"])
 def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[socket.socket]:
-    """A listening socket, whose connections the kernel is asked for, or its table is read for."""
+    """A listening socket. Its connections are found by asking the kernel, or by reading the kernel's table."""
     assert connections._kernel_answers(), "this test's host has the module tcp_diag"
     monkeypatch.setattr(connections, "_kernel_answers", lambda: request.param == "asked")
     with socket.create_server((LOOPBACK, 0)) as listener:
@@ -62,7 +62,7 @@ def test_both_ends_of_a_connection_are_found(server: socket.socket) -> None:
 
 
 def test_an_ipv6_socket_is_found_by_its_ipv4_address(server: socket.socket) -> None:
-    """As those of Java and Node.js are."""
+    """As Java and Node.js open them."""
     with socket.socket(socket.AF_INET6) as client:
         client.connect((f"::ffff:{LOOPBACK}", server.getsockname()[1]))
         accepted, address = server.accept()

@@ -46,8 +46,8 @@ def test_threads_and_processes_inherit_it_and_nothing_keeps_it() -> None:
 
 
 def competing(pid: int) -> tuple[int, str]:
-    """Return the niceness of a process, and that of its session, which is empty where the kernel groups none, and for
-    a process whose session began before it grouped them."""
+    """Return the niceness of a process, and of its session; the latter is empty if the kernel doesn't group sessions,
+    or began to only after this one."""
     autogroup = Path(f"/proc/{pid}/autogroup")
     grouped = autogroup.read_text().split() if autogroup.exists() else []
     return os.getpriority(os.PRIO_PROCESS, pid), grouped[-1] if grouped else ""

@@ -35,7 +35,7 @@ def emulator_id() -> str:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
-    """Start a process with variables beside the test's own; it is gone after the test."""
+    """Start a process with variables in addition to the test's own; it is gone after the test."""
     started: list[subprocess.Popen[bytes]] = []
 
     def call(**variables: str) -> "subprocess.Popen[bytes]":

@@ -11,13 +11,13 @@ import pytest
 
 from slslab.errors import HostError, RequestError
 from slslab.host.namespaces import Isolation, Spawner, detect, environment_request
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 
 pytestmark = pytest.mark.server
 
 
 def start(spawner: Spawner, home: Path) -> list[str]:
-    """Start an environment whose program is the shell; the lines of its status pipe, to the end."""
+    """Start an environment that runs the shell; return its status pipe's lines, to the end."""
     code = home / "code"
     code.mkdir(parents=True)
     request = environment_request(

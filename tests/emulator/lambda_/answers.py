@@ -10,7 +10,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.httpsession import URLLib3Session
 
 from slslab.aws.clients import signed_headers
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 
 ARN = "arn:aws:lambda:us-east-1:000000000000:function:"
 ROLE = "arn:aws:iam::000000000000:role/test"
@@ -66,7 +66,7 @@ class Caller:
         self._emulator = emulator
 
     def __call__(self, method: str, path: str, document: object = None) -> tuple[int, str, Any]:
-        """Return what is answered to a request whose body is this document, or these bytes."""
+        """Return the answer to a request with this document, or these bytes, as its body."""
         body = document if isinstance(document, bytes) else b"" if document is None else json.dumps(document).encode()
         url = self._emulator.endpoint + quote(path, safe="/:?=&")
         headers = signed_headers(self._emulator.keys.owner, method, url, body)

@@ -1,4 +1,4 @@
-"""Functions and clients that mean harm, or have bad luck: the emulator and its other callers are none the worse."""
+"""Malicious or unlucky functions and clients don't harm the emulator or its other callers."""
 
 import base64
 import json
@@ -18,7 +18,7 @@ from botocore.exceptions import ClientError, ConnectionError, HTTPClientError
 
 from slslab.aws.clients import signed_headers
 from slslab.aws.limits import lambda_limits
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.run.records import InvocationRecord
 from slslab.testing import create_function, packaged
 

@@ -1,7 +1,6 @@
 """AWS's answers in every field, as recorded: functions, versions, aliases, tags, concurrency, handling of events.
 
-Each test is named after a row of the list of differences that were once found; beside the request of the row it has two
-of its relatives.
+Each test is named after a row of a list of differences once found; it makes the row's request and two similar ones.
 """
 
 import base64
@@ -27,7 +26,7 @@ from tests.emulator.lambda_.answers import (
 )
 
 from slslab.aws.requests import service_model
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import packaged
 
 # The client's fixture removes what is made here.

@@ -146,9 +146,9 @@ class Case:
         writer.close()
 
     def waits(self, name: Address) -> bool:
-        """Whether it is this client whose request waits."""
+        """Return whether this client's request is waiting."""
         with contextlib.suppress(OSError):
-            return self.api._waiting is not None and self.api._waiting._socket.getpeername() == name
+            return self.api.waiting is not None and self.api.waiting._socket.getpeername() == name
         return False
 
 

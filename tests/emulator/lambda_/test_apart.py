@@ -9,7 +9,7 @@ import pytest
 
 from slslab.host.namespaces import Isolation, Spawner, SpawnError
 from slslab.lambda_ import process_sandbox
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 
 pytestmark = pytest.mark.server

@@ -15,7 +15,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slslab.aws.limits import lambda_limits
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 
 

@@ -17,14 +17,14 @@ from slslab.errors import StartFailed
 from slslab.host.cgroup_accounts import GroupAccounts
 from slslab.host.pressure import Pressure
 from slslab.host.procfs import Sample
-from slslab.lambda_.environment import Environment, EnvironmentHost
+from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.environment import Environment, Shared
 from slslab.lambda_.environment_logs import EnvironmentLogs
 from slslab.lambda_.log_events import LogEvents
 from slslab.lambda_.outcome import PhaseEnd
 from slslab.lambda_.runtime_api import RuntimeApi
 from slslab.lambda_.runtimes import OWN
 from slslab.lambda_.sandbox import Setting
-from slslab.lambda_.service.emulator import Emulator
 from slslab.run.records import InvocationRecord
 
 pytestmark = pytest.mark.server
@@ -289,7 +289,7 @@ class Accounts(GroupAccounts):
 
 
 class Exiting:
-    """A sandbox whose runtime uses 20 ms of CPU time and exits."""
+    """A sandbox with a runtime that uses 20 ms of CPU time and exits."""
 
     failure, freezes, ended_ns = "", False, None
 
@@ -336,8 +336,9 @@ async def start_twice(home: Path, sandboxes: Any, before: Callable[[], object] =
     """Start an environment, and once more after a reset; `before` is called in between."""
     pressure, events = Pressure(), LogEvents(home)
     logs = EnvironmentLogs(home, 4096, events)
-    host = EnvironmentHost("e", home, lambda_limits(), sandboxes, {}, lambda _: {}, pressure, logs.open, lambda _: None)
-    environment = Environment(host, make_functions("f").entry("f").latest, 1)
+    shared = Shared("e", home, lambda_limits(), {}, lambda _: {}, logs.open, lambda _: None)
+    function = make_functions("f").entry("f").latest
+    environment = Environment(shared, function, 1, sandboxes.start, sandboxes.address, pressure)
     try:
         await environment.start(5)
         await environment.reset()

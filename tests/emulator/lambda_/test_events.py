@@ -14,6 +14,7 @@ from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid, throttled
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_ import events
+from slslab.lambda_.aliases import Aliases
 from slslab.lambda_.event_handling import EventInvokeConfigs
 from slslab.lambda_.events import Answer, Asynchronous, Request
 from slslab.lambda_.functions import Functions, Target
@@ -216,7 +217,7 @@ def test_a_function_as_destination_receives_the_record(make: Callable[..., Platf
 
 def test_a_qualifier_has_a_configuration_of_its_own(make: Callable[..., Platform]) -> None:
     functions = configured()
-    functions.create_alias("f", {"Name": "live", "FunctionVersion": "$LATEST"})
+    Aliases(functions).create("f", {"Name": "live", "FunctionVersion": "$LATEST"})
     EventInvokeConfigs(functions).put("f", "live", {"MaximumRetryAttempts": 0}, keep=False)
     platform = make(functions, FAILED)
     platform.run(functions.resolve("f", "live"))

@@ -12,7 +12,7 @@ from botocore.exceptions import ClientError
 
 import slslab_workers
 from slslab.errors import RequestError
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 from slslab_workers.faults.plan import VARIABLE
 

@@ -13,7 +13,7 @@ from tests.emulator.lambda_.urls import ECHO, RETURNS, ask, permit, public
 
 from slslab.aws.clients import aws_client, signed_headers
 from slslab.aws.keys import Pair
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 
 pytestmark = pytest.mark.server
 

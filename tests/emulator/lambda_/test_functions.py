@@ -15,7 +15,7 @@ from botocore.exceptions import ClientError
 from botocore.httpsession import URLLib3Session
 
 from slslab.aws.clients import signed_headers
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import ROLE, packaged
 
 VERSION = "def handler(event, context):\n    return [{!r}, context.function_version, context.invoked_function_arn]\n"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from slslab.aws.clients import signed_headers
 from slslab.aws.requests import input_shape
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.testing import ROLE, create_function, packaged
 
@@ -94,7 +94,7 @@ def member(shape: Any) -> st.SearchStrategy[Any]:
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[str, str, bytes]:
-    """Method, path and body of a request to change something, most of whose members are right."""
+    """Return method, path and body of a request to change something; most of its members are right."""
     method, path, operation = draw(st.sampled_from(OPERATIONS))
     shape = input_shape("lambda", operation)
     good = {name: GOOD[name] for name in shape.members if name in GOOD}

@@ -17,10 +17,10 @@ import pytest
 
 from slslab.aws.clients import signed_headers
 from slslab.lambda_ import packages
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.memory import MemoryMeter
 from slslab.lambda_.packages import READERS, Packages
 from slslab.lambda_.process_sandbox import ProcessSandbox
-from slslab.lambda_.service.emulator import Emulator
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.testing import FunctionFailed, create_function
 
@@ -32,7 +32,7 @@ Invoke = Callable[..., Any]
 
 
 class Gate:
-    """Holds calls of a function until it opens; `reached` counts those that it holds."""
+    """Holds calls of a function until it opens; `reached` counts held calls."""
 
     def __init__(self, function: Callable[..., Any], chosen: Callable[..., bool] = lambda *_: True) -> None:
         self._function = function
@@ -48,7 +48,7 @@ class Gate:
 
     @contextmanager
     def held(self, count: int = 1) -> Iterator[None]:
-        """Wait until so many calls are held; they go on after the block."""
+        """Wait until this many calls are held; they continue after the block."""
         try:
             for _ in range(count):
                 assert self.reached.acquire(timeout=60)
@@ -61,7 +61,7 @@ class Gate:
 def test_invocations_do_not_wait_for_packages_that_are_read(
     emulator: Emulator, deploy: Deploy, invoke: Invoke, tmp_path: Path, work: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither warm nor cold ones, and not for so many of them that they wait for each other."""
+    """Neither warm nor cold ones do, nor many that would wait for each other."""
     warm, cold = deploy(RETURN), deploy(RETURN)
     invoke(warm)
     emulator.packages.allow(tmp_path)
@@ -107,7 +107,7 @@ def test_a_deletion_answers_before_the_files_are_gone_and_the_end_waits_for_them
 
 
 def chunked(endpoint: str, path: str, keys: Any, chunks: int, **headers: str) -> tuple[int, str]:
-    """Status and message of the answer to a signed body of as many MB, which says nothing of its length."""
+    """Return status and message of the answer to a signed body of this many MB, sent without its length."""
     connection = http.client.HTTPConnection(urlsplit(endpoint).netloc, timeout=60)
     try:
         given = {name.replace("_", "-"): value for name, value in headers.items()}
@@ -164,7 +164,7 @@ def test_what_holds_the_emulator_up_is_no_time_of_the_function(
 def test_what_is_out_of_time_does_nothing_more_while_its_end_is_held_up(
     deploy: Deploy, invoke: Invoke, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it would trace is no part of the invocation, whose record is written before its environment has ended."""
+    """Its trace doesn't count for the invocation, because the record is written before the environment ends."""
     left: list[int] = []
     end = ProcessSandbox.end
 

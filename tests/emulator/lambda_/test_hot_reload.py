@@ -16,8 +16,8 @@ from slslab.host.namespaces import Isolation, Spawner, SpawnError, detect
 from slslab.host.spawner import open_directory
 from slslab.lambda_ import process_sandbox
 from slslab.lambda_.container_sandbox import readable
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.packages import Packages
-from slslab.lambda_.service.emulator import Emulator
 from slslab.testing import create_function
 
 HANDLER = """
@@ -217,7 +217,7 @@ def invoke(client: Any, event: str = "") -> Any:
 @pytest.mark.server
 @pytest.mark.parametrize("replaced", ["code", "."])
 def test_a_link_in_the_place_of_the_directory_starts_nothing(isolation: Isolation, root: Path, replaced: str) -> None:
-    """Neither in its own place nor in that of a directory above it."""
+    """Neither in its own place nor in place of a parent directory."""
     code = root / "code"
     with Emulator(code_roots=[root]) as emulator:
         assert emulator.isolation == isolation

@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from slslab.aws.errors import ServiceError
 from slslab.aws.requests import READ_AT_ONCE
 from slslab.lambda_ import invocation, memory_waits
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 
 pytestmark = pytest.mark.server
@@ -66,7 +66,7 @@ class Small(NamedTuple):
 
     @contextmanager
     def two_running(self) -> Iterator[list[str]]:
-        """Have two invocations of "one" run until the end of the block, whose list has their environments then."""
+        """Keep two invocations of "one" running during the block; its list then has their environments."""
         before, environments = self.begun(), list[str]()
         with ThreadPoolExecutor(2) as pool:
             running = [pool.submit(call, self.client, "one", held=True) for _ in range(2)]

@@ -15,8 +15,8 @@ import pytest
 from slslab.aws.clients import HTTP, signed_headers
 from slslab.aws.keys import Pair
 from slslab.lambda_ import log_events
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.log_events import LogEvents
-from slslab.lambda_.service.emulator import Emulator
 
 
 @pytest.fixture

@@ -29,17 +29,18 @@ def request(name: str, trace_id: str, caller: str = "", memory_mb: int = 512) ->
 
 
 def refused(budget_mb: int, holding: list[Request], waiting: list[Request], places: int = 1) -> list[str]:
-    """The request ids of those that are refused, one after the other; nobody goes on meanwhile.
+    """The request ids of refused invocations, in order; nothing else runs meanwhile.
 
-    Each place gives environments the budget, and has those that hold memory in turn.
+    Each place gives environments the budget, and has the ones that hold memory in turn.
     """
     hosts = [Somewhere(budget_mb) for _ in range(places)]
 
     async def check() -> list[str]:
         waits, found = MemoryWaits(lambda: hosts, lambda: ()), []
         with ExitStack() as stack:
-            for held, host in zip(holding, cycle(hosts), strict=False):
-                stack.enter_context(waits.holding(held, host))
+            waits.holding.update(
+                {held.request_id: (held, host) for held, host in zip(holding, cycle(hosts), strict=False)}
+            )
             for waiter in waiting:
                 wait = stack.enter_context(ExitStack())
                 wait.enter_context(waits.waiting(waiter))

@@ -140,7 +140,7 @@ def zipped(*entries: tuple[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> b
 
 
 def refusal(packages: Packages, archive: bytes, status: int = 400) -> str:
-    """Return why an archive is refused, of which nothing stays."""
+    """Return why an archive is refused, without leaving anything of it."""
     before = sorted(packages._home.rglob("*"))
     with pytest.raises(ServiceError) as caught:
         packages.store("f", {"ZipFile": base64.b64encode(archive).decode()})
@@ -174,7 +174,7 @@ def test_methods_of_which_little_may_become_much_are_refused(
 
 
 def test_entries_that_overlap_are_refused(packages: Packages, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many entries as you like may name the same bytes."""
+    """Any number of entries may name the same bytes."""
     archive = zipped(("app.py", bytes(range(200))))
     begin = archive.index(b"PK\x01\x02")
     end = archive.index(b"PK\x05\x06")

@@ -9,8 +9,8 @@ from botocore.exceptions import ClientError
 
 from slslab.aws.errors import ServiceError
 from slslab.lambda_ import environment
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.events import Request
-from slslab.lambda_.service.emulator import Emulator
 from slslab.run.records import InvocationRecord
 
 LATE = """

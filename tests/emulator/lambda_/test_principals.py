@@ -1,4 +1,4 @@
-"""Who may do what: the owner, a function, a service, and whoever has keys of another start or none."""
+"""Permissions of the owner, a function, a service, and clients with another start's keys or without keys."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ import pytest
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring, Pair
 from slslab.errors import RequestError
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.state_machines import EmbeddedStateMachines
 from slslab.testing import ROLE, create_function, packaged

@@ -30,7 +30,7 @@ class Queue:
 
 
 class Service:
-    """Takes invocations, of which all succeed."""
+    """Takes invocations, which all succeed."""
 
     class Response:
         function_error = None

@@ -20,11 +20,11 @@ from slslab.aws.clients import signed_headers
 from slslab.host.connections import Address
 from slslab.host.namespaces import Processes
 from slslab.lambda_ import runtime_api
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import Environment
 from slslab.lambda_.process_sandbox import ProcessSandbox, ProcessSandboxes
 from slslab.lambda_.runtime_api import NextInvocation, RuntimeApi, RuntimeReport
 from slslab.lambda_.sandbox import Sandbox, Setting
-from slslab.lambda_.service.emulator import Emulator
 
 Deploy = Callable[..., str]
 Invoke = Callable[..., Any]
@@ -156,7 +156,7 @@ def test_a_stranger_that_waits_sees_no_payload(deploy: Deploy, invoke: Invoke) -
 
 
 def test_a_child_of_the_handler_is_answered(deploy: Deploy, invoke: Invoke) -> None:
-    """Also one whose parent has ended, and one with an IPv6 socket, as the clients of other languages have for IPv4."""
+    """Also a child without its parent, and one with an IPv6 socket, which clients in other languages use for IPv4."""
     name = deploy(
         '''
         import subprocess, sys
@@ -264,7 +264,7 @@ def test_a_runtime_may_connect_before_its_processes_are_known(
     held: list[bytes] = []
 
     async def owning(sandbox: ProcessSandbox, client: Address, server: Address) -> bool:
-        asyncio.get_running_loop().call_soon(feed, sandbox._processes, b"".join(held))
+        asyncio.get_running_loop().call_soon(feed, sandbox, b"".join(held))
         held.clear()
         return await owns(sandbox, client, server)
 
@@ -277,7 +277,7 @@ def test_a_runtime_may_connect_before_its_processes_are_known(
 
 @pytest.mark.parametrize("turns", range(6))
 def test_a_connection_made_while_it_stops_is_closed(turns: int) -> None:
-    """After so many turns of the event loop: not accepted yet, accepted, or about to be served."""
+    """After this many turns of the event loop: not accepted yet, accepted, or about to be served."""
 
     async def stop() -> bytes:
         api = RuntimeApi(anybody, LIMIT)
@@ -411,7 +411,7 @@ def test_reports_that_wait_for_an_answer_are_held_up_to_the_limit_of_one() -> No
 
 
 def test_who_asks_and_hangs_up_does_not_wait() -> None:
-    """An invocation that was handed to nobody ran into its time-out; each such connection stayed."""
+    """Otherwise an invocation is handed out without a reader and times out; and each such connection stayed open."""
 
     async def ask_and_leave() -> None:
         api = RuntimeApi(anybody, LIMIT)
@@ -684,7 +684,7 @@ def test_an_error_is_named_by_its_body_or_else_by_its_header(
 def test_what_a_function_writes_to_its_trace_is_checked(
     deploy: Deploy, invoke: Invoke, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Frames that are no events are told in the emulator's log; half a frame waits for the other half."""
+    """Frames that aren't events are reported in the emulator's log; half a frame waits for the other half."""
     name = deploy(
         """
         import os, time

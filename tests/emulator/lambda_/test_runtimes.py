@@ -16,8 +16,8 @@ from slslab.aws.arns import function_arn
 from slslab.errors import RequestError
 from slslab.lambda_ import runtimes
 from slslab.lambda_.configuration import RUNTIMES
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.runtimes import OWN, Runtimes, find_interpreter, obstacle
-from slslab.lambda_.service.emulator import Emulator
 from slslab.testing import create_function
 from slslab.up import doctor
 
@@ -149,7 +149,7 @@ def test_l18_another_python_beside_a_template_and_without_namespaces() -> None:
 
 @pytest.fixture
 def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """A host whose PATH has two empty folders, `first` and `second`, and where neither pyenv nor uv keeps a Python."""
+    """A host with two empty folders in PATH, `first` and `second`, and without any Python of pyenv or uv."""
     folders = [tmp_path / name for name in ("first", "second")]
     for folder in folders:
         folder.mkdir()

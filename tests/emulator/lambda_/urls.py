@@ -30,7 +30,7 @@ def permit(client: Any, name: str, principal: str = "*", auth_type: str = "NONE"
 def ask(
     url: str, method: str = "GET", headers: Mapping[str, str] | None = None, body: bytes | None = None
 ) -> tuple[int, list[tuple[str, str]], bytes]:
-    """Status, headers and body of the answer to a request, whose path is sent as it is."""
+    """Return status, headers and body of the answer to a request; its path is sent unchanged."""
     parts = urlsplit(url)
     connection = http.client.HTTPConnection(parts.netloc)
     try:

@@ -1,4 +1,4 @@
-"""The checksums of S3 are those that their standards say, computed in parts."""
+"""S3's checksums follow their standards, also when computed in parts."""
 
 import asyncio
 import base64

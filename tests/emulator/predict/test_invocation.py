@@ -104,6 +104,34 @@ def test_threads_that_ran_at_once_do_so_on_lambda() -> None:
     assert predicted.duration_ms == Range(2000, 2000, 2000)
 
 
+def at(memory_mb: int, measured: dict[str, Any], cores: int = 2) -> dict[str, tuple[float, float]]:
+    """The duration with another memory size, ms: as it is, and with all threads at once."""
+    found = Predictor(SAME, PROFILE).model(measured, (), memory_mb, cores)
+    assert found is not None
+    ends = found.figures({})["duration"], found.figures({"threads": -Z80})["duration"]
+    return {"threads" if "threads" in found.sources else "known": (round(ends[0]), round(ends[1]))}
+
+
+def test_threads_share_the_quota_of_a_smaller_memory_size() -> None:
+    """Two processes took a second for two CPU seconds; half of a processor gives them four seconds."""
+    (ends,) = at(884, record(2000, 1000, 3538)).values()
+    assert ends == pytest.approx((4000, 4000), rel=0.01)
+
+
+def test_threads_that_a_quota_hid_may_run_at_once_with_more_processors() -> None:
+    assert at(3538, record(500, 1000, 884)) == {"threads": (500, 250)}
+    # It had two processors and used one, so it has one thread.
+    assert at(7076, record(500, 500, 3538)) == {"known": (500, 500)}
+    # A processor and 1.3 % of another one show nothing.
+    assert at(3538, record(500, 494, 1792)) == {"threads": (494, 250)}
+    # It used several: of Lambda's share, and of this machine's processors.
+    assert at(7076, record(2000, 1000, 3538)) == {"threads": (1000, 500)}
+    assert at(7076, record(2000, 1000, 5307)) == {"threads": (1000, 500)}
+    assert at(7076, record(2000, 1000, 7076), cores=4) == {"known": (1000, 1000)}
+    # Less than a processor is the same to one thread and to two.
+    assert at(1769, record(500, 1000, 884)) == {"known": (500, 500)}
+
+
 def test_shares_that_the_host_did_not_enforce_are_modelled() -> None:
     free = Predictor(SAME, PROFILE, enforced=False).predict(record(20, 20, memory_mb=177))
     assert free is not None
@@ -120,6 +148,19 @@ def test_requests_to_s3_take_the_profiles_time() -> None:
     took_ms = get.latency_ms.value + 10_000 / get.bandwidth_mb_s.value
     assert predicted.parts == pytest.approx({"init": 0, "cpu": 10, "requests": took_ms, "waits": 85})
     assert predicted.duration_ms.low < predicted.duration_ms.value < predicted.duration_ms.high
+
+
+def test_tls_has_the_memory_sizes_share_of_a_processor() -> None:
+    get = PROFILE.operation("object.get")
+    assert get.cpu_ms_per_mb is not None
+    cpu_ms = 100 * get.cpu_ms_per_mb.value
+    made = [Request("object.get", START_NS, START_NS + MS, 100_000_000)]
+    small, large = (Predictor(SAME, PROFILE).predict(record(0, 1000, memory_mb=mb), made) for mb in (177, 1769))
+    assert small is not None
+    assert large is not None
+    assert small.parts["requests"] == pytest.approx(get.latency_ms.value + 10 * cpu_ms, rel=0.01)
+    assert get.bandwidth_mb_s is not None
+    assert large.parts["requests"] == pytest.approx(get.latency_ms.value + 100_000 / get.bandwidth_mb_s.value)
 
 
 def test_a_request_ends_when_the_next_one_begins() -> None:

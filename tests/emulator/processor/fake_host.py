@@ -1,4 +1,4 @@
-"""A host whose workloads take a chosen multiple of the reference machine's seconds, without running anything."""
+"""A fake host: its workloads take a chosen multiple of the reference machine's seconds, without running anything."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

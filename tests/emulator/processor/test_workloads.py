@@ -28,7 +28,7 @@ def test_a_child_prints_seconds_and_versions() -> None:
 
 
 def test_children_of_pbkdf2_count() -> None:
-    """Their CPU seconds aren't those of the process that waits for them."""
+    """Their CPU seconds aren't part of the parent's."""
     (found,) = run("pbkdf2", "--form", "probe", "--processes", "2")
     assert found["cpu_s"][0] > 0.01
 

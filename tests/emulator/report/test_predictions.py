@@ -1,17 +1,18 @@
 """Parts of documents about Lambda: sums, their ranges, and the sentences that say what they rest on."""
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
-from tests.emulator.predict.test_invocation import ANCHORED, PROFILE, SAME, record
+from tests.emulator.predict.test_invocation import ANCHORED, PROFILE, SAME, START_NS, record
 from tests.lab.replay.recordings import TRACES
 
 from slslab.errors import RequestError
 from slslab.predict.invocation import Predictor, Request, make_predictor
 from slslab.predict.processor import UNANCHORED, Processor
 from slslab.predict.profiles.profile import Figure, with_speed
-from slslab.report.cards import functions_card
+from slslab.report.cards import cost_cell, functions_card
 from slslab.report.page import Cell
 from slslab.report.predictions import Predicted, bill_of, predict, requests_of
 from slslab.report.services import Service, open_run, service_bill
@@ -19,6 +20,7 @@ from slslab.report.sessions import session_document
 from slslab.report.summaries import headline, predicted_notes
 from slslab.run.directory import RunDirectory
 from slslab.run.events import own_event
+from slslab.run.table import tabulate
 from slslab_lab.runs.on_lambda import bill_of as bill_of_run
 
 ABOUT: dict[str, Any] = {
@@ -115,7 +117,28 @@ def test_a_service_shows_both_hosts() -> None:
     assert card is not None
     (row,), (total,) = card.tables[0].rows, card.tables[0].totals
     assert (row[0], total[0], row[2:5]) == (function["function"], "all", total[2:5])
-    assert row[-1] == Cell("60 MB", "3% of it")
+    assert row[-2] == Cell("60 MB", "3% of it")
+    assert row[-1] == cost_cell(function)
+
+
+def test_a_function_has_a_row_for_each_memory_size_with_its_requests_to_s3() -> None:
+    """Of two invocations, 2 s apart, the second puts three objects."""
+    second = metered(50, 100, memory_mb=3008, start_ns=START_NS + 2 * 10**9, end_ns=START_NS + 21 * 10**8)
+    put = own_event("object.put", START_NS + 2 * 10**9 + 1, "", resource="", function="f")
+    puts = [{**put, "end_ns": put["start_ns"] + 10**6, "bytes": 5, "requests": 1, "overhead": False}] * 3
+    events = tabulate([{"record": "header", "run": "up", "clock": ""}, *puts])
+    document = service(metered(50, 100), second).replace(events=events).summary()
+    small, large = document["functions"]
+    assert [row["memory_mb"] for row in document["functions"]] == [1769, 3008]
+    assert [row["invocations"] for row in document["functions"]] == [1, 1]
+    assert {line["item"] for line in small["predicted"]["cost"]["lines"]} == {
+        "Lambda duration, x86_64",
+        "Lambda requests",
+    }
+    (line,) = (line for line in large["predicted"]["cost"]["lines"] if line["item"] == "S3 PUT requests")
+    assert (line["quantity"], line["amount"]) == ("3", "0.000015")
+    assert Decimal(large["cost"]) > Decimal("0.000015") > Decimal(small["cost"])
+    assert predict([second], requests_of(puts), make_predictor(UNANCHORED, None, True)).costs()["cost"] == large["cost"]
 
 
 def test_a_service_without_invocations_has_nothing_to_predict() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.stack import buckets
 from slslab.stack.object_store import EmbeddedObjectStore
 

@@ -1,4 +1,4 @@
-"""The embedded RabbitMQ starts beside anything else, keeps to itself and leaves nothing behind."""
+"""The embedded RabbitMQ starts next to other servers, doesn't touch them and cleans up."""
 
 import os
 import shutil
@@ -74,7 +74,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRabbitM
 
 
 def processes(pid: int) -> list[psutil.Process]:
-    """A server's process and those that it has started."""
+    """Return a server's process and its children."""
     process = psutil.Process(pid)
     return [process, *process.children(recursive=True)]
 
@@ -163,7 +163,7 @@ def test_a_server_that_is_not_ready_within_the_limit_is_ended(tmp_path: Path, mo
 
 
 def install(root: Path) -> Path:
-    """An installation as Debian makes it, but for the programs; returns the folder of the wrapper."""
+    """Fake an installation like Debian's, except for the programs; return the folder of the wrapper."""
     home = root / "lib" / "rabbitmq" / "lib" / "rabbitmq_server-9.8.7"
     (home / "sbin").mkdir(parents=True)
     (home / "plugins" / "rabbit-9.8.7").mkdir(parents=True)

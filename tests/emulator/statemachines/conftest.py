@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.emulator.statemachines.written import LIMIT_S
 
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 
 # Says hello at a port of the test's and goes on when it is answered: who is there at once is known without a clock.
@@ -37,7 +37,7 @@ FAILURES = """
 
 
 class Meeting:
-    """Where handlers of MEETING wait until they are let go on."""
+    """Where handlers of MEETING wait until they are released."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -46,17 +46,17 @@ class Meeting:
         self._guests: list[socket.socket] = []
 
     def wait(self, number: int) -> None:
-        """Until so many are there."""
+        """Wait until this many handlers are waiting."""
         self._guests += [self._listener.accept()[0] for _ in range(number)]
 
     def go_on(self) -> None:
-        """Let all go on."""
+        """Release all."""
         for guest in self._guests:
             guest.close()
         self._guests.clear()
 
     def close(self) -> None:
-        """Nobody waits any more."""
+        """Release all, and let later ones pass."""
         self.go_on()
         self._listener.close()
 

@@ -48,7 +48,7 @@ def ends(execution: Execution) -> bool:
 
 
 def wait_for_the_end_of_all_but(before: set[threading.Thread]) -> None:
-    """Wait until there are no threads but these."""
+    """Wait until only these threads are left."""
     deadline = time.monotonic() + 30
     while left := set(threading.enumerate()) - before:
         assert time.monotonic() < deadline, left

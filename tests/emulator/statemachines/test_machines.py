@@ -23,7 +23,7 @@ from tests.emulator.statemachines.written import (
 )
 
 from slslab.aws.clients import aws_client
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.statemachines.api import OPERATIONS
 
 pytestmark = pytest.mark.server

@@ -22,7 +22,7 @@ from tests.emulator.statemachines.written import (
     told,
 )
 
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 
 pytestmark = pytest.mark.server

@@ -39,7 +39,7 @@ from tests.emulator.statemachines.written import (
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Keyring
 from slslab.errors import HostError
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.run.log import TraceWriter, load
 from slslab.run.metrics import orchestration_seconds, totals
 from slslab.stack.state_machines import EmbeddedStateMachines

@@ -23,7 +23,7 @@ from tests.emulator.statemachines.written import (
     told,
 )
 
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 
 pytestmark = pytest.mark.server
@@ -272,7 +272,7 @@ def test_s11_tokens_and_outputs_that_are_none(states_client: Any) -> None:
 
 
 def test_a_token_is_used_once(states_client: Any) -> None:
-    """measured, as users report it: the message of a token whose Task no longer waits."""
+    """measured, as users report it: the message for a token after its Task has ended."""
     gone = ("TaskTimedOut", "Task Timed Out: 'Provided task does not exist anymore'", 400)
     execution = start(states_client, "once", chain(waiting(TimeoutSeconds=60)))
     given = token(states_client, execution)

@@ -1,4 +1,4 @@
-"""When Assign takes effect, and whose Assign and Output a Choice has."""
+"""When Assign takes effect, and which Assign and Output a Choice uses."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -21,7 +21,7 @@ def databases() -> Iterator[EmbeddedTensorDatabases]:
 
 @pytest.fixture
 def url(request: pytest.FixtureRequest, databases: EmbeddedTensorDatabases) -> str:
-    """The database of the test's module, empty; of the contract's, the one whose turn it is."""
+    """The module's empty database; for the contract, each database in turn."""
     module = request.module.__name__.rpartition("test_")[2]
     redisai = request.node.callspec.params.get("engine") if hasattr(request.node, "callspec") else None
     found = os.environ["REDISAI_URL"] if redisai == "redisai" else databases.endpoints[MODULES.index(module)]

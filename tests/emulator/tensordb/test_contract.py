@@ -1,4 +1,4 @@
-"""What workers rely on, of tensordb and, where REDISAI_URL names one, of a real RedisAI (whose keys are deleted)."""
+"""What workers need from tensordb, and from a real RedisAI if REDISAI_URL names one (its keys are deleted)."""
 
 import os
 

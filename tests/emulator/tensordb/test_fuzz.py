@@ -1,4 +1,4 @@
-"""Whatever is sent, the server answers or hangs up, and goes on serving the others correctly."""
+"""After any input, the server answers or hangs up, and still serves its other clients correctly."""
 
 import contextlib
 import random

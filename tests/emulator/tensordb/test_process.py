@@ -157,7 +157,7 @@ def test_sizes_are_those_of_redis_conf(text: str, bytes_: int) -> None:
 
 
 def test_one_without_strict_mode_and_without_a_reader_of_its_trace_ends_while_a_script_runs_for_days() -> None:
-    """One process, whose scripts import torch once."""
+    """One process, and its scripts import torch once."""
     scripts = """
 def add(tensors: List[Tensor], keys: List[str], args: List[str]):
     return tensors[0].add_(1)

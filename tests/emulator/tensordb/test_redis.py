@@ -38,7 +38,7 @@ LOOKS = {"string": "GET", "list": "LRANGE", "hash": "HGETALL", "set": "SMEMBERS"
 
 
 class Remaining:
-    """A time to live in seconds, negative if there is none: the same on both but for moments."""
+    """A time to live in seconds, negative if unlimited: equal on both servers within moments."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -96,7 +96,7 @@ def pairs(reply: Any) -> list[tuple[Any, Any]]:
 
 
 def unordered(reply: Any) -> Any:
-    """A reply whose arrays, sets and maps are sorted."""
+    """Return a reply with sorted arrays, sets and maps."""
     match reply:
         case WireError():
             return str(reply)

@@ -39,9 +39,9 @@ HANDLER = "def handler(event, context):\n    return {'hello': event['name']}\n"
 
 
 def state_in(directory: Path) -> dict[str, str]:
-    """Return the environment of commands whose service keeps its state in this directory.
+    """Return the environment of commands that keep their service's state in this directory.
 
-    They find no stack in containers, which another test may have at its usual port.
+    They don't find a stack in containers, which another test may have at its usual port.
     """
     own = {"SLSLAB_STATE": str(directory / "state"), "SLSLAB_RUNS": str(directory / "runs")}
     return os.environ | own | {"SLSLAB_EMULATOR_URL": "http://127.0.0.1:9"}
@@ -49,7 +49,7 @@ def state_in(directory: Path) -> dict[str, str]:
 
 @pytest.fixture
 def state(tmp_path: Path) -> dict[str, str]:
-    """The environment of commands whose service keeps its state in a directory of the test's own."""
+    """The environment of commands that keep their service's state in the test's own directory."""
     return state_in(tmp_path)
 
 

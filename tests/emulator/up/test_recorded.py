@@ -99,7 +99,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
 
 
 def execute(service: Service) -> None:
-    """Run a state machine of two states, of which one is the function."""
+    """Run a state machine of two states; one calls the function."""
     function = service.functions.get_function(FunctionName="own")["Configuration"]["FunctionArn"]
     definition = {
         "StartAt": "Call",
@@ -243,6 +243,9 @@ def check_predicted(shown: dict[str, Any], bill: dict[str, Any]) -> None:
     assert predicted["processor"]["form"] == "not anchored"
     assert "slslab calibrate --processor" in predicted["notes"][0]
     (function,) = shown["functions"]
+    assert bill["functions"] == [function]
+    puts = next(line for line in function["predicted"]["cost"]["lines"] if line["item"] == "S3 PUT requests")
+    assert puts["quantity"] == "6", "three in each of two invocations"
     assert function["predicted"]["billed_seconds"] == predicted["billed_seconds"]
     assert function["predicted"]["init_ms"]["value"] > 0
 

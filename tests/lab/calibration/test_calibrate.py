@@ -36,10 +36,10 @@ def slslab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slslab]:
 
 @pytest.fixture(scope="module")
 def run(slslab: Slslab, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of one worker: it waits for nobody, and computes for longer than its requests take on Lambda.
+    """A run of one worker, which doesn't wait for others, and computes for longer than its requests take on Lambda.
 
-    It has a whole vCPU: with a share, its time jumps by a period's pause as the speed grows, and some times have no
-    speed.
+    It has a whole vCPU: with a share, its time jumps by a period's pause as the speed grows, and no speed gives some
+    times.
     """
     path = tmp_path_factory.mktemp("runs") / "run"
     small = ("--epochs", "2", "--workers", "1", "--batches", "1", "--batch-size", "1400", "--memory", "1769")

@@ -177,7 +177,7 @@ def report(duration_ms: float, init_ms: float | None = None, memory_mb: int = 17
 
 
 def test_speed_and_init_are_those_with_which_the_run_takes_what_the_lines_say() -> None:
-    """Real: 2,100 ms, of which the put takes 100, so processors at half speed; their init of 1,000 ms waits 2,000."""
+    """Real: 2,100 ms with a put of 100, so processors at half speed; the init of 1,000 ms waits 2,000."""
     profile, found = fit([report(2000), report(2100, 3000), report(9000)])
     medians = {when: (found["duration_ms"][when], found["init_ms"][when]) for when in ("real", "before", "after")}
     assert medians["before"] == pytest.approx((1100, 500))

@@ -1,4 +1,4 @@
-"""CPU time of transfers through TLS: more than of as much adding, and of nobody else's work."""
+"""CPU time of transfers through TLS: more than adding takes, without anybody else's work."""
 
 import pytest
 

@@ -19,13 +19,13 @@ Event = dict[str, Any]
 
 @cache
 def recorded(name: str) -> Run:
-    """A recorded run: of this folder, of those that replay is tested with, or of the project's results."""
+    """A recorded run from this folder, from replay's tests, or from the project's results."""
     folder = next(folder for folder in (OWN, TRACES, TABLE1) if (folder / name).is_dir())
     return read_run(RunDirectory(folder / name))
 
 
 class Planting:
-    """A run whose trace or records are edited. Without its document no figure of the whole run is compared."""
+    """A run with an edited trace or records. Without its document, the run's totals aren't compared."""
 
     def __init__(self, name: str, *, document: bool = False) -> None:
         self.run = recorded(name)
@@ -36,7 +36,7 @@ class Planting:
         self.instances = [dict(record) for record in self.run.instances]
 
     def find(self, op: str, part: str = "", number: int = 0, **values: Any) -> Event:
-        """Return an event with these values whose resource has a part; of several the first, or another."""
+        """Return an event with these values and this part in its resource; by default the first of several."""
         found = [
             event
             for event in self.events
@@ -77,7 +77,7 @@ class Planting:
 
 @dataclass(frozen=True)
 class Planted:
-    """What a check must say of a planted run: the rule, whose step, and the event; and which rules find it, too."""
+    """The finding expected in a planted run: rule, step's owner, event, and the other rules that find it."""
 
     run: Run
     rule: str
@@ -108,7 +108,7 @@ def planted(
     place: tuple[int, int] | None = None,
     **changes: Any,
 ) -> Planted:
-    """Return what must be found: the step and worker are those of the event, if no others are given."""
+    """Return the expected finding. Its step and worker are the event's, unless given."""
     run = planting.done(**changes)
     here = (-1, -1) if event is None else (event["epoch"], event["step"])
     who = -1 if event is None else event["worker"]

@@ -20,7 +20,7 @@ def event(op: str, resource: str = HERE, etag: str | None = "x", *, causes: tupl
 
 
 def exchange(*events: Event, **more: Any) -> Exchange:
-    """The exchange of these events, whose message is KEY's of worker 0."""
+    """Return the exchange of these events, with one message: KEY's of worker 0."""
     numbered = [{"event": number, **each} for number, each in enumerate(events)]
     return Exchange(numbered, Protocol((Message("gradient", Name(KEY, 0, 0, 0), {1: 1}),), **more))
 

@@ -1,4 +1,4 @@
-"""What the rules of the ledger and its bill say of a few events: each violation in full, and what is none."""
+"""The rules of the ledger and the bill on a few events: each violation's full text, and cases without one."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -78,7 +78,7 @@ COMPUTED = event("compute", 1, host_delay_ns=0)
 
 
 def finished(**changes: Any) -> Run:
-    """A run of three puts by worker 0, with the document that it should have, but for changes."""
+    """A run of three puts by worker 0, with a matching document, except for `changes`."""
     run = of_events(PUT, COMPUTED)
     figures = {**run.totals(), "cost": run.cost(load_book(PLAN.prices)), "lambda": {"status": "not modelled"}}
     return run.replace(document={**figures, **changes})

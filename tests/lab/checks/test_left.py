@@ -1,4 +1,4 @@
-"""What the rules of what is left say of a few events: each violation in full, and what is none."""
+"""The rules of leftovers on a few events: each violation's full text, and cases without one."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the rules of messages say of a few events: each violation in full, what is none, and what they cannot judge."""
+"""The rules of messages on a few events: each violation's full text, cases without one, and what they can't judge."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -235,10 +235,10 @@ FAULT = event("fault", resource="x message-lost")
     ("run", "reason"),
     [
         (of_events(plan=replace(PLAN, architecture="x")), "x is not installed"),
-        (of_events(plan=MLLESS), "its filter, or the clock, decides how many messages there are"),
+        (of_events(plan=MLLESS), "a filter or the clock decides how many messages are sent"),
         (
             of_events(plan=replace(MLLESS, options={**SENT, "remove-threshold": 0.5})),
-            "its filter, or the clock, decides how many messages there are",
+            "a filter or the clock decides how many messages are sent",
         ),
         (of_events(FAULT, plan=SPIRT), "a peer or a message was lost"),
         (

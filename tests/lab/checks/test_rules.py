@@ -1,4 +1,4 @@
-"""What rules say of a run beside planted violations: what is no violation, what they cannot judge, and the document."""
+"""Rules on runs without planted violations: what is right, what they can't judge, and the document."""
 
 from dataclasses import replace
 from typing import Any, cast
@@ -84,7 +84,7 @@ def test_records_of_earlier_versions_lack_fields() -> None:
 
 
 def test_a_model_that_another_worker_replaced_at_once_is_told_apart_by_its_etag() -> None:
-    """The put before a get in program order is among its causes, beside the one that it got."""
+    """The put before a get in program order is one of its causes, in addition to the put that it got."""
     planting = Planting("s-asp")
     got = planting.find("object.get", "/global", worker=1, epoch=1, step=1)
     puts = [event for event in planting.events if event["op"] == "object.put" and event["resource"] == got["resource"]]

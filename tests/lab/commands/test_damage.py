@@ -267,7 +267,7 @@ def test_a_changed_file_of_a_run_is_noticed_by_its_digest(runs: Path, file: str)
 
 @identified(PLAN)
 def test_a_plan(runs: Path, file: str, kind: str, damage: Damage) -> None:
-    """A run that is done does without it, but for a replay."""
+    """A finished run doesn't need it, except for a replay."""
     del kind
     path = write_run(runs / "damaged") / file
     damage(path)

@@ -21,7 +21,7 @@ from tests.leftovers import leftovers
 
 from slslab.cli.main import ENDINGS, main
 from slslab.host import namespaces, spawner
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.stack.channels import find_server
 from slslab_lab.runs import embedded
 from slslab_workers.trace.operations import ALL_REDUCE

@@ -212,7 +212,7 @@ def user(files: Path, setting: Setting) -> tuple[dict[str, str], dict[str, str]]
 
 
 def each(execute: Execute, files: Path, setting: Setting, *without: str, work: str = "") -> None:
-    """Have the commands work with this setting, at once, as they mostly wait; an error names those that do not."""
+    """Run the commands with this setting, all at once because they mostly wait; an error names the ones that fail."""
     variables, theirs = user(files, setting)
     with ThreadPoolExecutor() as pool:
         going = {}

@@ -1,4 +1,4 @@
-"""`--faults`: a wrong plan is refused before anything starts, and what happened is told wherever a run is shown."""
+"""`--faults`: a wrong plan is refused before anything starts, and every view of a run shows what happened."""
 
 import json
 import shutil

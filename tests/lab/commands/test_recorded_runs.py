@@ -64,7 +64,7 @@ def test_a_run_is_recorded_once(recorded_runs: RecordedRuns, architecture: str) 
 
 
 def test_equal_seeds_give_equal_bits(recorded_runs: RecordedRuns) -> None:
-    """Two exchanges of gradients between functions, and instances of as many workers."""
+    """Two exchanges of gradients between functions, and the same number of instances."""
     documents = [recorded_runs[name].document for name in (*RESIDENT, "gpu")]
     for figure in ("parameters_sha256", "loss", "accuracy"):
         first, *others = (document[figure] for document in documents)

@@ -144,6 +144,14 @@ def test_lists_are_combined_and_each_has_what_was_asked_for(slslab: Slslab) -> N
     assert plain["billed_seconds"] == priced["billed_seconds"]
 
 
+def test_a_slow_worker_costs_what_the_others_wait(slslab: Slslab) -> None:
+    document = slslab("replay", "small", "--straggler", "1:4", "--profile", "round.toml", "--json").document
+    assert [row["label"] for row in document["rows"]][1:] == ["as recorded, 2 workers", "worker 1 4 times slower"]
+    for figure in ("seconds", "cost"):
+        _, plain, slow = values(document, figure)
+        assert slow > plain
+
+
 def test_a_time_out_names_who_would_be_over_it(slslab: Slslab) -> None:
     arguments = ("replay", "small", "--profile", "round.toml", "--timeout", "0.4")
     document = slslab(*arguments, "--json").document
@@ -189,6 +197,9 @@ def test_pictures_of_equal_figures_are_equal(slslab: Slslab, directory: Path, ar
         (("replay", "small", "--memory", "128,256"), 2, "used 300 MB at their peak, more than 256 MB"),
         (("replay", "small", "--workers", "4,,8"), 2, "--workers '4,,8' is not a list of whole numbers"),
         (("replay", "small", "--workers", "4097"), 2, "--workers 4097 is out of range"),
+        (("replay", "small", "--straggler", "2:3"), 2, "There is no worker 2 of 2"),
+        (("replay", "small", "--straggler", "1"), 2, "--straggler 1 is not a slow worker"),
+        (("replay", "small", "--straggler", "1:nan"), 2, "--straggler 1:nan is not a slow worker"),
         (("replay", "small", "--network", "nowhere"), 2, "There is no profile 'nowhere'"),
         (("replay", "small", "--profile", "nowhere"), 2, "There is no profile 'nowhere'"),
         (("replay", "small", "--prices", "nowhere"), 2, "There is no price book 'nowhere'"),
@@ -365,7 +376,9 @@ def test_every_question_takes_what_its_command_offers() -> None:
     for question in QUESTIONS:
         offered = {parameter.name for parameter in question.command().params} - everywhere
         answer = resolve_name(f"slslab_lab.questions.{question.answer}")
-        assert offered - ({"plot"} if question.picture else set()) == signature(answer).parameters.keys() - {"asked"}
+        elsewhere = {"plot"} if question.picture else set()
+        elsewhere |= {"function", "kind"} if question.of_up else set()
+        assert offered - elsewhere == signature(answer).parameters.keys() - {"asked"}
 
 
 def test_all_commands_but_the_reproductions_of_tables_model_the_same_platform() -> None:

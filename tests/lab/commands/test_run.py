@@ -35,7 +35,7 @@ def environment(runs: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def slslab(environment: dict[str, str]) -> Slslab:
-    """The command line within this process, of which nothing is left, whatever its ending.
+    """Run the command line within this process, and clean up however it ends.
 
     Environments are forks, unless `imported` has each make its own imports.
     """
@@ -213,7 +213,7 @@ def test_a_run_that_its_host_cannot_begin_leaves_nothing(
     [
         (("run", "spirt", "--workers", "4000"), 3, "1 environment at once: 1 × 1,024 MB + 1,076,000 MB of smaller"),
         (("run", "spirt", "--join", "0:1"), 2, "--epochs 2, or more"),
-        (("run", "spirt", "--epochs", "3", "--join", "4:1"), 2, "There is no peer 4, so it cannot join"),
+        (("run", "spirt", "--epochs", "3", "--join", "4:1"), 2, "Peer 4 doesn't exist, so it can't join"),
         (("run", "allreduce", "--workers", "900"), 3, "900 environments at once: 900 × 1,024 MB = 921,600 MB"),
         (("run", "allreduce", "--workers", "4000"), 2, "default runs at most 1,000 (account_concurrency)"),
         (("run", "allreduce", "--batches", "50"), 2, "= 12,800 samples an epoch, and the training set holds 1,433"),

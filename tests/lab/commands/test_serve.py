@@ -39,7 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture
 def growing(server: Server) -> Iterator[Growing]:
-    """A run that goes on, in the server's folder."""
+    """A running run in the server's folder."""
     run = Growing(server.folder)
     try:
         yield run
@@ -188,7 +188,7 @@ PATHS = ("/", "/list", "/events", RUN, f"{RUN}/content", f"{RUN}/events", "/stat
 
 @pytest.fixture(scope="module")
 def others_cookie(server: Server, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The cookie of a server on another port, whose name is made this one's, as another start's on this port has it."""
+    """The cookie of a server on another port under this one's name, as another start on this port would set it."""
     with serving(tmp_path_factory.mktemp("other")) as other:
         name, _, value = other.cookie.partition("=")
         assert name == f"slslab-{other.port}"
@@ -235,7 +235,7 @@ def test_the_token_is_exchanged_for_a_cookie(server: Server) -> None:
 
 
 def test_the_gate_is_before_the_token(server: Server) -> None:
-    """As a page of another site would have it, whose name was made to lead here."""
+    """As from a page of another site that has pointed its name at this host."""
     query = server.url.partition("/?")[2]
     answer = server.get(f"/?{query}", host=f"evil.example:{server.port}", cookie="")
     assert (answer.status, "set-cookie" in answer.headers, "not called" in answer.text) == (403, False, True)

@@ -1,4 +1,4 @@
-"""What a person at a terminal sees: bars while a run goes on, then tables; the terminal is a real one (pty)."""
+"""What a person at a terminal sees: bars during a run, then tables; the terminal is a real one (pty)."""
 
 import os
 import pty

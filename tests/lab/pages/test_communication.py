@@ -1,4 +1,4 @@
-"""Who got whose bytes, by hand-made causes."""
+"""Which workers received whose bytes, by hand-made causes."""
 
 from typing import Any
 
@@ -79,7 +79,7 @@ def test_bytes_of_unknown_makers_are_counted_apart() -> None:
 
 
 def test_many_workers_are_taken_together() -> None:
-    """64 workers: pairs, of which worker 63 and 62 are one."""
+    """64 workers: pairs; workers 63 and 62 are one of them."""
     puts = [event(rank, "object.put", rank, resource=f"b/{rank}") for rank in range(64)]
     gets = [event(64 + rank, "object.get", 0, resource=f"b/{rank}", causes=[rank]) for rank in range(64)]
     found = build_communication([*puts, *gets], 64)

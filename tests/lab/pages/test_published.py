@@ -1,4 +1,4 @@
-"""Published rows beside a run's own figures, calculated by hand."""
+"""Published rows next to a run's own figures, calculated by hand."""
 
 from pathlib import Path
 from typing import Any

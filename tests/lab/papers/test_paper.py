@@ -10,6 +10,7 @@ import pytest
 from slslab_lab.papers import paper as papers
 from slslab_lab.papers.paper import PaperError, load_paper, paper_names
 from slslab_lab.runs.planning import memory_of
+from slslab_workers.models import spec
 
 ROOT = Path(__file__).parents[3]
 SMALL = """
@@ -114,7 +115,7 @@ def test_memory_sizes_of_table_2_are_those_that_runs_take() -> None:
     assert len(rows) == 8, "four architectures of functions, two models"
     for row in rows:
         model, architecture = (str(row.inputs[name]) for name in ("model", "architecture"))
-        assert memory_of("paper", model, architecture) == row.published["memory_mb"]
+        assert memory_of("paper", spec(model), architecture) == row.published["memory_mb"]
 
 
 def test_table_3_and_the_text_have_the_digits_of_the_paper() -> None:

@@ -1,4 +1,4 @@
-"""Whose waiting is billed, and the parts of a critical path."""
+"""Which waiting is billed, and the parts of a critical path."""
 
 import pytest
 from tests.lab.replay.platform import platform

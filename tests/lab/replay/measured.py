@@ -34,7 +34,7 @@ class PatternOnly(Architecture):
 def make_costs(
     name: str, per_request: float = 2 * MS, per_byte: float = 3.0, per_work: float = 5.0, **options: Value
 ) -> StepCosts:
-    """A millisecond for each computation, and so much for each request, byte and byte of work."""
+    """A millisecond for each computation, and these costs for each request, byte and byte of work."""
     workload = Workload(2, 2, 2, PARAMETERS, options)
     architecture: Any = architectures()[name]
     pattern: Pattern = architecture.pattern(workload)

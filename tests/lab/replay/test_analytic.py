@@ -30,7 +30,7 @@ def recorded(name: str) -> Measured:
 
 
 def with_memcached() -> Profile:
-    """The platform with a server of Memcached, whose requests take 1 ms and 1 ms for a megabyte."""
+    """The platform with a Memcached server that takes 1 ms a request and 1 ms a megabyte."""
     operations = {name: operation(1, 1000) for name in ("put", "get", "delete")}
     server = Channel.model_validate({"description": "Memcached", "operations": operations})
     return platform().model_copy(update={"channels": {**platform().channels, "memcached": server}})

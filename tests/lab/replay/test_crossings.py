@@ -35,7 +35,7 @@ PATIENT = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def requests(number: int, size: int, epochs: int = 1) -> Program:
-    """One worker that makes so many gets of this size in each step, after one of 40 ms that belongs to none."""
+    """One worker that makes this many gets of this size in each step, and a get of 40 ms before any step."""
     steps = [Step("build", "other", 40 * MS)]
     for epoch in range(epochs):
         steps.append(

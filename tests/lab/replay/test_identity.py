@@ -1,14 +1,14 @@
 """Replay of recorded runs on the profile of the host that recorded them: it gives back what was measured.
 
 The runs in `traces/` were recorded on 21 November 2026 on a virtual machine of two cores (Linux, control groups v1)
-with little else on it; those of functions with LeNet have less than 2 % host delay, all others are marked
+with little else on it. Runs of functions with LeNet have less than 2 % host delay; all others are marked
 oversubscribed. They are the set that fits best of five (docs/replay.md, "How far to trust it"). They were made by
 
     slslab run ARCH --model lenet --dataset digits --workers 2 --memory 640 --epochs 6        (SPIRT with --batches 1)
     slslab run scatterreduce --model mobilenet --dataset synthetic --workers 2 --memory 1400 --batch-size 64 \
         --batches 6 --epochs 2
 
-the second one twice: on the idle machine, and beside two busy loops.
+the second one twice: on the idle machine, and next to two busy loops.
 """
 
 import random
@@ -46,7 +46,7 @@ def fitted(recording: Run) -> Profile:
 
 
 def records(recording: Run) -> list[Mapping[str, Any]]:
-    """Metered records in the order of the program's tracks, those of instances as if they were invocations."""
+    """Metered records in the order of the program's tracks; instances' records look like invocations'."""
     return [
         *recording.invocations,
         *(
@@ -98,10 +98,10 @@ def test_the_bill_is_the_measured_one_to_the_cent(architecture: str) -> None:
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_what_was_not_fitted_is_given_back_as_well(architecture: str) -> None:
-    """Seconds from the first event of the epochs that were not fitted to the last, of all invocations together.
+    """Seconds from the first to the last event of the epochs that weren't fitted, over all invocations.
 
-    So short a time is not known better than the host's delays: those of a peer lengthen a wait, and those of who waits
-    are taken from its clock.
+    Such a short time is only known as well as the host's delays: a peer's delays lengthen a wait, and the waiting
+    function's own are subtracted from its clock.
     """
     recording = recording_of(architecture)
     timeline = play(make_program(recording), fitted(recording))
@@ -145,7 +145,7 @@ def test_the_same_again(architecture: str) -> None:
 
 
 def test_contention_does_not_count() -> None:
-    """A run beside busy loops takes half as long again, and is modelled within 5 % of the one on the idle machine."""
+    """A run next to busy loops takes half as long again; its model is within 5 % of the one on the idle machine."""
     idle, busy = (read_recording(TRACES / f"mobilenet-{name}") for name in ("idle", "busy"))
     walls = [
         max(one["end_ns"] for one in run.invocations) - min(e["start_ns"] for e in run.events if e["op"] == "invoke")

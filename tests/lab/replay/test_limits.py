@@ -1,4 +1,4 @@
-"""Which of Lambda's limits a run would be on the other side of there, and how a reader is told."""
+"""Which of Lambda's limits a run would exceed there, and how readers are told."""
 
 from typing import Any
 

@@ -24,7 +24,7 @@ def processor(factor: Factor = FACTOR) -> Processor:
 
 
 def seconds_of(profile: Profile, dense_s: float = 6.0, put_ms: float = 4000.0) -> dict[str, float]:
-    """A run of so many seconds of dense work on the recording host, and puts that take so long on the profile."""
+    """A run with this many seconds of dense work on the recording host, and puts that take this long on the profile."""
     latency, usual = (each.operation("object.put").latency_ms.value for each in (profile, load_profile(PROFILE)))
     seconds = dense_s / profile.compute.speeds()["dense"] + put_ms / 1e3 * latency / usual
     return {"seconds": seconds, "billed_seconds": seconds, "cost": 1e-4 * seconds}
@@ -90,7 +90,7 @@ def test_a_host_that_was_not_measured_has_the_widest_range() -> None:
 
 
 def test_work_of_several_kinds_is_no_better_known_on_a_host_that_was_not_measured() -> None:
-    """Its error is the same for all kinds, so it doesn't average out; those of anchored kinds are independent."""
+    """Its error is the same for all kinds, so it doesn't average out; errors of anchored kinds are independent."""
     profile = load_profile(PROFILE)
 
     def halves(profile: Profile) -> dict[str, float]:

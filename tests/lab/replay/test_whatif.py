@@ -29,6 +29,7 @@ from slslab_lab.replay.whatif import (
     with_concurrency,
     with_memory,
     with_network,
+    with_straggler,
 )
 from slslab_lab.runs.planning import architectures
 
@@ -162,6 +163,24 @@ def test_another_network(run: Measured) -> None:
     changed = with_network(platform(), network)
     assert changed.compute == platform().compute
     assert changed.name == "round with the network of slow"
+
+
+def test_a_slow_worker(run: Measured) -> None:
+    cpu = [{step.event: step.cpu_ns for step in track.flat_steps()} for track in run.program.tracks]
+    slow = with_straggler(run.program, 1, 3)
+    for track, before, old in zip(slow.tracks, run.program.tracks, cpu, strict=True):
+        factor = 3 if track.worker == 1 else 1
+        assert {step.event: step.cpu_ns for step in track.flat_steps()} == {e: factor * ns for e, ns in old.items()}
+        assert track.init_cpu_ns == factor * before.init_cpu_ns
+    assert with_straggler(run.program, 0, 1) == run.program
+    recorded, row = (evaluate(run, Variant(straggler=one), rounded()) for one in (None, (1, 2.0)))
+    # Worker 1 ends last. All that it computes, its init of 50 included, takes as long once more.
+    computed = sum(cpu[1].values()) / 1e9 + 0.05
+    assert row.number("seconds") == pytest.approx(recorded.number("seconds") + computed)
+    assert row.label == "worker 1 2 times slower"
+    assert as_document(row)["variant"] == {"straggler": {"worker": 1, "factor": 2.0}}
+    with pytest.raises(RequestError, match="no worker 2 of 2"):
+        evaluate(run, Variant(straggler=(2, 2.0)), rounded())
 
 
 def test_one_environment_at_once(run: Measured) -> None:

@@ -20,7 +20,7 @@ class Sized:
 
 
 class Beside:
-    """An architecture whose workers are resident at once, beside 200 MB of other things."""
+    """An architecture with all workers resident at once, in addition to 200 MB of other things."""
 
     def resident_set(self, plan: Any) -> list[ResidentPhase]:
         return [ResidentPhase("training", plan.workers, 200)]

@@ -47,7 +47,7 @@ class Silent:
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    """A plan whose first invocation of each function is refused."""
+    """A plan that has each function's first invocation refused."""
     faults = {"seed": 1, "fault": [{"kind": "throttle", "count": 1}]}
     return replace(make_plan(architectures()["mlless"], {"dataset": "digits", "workers": 2}, {}), faults=faults)
 
@@ -75,7 +75,7 @@ def running(started: Started, plan: Plan, folder: Path) -> Iterator[Running]:
 
 @contextmanager
 def created(running: Running, name: str, size: int = 0) -> Iterator[Any]:
-    """Create a function with so many bytes beside its code; yield the client, and leave the function."""
+    """Create a function with this many bytes in addition to its code; yield the client, and leave the function."""
     body = io.BytesIO()
     with zipfile.ZipFile(body, "w") as archive:
         archive.writestr("app.py", HANDLER)
@@ -90,7 +90,7 @@ def created(running: Running, name: str, size: int = 0) -> Iterator[Any]:
 
 
 def call(client: Any, name: str) -> tuple[int, bool]:
-    """Return the niceness of a function, and whether it is told of faults."""
+    """Return a function's niceness, and whether it gets the fault plan."""
     nice, told = json.load(client.invoke(FunctionName=name, Payload=b"{}")["Payload"])
     return nice, told
 

@@ -1,4 +1,4 @@
-"""A paper whose Table 2 is of runs that the tests have: LeNet, one minibatch per epoch, two workers."""
+"""A paper with runs from the tests in its Table 2: LeNet, one minibatch per epoch, two workers."""
 
 from decimal import Decimal
 

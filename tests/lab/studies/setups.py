@@ -1,4 +1,4 @@
-"""What a study is made with in tests: all as usual, but for what a test changes."""
+"""The setup of studies in tests: the usual one, except for a test's changes."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,7 +8,7 @@ from slslab_lab.studies.study import Setup
 
 
 class Watching:
-    """Keeps what it is told."""
+    """Keeps what is reported to it."""
 
     def __init__(self) -> None:
         self.reported: list[tuple[str, int, int]] = []

@@ -32,7 +32,7 @@ FALLEN = {("mean", "sign-flip", 1): 0.1, ("krum", "ipm", 1): 0.5, ("median", "al
 
 
 def made() -> Accuracies:
-    """Accuracies of 0.9, but for those that fell."""
+    """Accuracies of 0.9, except for the collapsed ones."""
     keys = dict.fromkeys((each.rule, each.attack, each.attackers) for each in settings_of(1))
     series = tuple(
         Series(rule=rule, attack=attack, attackers=number, accuracies={0: (FALLEN.get((rule, attack, number), 0.9),)})
@@ -76,11 +76,11 @@ def test_what_falls_is_said_and_what_is_refused_too() -> None:
     document = build(setup("byzantine"), made())
     first, *others = document["findings"]
     assert "the mean fails to learn: 10.0 %, against 90.0 % without attack" in first
-    assert "stay 8 of 8 rules" in first
-    by_attack = {sentence.partition(",")[0]: sentence for sentence in others}
-    assert "fall krum (50.0 %)" in by_attack["Under IPM by 1 of 5"]
-    assert "fall median (30.0 %)" in by_attack["Under ALIE by 2 of 5"]
-    assert "fall none" in by_attack["Under ALIE by 1 of 5"]
+    assert "8 of 8 rules stay within 3 points" in first
+    by_attack = {sentence.partition(":")[0]: sentence for sentence in others}
+    assert "are lost with krum (50.0 %)" in by_attack["IPM by 1 of 5"]
+    assert "are lost with median (30.0 %)" in by_attack["ALIE by 2 of 5"]
+    assert "are lost with no rule" in by_attack["ALIE by 1 of 5"]
     tables = list(grids(document))
     assert [grid.columns for grid in tables[:2]] == [("rule", "no attack", *NAMES)] * len(ATTACKERS)
     rows = {row[0]: row for row in tables[1].rows}
@@ -106,7 +106,7 @@ def test_the_command_reads_the_projects_own_and_measures(tmp_path: Path, monkeyp
     assert {path.suffix for path in tmp_path.iterdir()} == {".json", ".csv", ".html"}
     assert "Accuracy under 1 of 5 workers attacking" in (tmp_path / "byzantine.html").read_text()
     shown = commands.slslab(*command, "--fidelity", "replayed")
-    assert "Under one sign-flipping worker of 5" in " ".join(shown.out.split())
+    assert "With one sign-flipping worker of 5" in " ".join(shown.out.split())
     missing = commands.slslab(*command, "--fidelity", "replayed", "--recordings", str(tmp_path))
     assert (missing.code, "cannot be read" in missing.err) == (2, True)
     refused = commands.slslab(*command, "--recordings", str(tmp_path))

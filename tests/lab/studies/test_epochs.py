@@ -61,7 +61,7 @@ class AllAtOnce(PatternOnly):
 
 
 def played(architecture: PatternOnly) -> Any:
-    """A run of a architecture whose minibatches take 100 ms of a vCPU, and all else nothing."""
+    """A run of an architecture with minibatches of 100 ms of a vCPU, and nothing else."""
     units = ("work", "first", "execution")
     costs = {
         (unit, op, phase, first): Cost(100.0 * MS if op == "compute" else 0.0, 0.0, 0.0, 0.0, 0.0, False, 0.0)

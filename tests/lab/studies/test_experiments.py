@@ -1,4 +1,4 @@
-"""Which runs Table 2 is made of; those that are there are kept, others are made, and none is overwritten."""
+"""The runs of Table 2: existing ones are kept, missing ones are made, and none is overwritten."""
 
 import json
 import shutil

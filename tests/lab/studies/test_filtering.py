@@ -23,7 +23,7 @@ SIZE = 4 * 3_217_226
 
 @dataclass(frozen=True)
 class Linear:
-    """Recordings, with half of the gradients sent, whose epoch lasts 20 s, and 80 s more if all are."""
+    """Recordings with half of the gradients sent. Their epoch lasts 20 s, and 80 s more if all gradients are sent."""
 
     released: bool = True
 

@@ -216,7 +216,7 @@ def test_a_small_measurement_of_the_real_thing(monkeypatch: pytest.MonkeyPatch, 
 
 
 def fake(name: str, log: list[str], factor: float = 1.0) -> Naive:
-    """An arm whose database is a dictionary; `factor` makes its results wrong."""
+    """An arm with a dictionary as its database; `factor` makes its results wrong."""
     vectors, stored = Vectors.random(8, 2), {}
 
     def put(key: str, vector: Vector) -> None:

@@ -66,7 +66,7 @@ def test_played(recording: Run) -> None:
 
 
 def test_estimate(recording: Run) -> None:
-    """One step is no first one: the mean of its two workers, and no interval."""
+    """One step isn't a first step: the mean of its two workers, without an interval."""
     found = estimate(measured_calls(recording), 24)
     assert (round(found.value, 6), found.low, found.high, found.samples) == (0.155, None, None, 1)
 

@@ -1,4 +1,4 @@
-"""AllReduce beside ScatterReduce: winners, what differs and why, in both variants; and the commands."""
+"""AllReduce compared with ScatterReduce: winners, what differs and why, in both variants; and the commands."""
 
 import csv
 import json

@@ -1,4 +1,4 @@
-"""Rankings by hand: swapped, equal, rows of which only a lower bound is known, and rows by cost."""
+"""Rankings by hand: swapped, equal, rows with only a lower bound, and rows by cost."""
 
 from collections.abc import Mapping
 from decimal import Decimal

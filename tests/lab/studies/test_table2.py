@@ -1,4 +1,4 @@
-"""Table 2 made of committed recordings of all five architectures (LeNet), beside a paper made up for them."""
+"""Table 2 made of committed recordings of all five architectures (LeNet), next to a made-up paper."""
 
 import io
 import json
@@ -56,7 +56,7 @@ def bills() -> list[Any]:
 
 
 def test_a_run_that_failed_is_a_row_without_figures_of_ours() -> None:
-    """Published and recomputed stand there all the same, and every published figure says why there is no other."""
+    """Published and recomputed figures are still there, and each published one says why the other is missing."""
     (row,) = (row for row in document()["rows"] if row["variant"] == "as released")
     (canonical,) = (one for one in document()["rows"] if (one["name"], one["variant"]) == (row["name"], "canonical"))
     assert document()["bills"][1] | {"lines": None} == {
@@ -119,7 +119,7 @@ def test_difference_and_verdict() -> None:
 
 
 def test_parts_add_up_to_the_minibatch() -> None:
-    """What a minibatch is spent on; between its events and beside them (a function's own start) little is left."""
+    """Parts of a minibatch's time; little is left between its events and outside them (a function's own start)."""
     for name in PUBLISHED:
         row = rows()[name]
         seconds = row["cells"]["function_seconds"]["modelled"]["value"]
@@ -223,7 +223,7 @@ def test_figure3_says_that_it_is_a_guess() -> None:
 
 
 def slower(run: Measured, factor: float) -> Measured:
-    """The run as if all its work had taken so many times the CPU time."""
+    """The run as if all its work had taken `factor` times the CPU time."""
     found = run.replace(events=[{**event, "cpu_ns": round(event["cpu_ns"] * factor)} for event in run.events])
     return found.replace(program=make_program(found))
 

@@ -33,8 +33,8 @@ SECONDS = {"spirt": 60.0, "mlless": 240.0, "scatterreduce": 120.0, "allreduce": 
 
 
 def progressions(directory: Path, without: Sequence[str] = ()) -> tuple[Progression, ...]:
-    """SPIRT comes to 32 % in four epochs, MLLess to 82 % in three, the mean to 81 % in two, the sum to 85 % at once;
-    those `without` an epoch's time were not recorded."""
+    """SPIRT reaches 32 % in four epochs, MLLess 82 % in three, the mean 81 % in two, the sum 85 % at once. The epochs
+    of `without` have no recorded time."""
     write_curve(directory, "spirt", [0.1, 0.2, 0.3, 0.32])
     write_curve(directory, "mlless", [0.3, 0.6, 0.82], sent=24, ended="patience")
     write_curve(directory, "allreduce", [0.4, 0.81])

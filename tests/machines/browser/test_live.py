@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium: tests/mac
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Iterator[Path]:
-    """A folder with a run that goes on."""
+    """A folder with a running run."""
     run = Growing(tmp_path / "runs")
     yield tmp_path / "runs"
     run.end()

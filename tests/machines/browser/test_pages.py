@@ -140,7 +140,7 @@ def modelled(name: str) -> dict[str, Any]:
 
 
 def _running() -> str:
-    """The page of a run that goes on, as it is at one moment."""
+    """The page of a running run, at one moment."""
     log = Log(Path())
     header = {"record": "header", "run": PLAN.run, "clock": "c", "started": "2026-11-21T00:00:00+00:00"}
     log.records += [header, *half()]

@@ -8,7 +8,7 @@ from tests.machines.cluster.network import ON_NODE, Nodes, missing
 
 from slslab.aws.limits import lambda_limits
 from slslab.host.session import Session
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 
 
 def need_cluster() -> None:
@@ -21,7 +21,7 @@ def need_cluster() -> None:
 
 @pytest.fixture(scope="module")
 def nodes(request: pytest.FixtureRequest) -> Iterator[Nodes]:
-    """Three nodes, between two of which packets take so many milliseconds more as the test's parameter says, if any."""
+    """Three nodes; packets between two of them take as many milliseconds more as the test's parameter says, if any."""
     need_cluster()
     with Nodes(3, delay_ms=getattr(request, "param", 0.0)) as cluster:
         yield cluster

@@ -1,8 +1,8 @@
 """Delay packets between network namespaces in user space, for kernels without `tc netem`.
 
 `python delay_line.py MILLISECONDS DEVICE NAMESPACE=ADDRESS…` makes a TUN device in each namespace, says so by a line,
-and forwards each packet for one of the addresses to its namespace so many milliseconds later, in order, until its
-standard input ends: with the process that started it, in whatever way that ends.
+and forwards each packet for one of the addresses to its namespace MILLISECONDS later, in order, until its standard
+input ends, which happens however the process that started it ends.
 """
 
 import ctypes

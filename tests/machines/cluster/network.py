@@ -51,10 +51,10 @@ def has_netem() -> bool:
 
 
 class Nodes(Managed):
-    """A cluster of so many nodes, the first of which is its head; packets between two take `delay_ms` more.
+    """A cluster of this many nodes; the first is its head. Packets between two take `delay_ms` more.
 
-    They are delayed by `tc netem` where the kernel has it, otherwise by one process for all nodes (delay_line.py).
-    The last `late` are not started. Each node counts `memory_mb` for environments. Nothing of it is left at the end.
+    They are delayed by `tc netem` if the kernel has it, otherwise by one process for all nodes (delay_line.py). The
+    last `late` nodes are not started. Each node counts `memory_mb` for environments. Everything is removed at the end.
     """
 
     def __init__(self, count: int, *, late: int = 0, memory_mb: int = 2048, delay_ms: float = 0.0) -> None:
@@ -184,7 +184,7 @@ class Nodes(Managed):
         _ip("-n", self.space(number), "link", "set", DEVICE, "up")
 
     def cut_off(self, number: int) -> None:
-        """Keep a node from the others, which nobody is told."""
+        """Cut a node off from the others without telling any of them."""
         _ip("-n", self.space(number), "link", "set", DEVICE, "down")
 
     def _join_by_bridge(self, stack: ExitStack) -> None:

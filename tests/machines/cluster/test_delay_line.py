@@ -94,7 +94,7 @@ def test_a_delay_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
 
 
 def processes(space: str) -> list[str]:
-    """Return the processes whose commands name a namespace."""
+    """Return the processes with a namespace in their command."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:

@@ -1,4 +1,4 @@
-"""Nodes that come to a cluster: whom it takes, whose clock is another, and who is used when it comes late."""
+"""Nodes that join a cluster: which ones it accepts, one with another clock, and late ones."""
 
 import json
 import subprocess
@@ -24,7 +24,7 @@ import threading, time
 from slslab.aws.limits import lambda_limits
 from slslab_ray.cluster import Cluster
 from slslab.host.session import Session
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 
 limits = lambda_limits()

@@ -42,7 +42,7 @@ def test_a_run_ends_by_name_when_a_node_is_cut_off(nodes: Nodes, tmp_path: Path)
 def assert_ends(
     nodes: Nodes, architecture: str, out: Path, at: int, lose: Callable[[int], None], left_s: float
 ) -> None:
-    """Lose a node when a run has so many events; assert that the run ends as it should, and nothing is left."""
+    """Lose a node when a run has this many events; assert that the run ends as it should, and nothing is left."""
     running = nodes.popen(0, command(architecture, out, "--environment", "ray"))
     while events(out) < at and running.poll() is None:
         time.sleep(0.05)

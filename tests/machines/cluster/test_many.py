@@ -29,7 +29,7 @@ pytestmark = pytest.mark.exhaustive
 
 @pytest.fixture(scope="module")
 def four() -> Iterator[Nodes]:
-    """Four nodes, whose memory the run of lr needs to the last megabyte."""
+    """Four nodes; the run of lr needs their memory to the last megabyte."""
     need_cluster()
     with Nodes(4, memory_mb=16 * 448) as nodes:
         yield nodes

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.exhaustive
 
 
 def command(rows: int, batches: int, place: str, out: Path) -> list[str]:
-    """Return the command of a table of so many rows."""
+    """Return the command for a table of this many rows."""
     given = ["reproduce", "table2", "--on", place, "--out", str(out), "--json"]
     return [sys.executable, str(SCRIPT), str(rows), str(batches), *given]
 

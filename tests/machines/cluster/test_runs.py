@@ -1,4 +1,4 @@
-"""Runs whose environments are on a cluster's nodes: they learn, send and are billed what they are on one host."""
+"""Runs with environments on a cluster's nodes: they learn, send and are billed like on one host."""
 
 import json
 import subprocess
@@ -47,7 +47,7 @@ def run(nodes: Nodes, architecture: str, out: Path, *more: str) -> dict[str, Any
 
 
 def requests(out: Path) -> Counter[tuple[str, str]]:
-    """Return how many requests there were of each operation and phase, of those that do not depend on time."""
+    """Return the number of requests by operation and phase, without those that depend on time."""
     return Counter(
         (event["op"], event["phase"])
         for event in load(out).events

@@ -66,7 +66,7 @@ class StackCommands:
         return self.docker("ps", "--all", "--quiet", "--filter", project, *filters)
 
     def siblings(self, status: str = "") -> list[str]:
-        """Containers that an emulator started beside those of compose, in the stack's network."""
+        """Containers that an emulator started in the stack's network, in addition to compose's."""
         network = f"{self.project}_default"
         filters = ["--filter", "label=slslab.emulator", "--filter", f"network={network}"]
         return self.docker("ps", "--all", "--quiet", *filters, *(["--filter", f"status={status}"] if status else []))
@@ -125,7 +125,7 @@ def make_stack(project: str, state: Path) -> StackCommands:
 
 
 def free_ports(count: int) -> int:
-    """The first of so many ports in a row that are free, below those that servers of other tests choose.
+    """The first of this many free ports in a row, below the ports that other tests' servers choose.
 
     Containers bind them much later, so test processes that look at the same time begin at different ones.
     """

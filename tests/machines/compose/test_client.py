@@ -35,7 +35,7 @@ from slslab.compose.services import examine
 from slslab.errors import HostError, RequestError
 from slslab.host.reaper import marked_processes
 from slslab.host.session import Session
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.stack.channels import EmbeddedParameterServer, find_server
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.stack.state_machines import EmbeddedStateMachines
@@ -198,7 +198,7 @@ def moto_server() -> Iterator[str]:
 
 
 def runnable() -> set[str]:
-    """The channels whose servers can run here."""
+    """The channels with servers that can run here."""
     missing = set() if find_server("memcached") else {"memcached"}
     return set(CHANNELS) - missing - (set() if installed() else {"dynamodb"})
 
@@ -296,7 +296,7 @@ def test_a_run_is_the_embedded_ones_equal(name: str, composed: Composed, slslab:
 def test_a_channels_server_is_used_empty_and_the_bits_are_those_of_s3(
     channel: str, composed: Composed, slslab: Command, tmp_path: Path
 ) -> None:
-    """And those of the embedded stack."""
+    """And the embedded stack's."""
     if channel not in runnable():
         pytest.skip(f"The server of {channel} is not installed")
     options = (*COMPOSE, "--channel", channel)

@@ -141,7 +141,7 @@ def project() -> Iterator[str]:
 
 @pytest.fixture
 def shell(project: str, tmp_path: Path) -> Shell:
-    """A shell in a view of this checkout, whose Compose takes the images that are built here."""
+    """A shell in a view of this checkout; its Compose uses the images that are built here."""
     for entry in ROOT.iterdir():
         if not entry.name.startswith("."):
             (tmp_path / entry.name).symlink_to(entry)

@@ -66,7 +66,7 @@ def inspected(image: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module", autouse=True)
 def images() -> None:
-    """Skips where there are none."""
+    """Skips if the images are missing."""
     need_containers()
 
 
@@ -115,7 +115,7 @@ def test_worker_and_tensordb_share_torch() -> None:
 
 def test_the_emulator_has_what_it_needs_and_no_torch() -> None:
     code = """
-import slslab.compose.__main__, slslab.lambda_.service.emulator, slslab.stack.buckets, slslab.stack.object_store
+import slslab.compose.__main__, slslab.lambda_.emulator, slslab.stack.buckets, slslab.stack.object_store
 import slslab.up.embedded
 import docker
 import importlib.util

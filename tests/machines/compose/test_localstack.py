@@ -23,7 +23,7 @@ from tests.machines.compose.localstack import running_localstack
 from slslab.aws.arns import REGION
 from slslab.aws.keys import Keyring
 from slslab.compose.network import localstack_variables
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import ROLE, create_function
 
 HANDLER = """
@@ -186,7 +186,7 @@ def wait_until(check: Callable[[], Any]) -> Any:
 
 
 def test_queues_and_logs_are_localstacks() -> None:
-    """A queue made in LocalStack invokes a function, whose failures go to another; its log is in CloudWatch Logs."""
+    """A queue made in LocalStack invokes a function, and its failures go to another; its log is in CloudWatch Logs."""
     with Emulator() as emulator, running_localstack(emulator.endpoint, emulator.keys.owner) as address:
         emulator.add_variables(localstack_variables(address))
         queues, logs, functions = (client(name, address) for name in ("sqs", "logs", "lambda"))

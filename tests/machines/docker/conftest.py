@@ -7,7 +7,7 @@ import pytest
 from tests.containers import need_containers
 
 from slslab.aws.limits import lambda_limits
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 
 
 @pytest.fixture(scope="session")

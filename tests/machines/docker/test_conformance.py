@@ -8,7 +8,7 @@ from tests.emulator.lambda_.test_runtime_api import (  # noqa: F401
     test_a_stranger_has_no_effect,
 )
 
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 
 # A container is never a fork of a template.
 globals().update({name: value for name, value in vars(processes).items() if not name.startswith("test_a_template")})

@@ -1,4 +1,4 @@
-"""Instances through the control API: what is asked wrongly, and launches whose recording ends meanwhile."""
+"""Instances through the control API: wrong requests, and launches during which the recording ends."""
 
 import base64
 import io
@@ -21,7 +21,7 @@ from slslab.compose.instances import RemoteLauncher
 from slslab.compose.network import Network
 from slslab.errors import HostError
 from slslab.host.docker_engine import MARK_LABEL
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab_workers.architecture import Fleet
 
 MODULE = "import time\ntime.sleep(600)\n"

@@ -9,7 +9,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from slslab.host.containers import WORKER_IMAGE
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import ROLE, Answer
 
 Invoke = Callable[..., Answer]

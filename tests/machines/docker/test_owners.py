@@ -1,4 +1,4 @@
-"""Whose a connection to a container's Runtime API is, where the rules for processes do not tell it."""
+"""The owner of a connection to a container's Runtime API, when the rules for processes don't find it."""
 
 import asyncio
 import http.client
@@ -17,7 +17,7 @@ from slslab.host.containers import ContainerAccounts
 from slslab.host.docker_engine import Engine
 from slslab.lambda_ import container_sandbox
 from slslab.lambda_.container_sandbox import ContainerSandbox
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import create_function
 
 # What a connection to the address in the event, or to its own Runtime API, is answered.
@@ -35,7 +35,7 @@ def handler(event, context):
 def test_in_a_network_of_containers_each_has_an_address(
     emulator_settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """This process is no container in it, but has an address of the host's there."""
+    """This process isn't a container in it, but has an address of the host there."""
     bridge = Engine()
     (network,) = bridge.api.inspect_network("bridge")["IPAM"]["Config"]
     # An engine that has just started may tell of the subnet alone, whose first address is the host's.

@@ -21,7 +21,7 @@ from slslab.host.containers import GATE, SHARED, Container, ContainerAccounts, C
 from slslab.host.docker_engine import MARK_LABEL, Engine
 from slslab.host.session import Session
 from slslab.lambda_.container_sandbox import ContainerSandboxes
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import ROLE, create_function
 
 HANDLER = "def handler(event, context):\n    return event\n"
@@ -34,9 +34,9 @@ def session(emulator_settings: dict[str, Any]) -> Iterator[Session]:  # noqa: AR
 
 
 def descriptors() -> Counter[str]:
-    """Count what is open but for connections to the engine, which are kept.
+    """Count open descriptors, except connections to the engine, which are kept.
 
-    A test compares by subtraction: environments of earlier tests end in the same process meanwhile.
+    Tests compare by subtraction: environments of earlier tests end in the same process meanwhile.
     """
     found: Counter[str] = Counter()
     for number in os.listdir("/proc/self/fd"):

@@ -13,7 +13,7 @@ import pytest
 
 from slslab.aws.clients import signed_headers
 from slslab.host.cgroups import LEAF, Cgroup, detect
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.testing import ROLE
 
 DELEGATED = Path("/sys/fs/cgroup/delegated")

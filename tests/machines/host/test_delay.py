@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from slslab.lambda_.places import ThisHost
+from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.process_sandbox import ProcessSandboxes
-from slslab.lambda_.service.emulator import Emulator
 from slslab.run.records import InvocationRecord
 
 BURN = """
@@ -102,9 +101,8 @@ def test_a_spawner_held_up_by_its_host_lengthens_no_initialisation(
     """Nor ends one: here the whole time that it may take passes before its processes are there."""
     name = deploy("def handler(event, context):\n    return event\n")
     places = emulator._places
-    assert isinstance(places, ThisHost)
-    assert isinstance(places.sandboxes, ProcessSandboxes)
-    spawner = places.sandboxes.spawner._process
+    assert isinstance(places, ProcessSandboxes)
+    spawner = places.spawner._process
     spawner.send_signal(signal.SIGSTOP)
     try:
         going_on = threading.Timer(emulator.limits.init_s + 1, spawner.send_signal, (signal.SIGCONT,))

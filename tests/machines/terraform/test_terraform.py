@@ -16,7 +16,7 @@ import pytest
 
 from slslab.aws.arns import REGION
 from slslab.aws.clients import HTTP, signed_headers
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab_aws.servers import Edge
 
 PLUGINS = os.environ.get("SLSLAB_TERRAFORM_PLUGINS")

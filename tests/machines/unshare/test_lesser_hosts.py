@@ -1,7 +1,7 @@
 """Hosts that give less than this one: no control groups, no privileges, no namespaces at all.
 
-They are made out of this host by unshare(1), so that nothing of slslab is told to pretend: it finds out by trying what
-it can use, and Lambda's limits must hold by the means that are left.
+unshare(1) makes them out of this host, so that slslab doesn't have to pretend: it tries what it can use, and must
+enforce Lambda's limits with that.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""A node as the emulator sees it: the real node's side in this process, whose clock is an hour behind."""
+"""A node as the emulator sees it: the real node's side in this process, with a clock an hour behind."""
 
 import asyncio
 import base64
@@ -20,10 +20,10 @@ from slslab.host.cgroups import Hierarchy
 from slslab.host.managed import Managed
 from slslab.host.namespaces import Isolation
 from slslab.lambda_.configuration import Function
-from slslab.lambda_.environment import State
+from slslab.lambda_.emulator import Emulator
+from slslab.lambda_.environment import Shared, State
 from slslab.lambda_.packages import Image
-from slslab.lambda_.places import Place, Shared
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.places import Place
 from slslab.stack.mutual_tls import write_certificate
 from slslab.testing import create_function
 from slslab_ray import place
@@ -62,7 +62,7 @@ def behind(caller: Caller) -> None:
 
 
 class TheseNodes(Managed):
-    """Nodes in this process, each with so much memory for environments, MB, as the only places."""
+    """Nodes in this process, each with this much memory for environments, MB, as the only places."""
 
     template, pack = "", False
 
@@ -137,7 +137,7 @@ def places() -> TheseNodes:
 
 @pytest.fixture
 def far(places: TheseNodes) -> Iterator[Emulator]:
-    """An emulator whose environments are on that node."""
+    """An emulator with environments on that node."""
     with Emulator(places=places, limits=LIMITS) as emulator:
         yield emulator
 
@@ -293,7 +293,7 @@ def test_a_package_travels_in_pieces(far: Emulator, monkeypatch: pytest.MonkeyPa
 
 
 class EmulatorsRelay:
-    """The emulator's side of the relay, of which nothing more is asked."""
+    """The emulator's side of the relay, reduced to what is used here."""
 
     has_ended = False
 

@@ -1,4 +1,4 @@
-"""Runs on nodes: whose work goes elsewhere, what is refused, and what comes back; the cluster is made up."""
+"""Runs on nodes: which work goes elsewhere, what is refused, and what returns; the cluster is made up."""
 
 import json
 from collections.abc import Iterator

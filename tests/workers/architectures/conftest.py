@@ -47,7 +47,7 @@ INSTANCES: dict[str, type[InstanceWorker]] = {"gloo": GlooWorker, "gpu": GpuWork
 
 @pytest.fixture(scope="session")
 def keys() -> Keyring:
-    """The keys of the object store, and of emulators whose functions use it."""
+    """The keys of the object store, and of emulators with functions that use it."""
     return Keyring()
 
 

@@ -147,7 +147,7 @@ def em(**options: Any) -> dict[str, Any]:
 def test_em_has_the_bits_of_one_process_and_the_closed_form(
     name: str, workers: int, centroids: str, length: int, train: Train, make_plan: MakePlan, reference: Reference
 ) -> None:
-    """Beside the rounds rank 0 puts the first centroids, and the others get them."""
+    """Before the rounds, rank 0 puts the first centroids, and the others get them."""
     options = em(centroids=centroids, threshold=0.0)
     plan = make_plan(name, workers=workers, batches=2, options=options, **EM)
     trained = train(plan)

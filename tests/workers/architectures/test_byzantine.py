@@ -78,8 +78,8 @@ def test_an_attack_comes_before_the_filter(
 def test_gradients_that_meet_elsewhere_have_the_same_aggregate(
     make_plan: MakePlan, reference: Callable[[Plan], Any]
 ) -> None:
-    """MLLess without a filter changes no bit of a rule that judges each coordinate by itself, nor do two ways to divide
-    it, whose slices have the bits of the whole (`test_slices_of_a_robust_rule…`)."""
+    """MLLess without a filter gives the same bits for rules that judge each coordinate by itself, and so do two ways to
+    slice gradients (`test_slices_of_a_robust_rule…`)."""
     options = {**told("trimmed-mean"), "attack": "scaled:1"}
     learnt = [
         tuple(reference(make_plan(name, workers=3, options={**options, **ALSO.get(name, {})}))[0])
@@ -103,10 +103,10 @@ def test_instances_that_attack_read_the_honest_gradients_first(
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
-        ("gloo", told("krum"), "gloo's ring adds them up by itself"),
-        ("scatterreduce", told("krum"), "ScatterReduce's workers have a part of each"),
-        ("scatterreduce", {"attack": "ipm:4"}, "ScatterReduce's workers have a part of each"),
-        ("gpu", told("zeno"), "each worker would judge by its own"),
+        ("gloo", told("krum"), "gloo's ring adds them up itself"),
+        ("scatterreduce", told("krum"), "ScatterReduce's workers only have a part of each"),
+        ("scatterreduce", {"attack": "ipm:4"}, "ScatterReduce's workers only have a part of each"),
+        ("gpu", told("zeno"), "each worker would use its own"),
         ("mlless", {"attack": "nan:1"}, "With --filter norm-ratio NaN is never significant"),
         (
             "mlless",
@@ -117,17 +117,17 @@ def test_instances_that_attack_read_the_honest_gradients_first(
         (
             "mlless",
             {**told("median"), "filter": "none", "remove-threshold": 15.0, "remove-interval": 20.0},
-            "a worker that is removed sends none",
+            "a removed worker sends none",
         ),
-        ("mlless", {"attack": "alie:4"}, "announce their updates before they read others'"),
+        ("mlless", {"attack": "alie:4"}, "announce their updates before they read the others'"),
         ("gradssharding", told("krum"), "a function of GradsSharding has a part of each"),
         (
             "gradssharding",
             {**told("median"), "topology": "lifl"},
-            "has the gradients of some clients only",
+            "functions have only some clients' gradients",
         ),
-        ("gradssharding", {"attack": "ipm:4"}, "clients end before any could read others'"),
-        ("gradssharding", {"attack": "nan:4", "gradients": "uploaded"}, "so no client attacks"),
+        ("gradssharding", {"attack": "ipm:4"}, "clients end before any can read the others'"),
+        ("gradssharding", {"attack": "nan:4", "gradients": "uploaded"}, "so clients can't attack"),
         (
             "gradssharding",
             {**told("median"), "gradients": "uploaded", "parameters": 774_030_080},
@@ -135,7 +135,7 @@ def test_instances_that_attack_read_the_honest_gradients_first(
         ),
         ("allreduce", {"attack": "alie:4"}, "rank 0 deletes each as soon as it has read it"),
         ("allreduce", {**told("zeno"), "attack": "nan:0"}, "Zeno trusts the minibatch of rank 0"),
-        ("allreduce", {**told("median"), "channel": "parameter-server"}, "a parameter server has their sum alone"),
+        ("allreduce", {**told("median"), "channel": "parameter-server"}, "a parameter server only has their sum"),
         ("allreduce", {**told("median"), "algorithm": "ma"}, "Models are exchanged, and not gradients"),
     ],
 )

@@ -41,7 +41,7 @@ CHANNELS = ("memcached", "redis", "dynamodb", "parameter-server")
 
 @pytest.fixture(scope="module", params=CHANNELS)
 def channel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The name of a channel, whose server workers find in their environment."""
+    """The name of a channel; workers find its server in their environment."""
     with (
         nullcontext()
         if request.param != PARAMETER_SERVER
@@ -125,7 +125,7 @@ def test_a_parameter_server_takes_a_push_and_a_pull_of_each_worker_in_a_round(
     workers: int, algorithm: str, rounds: int, length: int, serialisation: str, number_bytes: int, channel: str,
     train_by: Train, make_plan: MakePlan, reference: Any,
 ) -> None:  # fmt: skip
-    """The mean is that of all architectures to the last bit, whatever the vectors travel as."""
+    """The mean equals other architectures' to the last bit, however vectors are serialised."""
     options = {"algorithm": algorithm, "channel": channel, "serialisation": serialisation}
     plan = make_plan("allreduce", workers=workers, epochs=2, options=options, **ROWS)
     trained = train_by(plan)
@@ -150,7 +150,7 @@ def test_a_parameter_server_takes_a_push_and_a_pull_of_each_worker_in_a_round(
 def test_sparse_gradients_are_the_dense_ones_without_their_zeros(
     model: str, workers: int, channel: str, train_by: Train, make_plan: MakePlan
 ) -> None:
-    """Equal bits in every step, as many requests, and 8 bytes for each number that is not zero, 4 for a vector."""
+    """Equal bits in every step, equally many requests, and 8 bytes for each non-zero number plus 4 for a vector."""
     values = {**SPARSE, "model": model}
     plan, dense = (
         make_plan("allreduce", workers=workers, epochs=2, options=options | {"channel": channel}, **values)
@@ -229,17 +229,22 @@ def test_invocations_of_a_step_connect_anew(channel: str, train_by: Train, make_
             "allreduce",
             {"model": "mobilenet"},
             {"channel": "dynamodb"},
-            "mobilenet is exchanged in objects of 12,567 KB",
+            "mobilenet needs objects of 12,567 KB",
         ),
-        ("scatterreduce", {"model": "mobilenet"}, {"channel": "dynamodb"}, "in objects of 3,142 KB"),
+        ("scatterreduce", {"model": "mobilenet"}, {"channel": "dynamodb"}, "needs objects of 3,142 KB"),
         ("allreduce", {}, {"channel": "dynamodb", "channel-host": "cache.t3.micro"}, "bills by requests"),
         ("allreduce", {}, {"channel-host": "cache.t3.micro"}, "--channel-host does not apply to --channel s3"),
         ("allreduce", {}, {"serialisation": "doubles"}, "--serialisation doubles does not apply to --channel s3"),
-        ("allreduce", {}, {"serialisation": "sparse"}, "of sparse rows, and those of digits are dense"),
-        ("allreduce", ROWS, {"serialisation": "sparse"}, "of sparse rows, and those of breast-cancer are dense"),
-        ("allreduce", SPARSE, {"serialisation": "sparse", "algorithm": "ma"}, "models are exchanged, which are dense"),
-        ("allreduce", SPARSE, {"serialisation": "sparse", "synchronisation": "s-asp"}, "models are exchanged"),
-        ("allreduce", SPARSE, {"serialisation": "sparse", "channel": "dynamodb"}, "in objects of 738 KB"),
+        ("allreduce", {}, {"serialisation": "sparse"}, "of sparse rows, but digits has dense rows"),
+        ("allreduce", ROWS, {"serialisation": "sparse"}, "of sparse rows, but breast-cancer has dense rows"),
+        (
+            "allreduce",
+            SPARSE,
+            {"serialisation": "sparse", "algorithm": "ma"},
+            "this plan exchanges models, which are dense",
+        ),
+        ("allreduce", SPARSE, {"serialisation": "sparse", "synchronisation": "s-asp"}, "this plan exchanges models"),
+        ("allreduce", SPARSE, {"serialisation": "sparse", "channel": "dynamodb"}, "needs objects of 738 KB"),
         ("scatterreduce", {}, {"channel": "parameter-server"}, "a worker for each part"),
         ("allreduce", {}, {"channel": "parameter-server", "log-traffic": True}, "the authors' code for S3"),
     ],

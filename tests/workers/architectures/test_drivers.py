@@ -10,7 +10,7 @@ import pytest
 from tests.commands import IMPORTS, forked_environments
 
 from slslab.aws.keys import Keyring
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab_lab.runs.planning import architectures
 from slslab_workers.architecture import Cloud, RunFailed
 from slslab_workers.plan import Plan
@@ -31,7 +31,7 @@ class Stages:
 
 @pytest.fixture(scope="module")
 def aws(store: Any, keys: Keyring) -> Iterator[Emulator]:
-    """An emulator whose functions find the object store."""
+    """An emulator with functions that find the object store."""
     assert store is not None
     variables = {"AWS_ENDPOINT_URL_S3": os.environ["AWS_ENDPOINT_URL_S3"]}
     with forked_environments(), Emulator(keys=keys, variables=variables, template=IMPORTS) as emulator:

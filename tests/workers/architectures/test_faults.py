@@ -49,7 +49,7 @@ class Faulted(NamedTuple):
     directory: Path
 
     def met(self) -> list[tuple[Any, ...]]:
-        """Return the refused requests, deaths and losses by place; a poll more is no fault more."""
+        """Return the refused requests, deaths and losses by place; another poll doesn't count as another fault."""
         names = ("resource", "worker", "epoch", "step", "phase")
         faults = [event for event in self.events if event["op"] == "fault"]
         faults = [event for event in faults if "straggler" not in event["resource"]]
@@ -311,7 +311,7 @@ def test_spirt_goes_on_without_a_peer_whose_database_is_lost(how: str, request: 
 
 @pytest.mark.parametrize("how", ["faulted", pytest.param("real", marks=[server, pytest.mark.exhaustive])])
 def test_spirt_says_that_a_database_has_restarted_empty(how: str, request: pytest.FixtureRequest) -> None:
-    """A peer cannot go on without its parameters, and the run ends by its name."""
+    """Without its parameters a peer can't continue, and the run ends with that peer's name."""
     fault = {"kind": "database-restart", "worker": 1, "epoch": 0, "phase": "compute"}
     run = request.getfixturevalue(how)("spirt", fault)
     error = run.document["error"]

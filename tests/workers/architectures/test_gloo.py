@@ -100,7 +100,8 @@ def test_another_order_differs_by_the_stated_rounding(workers: int, elements: in
 
 @pytest.mark.parametrize(("workers", "elements"), [(2, 61_706), (3, 61_706), (4, 1_200_000)])
 def test_the_kernel_counts_the_same_bytes(workers: int, elements: int, together: Together, make_plan: MakePlan) -> None:
-    """Over all sockets of this process, in which all peers are; beside the vectors only gloo's headers were sent.
+    """Over all sockets of this process, which runs all peers; in addition to the vectors, only gloo's headers were
+    sent.
 
     Sockets of earlier tests may close meanwhile, so each is compared with itself.
     """
@@ -172,7 +173,7 @@ def test_more_peers_learn_the_same_up_to_rounding(workers: int, train: Train, ma
 
 
 def test_counts_by_hand() -> None:
-    """Literal numbers: n = 4, b = 24, MobileNet; and those of one worker."""
+    """Literal numbers: n = 4, b = 24, MobileNet; and one worker's."""
     counts = architectures()["gloo"].counts
     found = counts(4, 24, 1, 3_217_226)
     assert found.operations == {"peer.allreduce": 24 * 4 * 6}
@@ -187,9 +188,9 @@ def test_counts_by_hand() -> None:
     ("changes", "says"),
     [
         ({"mode": "per-batch"}, "once per batch"),
-        ({"invoke": "event"}, "launched and not invoked"),
-        ({"as_released": True}, "no authors' code"),
-        ({"options": {"device": "cuda"}}, "type c5.large has no GPU"),
+        ({"invoke": "event"}, "launched, not invoked"),
+        ({"as_released": True}, "there isn't any code of the authors"),
+        ({"options": {"device": "cuda"}}, "type c5.large doesn't have a GPU"),
     ],
 )
 def test_what_peers_cannot_do_is_refused(changes: dict[str, Any], says: str, make_plan: MakePlan) -> None:

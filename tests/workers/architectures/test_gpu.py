@@ -147,7 +147,7 @@ def test_a_failed_instance_fails_the_run(
     ("changes", "says"),
     [
         ({"mode": "per-batch"}, "once per batch"),
-        ({"invoke": "event"}, "launched and not invoked"),
+        ({"invoke": "event"}, "launched, not invoked"),
         ({"as_released": True}, "a single process that plays all workers"),
     ],
 )
@@ -157,7 +157,7 @@ def test_what_instances_cannot_do_is_refused(changes: dict[str, Any], says: str,
 
 
 def test_without_a_launcher_there_are_no_instances(store: Any, make_plan: MakePlan) -> None:
-    with pytest.raises(PlanError, match="nothing here that starts instances"):
+    with pytest.raises(PlanError, match="stack can't start instances"):
         architectures()["gpu"].drive(make_plan("gpu"), Cloud(lambda _service: store, lambda _event: None), Stages())
 
 

@@ -30,7 +30,7 @@ from tests.workers.architectures.conftest import InMemory, Run, one_process
 
 from slslab.aws.keys import Keyring
 from slslab.errors import HostError
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab_lab.replay.kernel.kernel import play
 from slslab_lab.replay.measured import read_measured
 from slslab_lab.replay.programs.scaling import generate
@@ -293,9 +293,9 @@ def test_clients_and_aggregators_need_not_be_resident_together(make_plan: MakePl
         ({}, {"gradients": "uploaded", "parameters": 3}, "shards is 4."),
         ({}, {"parameters": 10}, "as long as the model"),
         ({}, {"gradients": "uploaded", "parameters": -1}, "parameters is -1."),
-        ({"until_accuracy": 0.5}, {"gradients": "uploaded"}, "train no model"),
-        ({"model": "torchvision:vgg16"}, {}, "not known before it is built"),
-        ({"model": "torchvision:vgg16"}, {"gradients": "uploaded", "aggregator-memory": 900}, "not known before"),
+        ({"until_accuracy": 0.5}, {"gradients": "uploaded"}, "don't train a model"),
+        ({"model": "torchvision:vgg16"}, {}, "isn't known before it is built"),
+        ({"model": "torchvision:vgg16"}, {"gradients": "uploaded", "aggregator-memory": 900}, "isn't known before"),
     ],
 )
 def test_plans_that_cannot_be(changes: dict[str, Any], options: dict[str, Any], says: str, make_plan: MakePlan) -> None:
@@ -413,7 +413,7 @@ def test_too_many_requests_are_made_again_as_long_as_a_function_may_last(
 
 @pytest.fixture(scope="module")
 def aws(store: Any, keys: Keyring) -> Iterator[Emulator]:
-    """An emulator whose functions find the object store."""
+    """An emulator with functions that find the object store."""
     assert store is not None
     variables = {"AWS_ENDPOINT_URL_S3": os.environ["AWS_ENDPOINT_URL_S3"]}
     with forked_environments(), Emulator(keys=keys, variables=variables, template=IMPORTS) as emulator:
@@ -602,7 +602,7 @@ def test_a_recorded_run_is_generated_again_and_larger(run: Run, runs: Path) -> N
 
 
 def test_an_aggregator_that_does_not_fit_ends_the_run(runs: Path) -> None:
-    """A sum and an input of 64 MB each, and NumPy and boto3; its environment is no fork."""
+    """A sum and an input of 64 MB each, and NumPy and boto3; its environment isn't a fork."""
     size = ("--gradients", "uploaded", "--parameters", "16000000", "--clients", "2", "--shards", "1", "--batches", "1")
     variables = {"SLSLAB_RUNS": str(runs)}
     killed = slslab("run", "gradssharding", *size, "--aggregator-memory", "160", "--json", variables=variables)

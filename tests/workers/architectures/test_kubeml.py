@@ -86,7 +86,7 @@ def test_a_run_learns_and_counts_what_one_process_and_the_closed_form_say(functi
 
 @pytest.mark.exhaustive
 def test_documents_that_do_not_divide_and_batchnorm_are_those_of_one_process(run: Run) -> None:
-    """Two functions, three documents of which the last is half full; counters are averaged and cut off."""
+    """Two functions and three documents, the last one half full; counters are averaged and truncated."""
     size = {"workers": 2, "batches": 10, "batch_size": 8, "epochs": 1, "model": "mobilenet", "dataset": "synthetic"}
     document = run({"k": 3}, **size, momentum=0.9)
     replicas = one_process(Plan.from_document(document["plan"]))
@@ -284,8 +284,8 @@ def told(rule: str, **options: Any) -> dict[str, Any]:
     ("changes", "message"),
     [
         ({"workers": 4, "options": told("krum")}, "needs n ≥ 2f \\+ 3 workers: 5 for --byzantine 1"),
-        ({"options": told("median", parallelism="throughput")}, "how many there are in an epoch depends on how long"),
-        ({"batches": 5, "options": told("median", k=1)}, "compares all 5 functions, and 2 of them report in the last"),
+        ({"options": told("median", parallelism="throughput")}, "needs a fixed number of functions"),
+        ({"batches": 5, "options": told("median", k=1)}, "compares all 5 functions, but only 2 report in the last"),
         (
             {"model": "mobilenet", "dataset": "synthetic", "options": told("krum")},
             "BatchNorm's statistics and counters",
@@ -295,7 +295,7 @@ def told(rule: str, **options: Any) -> dict[str, Any]:
             "has, or may have, BatchNorm",
         ),
         ({"workers": 40, "model": "resnet50", "dataset": "synthetic", "options": told("median")}, "needs 22,095 MB"),
-        ({"options": {"attack": "alie:1"}}, "stores its model before it could read the others'"),
+        ({"options": {"attack": "alie:1"}}, "stores its model before it can read the others'"),
         ({"options": {"attack": "sign-flip:9"}}, "There is no worker 9"),
         ({"options": {"byzantine": 1}}, "--byzantine does not apply to --combine mean"),
     ],
@@ -322,7 +322,10 @@ def test_rules_that_can_be_are_not_refused(rule: str, make_plan: MakePlan) -> No
     [
         (("--combine", "zeno"), "'zeno' is not one of"),
         (("--combine", "krum", "--byzantine", "1"), "--combine krum needs n ≥ 2f + 3 workers"),
-        (("--combine", "median", "--k", "1", "--batches", "9"), "--combine median compares all 2 functions, and 1"),
+        (
+            ("--combine", "median", "--k", "1", "--batches", "9"),
+            "--combine median compares all 2 functions, but only 1",
+        ),
     ],
 )
 def test_nothing_starts_of_a_call_that_is_refused(wrong: tuple[str, ...], message: str, tmp_path: Path) -> None:
@@ -332,7 +335,7 @@ def test_nothing_starts_of_a_call_that_is_refused(wrong: tuple[str, ...], messag
 
 
 def test_the_job_holds_all_models_that_it_compares(make_plan: MakePlan) -> None:
-    """A rule six times those of all five functions, 42.66 MiB each."""
+    """A rule needs six times all five models, 42.66 MiB each."""
     for rule, expected in (("mean", 256 + 3 * 43), ("median", 512 + 1280)):
         plan = make_plan(
             "kubeml", workers=5, batches=16, model="resnet18", dataset="synthetic", options={"combine": rule}
@@ -353,7 +356,7 @@ def test_a_goal_accuracy_ends_training(run: Run) -> None:
         ({"early_stopping": True}, "holds no samples out"),
         ({"options": {"k": 0}}, "k is 0"),
         ({"options": {"k": -2}}, "k is -2"),
-        ({"workers": 5, "batches": 1}, "5 functions have 2 documents of 64 samples"),
+        ({"workers": 5, "batches": 1}, "5 functions but only 2 documents of 64 samples"),
     ],
 )
 def test_what_kubeml_cannot_do_is_refused(changes: dict[str, Any], message: str, make_plan: MakePlan) -> None:

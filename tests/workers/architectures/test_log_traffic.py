@@ -1,4 +1,4 @@
-"""The authors' log traffic: as many requests and bytes as reckoned by hand, a whole log, and nothing else changed."""
+"""The authors' log traffic: requests and bytes as calculated by hand, a whole log, and nothing else changed."""
 
 import re
 from collections.abc import Callable

@@ -20,7 +20,7 @@ LENET = 61_706
 
 @pytest.fixture
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Of each gradient whether minibatch and weights, but for vectors, were channels last."""
+    """Return for each gradient whether minibatch and weights, except vectors, were channels last."""
     found = []
     compute = step.compute_gradient
 
@@ -62,7 +62,7 @@ def test_mobilenet_is_near_the_default_format(
 
 
 def test_mobilenet_s_gradient_is_the_same_but_for_rounding() -> None:
-    """In double precision, of which hardly anything is left to round."""
+    """In double precision, which hardly leaves anything to round."""
     generator = torch.Generator().manual_seed(0)
     inputs = torch.rand(4, 3, 32, 32, dtype=torch.float64, generator=generator)
     targets = torch.tensor([3, 1, 4, 1])

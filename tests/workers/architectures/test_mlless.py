@@ -124,7 +124,7 @@ def test_with_a_filter_replicas_stay_equal_and_counts_are_exact(
 
 
 def test_counts_with_removals_by_hand() -> None:
-    """Three workers of two batches, one of which leaves after step 0: a first epoch of three steps, as the second."""
+    """Three workers with two batches; one leaves after step 0. The first epoch has three steps, like the second."""
     found = counts(3, 2, 2, 10, removals=[(0, 1)])
     present = [3, 2, 2, 2, 2, 2]
     assert found.operations == {
@@ -230,7 +230,7 @@ def test_time_that_is_over_ends_after_the_step(train: Train, make: Make) -> None
 
 
 def test_a_worker_that_dies_ends_all(train: Train, make: Make) -> None:
-    """Nobody waits out a time-out: when the driver takes the queues away, the others end."""
+    """No worker waits for a time-out: when the driver deletes the queues, the others end."""
 
     def die(rank: int, position: int) -> None:
         if (rank, position) == (1, 2):

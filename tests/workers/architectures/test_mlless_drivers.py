@@ -16,7 +16,7 @@ from tests.commands import IMPORTS, forked_environments
 from tests.memory.training import Trained, hurry
 
 from slslab.aws.keys import Keyring
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.stack.queues import find_rabbitmq
 from slslab_workers.architecture import Cloud, Outcome, RunFailed
 from slslab_workers.channels import endpoints
@@ -71,7 +71,7 @@ def test_hand_overs_in_the_middle_of_epochs_and_steps_change_nothing(
 
 
 class Stages:
-    """Nobody who looks on."""
+    """Progress without a reader."""
 
     def report(self, stage: str, done: int, total: int) -> None:
         pass
@@ -79,7 +79,7 @@ class Stages:
 
 @pytest.fixture(scope="module")
 def aws(store: Any, tensors_and_queue: tuple[str, str], keys: Keyring) -> Iterator[Emulator]:
-    """An emulator whose functions find the stores and the queue."""
+    """An emulator with functions that find the stores and the queue."""
     assert store is not None
     tensors, queue = tensors_and_queue
     variables = {
@@ -93,7 +93,7 @@ def aws(store: Any, tensors_and_queue: tuple[str, str], keys: Keyring) -> Iterat
 
 @dataclass
 class Driven:
-    """Drives plans, whose buckets must be gone if they finish, and keeps the driver's own events."""
+    """Drives plans, checks that finished ones leave no bucket, and keeps the driver's own events."""
 
     aws: Emulator
     queue: str
@@ -163,7 +163,7 @@ class Hasty(MLLessDeployment):
 def test_per_batch_invocations_under_several_supervisors(
     drive: Driven, make_plan: MakePlan, reference: Reference
 ) -> None:
-    """The driver waits for each batch, and the supervisor goes on in invocations that nobody waits for."""
+    """The driver waits for each batch, but not for the invocations in which the supervisor continues."""
     options = {"filter": "none", "store": "s3"}
     plan = make_plan("mlless", workers=2, epochs=2, mode="per-batch", timeout=31, options=options)
     outcome = drive(plan, Hasty)
@@ -189,7 +189,7 @@ class SupervisorDies(MLLessDeployment):
 
 
 class SuccessorDies(SupervisorDies):
-    """The supervisor dies in an invocation that the one before has made, and that nobody waits for."""
+    """The supervisor dies in an invocation that the one before started, and that isn't waited for."""
 
     def call(self, function: str, event: Any, kind: str, rank: int | None) -> dict[str, Any]:
         if function != self.supervisor:

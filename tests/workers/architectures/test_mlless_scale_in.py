@@ -1,4 +1,4 @@
-"""MLLess with the scale-in auto-tuner: who leaves, what the others take over, and where they go on."""
+"""MLLess with the scale-in auto-tuner: which workers leave, what the others take over, and where they continue."""
 
 import io
 import math
@@ -315,7 +315,7 @@ def test_what_a_worker_waits_for_in_vain_its_time_out_says(make: Make) -> None:
         (
             {"remove-threshold": 15.0, "remove-interval": 20.0},
             1,
-            "The only worker cannot be removed.",
+            "A single worker can't be removed.",
             "give --workers",
         ),
     ],
@@ -369,8 +369,8 @@ class KneeAtOnce(MLLessDeployment):
 def test_the_driver_follows_those_who_are_left(
     changes: dict[str, Any], store_name: str, drive: Driven, make: Make
 ) -> None:
-    """The supervisor's own tuner, in functions of their own: the first leaves after the first step, others as curves
-    allow; the driver's stretches, be they epochs, batches or all, go on with those who are left."""
+    """The supervisor's own tuner, in its own functions: the first worker leaves after the first step, others as curves
+    allow. The driver's stretches (epochs, batches or everything) continue with the remaining workers."""
     plan = make(
         {"store": store_name, "remove-threshold": 1e9, "remove-interval": 0.0},
         workers=3,

@@ -1,6 +1,12 @@
 """What every registered architecture must show: functions of ours in memory, instances in threads, a stranger's for
 real. `tests/lab/commands/test_recorded_runs.py` shows what instances count and cost."""
 
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+import venv
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -24,7 +30,7 @@ from slslab_lab.studies import committed
 from slslab_lab.studies.pages.systems import describe_systems
 
 ROOT = Path(__file__).parents[3]
-EXAMPLE = ROOT / "examples" / "parameter_averaging"
+EXAMPLE = ROOT / "examples" / "own"
 LENET = 61_706
 # What else counts depend on.
 MORE: Mapping[str, Mapping[str, int]] = {"kubeml": {"batch_size": 64, "tensors": 10}}
@@ -37,12 +43,16 @@ Run = Callable[..., dict[str, Any]]
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The example as `pip install` would leave it: its metadata on the path, which names its entry point."""
     site = tmp_path_factory.mktemp("site")
-    metadata = site / "parameter_averaging-1.0.dist-info"
+    metadata = site / "own-1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: parameter-averaging\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(
-        "[slslab.architectures]\nparameter-averaging = parameter_averaging:architecture\n"
-    )
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: own\nVersion: 1.0\n")
+    groups = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]["entry-points"]
+    lines = [
+        line
+        for group, entries in groups.items()
+        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in entries.items()))
+    ]
+    (metadata / "entry_points.txt").write_text("\n".join(lines))
     return site
 
 
@@ -118,7 +128,7 @@ def test_plain_sgd_gives_equal_bits_in_all(document_of: Callable[[str], Any], tr
 
 def test_the_example_is_short_and_averages_every_k_steps(run: Run) -> None:
     sources = [path for path in EXAMPLE.rglob("*") if path.is_file() and path.suffix in (".py", ".toml")]
-    assert sum(len(path.read_text().splitlines()) for path in sources) < 90
+    assert sum(len(path.read_text().splitlines()) for path in sources) < 200
     document = averaged(run)
     assert document["counts"] == {"object.put": 4, "object.get": 4}
     assert document["updates"] == 4
@@ -159,6 +169,37 @@ def test_the_example_meets_faults_and_has_a_page(run: Run, runs: Path, tmp_path:
     assert document["faults"]
     page = (runs / document["run"] / "report.html").read_text()
     assert "parameter-averaging" in page
+
+
+@pytest.mark.parametrize("name", ["gpu", "spirt"])
+def test_the_examples_model_and_data_are_trained_by_ours(name: str, run: Run, runs: Path) -> None:
+    """Instances of this host find the package, functions have it in their archive, and replay needs neither."""
+    training = ("--model", "mlp", "--dataset", "spirals", "--workers", "2", "--batches", "2", "--record", "together")
+    document = run(name, *training)
+    assert (document["status"], document["replicas_equal"]) == ("done", True)
+    assert document["parameters"] == 2 * 32 + 32 + 32 * 3 + 3
+    assert document["plan"]["model_spec"]["builder"] == "own.learning:mlp"
+    recorded = read_measured(runs / document["run"], architectures())
+    platform = Platform(load_profile(DEFAULT_PROFILE), load_book(DEFAULT_BOOK), recorded.plan.timeout)
+    assert evaluate(recorded, Variant(workers=8), platform).number("cost") > 0
+
+
+def test_the_example_passes_its_own_test_in_an_environment_of_its_own(tmp_path: Path) -> None:
+    """Outside the checkout, with pip; what it depends on is this environment's."""
+    copy, packages = tmp_path / "own", tmp_path / "environment"
+    shutil.copytree(EXAMPLE, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    venv.create(packages, symlinks=True)
+    site = next(packages.glob("lib/python*/site-packages"))
+    ours = [str(ROOT / folder) for folder in ("emulator", "workers", "lab", "plugins")]
+    (site / "ours.pth").write_text("\n".join([*ours, *(path for path in sys.path if path.endswith("site-packages"))]))
+    python = str(packages / "bin" / "python")
+    variables = {name: value for name, value in os.environ.items() if not name.startswith(("SLSLAB", "PYTHON"))}
+    install = ("-m", "pip", "--python", python, "install", "--quiet", "--no-deps", "--no-build-isolation", str(copy))
+    for program, words in ((sys.executable, install), (python, ("-m", "pytest", "-q", str(copy / "test_own.py")))):
+        done = subprocess.run(
+            [program, *words], cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_the_example_stands_in_the_table_of_systems_once_the_atlas_has_its_recording(

@@ -239,7 +239,7 @@ def test_an_accumulated_gradient_is_the_whole_minibatchs(
 def test_a_peer_that_dies_leaves_the_others_their_mean(
     function: str, when: str, peers: Peers, make_plan: MakePlan
 ) -> None:
-    """SHUTDOWN of a database: the others go on with divisor n − 1, and the outcome says who failed when."""
+    """SHUTDOWN of a database: the others continue with divisor n − 1, and the outcome says which peer failed when."""
     plan = make_plan("spirt", workers=3, epochs=3, batch_size=4)
     epoch_of_death = 0 if function == "auth" else 1
     there: set[int] = set()
@@ -439,7 +439,7 @@ def test_mobilenets_buffers_are_the_peers_mean_and_all_judge_by_the_same(
 def test_what_strangers_send_is_dropped(
     peers: Peers, make_plan: MakePlan, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Garbage, a stranger's own signature, another run's peer, an altered and a replayed record: the run goes on."""
+    """Garbage, a stranger's own signature, another run's peer, an altered and a replayed record: the run continues."""
     plan = make_plan("spirt", workers=2, batches=1, epochs=2, batch_size=4)
     stranger = Identity.fresh()
     record = {"kind": "join", "run": plan.run, "rank": 1, "to": 0, "address": "127.0.0.1", "port": 1}
@@ -540,7 +540,7 @@ def test_the_death_of_all_peers_ends_the_run(peers: Peers, make_plan: MakePlan) 
         ({"options": {"accumulate": 0}}, "accumulate is 0"),
         ({"options": {"gradients": "json", "averaging": "naive"}}, "JSON gradients are averaged by a round trip"),
         ({"options": {"barrier-timeout": 0.0}}, "barrier-timeout is 0.0"),
-        ({"options": {"light-memory": 2048}}, "cannot have 2048 MB"),
+        ({"options": {"light-memory": 2048}}, "more than the 1024 MB of functions with torch"),
         ({"options": {"gradients": "json", "averaging": "naive"}}, "averaged by a round trip"),
         ({"mode": "per-batch"}, "invoked by its state machines"),
         ({"invoke": "event"}, "invoked by its state machines"),
@@ -553,7 +553,7 @@ def test_plans_that_cannot_be(changes: dict[str, Any], problem: str, make_plan: 
 
 
 class Watched(Spirt):
-    """SPIRT as it is, whose driver's executions are looked at before they go, and what is left after it."""
+    """SPIRT, with its driver's executions inspected before they are deleted, and the leftovers afterwards."""
 
     def __init__(self) -> None:
         self.histories: list[int] = []

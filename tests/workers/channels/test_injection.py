@@ -181,7 +181,7 @@ def test_a_server_is_cut_off_as_its_client_reports_it(inject: Inject) -> None:
 
 @pytest.mark.usefixtures("sleeping_clock")
 def test_a_straggler_takes_its_factor_of_its_cpu_time(inject: Inject) -> None:
-    """On a share of one vCPU, which a process that is no function has."""
+    """On a share of one vCPU, which a process outside functions has."""
     tracer, records = inject({"kind": "straggler", "factor": 3, "phase": "compute"})
     began = time.process_time()
     with tracer.span("compute", "compute"):

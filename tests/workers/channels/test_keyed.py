@@ -101,7 +101,7 @@ def test_all_keys_may_be_there_and_one_is_waited_for(opened: Open, events: list[
 
 
 def test_a_gradient_of_mobilenet_fits_in_memory(channel: KeyedChannel) -> None:
-    """Items of Memcached have 1 MB by default, those of DynamoDB at most 400 KB."""
+    """Memcached's items have 1 MB by default, DynamoDB's at most 400 KB."""
     body = os.urandom(12_868_904)
     if channel.name == "dynamodb":
         with pytest.raises(Exception, match="Item size has exceeded the maximum allowed size"):

@@ -51,7 +51,7 @@ def events() -> list[dict[str, Any]]:
 def open_objects(
     events: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[str], tuple[Any, Objects]]]:
-    """A client of an endpoint with its Objects, whose sleeps are not slept; closed after the test."""
+    """A client of an endpoint and its Objects, which skips sleeps; closed after the test."""
     clients = []
 
     def make(endpoint: str) -> tuple[Any, Objects]:
@@ -172,7 +172,7 @@ def test_what_is_absent_says_so(objects: Objects, events: list[dict[str, Any]]) 
 
 
 class Scripted(ThreadingHTTPServer):
-    """An S3 server that answers what it is told, and keeps what it received."""
+    """An S3 server with scripted answers, which keeps what it received."""
 
     daemon_threads = True
 

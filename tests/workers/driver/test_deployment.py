@@ -2,8 +2,12 @@
 
 import io
 import zipfile
+from pathlib import Path
+
+import pytest
 
 from slslab_workers.driver.deployment import package
+from slslab_workers.plan import PlanError
 
 HANDLER = "slslab_workers.allreduce.handlers.handler"
 
@@ -17,3 +21,18 @@ def test_a_package_has_the_workers_code_and_no_data_set() -> None:
 
 def test_equal_sources_give_equal_packages() -> None:
     assert package(HANDLER) == package(HANDLER)
+
+
+def test_a_package_has_other_packages_and_single_modules_that_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "packed_net.py").write_text("answer = 42\n")
+    (tmp_path / "packed" / "data").mkdir(parents=True)
+    (tmp_path / "packed" / "__init__.py").touch()
+    (tmp_path / "packed" / "data" / "weights.npz").write_text("numbers")
+    with zipfile.ZipFile(io.BytesIO(package(HANDLER, "packed_net", "packed.deep"))) as archive:
+        assert archive.read("packed_net.py") == b"answer = 42\n"
+        assert archive.read("packed/data/weights.npz") == b"numbers"
+    with pytest.raises(PlanError, match=r"The package of no_such_net cannot be imported"):
+        package(HANDLER, "no_such_net")

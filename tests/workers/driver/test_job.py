@@ -1,6 +1,5 @@
 """A run's bucket: it goes with everything in it, also with what workers that still run put there meanwhile."""
 
-import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -15,12 +14,13 @@ from slslab_workers.architecture import Cloud
 from slslab_workers.driver import job as module
 from slslab_workers.driver.job import REMOVALS, UPLOADERS, Job
 from slslab_workers.plan import Plan
+from slslab_workers.training.keys import minibatch_key
 
 PLAN = Plan("run", "allreduce", "lenet", "digits", 16, 2, 1024)
 
 
 class Busy(S3):
-    """S3, where a worker puts an object before a bucket is deleted, so many times."""
+    """S3 with a worker that puts an object before a bucket is deleted, this many times."""
 
     def __init__(self, puts: int) -> None:
         super().__init__(lambda: None)
@@ -54,11 +54,11 @@ def test_a_bucket_that_is_never_empty_is_given_up() -> None:
 
 
 def test_an_interrupt_cancels_the_uploads_that_have_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers, ending = itertools.count(), threading.Event()
+    ending = threading.Event()
 
     class Slow(S3):
         def put_object(self, **request: Any) -> dict[str, Any]:
-            if next(numbers):
+            if request["Key"] != minibatch_key(PLAN, 0, 0, 0):
                 ending.wait()
             return super().put_object(**request)
 

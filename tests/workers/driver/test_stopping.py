@@ -10,7 +10,7 @@ from slslab_workers.plan import Plan
 
 
 def verdicts(losses: list[float], **changes: Any) -> list[str | None]:
-    """What is said after each epoch, all of which have a test accuracy of a half."""
+    """The verdicts after each epoch; every epoch has a test accuracy of a half."""
     stopping = Stopping(Plan("run", "allreduce", "lenet", "digits", 16, 2, 1024, **changes))
     return [stopping.record(0.5, loss) for loss in losses]
 

@@ -1,4 +1,4 @@
-"""The job against queues and a database in memory: rounds, those that end or fail, duplicates, hand-overs."""
+"""The job against queues and a database in memory: rounds, functions that end or fail, duplicates, hand-overs."""
 
 import json
 from collections import deque
@@ -19,7 +19,7 @@ LAYERS = ("weight", "bias")
 
 
 class Context:
-    """A Lambda context with time for so many messages."""
+    """A Lambda context with time for this many messages."""
 
     def __init__(self, messages: int = 1000) -> None:
         self.messages = messages
@@ -58,7 +58,7 @@ class Queues:
 
 
 class Database:
-    """Tensors by key; whatever a function stores is its number and the round's, which it is told by `round`."""
+    """Tensors by key; a function stores its number and the round's, which `round` tells it."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan

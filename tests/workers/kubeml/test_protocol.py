@@ -37,7 +37,7 @@ def trained(function: int, epoch: int) -> Iterator[Event]:
 
 
 def merged(epoch: int, *functions: int, late: int = 0) -> Iterator[Event]:
-    """What the job does in a round, whose first report it takes in the epoch before."""
+    """The job's events in a round; it takes the first report in the epoch before."""
     for number, function in enumerate(functions):
         yield did("deliver", JOB, epoch - (late if number == 0 else 0), JOB_QUEUE)
         yield did("get", JOB, epoch, f"{REFERENCE}/{function}")
@@ -74,7 +74,7 @@ def small(*events: Event, options: dict[str, Any] | None = None, **more: Any) ->
 
 
 def references(*takers: dict[int, int]) -> list[Message]:
-    """The first model, and the reference models that follow, by who takes them."""
+    """The first model and the later reference models, by taker."""
     first = Message("first model", Name(REFERENCE, 0, 0, 0), takers[0])
     rounds = zip(ROUNDS, takers[1:], strict=False)
     return [first, *(Message("reference model", Name(REFERENCE, JOB, *place), each) for place, each in rounds)]
@@ -93,7 +93,7 @@ PLACES = [place for _, place in recorded()]
 
 
 def first(op: str, worker: int, place: Place) -> int:
-    """The first event of a worker in a round, but for that of the first model."""
+    """The first event of a worker in a round, except the first model's."""
     events = enumerate(zip(EVENTS, PLACES, strict=True))
     return next(n for n, (each, at) in events if n and (each["op"], each["worker"], at) == (op, worker, place))
 
@@ -161,7 +161,7 @@ def test_epochs_that_may_end_before() -> None:
 
 
 def test_functions_that_vary() -> None:
-    """As many train as began to; in an epoch that nobody began, as many as at first."""
+    """The functions that began train; in an epoch that none began, as in the first one."""
     begun = [
         event("compute", function, (epoch, 0), overhead=True)
         for function, epoch in ((1, 0), (0, 0), (2, 1), (1, 1), (0, 2))
@@ -207,7 +207,7 @@ def test_of_a_first_epoch_with_a_failure_nothing_is_judged() -> None:
 
 
 def test_failures_that_are_none_of_a_function() -> None:
-    """The job's, and those of invocations that did nothing."""
+    """The job's failures, and failures of invocations that did nothing."""
     failed = [{**FAILED, "request_id": request_id} for request_id in ("job", "nobody")]
     run = small().replace(invocations=failed, document={"parameters": 1, "details": {}})
     assert kubeml(run).judged is None

@@ -51,7 +51,7 @@ def reports(place: tuple[int, int], ranks: tuple[int, ...] = (0, 1)) -> list[Mes
 
 
 def supervised(place: tuple[int, int], ranks: tuple[int, ...] = (0, 1)) -> list[Message]:
-    """The reports of a step, its decision, and what the driver is told."""
+    """The reports of a step, its decision, and the message to the driver."""
     decision = Message("decision", Name(UPDATES, 2, *place), dict.fromkeys(ranks, 1), at=place)
     return [*reports(place, ranks), decision, Message("statistics", Name(CLIENT, 2, *place), {-1: 1})]
 

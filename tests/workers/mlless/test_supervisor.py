@@ -85,7 +85,7 @@ def supervise(
 
 
 def steps(losses: list[float]) -> Reports:
-    """Reports of both workers whose losses have these means."""
+    """Reports of both workers with losses that have these means."""
     return [report(worker, step, loss + worker - 0.5) for step, loss in enumerate(losses) for worker in (0, 1)]
 
 
@@ -173,7 +173,7 @@ def test_an_hour_of_silence_ends_even_a_supervisor_that_nobody_ends(monkeypatch:
 
 
 def test_a_supervisor_that_was_overtaken_says_so() -> None:
-    with pytest.raises(RuntimeError, match=r"another invocation has supervised .* Run the plan again"):
+    with pytest.raises(RuntimeError, match=r"another invocation supervises .* Run the plan again"):
         supervise(Memory([report(0, 3)]))
 
 
@@ -248,7 +248,7 @@ def test_the_next_invocation_knows_who_is_left(heard: list[tuple[int, float, flo
 
 
 def test_a_stretch_leaves_its_tuner_to_the_next() -> None:
-    """With its last step's statistics, and with no other; without a tuner there is none to speak of."""
+    """With its last step's statistics, and with no others; without a tuner there isn't any."""
     queues = Memory([report(worker, step, loss=2.0 - step) for step in range(3) for worker in (0, 1)])
     supervise(queues, task=Supervision(make_plan(options=TUNED), 0, 3))
     left = [told["tuner"] for told in queues.told("TD")]

@@ -41,7 +41,7 @@ class Clock:
 def decided(
     losses: Any, steps: int, *, threshold: float = 15.0, interval_s: float = 20.0, workers: int = 4, seconds: Any = None
 ) -> Iterator[Decision]:
-    """Yield the decisions over these steps, whose duration depends on the workers that are left."""
+    """Yield the decisions over these steps; their duration depends on the remaining workers."""
     clock = Clock()
     tuned = Tuner(threshold, interval_s, workers, clock)
     for step in range(steps):

@@ -72,7 +72,7 @@ class Pair:
         self.opened = parts
 
     def event(self, rank: int, epoch: int = 0) -> dict[str, Any]:
-        """What a function of this peer is given; its environment is then that of this peer."""
+        """A function's event on this peer; the environment then belongs to this peer."""
         hidden = ["redis://:unknown@127.0.0.1:1", "redis://:unknown@127.0.0.1:1"]
         hidden[rank] = self.urls[rank]
         self.patch.setenv("SLSLAB_TENSOR_URLS", " ".join(hidden))
@@ -283,7 +283,7 @@ def test_who_asks_when_training_has_begun_is_not_admitted(pair: Pair, capsys: py
 def test_a_peer_that_never_asks_is_awaited_until_the_time_is_over(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     assert pair.call(membership.init_peers, 0)["failure"] is None
     monkeypatch.setattr(Context, "left_s", 5.0)
-    with pytest.raises(TimeoutError, match=r"received records of peers \[\] only"):
+    with pytest.raises(TimeoutError, match=r"received records only from peers \[\]"):
         pair.call(membership.auth, 0)
 
 

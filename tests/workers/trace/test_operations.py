@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "trace.md"
 
 def test_the_documentation_names_every_operation() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    paragraph = page[page.index("Operations of workers:") : page.index("Causes are resolved")]
+    paragraph = page[page.index("Operations of workers:") : page.index("## Causes")]
     named = set(re.findall(r"`([a-z.]+)`", paragraph)) - {"worker", "reads", "bytes", "failed"}
     assert named == OPERATIONS.keys()
 

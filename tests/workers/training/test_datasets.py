@@ -17,7 +17,9 @@ from PIL import Image
 from slslab_workers.models import spec
 from slslab_workers.plan import PlanError
 from slslab_workers.training import datasets
-from slslab_workers.training.datasets import CIFAR_POLICY, DIGITS_POLICY, Policy
+from slslab_workers.training import images as readers
+from slslab_workers.training.datasets import Policy
+from slslab_workers.training.images import CIFAR_POLICY, DIGITS_POLICY
 
 
 def test_digits_are_real_and_stratified() -> None:
@@ -38,14 +40,14 @@ def test_the_digits_that_are_shipped_are_scikit_learns() -> None:
     from sklearn.datasets import load_digits
 
     images, labels = load_digits(return_X_y=True)
-    with np.load(datasets.DIGITS) as shipped:
+    with np.load(readers.DIGITS) as shipped:
         assert np.array_equal(shipped["images"].reshape(-1, 64).astype(np.float64), images)
         assert np.array_equal(shipped["labels"], labels)
 
 
 def test_mnist5k_is_real_stratified_and_as_its_page_says() -> None:
-    page = datasets.MNIST5K.with_suffix(".md").read_text()
-    with np.load(datasets.MNIST5K) as shipped:
+    page = readers.MNIST5K.with_suffix(".md").read_text()
+    with np.load(readers.MNIST5K) as shipped:
         images, labels = shipped["images"], shipped["labels"]
     assert (images.shape, images.dtype, np.bincount(labels).tolist()) == ((5000, 28, 28), np.uint8, [500] * 10)
     for array in (images, labels):
@@ -74,7 +76,7 @@ def test_channels_are_repeated_and_never_dropped() -> None:
     assert digits.train_images.shape == (1433, 3, 32, 32)
     assert digits.policy is not None
     assert len(digits.policy.mean) == 3
-    with pytest.raises(PlanError, match="1-channel images"):
+    with pytest.raises(PlanError, match="takes images of 1 × 32 × 32, and synthetic has images of 3 × 32 × 32"):
         datasets.load("synthetic", 100).for_model(spec("lenet"))
 
 
@@ -270,13 +272,13 @@ def test_cifar10_binary_and_python_versions_agree(tmp_path: Path) -> None:
     (tmp_path / "two").mkdir()
     md5 = official(tmp_path / "one", "cifar-10-binary.tar.gz", binary)
     md5 |= official(tmp_path / "two", "cifar-10-python.tar.gz", python)
-    one, two = (datasets.load_cifar10(tmp_path / name, md5) for name in ("one", "two"))
+    one, two = (readers.load_cifar10(tmp_path / name, md5) for name in ("one", "two"))
     assert one.train_images.shape == (20, 3, 32, 32)
     assert np.array_equal(one.train_images[0].reshape(-1), pixels["data_batch_1"][0])
     for field in ("train_images", "train_labels", "test_images", "test_labels"):
         assert np.array_equal(getattr(one, field), getattr(two, field))
     with pytest.raises(PlanError, match="MD5 checksum"):
-        datasets.load_cifar10(tmp_path / "one")
+        readers.load_cifar10(tmp_path / "one")
 
 
 def test_a_batch_that_would_run_code_is_refused(tmp_path: Path) -> None:
@@ -284,7 +286,7 @@ def test_a_batch_that_would_run_code_is_refused(tmp_path: Path) -> None:
     content = {f"cifar-10-batches-py/{batch}": hostile for batch in BATCHES}
     md5 = official(tmp_path, "cifar-10-python.tar.gz", content)
     with pytest.raises(PlanError, match="asks for"):
-        datasets.load_cifar10(tmp_path, md5)
+        readers.load_cifar10(tmp_path, md5)
 
 
 def test_a_missing_archive_says_where_to_put_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

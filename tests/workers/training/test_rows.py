@@ -64,11 +64,11 @@ def test_a_file_is_read_as_scikit_learn_reads_it(tmp_path: Path) -> None:
         lines.append(f"{'+1' if number % 3 else '-1'} {pairs}{' # said' * (number % 2)}")
     path = tmp_path / "rows.txt"
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    found, labels = rows._read_libsvm(f"libsvm:{path}")
+    found, labels = rows._read_libsvm(str(path))
     expected, signs = load_svmlight_file(str(path))
     assert np.array_equal(found.to_array(), expected.toarray().astype(np.float32))
     assert np.array_equal(labels, (signs > 0).astype(np.int64))
-    assert rows.features(f"libsvm:{path}") == found.shape[1]
+    assert datasets.find(f"libsvm:{path}").shape[0] == found.shape[1]
     assert len(datasets.load(f"libsvm:{path}").train_images) == 31
 
 
@@ -104,7 +104,7 @@ def test_a_file_takes_about_its_own_size_to_read(tmp_path: Path) -> None:
     path.write_text(f"1 {row}\n-1 {row}\n" * 2000, encoding="utf-8")
     tracemalloc.start()
     try:
-        rows._read_libsvm(f"libsvm:{path}")
+        rows._read_libsvm(str(path))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -116,7 +116,7 @@ def test_a_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     path.write_text(f"1 1:1\n-1 {'1' * 2_000_000}", encoding="utf-8")
     monkeypatch.setattr(rows, "LONGEST_LINE", 1 << 20)
     with pytest.raises(PlanError, match="line 2 has more than 1 MB"):
-        rows.features(f"libsvm:{path}")
+        datasets.find(f"libsvm:{path}").shape[0]
 
 
 def test_a_file_that_is_too_large_as_an_array_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def test_a_file_that_cannot_be_read_is_refused(content: bytes | None, said: str,
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(PlanError, match=said):
-        rows.features(f"libsvm:{path}")
+        datasets.find(f"libsvm:{path}").shape[0]
 
 
 def test_rows_of_rcv1s_shape_are_sparse_and_on_two_sides_of_a_plane() -> None:
@@ -169,16 +169,20 @@ def test_a_sparse_file_stays_sparse_and_as_it_is(tmp_path: Path) -> None:
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     name = f"libsvm:{path}"
     found = datasets.load(name)
-    assert rows.are_sparse(name)
-    assert rows.features(name) == found.train_images.width == 59
+    assert datasets.find(name).sparse
+    assert datasets.find(name).shape[0] == found.train_images.width == 59
     read = np.concatenate([found.train_images.to_array(), found.test_images.to_array()])
     assert len(read) == 20
     assert sorted(read.sum(1)) == [2.5] * 20
     # One entry more in ten is a dense file, and standardised.
     path.write_text("1 1:0.5\n-1 10:2\n" * 10, encoding="utf-8")
-    assert not rows.are_sparse(name)
+    assert not datasets.find(name).sparse
     assert isinstance(datasets.load(name).train_images, np.ndarray)
-    assert [rows.are_sparse(other) for other in rows.NAMES[:3]] == [False, False, True]
+    assert [datasets.find(other).sparse for other in ("breast-cancer", "higgs-shaped", "rcv1-shaped")] == [
+        False,
+        False,
+        True,
+    ]
 
 
 @given(
@@ -246,8 +250,8 @@ def test_a_minibatch_of_rows_comes_back() -> None:
 @pytest.mark.parametrize(
     ("model", "dataset", "said"),
     [
-        ("lr-30", "digits", "takes rows of features, and digits has images"),
-        ("lenet", "breast-cancer", "takes images, and breast-cancer has rows of 30 features"),
+        ("lr-30", "digits", "takes rows of 30 features, and digits has images"),
+        ("lenet", "breast-cancer", "takes images of 1 × 32 × 32, and breast-cancer has rows of 30 features"),
         ("svm-28", "breast-cancer", "takes rows of 28 features, and breast-cancer has rows of 30 features"),
     ],
 )

@@ -46,15 +46,17 @@ class AllReduce(FunctionArchitecture):
     learns = "slslab_workers.training.replicas:Replicas"
 
     def requirements(self, plan: Plan) -> Requirements:
-        """Return what the channel needs; PlanError for an algorithm or channel that the rest of the plan rules out."""
+        """Return the channel's requirements; PlanError if its algorithm or channel doesn't suit the plan."""
         algorithms.check(plan)
         attacks.check(plan)
         robust.check(plan)
         attacks.refuse_omniscient(
-            plan.options, "rank 0 deletes each as soon as it has read it", "choose gpu, whose workers all read them."
+            plan.options,
+            "rank 0 deletes each as soon as it has read it",
+            "choose gpu, where all workers read them.",
         )
         if adds_up(plan.options):
-            robust.refuse(plan, "a parameter server has their sum alone", "choose another --channel.")
+            robust.refuse(plan, "a parameter server only has their sum", "choose another --channel.")
         if (attack := attacks.Attack.of(plan)) is not None and 0 in attack.ranks:
             robust.refuse_untrusted(plan, "rank 0")
         return channel_requirements(plan, algorithms.largest_bytes(plan))

@@ -16,7 +16,7 @@ class AllReduceWorker(ObjectWorker):
     """Every worker puts its gradient; rank 0 merges all and puts the result; the others wait for it."""
 
     logged_as = "all_reduce"
-    # The lines that the released AllReduce adds to a worker's log in a step: five of rank 0, six of any other.
+    # Each step of the released AllReduce writes more lines to the log: five on rank 0, six on any other.
     log_lines: LogLines = MappingProxyType(
         {
             "compute": computed,
@@ -31,7 +31,7 @@ class AllReduceWorker(ObjectWorker):
     )
 
     def exchange(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:
-        """Return the aggregate of all workers' vectors, once rank 0, or a parameter server, has merged them."""
+        """Return the aggregate of all workers' vectors, after rank 0, or a parameter server, has merged them."""
         if adds_up(self.plan.options):
             return self.sum_at_server(self._merged(self.place(state)), vector)
         self.put_gradient(state, vector)
@@ -42,7 +42,7 @@ class AllReduceWorker(ObjectWorker):
         return aggregate
 
     def put_gradient(self, state: WorkerState, gradient: torch.Tensor) -> None:
-        """Put this worker's gradient, for rank 0."""
+        """Put this worker's gradient for rank 0."""
         self.put_vector(self._local(state) + str(self.rank), gradient)
 
     def merge(self, state: WorkerState) -> torch.Tensor:
@@ -55,7 +55,7 @@ class AllReduceWorker(ObjectWorker):
         for rank, gradient in self.collect(self._local(state), range(workers), delete=True):
             parts[rank] = gradient
             with self.tracer.span("reduce", "synchronise", "add") as span:
-                # The next ones in rank order are added and released, so that few are held.
+                # Add and release consecutive ranks, so that few gradients are held.
                 while added in parts:
                     part = parts.pop(added)
                     span.bytes += 0 if total is None else part.nbytes
@@ -65,18 +65,17 @@ class AllReduceWorker(ObjectWorker):
         return self.combine(total, workers, workers)
 
     def _withstand(self, state: WorkerState) -> torch.Tensor:
-        """Rank 0: get and delete all gradients as they arrive, hold them, and combine them by the robust rule."""
         parts = dict(self.collect(self._local(state), range(self.plan.workers), delete=True))
         return self.withstand(state, [parts[rank] for rank in sorted(parts)])
 
     def publish_merged(self, state: WorkerState, aggregate: torch.Tensor) -> None:
-        """Rank 0: put the aggregate, and delete the one of the step before, which all have got."""
+        """Rank 0: put the aggregate, and delete the previous step's, which all workers have read."""
         self.put_vector(self._merged(self.place(state)), aggregate)
         before = self.place_before(state)
         self.delete_expired(f"{self.plan.run}/allreduce/merged/", [] if before is None else [self._merged(before)])
 
     def get_merged(self, state: WorkerState) -> torch.Tensor:
-        """Wait for rank 0's aggregate, and return it."""
+        """Wait for rank 0's aggregate and return it."""
         return self.wait_for_vector(self._merged(self.place(state)))
 
     def _local(self, state: WorkerState) -> str:

@@ -29,27 +29,26 @@ from slslab_workers.training.released_log import Blocks
 PHASE = "synchronise"
 GRADIENT = Signal("gradient", of=OWN, key="{run}/allreduce/gradients/e{epoch}/s{step}/{maker}")
 MEAN = Signal("mean", key="{run}/allreduce/merged/e{epoch}_s{step}")
-# What a parameter server is sent; it answers with the sum.
+# The parameter server gets it, and answers with the sum.
 PUSHED = Signal("gradient", key=f"{MEAN.key}/{{maker}}")
-# Each worker puts its model in the place of whosever is there.
+# Each worker overwrites the global model with its own.
 MODEL = Signal("model", key="{run}/allreduce/global")
 
 
 def longest_chain(workers: int) -> Chain:
-    """Return a put by all at once, the gets and the put of rank 0, and a get by all others at once."""
+    """Return a put by all at once, rank 0's gets and put, and a get by all others at once."""
     return Chain(2, workers + (workers > 1))
 
 
 def pattern(workload: Workload) -> Pattern:
-    """Return the pattern with a barrier, or without, or with a server that adds up."""
+    """Return the pattern: with a barrier, without one, or with a server that adds up."""
     if is_asynchronous(workload.options):
         return _asynchronous(workload)
     return _at_server(workload) if adds_up(workload.options) else _synchronous(workload)
 
 
 def _at_server(workload: Workload) -> Pattern:
-    """Return the pattern: every worker pushes its vector to the parameter server and pulls the sum, as soon as all have
-    pushed."""
+    """Return the pattern: workers push vectors to the parameter server, and pull the sum after the last push."""
     size = 4 * message_length(workload.options, workload.parameters)
     sent = moved_bytes(workload.options, size)
     exchanged = (
@@ -76,8 +75,8 @@ def _at_server(workload: Workload) -> Pattern:
 
 
 def _asynchronous(workload: Workload) -> Pattern:
-    """Return the pattern: every worker gets the global model and puts its own in its place; all but rank 0, which seeds
-    it, wait for the first."""
+    """Return the pattern: every worker gets the global model and replaces it with its own; all except rank 0, which
+    seeds it, wait for the first."""
     size, every = 4 * workload.parameters, exchange_every(workload.options, workload.batches)
     seed, channel = Signal("seed", each="run"), traced(workload.options)
     put = Activity(f"{channel}.put", PHASE, bytes=size, makes=(MODEL,), protocol=True)
@@ -97,8 +96,8 @@ def _asynchronous(workload: Workload) -> Pattern:
 
 
 def _synchronous(workload: Workload) -> Pattern:
-    """Return the pattern: all workers put their gradients; rank 0 gets, deletes and adds them as they come, its own
-    too, puts the aggregate, and deletes the one of the step before; the others wait for it. Sparse vectors are written
+    """Return the pattern. All workers put their gradients; rank 0 gets, deletes and adds them as they arrive, its own
+    included, puts the aggregate, and deletes the previous step's. The others wait for it. Sparse vectors are written
     before each put and read after each get."""
     workers, parameters = workload.workers, workload.parameters
     size = 4 * message_length(workload.options, parameters)
@@ -108,7 +107,7 @@ def _synchronous(workload: Workload) -> Pattern:
     write, read = ((Activity(op, PHASE, work=size),) if sent is None else () for op in ("serialise", "deserialise"))
     put = Activity(f"{channel}.put", PHASE, bytes=sent, makes=(GRADIENT,), protocol=True)
     delete = Activity(f"{channel}.delete", PHASE, bytes=deleted_bytes(workload.options, sent), protocol=True)
-    # n gradients are n - 1 additions.
+    # Adding n gradients takes n - 1 additions.
     add = Activity("reduce", PHASE, work=size * (workers - 1) // workers)
 
     def merge(rank: int) -> tuple[Activity, ...]:

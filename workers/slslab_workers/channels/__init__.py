@@ -1,1 +1,1 @@
-"""What workers exchange data through: object stores, tensor databases, queues."""
+"""How workers exchange data: object stores, tensor databases, queues."""

@@ -1,10 +1,10 @@
-"""What every channel has: a name, operations, a server and its price, and the place where faults are injected.
+"""What all channels share: a name, operations, a server and its price, and injected faults.
 
-A new channel is one module and its operations (`slslab_workers.trace.operations`), one price (in the books of
-emulator/slslab/run/prices), and one entry of a profile (emulator/slslab/predict/profiles), by which replay
-knows how long its requests take. The module has a class that inherits from `Channel`, whose every request passes
-`Channel.request`; if workers exchange objects by it, from `slslab_workers.channels.keyed.KeyedChannel`, and with a name
-in `slslab_workers.channels.choice` AllReduce and ScatterReduce run over it as they are.
+To add a channel, write one module and its operations (`slslab_workers.trace.operations`), a price (in the books of
+emulator/slslab/run/prices), and an entry in a profile (emulator/slslab/predict/profiles), which tells replay how long
+its requests take. The module has a class that inherits from `Channel` and makes every request in `Channel.request`. If
+workers exchange objects through it, inherit from `slslab_workers.channels.keyed.KeyedChannel`; with a name in
+`slslab_workers.channels.choice`, AllReduce and ScatterReduce run over it unchanged.
 """
 
 import functools
@@ -25,33 +25,33 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 RETRY_DELAYS_S = (0.1, 0.4)
-# Receives a request before it is made, as an event with op, resource, worker, epoch and step; may sleep, or raise.
+# Receives an event with op, resource, worker, epoch and step before the request; may sleep or raise.
 Fault = Callable[[Event], None]
-# Sleeps for so many seconds.
+# Sleeps for this time, s.
 Sleep = Callable[[float], None]
 
 
 class Channel(Protocol):
-    """A way of workers to exchange data, seen by one worker; to inherit from it gives what is written here.
+    """How one worker exchanges data with others. Subclasses inherit tracing, pauses and faults.
 
-    `name` is the channel of its operations, `server` what AWS would bill for it. In all of its methods `overhead=False`
-    marks a request of the training protocol, and `phase` tells what the request was for.
+    `name` is the channel of its operations, `server` is what AWS bills for it. In all methods `overhead=False` marks a
+    request of the training protocol, and `phase` tells what the request was for.
     """
 
     name: ClassVar[str]
     server: ClassVar[Server]
-    # Where faults are injected: into every request of every channel of this process.
+    # Injects faults into every request of every channel in this process.
     fault: ClassVar[Fault | None] = None
-    # How often a message is sent, by the event of its publish; None: once.
+    # Returns how often to send a message, given the event of its publish; None: once.
     copies: ClassVar[Callable[[Event], int] | None] = None
     tracer: Tracer
     _sleep: Sleep
-    # What `close` ends: a connection of this channel's own, if it has one.
+    # This channel's own connection, if it has one; `close` closes it.
     _connection: Any = None
 
     def __init__(self, tracer: Tracer, sleep: Sleep | None = None) -> None:
         self.tracer = tracer
-        # Found now and not at import: whoever makes the channel may have a time of its own.
+        # Looked up here, not at import, because callers may patch time.
         self._sleep = time.sleep if sleep is None else sleep
 
     def __enter__(self) -> Self:
@@ -61,13 +61,13 @@ class Channel(Protocol):
         self.close()
 
     def close(self) -> None:
-        """End the connection, if this channel has one of its own; the next request makes a new one."""
+        """Close this channel's connection, if it has one; the next request reconnects."""
         if self._connection is not None:
             self._connection.close()
 
     @contextmanager
     def request(self, op: str, phase: str, resource: str, *, overhead: bool) -> Iterator[Event]:
-        """Make one request, in the block, as an event; if it fails it is not part of the training protocol."""
+        """Record the block, one request, as an event. Failed ones aren't part of the training protocol."""
         with self.tracer.span(op, phase, resource, overhead=overhead) as event:
             event.requests = 1
             try:
@@ -90,7 +90,7 @@ class Channel(Protocol):
 
 
 def retried(request: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[C, P], T]:
-    """Repeat a channel's request while its errors are transient, twice at most; each attempt is an event of its own."""
+    """Repeat a channel's request up to twice if its error is transient; each attempt is a separate event."""
 
     @functools.wraps(request)
     def attempts(channel: C, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -107,8 +107,7 @@ def retried(request: Callable[Concatenate[C, P], T]) -> Callable[Concatenate[C, 
 
 
 def _inject(document: str) -> None:
-    """Have the faults of a plan (JSON) happen in this process from now on."""
-    from slslab_workers.channels.injection import Injector  # what it imports no function without faults needs
+    from slslab_workers.channels.injection import Injector  # functions without faults don't need its imports
 
     injector = Injector(FaultPlan.from_document(json.loads(document)), environment_sink())
     Tracer.fault, Channel.fault, Channel.copies = injector.at, injector.request, injector.copies

@@ -1,6 +1,6 @@
-"""By what AllReduce and ScatterReduce exchange vectors: S3, or another channel of objects (`--channel`).
+"""The channel through which AllReduce and ScatterReduce exchange vectors: S3, or another one (`--channel`).
 
-Importing this module does not import a channel's client.
+Importing this module doesn't import the channels' clients.
 """
 
 import os
@@ -14,7 +14,7 @@ from slslab_workers.option import Option
 from slslab_workers.plan import Plan, Value
 from slslab_workers.trace.operations import SERVERS
 
-# Opens a channel for a worker of a plan, by the environment's variables; the store's channel has the tracer.
+# Opens a channel for a worker of a plan from environment variables; it uses the tracer of the store's channel.
 Opener = Callable[[str, ObjectChannel, Plan], ObjectChannel]
 
 
@@ -37,7 +37,7 @@ def _redis(_bucket: str, objects: ObjectChannel, _plan: Plan) -> ObjectChannel:
 def _dynamodb(bucket: str, objects: ObjectChannel, _plan: Plan) -> ObjectChannel:
     from slslab_workers.channels.dynamodb import DynamoDB, environment_client
 
-    # The table has the name of the run's bucket.
+    # The table is named like the run's bucket.
     return DynamoDB(environment_client(), bucket, objects.tracer)
 
 
@@ -55,13 +55,13 @@ OPENERS: dict[str, Opener] = {
     "dynamodb": _dynamodb,
     PARAMETER_SERVER: _parameter_server,
 }
-# Where the name of the channel in a trace is another one.
+# Channels with another name in the trace.
 TRACED: Mapping[str, str] = MappingProxyType({"s3": "object", PARAMETER_SERVER: "parameter"})
 CHANNEL = Option(
     "channel",
     str,
     "s3",
-    "What vectors are exchanged by: s3, a server of memcached or redis, a table of dynamodb (items of at most 400 KB), "
+    "Where vectors are exchanged: s3, a server of memcached or redis, a table of dynamodb (items of at most 400 KB), "
     "or a parameter-server, which adds them up itself.",
     tuple(OPENERS),
 )
@@ -69,27 +69,27 @@ SERIALISATION = Option(
     "serialisation",
     str,
     "raw",
-    "How vectors travel: raw as they are in memory; to a parameter server and back as doubles, by way of Python's "
-    "lists, as in LambdaML's code with Thrift; or, gradients of sparse rows, sparse, without their zeros.",
+    "How vectors are serialised: raw, as in memory; doubles, made from Python's lists, to a parameter server and back, "
+    "as in LambdaML's code with Thrift; or sparse, without the zeros, for gradients of sparse rows.",
     tuple(SERIALISATIONS),
 )
 CHANNEL_HOST = Option(
     "channel-host",
     str,
     "auto",
-    "Type by which the price book bills the server of memcached, redis or parameter-server; auto is "
-    f"{SERVERS['memcached'].instance_type}, of a parameter server {SERVERS['parameter'].instance_type}.",
+    "Instance type that the server of memcached, redis or parameter-server is billed as; auto means "
+    f"{SERVERS['memcached'].instance_type}, or {SERVERS['parameter'].instance_type} for a parameter server.",
 )
 
 
 def traced(options: Mapping[str, Value]) -> str:
-    """Return the name of the options' channel in a trace, with which its operations begin."""
+    """Return the name of the options' channel in a trace; its operations begin with it."""
     channel = str(CHANNEL.of(options))
     return TRACED.get(channel, channel)
 
 
 def deleted_bytes(options: Mapping[str, Value], size: int | None) -> int | None:
-    """Return the bytes of the event of deleting an object of this size: those by which DynamoDB bills it."""
+    """Return the bytes of the event that deletes an object of this size, by which DynamoDB bills it."""
     return size if CHANNEL.of(options) == "dynamodb" else 0
 
 
@@ -99,23 +99,23 @@ def adds_up(options: Mapping[str, Value]) -> bool:
 
 
 def serialisation(options: Mapping[str, Value]) -> Serialisation:
-    """Return how vectors travel by the options' channel."""
+    """Return how the options' channel serialises vectors."""
     return SERIALISATIONS[str(SERIALISATION.of(options))]
 
 
 def moved_bytes(options: Mapping[str, Value], size: int) -> int | None:
-    """Return the bytes by which a vector, of so many in float32, travels; None if they depend on its numbers."""
+    """Return the serialised size, bytes, of a vector of this many float32; None if it depends on the numbers."""
     chosen = serialisation(options)
     return size // 4 * chosen.number_bytes if chosen.dense else None
 
 
 def lists(options: Mapping[str, Value]) -> bool:
-    """Return whether the options' channel can say which keys it has."""
+    """Return whether the options' channel can list keys."""
     return CHANNEL.of(options) == "s3"
 
 
 def open_channel(plan: Plan, bucket: str, objects: ObjectChannel) -> ObjectChannel:
-    """Return the plan's channel, as a worker uses it whose other objects are in a bucket."""
+    """Open the plan's channel for a worker, which keeps its other objects in a bucket."""
     return OPENERS[str(CHANNEL.of(plan.options))](bucket, objects, plan)
 
 

@@ -1,4 +1,4 @@
-"""DynamoDB as workers use it for objects: a table with an item for each."""
+"""DynamoDB as a store of objects: a table with one item per object."""
 
 import functools
 from typing import Any
@@ -10,23 +10,23 @@ from slslab_workers.trace.operations import SERVERS
 
 # documented: DynamoDB developer guide, "Quotas in Amazon DynamoDB": 400 KB an item, names of attributes included.
 ITEM_BYTES = 400 * 1024
-# What an item has beside its body: the names of three attributes, the key, the metadata; fewer than these.
+# An upper limit for an item's bytes without its body: three attributes' names, the key, and the metadata.
 BESIDE_BYTES = 512
-# How many of the keys that it has seen a worker knows the sizes of.
+# How many keys a worker remembers the sizes of.
 KNOWN = 4096
 
 
 @functools.cache
 def environment_client() -> Any:
-    """Return the environment's DynamoDB client; boto3's own retries are off, because they could not be counted."""
+    """Return the environment's DynamoDB client, without boto3's own retries, which couldn't be counted."""
     return aws_client("dynamodb", retries={"total_max_attempts": 1}, read_timeout=60)
 
 
 class DynamoDB(KeyedChannel):
-    """One table, seen by one worker; reads are strongly consistent, so that what was put is there.
+    """One table, as one worker uses it. Reads are strongly consistent, so every put is visible at once.
 
-    A deletion is billed by the size of what it deletes, which is the `bytes` of its event: workers delete what they
-    have put or got.
+    A deletion is billed by the size of the deleted item, which is its event's `bytes`: workers delete what they have
+    put or got.
     """
 
     name = "dynamodb"
@@ -63,7 +63,7 @@ class DynamoDB(KeyedChannel):
 
 
 def create_table(client: Any, table: str) -> None:
-    """Create a table for objects, billed by request, and wait until it is there."""
+    """Create a table for objects, billed by request, and wait until it exists."""
     client.create_table(
         TableName=table,
         AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],

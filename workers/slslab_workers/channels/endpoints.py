@@ -1,4 +1,4 @@
-"""Addresses of the stack's parts that are not AWS services: environment variables of functions and drivers."""
+"""Addresses of the stack's parts that aren't AWS services: environment variables of functions and drivers."""
 
 import os
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ CHANNEL_URL = "SLSLAB_CHANNEL_URL"
 
 
 def queue_url(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the address of the queue, `amqp://…` or `redis://…`; ValueError if there is none."""
+    """Return the address of the queue, `amqp://…` or `redis://…`; ValueError if it isn't set."""
     return _required(environment, QUEUE_URL)
 
 
@@ -19,11 +19,11 @@ def tensor_urls(environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
 
 
 def channel_url(environment: Mapping[str, str] = os.environ) -> str:
-    """Return the address of the server that vectors are exchanged by, `memcached://…` or `redis://…`, or ValueError."""
+    """Return the address of the server that vectors go through, `memcached://…` or `redis://…`, or ValueError."""
     return _required(environment, CHANNEL_URL)
 
 
 def _required(environment: Mapping[str, str], name: str) -> str:
     if name not in environment:
-        raise ValueError(f"{name} is not set: the architecture needs a part of the stack that is not running.")
+        raise ValueError(f"{name} isn't set: the architecture needs a part of the stack that isn't running.")
     return environment[name]

@@ -1,7 +1,7 @@
-"""The worker's side of the trace: what was done, when, for how long, with how many bytes.
+"""The worker's side of the trace: what it did, when, for how long, with how many bytes.
 
-On the emulator, records are framed (4-byte big-endian length, UTF-8 JSON) and written to the descriptor in
-SLSLAB_TRACE_FD, so that they never enter the function's own log; on AWS, without it, each is one JSON log line.
+In the emulator, records are framed (4-byte big-endian length, UTF-8 JSON) and written to the descriptor in
+SLSLAB_TRACE_FD, so that the function's own log never gets them. On AWS, without it, each is one JSON log line.
 """
 
 import json
@@ -17,9 +17,9 @@ Sink = Callable[[dict[str, Any]], None]
 
 
 class Tracer:
-    """Emits events with the labels of the present position: run, worker, invocation, epoch and step."""
+    """Emits events with the current labels: run, worker, invocation, epoch and step."""
 
-    # Where faults of workers are injected: called before every event of this process.
+    # Injects workers' faults: called before every event of this process.
     fault: ClassVar[Callable[[Event], None] | None] = None
 
     def __init__(self, sink: Sink | None = None, run: str = "", worker: int = -1, invocation: str = "") -> None:
@@ -34,7 +34,7 @@ class Tracer:
 
     @contextmanager
     def span(self, op: str, phase: str, resource: str = "", *, overhead: bool = True) -> Iterator[Event]:
-        """Measure the block as an event, which the block may complete; emitted also if the block raises.
+        """Measure the block as an event, which the block may complete; also emitted if the block raises.
 
         `overhead=False` marks the training protocol.
         """
@@ -62,7 +62,7 @@ class Tracer:
 
 
 def environment_sink() -> Sink:
-    """Return what writes this process's records: to the trace descriptor, or to the log."""
+    """Return a function that writes this process's records: to the trace descriptor, or to the log."""
     descriptor = os.environ.get("SLSLAB_TRACE_FD")
     if descriptor is None:
         return _log_line
@@ -71,7 +71,7 @@ def environment_sink() -> Sink:
     def write(record: dict[str, Any]) -> None:
         body = json.dumps(record, separators=(",", ":")).encode()
         frame = len(body).to_bytes(4, "big") + body
-        # One write is atomic on a pipe up to 4096 bytes, and a record is a few hundred.
+        # A pipe writes up to 4096 bytes atomically, and a record has a few hundred.
         written = os.write(number, frame)
         while written < len(frame):
             written += os.write(number, frame[written:])

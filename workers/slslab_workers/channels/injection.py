@@ -1,7 +1,7 @@
-"""Make a plan's faults happen in a worker's process: before its events, and in its requests.
+"""Inject a plan's faults into a worker's process: before its events, and in its requests.
 
-Handlers know nothing of it. `Tracer.fault` is called before every event and `Channel.fault` before every request; each
-fault that happens is an event of its own, `fault`, written before anything else happens.
+Handlers don't know about it. `Tracer.fault` is called before every event and `Channel.fault` before every request. Each
+fault that happens is an event of its own, `fault`, which is written first.
 """
 
 import os
@@ -26,9 +26,9 @@ from slslab_workers.trace.operations import OPERATIONS
 
 ANSWER_S = 5.0
 PIECE_BYTES = 1 << 24
-# A straggler's shorter pauses are made together.
+# A straggler's pauses are collected up to this length, s.
 PAUSE_S = 0.001
-# botocore names an operation by its API's name.
+# botocore uses the API's names of operations.
 API = {
     "object.put": "PutObject",
     "object.get": "GetObject",
@@ -38,7 +38,7 @@ API = {
 
 
 class Injector:
-    """The faults of one process; `sink` receives their events."""
+    """Injects the faults of one process; `sink` receives their events."""
 
     def __init__(self, plan: FaultPlan, sink: Callable[[dict[str, Any]], None]) -> None:
         self._seed = plan.seed
@@ -46,18 +46,18 @@ class Injector:
         self._losses, self._requests = plan.of_kinds(*LOSSES), plan.of_kinds(*REQUESTS)
         self._messages = plan.of_kinds(*MESSAGES)
         self._sink = sink
-        # The faults of databases that happened in this process.
+        # Faults of databases that happened in this process.
         self._lost: set[int] = set()
-        # The event before, and the CPU time of the process at its beginning, ns.
+        # The previous event, and the process's CPU time when it began, ns.
         self._last: Event | None = None
         self._cpu_ns = time.process_time_ns()
-        # How long each straggler has still to pause, by fault.
+        # How long each straggler still has to pause, s, by fault.
         self._owed_s: defaultdict[int, float] = defaultdict(float)
-        # How many requests have met a fault, by fault and place.
+        # How many requests met a fault, by fault and place.
         self._met: Counter[object] = Counter()
 
     def at(self, event: Event) -> None:
-        """Do what is to happen before this event."""
+        """Inject the faults that belong before this event."""
         self._slow_down(event)
         self._last = event
         for fault in self._losses:
@@ -71,7 +71,7 @@ class Injector:
                 _die(fault.kind)
 
     def request(self, event: Event) -> None:
-        """Delay this request, or raise the error that its client would."""
+        """Delay this request, or raise the error that its client would raise."""
         for fault in self._requests:
             if not (_is_at(fault, event) and self._is_of(fault, event.op) and self._meets(fault, event)):
                 continue
@@ -79,7 +79,7 @@ class Injector:
             if fault.kind == "slow-store":
                 time.sleep(fault.seconds)
             self._record(fault, event, began_ns, event.op)
-            # The request itself begins now.
+            # The request itself starts now.
             event.start_ns = time.monotonic_ns()
             if fault.kind == "slow-down":
                 raise _slow_down(event.op)
@@ -87,7 +87,7 @@ class Injector:
                 raise _cut(event)
 
     def copies(self, event: Event) -> int:
-        """Return how often this message is sent."""
+        """Return how often to send this message."""
         for fault in self._messages:
             if _is_at(fault, event) and self._meets(fault, event):
                 self._record(fault, event, time.monotonic_ns(), event.op)
@@ -96,7 +96,7 @@ class Injector:
         return 1
 
     def _slow_down(self, event: Event) -> None:
-        """Wait as much longer as a straggler would have computed since the event before, in the same invocation.
+        """Wait for the extra time that a straggler would have computed since the previous event of the invocation.
 
         With 1/factor of its CPU share, its CPU seconds would have taken factor times as long.
         """
@@ -119,7 +119,7 @@ class Injector:
         return fault.kind == "slow-store" or OPERATIONS[op].channel == "object"
 
     def _meets(self, fault: Fault, event: Event) -> bool:
-        """Return whether this request does: one of the first at its place, which is named without the run's id."""
+        """Return whether this request is among the first at its place. The run's id isn't part of the place."""
         key = event.resource.rpartition(event.run)[2] if event.run else event.resource
         place = (event.worker, event.epoch, event.step, event.op, key)
         if not fault.is_drawn(self._seed, *place):
@@ -146,8 +146,8 @@ class Injector:
 
 
 def _has_happened(fault: Fault) -> bool:
-    """Return whether this has happened in another process, as to a worker who died of it and is here again: the third
-    number in SLSLAB_CLOCK_FILE has a bit for each fault that the emulator was told of (see `training.lifetime`)."""
+    """Return whether another process has met this fault, as when the worker died of it and was restarted. The third
+    number in SLSLAB_CLOCK_FILE has a bit for each fault that the emulator knows of (see `training.lifetime`)."""
     path = os.environ.get("SLSLAB_CLOCK_FILE")
     return path is not None and bool(struct.unpack_from("<Q", Path(path).read_bytes(), 16)[0] >> fault.number & 1)
 
@@ -163,12 +163,12 @@ def _lose_database(fault: Fault) -> None:
         if fault.kind == "database-restart":
             database.command(("FLUSHALL",), ANSWER_S)
             return
-        with suppress(Unreachable):  # it ends without an answer
+        with suppress(Unreachable):  # it ends without returning
             database.command(("SHUTDOWN", "NOSAVE"), ANSWER_S)
 
 
 def _share() -> float:
-    """Return the CPU share of this process's function, vCPUs; an instance's is taken for one."""
+    """Return the CPU share of this process's function, vCPUs; 1 for an instance."""
     return int(os.environ.get("AWS_LAMBDA_FUNCTION_MEMORY_SIZE", VCPU_MB)) / VCPU_MB
 
 
@@ -179,14 +179,14 @@ def _die(kind: str) -> NoReturn:
     if kind == "out-of-memory":
         limit_bytes = int(os.environ["AWS_LAMBDA_FUNCTION_MEMORY_SIZE"]) << 20
         while len(pieces) * PIECE_BYTES <= limit_bytes:
-            # Pages that nothing was written to are not held.
+            # Pages that were never written don't take memory.
             pieces.append(b"\1" * PIECE_BYTES)
     while True:
         time.sleep(60)
 
 
 def _slow_down(op: str) -> Exception:
-    """Return boto3's error for S3's answer 503 (documented: S3 user guide, "Request routing and throttling")."""
+    """Return boto3's error when S3 answers 503 (documented: S3 user guide, "Request routing and throttling")."""
     answer: Any = {
         "Error": {"Code": "SlowDown", "Message": "Please reduce your request rate."},
         "ResponseMetadata": {"HTTPStatusCode": 503},

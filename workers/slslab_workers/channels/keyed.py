@@ -1,4 +1,4 @@
-"""Channels of servers that keep bytes under a key and cannot say which keys they have."""
+"""Channels to servers that store bytes under a key and can't list keys."""
 
 import json
 import secrets
@@ -8,25 +8,25 @@ from typing import Protocol
 
 from slslab_workers.channels.objects import Absent, Object, ObjectChannel
 
-# The name in an object's metadata of what takes the place of S3's ETag.
+# Metadata name of the replacement for S3's ETag.
 ETAG = "etag"
 
 
 class KeyedChannel(ObjectChannel, Protocol):
-    """Bytes under a key, in one server, seen by one worker.
+    """Bytes under a key on one server, as one worker uses it.
 
     A subclass has `name`, `server` and three requests: `store`, `fetch` and `remove`. Metadata travel with the body as
-    JSON, and are not counted among its bytes, as on S3. All may raise Unreachable, or Refused for what the server does
-    not take.
+    JSON; as on S3, they don't count as its bytes. All methods may raise Unreachable, or Refused if the server rejects
+    the request.
     """
 
     @abstractmethod
     def store(self, key: str, metadata: bytes, body: memoryview) -> None:
-        """Store a body and its metadata under a key, in place of what is there."""
+        """Store a body and its metadata under a key, replacing any earlier one."""
 
     @abstractmethod
     def fetch(self, key: str) -> tuple[bytes, bytearray | memoryview] | None:
-        """Return the metadata and, in a writable buffer, the body under a key; None if there is none."""
+        """Return the metadata of a key and its body in a writable buffer; None if the key doesn't exist."""
 
     def write(self, key: str, metadata: Mapping[str, str], body: memoryview) -> str:
         etag = secrets.token_hex(8)

@@ -1,18 +1,18 @@
-"""Memcached as workers use it, by its text protocol: set, get, delete."""
+"""Memcached through its text protocol: set, get, delete."""
 
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.keyed import KeyedChannel
 from slslab_workers.channels.stream import CONNECT_S, Session
 from slslab_workers.trace.operations import SERVERS
 
-# A server that has not answered after this long counts as unreachable.
+# A server that takes longer to answer counts as unreachable, s.
 ANSWER_S = 60.0
 
 
 class _Connection(Session):
     def log_in(self) -> None:
         if self.user:
-            # The first set of a connection is not stored: it logs in.
+            # The first set of a connection logs in and isn't stored.
             login = f"{self.user} {self.password}".encode()
             self.ask((b"STORED",), b"set login 0 0 %d\r\n" % len(login), login, b"\r\n")
 
@@ -20,7 +20,7 @@ class _Connection(Session):
 class Memcached(KeyedChannel):
     """One Memcached server, `memcached://[user:password@]host:port`; connects at its first request.
 
-    An item holds the metadata and then the body; its flags say how many bytes the metadata are.
+    An item holds the metadata and then the body; its flags say how many bytes are metadata.
     """
 
     name = "memcached"

@@ -1,4 +1,4 @@
-"""The object store as workers use it: boto3's S3, every request counted, timed and traced."""
+"""Workers' object store: S3 through boto3, with every request counted, timed and traced."""
 
 import functools
 import socket
@@ -29,7 +29,7 @@ READ_BYTES = 1 << 18
 
 
 def aws_client(service: str, **settings: Any) -> Any:
-    """Return a boto3 client of the environment's own; `settings` are botocore's."""
+    """Return a boto3 client for the environment; `settings` are botocore's."""
     session: Any = boto3.session.Session()
     return session.client(service, config=botocore.config.Config(**settings))
 
@@ -37,9 +37,9 @@ def aws_client(service: str, **settings: Any) -> Any:
 def s3_client(**settings: Any) -> Any:
     """Return a boto3 S3 client for gradients: path-style addresses, no checksums, payload unsigned.
 
-    Over TLS boto3 does not sign the payload anyway; over plain HTTP, as on a loopback endpoint, it would hash every
-    gradient, which no worker on AWS does. urllib3 sets TCP_NODELAY on its connections. boto3's own retries are off,
-    because they could not be counted: `Objects` retries.
+    Over TLS boto3 doesn't sign payloads anyway. Over plain HTTP, as on a loopback endpoint, it would hash every
+    gradient, which workers on AWS don't do. urllib3 sets TCP_NODELAY. boto3's own retries are off, because they
+    couldn't be counted: `Objects` retries.
     """
     client = aws_client(
         "s3",
@@ -51,21 +51,21 @@ def s3_client(**settings: Any) -> Any:
         read_timeout=120,
         **settings,
     )
-    # Of a body that is read, as all of `Objects` are, boto3 asks first whether the server wants it (`Expect:
-    # 100-continue`): a round trip more for every put than the bytes take that workers on AWS send.
+    # For bodies that are read, like ours, boto3 first asks whether the server wants them (`Expect: 100-continue`). That
+    # costs every put a round trip more than workers on AWS need.
     client.meta.events.unregister("before-call.s3", botocore.handlers.add_expect_header)
     return client
 
 
 @functools.cache
 def environment_client() -> Any:
-    """Return the environment's S3 client; to make one costs a small function a second of its CPU share."""
+    """Return the environment's S3 client, cached: creating one takes a small function a second of its CPU share."""
     return s3_client()
 
 
 @dataclass(frozen=True)
 class Object:
-    """A fetched object: its body in a writable bytearray or memoryview of its own, its ETag, its user metadata."""
+    """A fetched object: its body in its own bytearray or memoryview, writable, its ETag, and its user metadata."""
 
     body: Any
     etag: str
@@ -73,7 +73,7 @@ class Object:
 
 
 class Absent(KeyError):
-    """There is no object with this key."""
+    """The key doesn't exist."""
 
 
 class Unchanged(Exception):
@@ -81,10 +81,10 @@ class Unchanged(Exception):
 
 
 class _Body:
-    """A buffer as a file, which boto3 sends without a copy: `read` returns all that is left, whatever size is asked.
+    """Wrap a buffer as a file, which boto3 sends without a copy: `read` returns everything left, whatever the size.
 
-    urllib3 asks for 16 KB, and would call the kernel for each. `readinto` fills a buffer, as awscrt, which signs for
-    boto3 where it is installed, wants it.
+    urllib3 asks for 16 KB at a time, with a system call each. `readinto` is for awscrt, which signs for boto3 if it is
+    installed.
     """
 
     def __init__(self, data: memoryview) -> None:
@@ -111,22 +111,22 @@ class _Body:
 
 
 class ObjectChannel(Channel, Protocol):
-    """A channel of objects, bytes under a key: all that exchanges and the training loop ask of S3.
+    """Objects, bytes under a key: everything that exchanges and the training loop need of S3.
 
-    A subclass has `name`, `server` and three requests, which `put`, `get` and `delete` make events of.
+    A subclass has `name`, `server` and three requests, which `put`, `get` and `delete` record as events.
     """
 
     @abstractmethod
     def write(self, key: str, metadata: Mapping[str, str], body: memoryview) -> str:
-        """Store a body and its metadata under a key, in place of what is there, and return the ETag."""
+        """Store a body and its metadata under a key, replacing any earlier one, and return the ETag."""
 
     @abstractmethod
     def read(self, key: str, known_etag: str | None) -> Object:
-        """Return the object under a key; raise Absent, or, if that saves its bytes, Unchanged."""
+        """Return the object under a key; raise Absent, or Unchanged if that avoids fetching the bytes."""
 
     @abstractmethod
     def remove(self, key: str) -> int:
-        """Remove a key, if it is there; return the bytes by which that is billed, 0 for a server without a price."""
+        """Remove a key, if it exists; return the bytes billed for that, 0 for a server without a price."""
 
     def resource(self, key: str) -> str:
         """Return the name of a key in the trace."""
@@ -161,17 +161,17 @@ class ObjectChannel(Channel, Protocol):
 
     @retried
     def delete(self, key: str, phase: str, *, overhead: bool = True) -> None:
-        """Delete one object, if it is there."""
+        """Delete one object, if it exists."""
         with self.request(f"{self.name}.delete", phase, self.resource(key), overhead=overhead) as event:
             event.bytes = self.remove(key)
 
     def find(self, prefix: str, keys: Collection[str], phase: str) -> Collection[str]:  # noqa: ARG002
-        """Return those of the keys that may be there, all of which begin with the prefix: by default all, because most
-        stores can only be asked for one key after the other."""
+        """Return the keys that may exist; all begin with the prefix. By default return all, because most stores can't
+        list keys."""
         return keys
 
     def wait_for(self, key: str, poll: Poll, phase: str, *, overhead: bool = True) -> Object:
-        """Return the object as soon as it exists; it is polled, because S3 cannot be waited on; polls are counted."""
+        """Poll until the object exists and return it. S3 has no way to wait; polls are counted."""
         delays = poll.delays()
         while True:
             try:
@@ -181,7 +181,7 @@ class ObjectChannel(Channel, Protocol):
 
 
 class Objects(ObjectChannel):
-    """One bucket of S3, seen by one worker."""
+    """One bucket of S3, as one worker uses it."""
 
     name = "object"
     server = SERVERS[name]
@@ -192,7 +192,7 @@ class Objects(ObjectChannel):
         self.bucket = bucket
 
     def local_address(self) -> str:
-        """Return this machine's own address on its way to the store; no packet is sent."""
+        """Return this machine's address on its route to the store, without sending a packet."""
         url = urlsplit(self._client.meta.endpoint_url)
         family, kind, protocol, _, address = socket.getaddrinfo(
             url.hostname, url.port or url.scheme, type=socket.SOCK_DGRAM
@@ -226,7 +226,7 @@ class Objects(ObjectChannel):
         return 0
 
     def list(self, prefix: str, phase: str) -> list[str]:
-        """Return the keys that begin with the prefix, in lexicographic order; each page of 1,000 is a request."""
+        """Return the keys that begin with the prefix, in lexicographic order; each page of 1,000 takes a request."""
         keys: list[str] = []
         token: dict[str, str] = {}
         while True:
@@ -253,12 +253,12 @@ class Objects(ObjectChannel):
 
 
 def _read(stream: Any, size: int) -> bytearray:
-    """Return the whole body; botocore raises IncompleteReadError when the connection ends before `size` bytes."""
+    """Return the whole body; botocore raises IncompleteReadError if the connection ends before `size` bytes."""
     body = bytearray(size)
     view, position = memoryview(body), 0
     while position < size:
-        # urllib3 reads into a buffer of its own first: a small one stays in the cache, a whole gradient would not.
+        # urllib3 first reads into its own buffer: a small one stays in the cache, a whole gradient wouldn't.
         position += stream.readinto(view[position : position + READ_BYTES])
-    # Only at the end of the body does the connection go back to the pool.
+    # The connection only returns to the pool at the end of the body.
     stream.read()
     return body

@@ -15,8 +15,8 @@ class _Connection(Session):
 class ParameterServer(KeyedChannel):
     """A parameter server, `parameter://:token@host:port`; connects at its first request.
 
-    Vectors are float32 (P,), written as one of `SERIALISATIONS`. What is not a sum is put and got as in any channel of
-    objects.
+    Vectors are float32 (P,), written as one of `SERIALISATIONS`. Everything except sums is put and got as in any
+    channel of objects.
     """
 
     name = "parameter"
@@ -24,12 +24,12 @@ class ParameterServer(KeyedChannel):
 
     def __init__(self, url: str, tracer: Tracer, serialisation: str = "raw") -> None:
         super().__init__(tracer)
-        # A sum may keep an answer waiting for other workers.
+        # The answer to a sum waits for other workers.
         self._connection: _Connection = _Connection("the parameter server", url)
         self._serialisation = serialisation
 
     def push(self, key: str, rank: int, workers: int, vector: Vector, phase: str, *, leaving: bool) -> None:
-        """Send a worker's vector for the sum under a key, of which there is one for each of so many workers."""
+        """Send a worker's vector for the sum under a key, to which each of `workers` sends one."""
         with self.tracer.span("serialise", phase) as span:
             body = SERIALISATIONS[self._serialisation].write(vector)
             span.bytes = len(body)
@@ -39,7 +39,7 @@ class ParameterServer(KeyedChannel):
             self._connection.ask((b"ok",), words.encode(), body)
 
     def pull(self, key: str, workers: int, phase: str) -> tuple[Vector, bool]:
-        """Return the sum of all workers' vectors as soon as the last was pushed, and whether any of them leaves."""
+        """Return the sum of all workers' vectors once the last has arrived, and whether any of them leaves."""
         with self.request("parameter.pull", phase, key, overhead=False) as event:
             event.reads = tuple(f"{key}/{rank}" for rank in range(workers))
             answer = self._connection.ask((b"sum ",), f"pull {key} {self._serialisation}\r\n".encode())

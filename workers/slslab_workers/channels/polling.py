@@ -1,4 +1,4 @@
-"""How often S3, which cannot be waited on, is polled: by choice, or as the authors' code did."""
+"""How often to poll S3, which has no way to wait: by choice, or as the authors' code did."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ POLLING = Option(
     "polling",
     str,
     "adaptive",
-    "Between polls: adaptive sleeps 10 ms, growing by half to 100 ms; released polls gets every 100 ms and lists "
+    "Pauses between polls: adaptive sleeps 10 ms, growing by half to 100 ms; released gets every 100 ms and lists "
     "without a pause.",
     ("adaptive", "released"),
     released="released",
@@ -26,7 +26,7 @@ class Poll:
     limit: float
 
     def delays(self) -> Iterator[float]:
-        """Yield the sleeps, without end, in seconds."""
+        """Yield the sleeps, s, forever."""
         delay = self.first
         while True:
             yield delay
@@ -35,7 +35,7 @@ class Poll:
 
 @dataclass(frozen=True)
 class PollPolicy:
-    """Pauses between failed gets, and between lists that found nothing new."""
+    """Pauses between failed gets, and between listings without new keys."""
 
     gets: Poll
     lists: Poll
@@ -48,10 +48,10 @@ POLICIES = {
 
 
 def poll_policy(plan: Plan) -> PollPolicy:
-    """Return the plan's polling."""
+    """Return the plan's polling policy."""
     return policy(str(POLLING.of(plan.options)))
 
 
 def policy(polling: str) -> PollPolicy:
-    """Return what one of the choices of POLLING means."""
+    """Return the policy for one of POLLING's choices."""
     return POLICIES[polling]

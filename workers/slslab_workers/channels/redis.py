@@ -1,11 +1,11 @@
-"""Redis as workers use it for objects: a hash for each, of its metadata and its body."""
+"""Redis as a store of objects: a hash of metadata and body for each."""
 
 from slslab_workers.channels.events import Tracer
 from slslab_workers.channels.keyed import KeyedChannel
 from slslab_workers.channels.resp import Connection
 from slslab_workers.trace.operations import SERVERS
 
-# A server that has not answered after this long counts as unreachable.
+# A server that takes longer to answer counts as unreachable, s.
 ANSWER_S = 60.0
 
 

@@ -1,4 +1,4 @@
-"""RESP2, the protocol of Redis, as a client speaks it."""
+"""A client of RESP2, the protocol of Redis."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -22,7 +22,7 @@ class Connection(Session):
         except Refused:
             raise
         except BaseException:
-            # With half a command or half a reply on it, this connection is of no more use.
+            # With half a command or half a reply in it, the connection can't be used any more.
             self.close()
             raise
 
@@ -49,7 +49,7 @@ class Connection(Session):
                 raise Unreachable(f"{self.stream.name} answers {line[:40]!r}, which is not RESP2")
 
     def _array(self, count: int) -> list[Reply]:
-        """Return an array's elements; an error among them is an element, so that those after it are still read."""
+        """Return an array; an error in it becomes an element, so that the rest is still read."""
         elements: list[Reply] = []
         for _ in range(count):
             try:

@@ -1,9 +1,9 @@
-"""The in-database arithmetic as TorchScript: one text for stock RedisAI 1.2 (libtorch 1.11) and for tensordb.
+"""In-database arithmetic as TorchScript: one text for stock RedisAI 1.2 (libtorch 1.11) and for tensordb.
 
-RedisAI's implementation imposes rules: inputs are views of the stored tensors, so a function neither changes nor
-returns them; `args` are strings. A running sum is preferred to a stack, which is slower and takes n times the memory.
-Sums run in the order of the inputs (clone, `add_`, `div_`), so that the bits are those of the same sum in a worker, and
-those of a slice: `mean` adds a tensor's last columns in another order.
+RedisAI has two rules: inputs are views of stored tensors, so a function must neither change nor return them, and `args`
+are strings. Functions add to a running sum, as a stack is slower and takes n times the memory. They add inputs in order
+(clone, `add_`, `div_`), so that the bits equal a worker's sum, and also a slice's: `mean` adds a tensor's last columns
+in another order.
 """
 
 import hashlib
@@ -142,7 +142,7 @@ rule remembers anything.
 Lengths are computed in float64: in float32 they would depend on the number of threads.
 """
 
-# The beginning of the scripts' key, which ends with a hash of their text.
+# The scripts' key begins with this and ends with a hash of their text.
 PREFIX = "slslab-scripts-"
 KEY = f"{PREFIX}{hashlib.sha256(SOURCE.encode()).hexdigest()[:16]}"
 
@@ -167,7 +167,7 @@ Redis adds in float64 and writes 14 significant digits.
 
 
 def average_texts(vectors: Iterable[ArrayLike]) -> list[str]:
-    """Return the numbers of the mean of these vectors (P,) as LUA_AVERAGE writes them, with Lua's cjson."""
+    """Return the mean of vectors (P,) as LUA_AVERAGE and Lua's cjson write it."""
     rest = iter(vectors)
     total, count = np.array(next(rest), np.float64), 1
     for vector in rest:
@@ -179,7 +179,7 @@ def average_texts(vectors: Iterable[ArrayLike]) -> list[str]:
 
 @cache
 def eager_functions() -> dict[str, Any]:
-    """Return the functions of SOURCE as Python functions; TorchScript is a part of the language."""
+    """Return the functions of SOURCE as Python functions; TorchScript is a subset of Python."""
     import torch
 
     names: dict[str, Any] = {"torch": torch, "List": list, "Tensor": torch.Tensor}

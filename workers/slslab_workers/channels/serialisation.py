@@ -1,6 +1,6 @@
-"""How vectors become bytes for a parameter server or another channel, and bytes become vectors: with numpy alone.
+"""Serialise vectors for a parameter server or another channel, using only numpy.
 
-Importing this module does not import it.
+numpy isn't imported with this module.
 """
 
 import struct
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# Numbers that are made Python's at a time.
+# How many numbers are converted to Python's at a time.
 PART = 1 << 16
 
 Vector: TypeAlias = "npt.NDArray[np.float32]"
@@ -22,8 +22,8 @@ Body = bytes | bytearray | memoryview
 
 @dataclass(frozen=True)
 class Serialisation:
-    """A way to write float32 vectors (P,): `number_bytes` for each number, or, if it is not `dense`, for each that is
-    not zero. What is read may be written to."""
+    """A way to write float32 vectors (P,): `number_bytes` for each number, or, if not `dense`, for each non-zero
+    number. Vectors that were read are writable."""
 
     number_bytes: int
     write: Callable[[Vector], Body]
@@ -36,7 +36,7 @@ def _raw(vector: Vector) -> Body:
 
 
 def _doubles(vector: Vector) -> Body:
-    """In parts: a list of all numbers takes eight times their memory."""
+    """Convert in parts, because a list of all numbers takes eight times their memory."""
     body = bytearray(8 * vector.size)
     for begin in range(0, vector.size, PART):
         part = vector[begin : begin + PART].tolist()
@@ -61,7 +61,7 @@ def _from_raw(body: Any) -> Vector:
 
 
 def _sparse(vector: Vector) -> Body:
-    """How many numbers there are, where those are that have a bit set (as a negative zero has), and these."""
+    """Return the count, the positions and the values of all numbers with a bit set, which includes negative zeros."""
     import numpy as np
 
     places = np.flatnonzero(vector.view(np.uint32))
@@ -79,11 +79,11 @@ def _from_sparse(body: Any) -> Vector:
 
 SERIALISATIONS = MappingProxyType(
     {
-        # The vector's own memory.
+        # The vector's own memory, without a copy.
         "raw": Serialisation(4, _raw, _from_raw),
-        # Thrift's lists of doubles, by way of Python's: as HybridPS of LambdaML's code sends them.
+        # Thrift's lists of doubles, made from Python's lists, as HybridPS in LambdaML's code sends them.
         "doubles": Serialisation(8, _doubles, _from_doubles),
-        # LambdaML's code sends none: its sparse models' vectors are dense ones (docs/protocols.md, "Sparse gradients").
+        # LambdaML sends dense vectors of sparse models, too (docs/protocols.md, "Sparse gradients").
         "sparse": Serialisation(8, _sparse, _from_sparse, dense=False),
     }
 )

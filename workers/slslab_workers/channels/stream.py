@@ -1,4 +1,4 @@
-"""A TCP connection to a server that is not AWS's: bodies are sent from their own memory, and received into it."""
+"""A TCP connection to a server outside AWS. Bodies are sent and received without a copy."""
 
 import socket
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import numpy as np
 
 CONNECT_S = 5.0
-# Bodies up to this size are sent together with what is before and after them.
+# Bodies up to this size, bytes, are sent together with their header and trailer.
 TOGETHER_BYTES = 4096
 
 Bytes = bytes | bytearray | memoryview
@@ -20,11 +20,11 @@ class Unreachable(Exception):
 
 
 class Refused(Exception):
-    """The server refused a request; the message has its own words."""
+    """The server refused a request; the message quotes it."""
 
 
 class Stream:
-    """A connection to `title` at this address, such as "the tensor database". Everything may raise Unreachable.
+    """A connection to `title` at this address, such as "the tensor database". Every method may raise Unreachable.
 
     An answer that takes longer than `answer_s` seconds breaks the connection.
     """
@@ -39,17 +39,17 @@ class Stream:
         self._answers = self._socket.makefile("rb")
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         with suppress(OSError):
             self._answers.close()
         self._socket.close()
 
     def wait_at_most(self, answer_s: float | None) -> None:
-        """Have every further answer take so long at most, or as long as it takes."""
+        """Limit the time of later answers, s; None removes the limit."""
         self._socket.settimeout(answer_s)
 
     def send(self, parts: Iterable[Bytes]) -> None:
-        """Send these parts one after the other, large ones without a copy."""
+        """Send these parts in order, large ones without a copy."""
         small = bytearray()
         try:
             for part in parts:
@@ -66,7 +66,7 @@ class Stream:
             raise self._broken(error) from error
 
     def line(self) -> bytes:
-        """Return the next line without its end, CR LF."""
+        """Return the next line without its CR LF."""
         try:
             line = self._answers.readline()
         except OSError as error:
@@ -76,8 +76,8 @@ class Stream:
         return line[:-2]
 
     def body(self, size: int) -> memoryview:
-        """Return the next bytes in a writable buffer of their own; only what a line was read with is copied."""
-        # A bytearray would be filled with zeros first.
+        """Return the next bytes in their own writable buffer; only bytes that arrived with a line are copied."""
+        # A bytearray would be zeroed first.
         view: Any = np.empty(size, np.uint8).data
         try:
             received = self._answers.readinto(view)
@@ -92,8 +92,8 @@ class Stream:
 
 
 class Session:
-    """A connection to the server at `scheme://[user:password@]host:port`, `title` in messages: made when it is first
-    needed, and anew after `close`. An answer that takes longer than `answer_s` seconds breaks it."""
+    """A connection to the server at `scheme://[user:password@]host:port`, called `title` in messages. It connects when
+    needed, again after `close`. An answer that takes longer than `answer_s` seconds breaks it."""
 
     def __init__(self, title: str, url: str, connect_s: float = CONNECT_S, answer_s: float | None = None) -> None:
         parts = urlsplit(url)
@@ -103,14 +103,14 @@ class Session:
         self._stream: Stream | None = None
 
     def close(self) -> None:
-        """End the connection, if there is one."""
+        """Close the connection, if there is one."""
         if self._stream is not None:
             self._stream.close()
             self._stream = None
 
     @property
     def stream(self) -> Stream:
-        """Return the connection; make it, and log in, if there is none."""
+        """Return the connection. Without one, connect and log in."""
         if self._stream is None:
             self._stream = Stream(self._title, self.host, self.port, self._connect_s)
             try:
@@ -122,11 +122,11 @@ class Session:
         return self._stream
 
     def log_in(self) -> None:
-        """Tell the server, in the words of its protocol, who connects."""
+        """Log in, in the server's protocol."""
 
     def ask(self, begins: tuple[bytes, ...], *parts: Bytes) -> bytes:
-        """Send a request, and return the first line of the answer. If it begins otherwise, raise Refused and end the
-        connection, because it is not known what follows."""
+        """Send a request, and return the first line of the answer. If it has another prefix, raise Refused and close
+        the connection, because the rest of the answer is unknown."""
         self.stream.send(parts)
         answer = self.stream.line()
         if not answer.startswith(begins):

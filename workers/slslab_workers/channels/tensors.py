@@ -1,7 +1,7 @@
 """The client of RedisAI-compatible tensor databases, stock RedisAI and tensordb, over RESP2 on a socket.
 
-Tensors are sent from and received into their own memory, without a copy. It does not import torch, because functions
-that only move tensors do not need it; `torch.from_numpy` makes a tensor of an array, without a copy too.
+Tensors are sent and received without a copy. Functions that only move tensors don't need torch, so this module doesn't
+import it; `torch.from_numpy` makes a tensor of an array, also without a copy.
 """
 
 import json
@@ -20,21 +20,21 @@ from slslab_workers.channels.stream import CONNECT_S, Refused, Unreachable
 from slslab_workers.trace.operations import SERVERS
 
 Vector = npt.NDArray[np.float32]
-# A script over gigabytes takes seconds; a database that has not answered after this long counts as unreachable.
+# A script over gigabytes takes seconds. A database that takes longer to answer counts as unreachable, s.
 ANSWER_S = 300.0
 TITLE = "the tensor database"
-# Numbers that are converted to text at a time.
+# How many numbers are converted to text at a time.
 PART = 1 << 16
-# Keys that are looked at in one request.
+# How many keys one request scans.
 SCANNED = 1000
 
 
 class NoTensor(KeyError):
-    """There is no tensor with this key."""
+    """No tensor has this key."""
 
 
 class TensorDatabase(Channel):
-    """One tensor database, seen by one worker; connects at its first command.
+    """One tensor database, as one worker uses it; connects at its first command.
 
     `url` is `redis://[:password@]host:port`. Every command may raise Refused or Unreachable.
     """
@@ -59,7 +59,7 @@ class TensorDatabase(Channel):
             self._ask("AI.TENSORSET", key, "FLOAT", vector.size, "BLOB", body)
 
     def get(self, key: str, phase: str, *, overhead: bool = True) -> Vector:
-        """Return a float32 vector (P,) in memory of its own; raise NoTensor if there is none."""
+        """Return a float32 vector (P,) in its own memory; NoTensor if the key doesn't exist."""
         with self.request("tensor.get", phase, self.resource(key), overhead=overhead) as span:
             try:
                 body = self._ask("AI.TENSORGET", key, "BLOB")
@@ -71,7 +71,7 @@ class TensorDatabase(Channel):
             return np.frombuffer(body, np.float32)
 
     def delete(self, keys: Iterable[str], phase: str, *, overhead: bool = True) -> int:
-        """Delete keys with one command, and return how many of them were there."""
+        """Delete keys with one command, and return how many existed."""
         with self.request("tensor.delete", phase, self.resource(""), overhead=overhead):
             return int(self._ask("DEL", *keys))
 
@@ -95,7 +95,7 @@ class TensorDatabase(Channel):
         arguments: Sequence[float] = (),
         overhead: bool = True,
     ) -> None:
-        """Run a function of `scripts.SOURCE` in the database; an output may replace an input."""
+        """Run a function of `scripts.SOURCE` in the database; outputs may replace inputs."""
         command: list[Any] = ["AI.SCRIPTEXECUTE", scripts.KEY, function, "INPUTS", len(inputs), *inputs]
         if arguments:
             command += ["ARGS", len(arguments), *map(repr, arguments)]
@@ -142,7 +142,7 @@ class TensorDatabase(Channel):
         return f"{self.host}:{self.port}/{key}"
 
     def _store_scripts(self) -> None:
-        """Store the scripts, unless they are there; their key is a hash of their text."""
+        """Store the scripts, unless they exist; their key is a hash of their text."""
         if self._scripts_stored:
             return
         with self.request("tensor.script", "other", self.resource(scripts.KEY), overhead=True) as span:

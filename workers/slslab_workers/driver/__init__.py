@@ -1,1 +1,1 @@
-"""What starts and follows a run through AWS's APIs."""
+"""Start and follow a run through AWS's APIs."""

@@ -1,25 +1,24 @@
-"""What the choice of a channel (`--channel`) asks of a plan, of the stack and of the driver."""
+"""The consequences of `--channel` for the plan, the stack and the driver."""
 
 from slslab_workers.architecture import Requirements
 from slslab_workers.channels.choice import CHANNEL, CHANNEL_HOST, PARAMETER_SERVER, SERIALISATION, host, serialisation
 from slslab_workers.channels.dynamodb import BESIDE_BYTES, ITEM_BYTES, create_table
 from slslab_workers.driver.deployment import Deployment
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.training import algorithms, rows
+from slslab_workers.training import algorithms, datasets
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
 
 def channel_requirements(plan: Plan, object_bytes: int) -> Requirements:
-    """Return what the plan's channel needs; PlanError if it cannot hold objects of this size, or has no host."""
+    """Return the channel's requirements; PlanError if it can't hold objects of this size, or has no host."""
     channel, node = str(CHANNEL.of(plan.options)), host(plan.options)
     if not serialisation(plan.options).dense:
         _check_sparse(plan)
-        # At most: then no number is zero.
+        # The maximum, without zeros.
         object_bytes *= 2
     if channel == "dynamodb" and object_bytes > ITEM_BYTES - BESIDE_BYTES:
         raise PlanError(
-            f"An item of DynamoDB has at most 400 KB, and {plan.model} is exchanged in objects of "
-            f"{object_bytes / 1024:,.0f} KB.",
+            f"DynamoDB's items hold at most 400 KB, but {plan.model} needs objects of {object_bytes / 1024:,.0f} KB.",
             "choose scatterreduce with more --workers, a smaller model, or another --channel.",
         )
     if SERIALISATION.of(plan.options) == "doubles" and channel != PARAMETER_SERVER:
@@ -28,7 +27,7 @@ def channel_requirements(plan: Plan, object_bytes: int) -> Requirements:
         )
     if LOG_TRAFFIC.of(plan.options) and channel == PARAMETER_SERVER:
         raise PlanError(
-            "The log traffic is that of the authors' code for S3.",
+            "The log traffic is from the authors' code for S3.",
             "leave out --as-released and --log-traffic, or choose another --channel.",
         )
     if not node and CHANNEL_HOST.of(plan.options) != CHANNEL_HOST.default:
@@ -42,27 +41,27 @@ def channel_requirements(plan: Plan, object_bytes: int) -> Requirements:
 def _check_sparse(plan: Plan) -> None:
     if algorithms.trains_locally(plan.options):
         raise PlanError(
-            "--serialisation sparse is for gradients, and models are exchanged, which are dense.",
+            "--serialisation sparse is for gradients, but this plan exchanges models, which are dense.",
             "leave it out, or choose --algorithm ga with --synchronisation bsp.",
         )
-    if not rows.are_sparse(plan.dataset):
+    if not datasets.find(plan.dataset).sparse:
         raise PlanError(
-            f"--serialisation sparse is for gradients of sparse rows, and those of {plan.dataset} are dense.",
+            f"--serialisation sparse is for gradients of sparse rows, but {plan.dataset} has dense rows.",
             "leave it out, or choose --dataset rcv1-shaped or a sparse libsvm:FILE.",
         )
 
 
 class ChannelDeployment(Deployment):
-    """A deployment whose workers exchange by the plan's channel; of DynamoDB it makes the table and deletes it."""
+    """A deployment with the plan's channel. It creates and deletes the table for DynamoDB."""
 
     def create(self) -> None:
-        """Create the functions and the bucket, and the table of the same name."""
+        """Create functions, bucket, and a table with the bucket's name."""
         super().create()
         if self._has_table:
             create_table(self._cloud.client("dynamodb"), self.bucket)
 
     def remove(self) -> None:
-        """Delete the table, if it is there, and what `Deployment` made."""
+        """Delete the table, if it exists, and everything else."""
         try:
             if self._has_table:
                 client = self._cloud.client("dynamodb")

@@ -1,6 +1,6 @@
-"""Run a plan on what a template has made, with boto3 alone: on AWS, or wherever AWS_ENDPOINT_URL leads.
+"""Run a plan on an exported template's stack with boto3 alone: on AWS, or at AWS_ENDPOINT_URL.
 
-`slslab export sam` writes the template, and a script beside it that calls `main`.
+`slslab export sam` writes the template, and a script next to it that calls `main`.
 """
 
 import json
@@ -23,27 +23,27 @@ from slslab_workers.driver.deployment import worker_function
 from slslab_workers.plan import Plan
 
 BUCKET = "SLSLAB_BUCKET"
-# How much longer than its function's time-out a caller waits for an answer, s: for its init.
+# How much longer than its function's time-out a caller waits for an answer, s, because of the function's init.
 PATIENCE_S = 60
 
 
 def main(exported: Path) -> None:
-    """Run the exported plan, print its outcome as JSON on stdout and what it is doing on stderr, and exit: 0 if it is
-    done, 1 if it failed."""
+    """Run the exported plan and exit: 0 on success, 1 on failure. Print the outcome as JSON on stdout and progress on
+    stderr."""
     try:
         print(json.dumps(run(exported), indent=2))
     except RunFailed as error:
         worker = "" if error.worker is None else f" (worker {error.worker})"
         sys.exit(f"Error: {error.type}{worker}: {error.message}\n{error.log_tail}".rstrip())
     except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as error:
-        sys.exit(f"Error: {error}\nHint: README.md beside this script says what must be there first.")
+        sys.exit(f"Error: {error}\nHint: README.md next to this script lists what you need to set up first.")
 
 
 def run(exported: Path) -> dict[str, Any]:
-    """Run the plan of an export, and return its outcome, with `counts` of the training protocol's messages that the
-    driver itself sent or received.
+    """Run an exported plan, and return its outcome, with `counts` of the training protocol's messages that the driver
+    itself sent or received.
 
-    Each run has an id of its own, since queues, keys and executions are named by it.
+    Each run has its own id, because queues, keys and executions are named after it.
     """
     counts: Counter[str] = Counter()
 
@@ -55,7 +55,7 @@ def run(exported: Path) -> dict[str, Any]:
     architecture: Architecture = EntryPoint("architecture", document["architecture"], "").load()
     plan = Plan.from_document(document["plan"])
     client = partial(_client, plan)
-    # A worker's function knows where everything else is.
+    # A worker's function knows all other addresses.
     function = worker_function(plan)
     first = document["function"]
     found = client("lambda").get_function_configuration(FunctionName=first)
@@ -74,7 +74,7 @@ def _client(plan: Plan, service: str) -> Any:
         return s3_client()
     if service != "lambda":
         return aws_client(service)
-    # A caller waits as long as a worker runs; a repeated request would start a second worker of the same rank.
+    # A caller waits as long as a worker runs. A repeated request would start a second worker of the same rank.
     return aws_client(
         "lambda",
         read_timeout=plan.timeout + PATIENCE_S,

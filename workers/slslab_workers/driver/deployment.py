@@ -1,4 +1,4 @@
-"""From a plan to running functions and back, through AWS's APIs alone: what the architectures' drivers share.
+"""From a plan to running functions and back, through AWS's APIs alone; all drivers share this.
 
 Package and deploy → store minibatches → invoke → wait for results → evaluate → clean up.
 """
@@ -23,34 +23,36 @@ from slslab_workers.architecture import Architecture, Cloud, Outcome, Progress, 
 from slslab_workers.channels import endpoints
 from slslab_workers.channels.queues import Queues, open_queues
 from slslab_workers.driver.job import Job, failures
+from slslab_workers.models import own_packages
 from slslab_workers.plan import Assignment, Plan, PlanError
-from slslab_workers.training.datasets import DIGITS, MNIST5K
 from slslab_workers.training.keys import result_key
-from slslab_workers.training.rows import BREAST_CANCER
 
 ROLE = "arn:aws:iam::000000000000:role/slslab-worker"
 RESULT_POLL_S = 0.1
-# boto3 attempts a throttled request five times by default (legacy retry mode). Its clients here do not, because a
-# repeated invocation that was accepted would start a second worker.
+# boto3 attempts a throttled request five times by default (legacy retry mode). Clients here don't, because repeating an
+# accepted invocation would start a second worker.
 PAUSES_S = (1.0, 2.0, 4.0, 8.0)
 THROTTLED = "TooManyRequestsException"
 # Threads that wait for each other sleep instead of spinning, which would use up the CPU share.
 PASSIVE = {"OMP_WAIT_POLICY": "PASSIVE"}
-# What a worker asks of S3. Without the last, S3 says of an object that is not there yet that it is forbidden.
+# The S3 actions of a worker. Without the last, S3 answers "forbidden" for objects that don't exist yet.
 OBJECTS = ("s3:GetObject", "s3:PutObject", "s3:DeleteObject", "s3:ListBucket")
 
 
-def package(handler: str) -> bytes:
-    """Return the Lambda package as a ZIP: this package, and the handler's if that is another one.
+def package(handler: str, *others: str) -> bytes:
+    """Return the Lambda package as a ZIP: this package, the handler's if that is another one, and other modules.
 
-    All files are included but bytecode and the shipped data, which only the driver reads; without times, so that equal
-    sources give equal bytes.
+    It contains all files except bytecode and the shipped data, which only the driver reads. It leaves out times, so
+    that equal sources give equal bytes.
     """
+    workers = Path(__file__).parents[1]
+    shipped = set((workers / "training").glob("*.npz"))
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for root in sorted({Path(__file__).parents[1], _package_of(handler)}):
-            files = {path for path in root.rglob("*") if path.is_file() and path.suffix != ".pyc"}
-            for path in sorted(files - {DIGITS, MNIST5K, BREAST_CANCER}):
+        for root in sorted({workers, *map(_package_of, (handler, *others))}):
+            found = [root] if root.is_file() else root.rglob("*")
+            files = {path for path in found if path.is_file() and path.suffix != ".pyc"}
+            for path in sorted(files - shipped):
                 entry = zipfile.ZipInfo(str(path.relative_to(root.parent)))
                 entry.external_attr = 0o644 << 16
                 archive.writestr(entry, path.read_bytes(), zipfile.ZIP_DEFLATED)
@@ -59,20 +61,18 @@ def package(handler: str) -> bytes:
 
 def _package_of(handler: str) -> Path:
     spec = importlib.util.find_spec(handler.partition(".")[0])
-    if spec is None or not spec.submodule_search_locations:
-        raise PlanError(
-            f"The package of the handler {handler} cannot be imported.", "install the architecture's package."
-        )
-    return Path(next(iter(spec.submodule_search_locations)))
+    if spec is None or not (spec.submodule_search_locations or spec.has_location):
+        raise PlanError(f"The package of {handler} cannot be imported.", "install it.")
+    return Path(next(iter(spec.submodule_search_locations or [str(spec.origin)])))
 
 
 def worker_function(plan: Plan) -> str:
-    """Return the name of a run's function, by which those of its others begin."""
+    """Return the name of a run's function, which is the prefix of its other functions' names."""
     return f"slslab-{plan.run}"[:64]
 
 
 def deploy_and_train(deployment: "Deployment") -> Outcome:
-    """Create, train and remove in any case; an error of AWS's or of another service fails the run (RunFailed)."""
+    """Create, train, and always remove; an error of AWS or another service fails the run (RunFailed)."""
     with failures():
         try:
             deployment.create()
@@ -84,7 +84,7 @@ def deploy_and_train(deployment: "Deployment") -> Outcome:
 @dataclass(frozen=True)
 class FunctionSpec:
     """A Lambda function of an architecture, and what its role must allow: `actions` on the run's bucket and state
-    machine, and to invoke the function `invokes`, which is itself if it goes on in another invocation."""
+    machine, and invoking the function `invokes`, which is itself if it continues in another invocation."""
 
     name: str
     handler: str
@@ -94,7 +94,7 @@ class FunctionSpec:
 
 
 class Deployment(Job):
-    """One run's functions beside its bucket, and the driver's view of its workers."""
+    """One run's functions and bucket, and the driver's view of its workers."""
 
     def __init__(self, plan: Plan, handler: str, cloud: Cloud, progress: Progress) -> None:
         super().__init__(plan, cloud, progress)
@@ -103,16 +103,16 @@ class Deployment(Job):
         self._lambda = cloud.client("lambda")
         self._cloud = cloud
         self._stopping = threading.Event()
-        # A thread for each worker, and one for a companion.
+        # A thread for each worker and one for a companion.
         self._invokers = ThreadPoolExecutor(plan.workers + 1, thread_name_prefix="invoke")
         self.arns: dict[str, str] = {}
         self.kind = "Event" if plan.invoke == "event" else "RequestResponse"
-        # The workers that train.
+        # Ranks of the workers that train.
         self.ranks = list(range(plan.workers))
 
     def create(self) -> None:
-        """Create bucket and functions, unless they are there, and the queues. Asynchronous failures are not retried (a
-        retried worker would overwrite its peers' view of a step) and leave a record in the bucket."""
+        """Create bucket and functions, unless they exist, and the queues. Failed asynchronous invocations aren't
+        retried (a retried worker would overwrite its peers' view of a step); they leave a record in the bucket."""
         functions = self.functions() if self.deployed is None else []
         self._progress.report("deploy", 0, len(functions))
         self.create_bucket()
@@ -127,22 +127,22 @@ class Deployment(Job):
                         queues.bind(queue, exchange)
 
     def functions(self) -> list[FunctionSpec]:
-        """Return the architecture's functions, the workers' first."""
+        """Return the architecture's functions, the workers' function first."""
         return [FunctionSpec(self.function, self.handler, self.plan.memory_mb, OBJECTS, self.function)]
 
     def bindings(self) -> Mapping[str, str]:
-        """Return the architecture's queues, each with the exchange that it is bound to, or an empty name."""
+        """Return the architecture's queues, each with its exchange, or an empty name."""
         return {}
 
     def machine(self, _arns: Mapping[str, Any]) -> str | None:
-        """Return the definition of the architecture's state machine, if it has one; `arns` are by functions' names."""
+        """Return the definition of the architecture's state machine, if it has one; `arns` are by function name."""
         return None
 
     def _queues(self) -> Queues:
         return open_queues(endpoints.queue_url(self._cloud.environment), self._tracer)
 
     def _create_function(self, function: FunctionSpec) -> None:
-        self.arns[function.name] = create_function(self._lambda, function, self.plan.timeout)
+        self.arns[function.name] = create_function(self._lambda, function, self.plan)
         self._lambda.put_function_event_invoke_config(
             FunctionName=function.name,
             MaximumRetryAttempts=0,
@@ -168,8 +168,8 @@ class Deployment(Job):
         return self.outcome(results)
 
     def remove(self) -> None:
-        """Delete the functions, everything in the bucket, the bucket, and the queues, which ends whatever still waits
-        for them; end the invoking threads."""
+        """Delete the functions, the bucket with its contents, and the queues, which ends everything that waits for
+        them; stop the invoking threads."""
         self._stopping.set()
         self._invokers.shutdown(wait=False, cancel_futures=True)
         with ExitStack() as later:
@@ -193,7 +193,7 @@ class Deployment(Job):
         return self._first_failure_ends(futures + self._companions(first, until))[: len(futures)]
 
     def _companions(self, _first: int, _until: int) -> list["Future[dict[str, Any]]"]:
-        """Return what the architecture runs beside the workers from one step to another."""
+        """Start what the architecture runs alongside the workers from one step to another."""
         return []
 
     def _one_invocation(self, rank: int, first: int, until: int, keep: bool) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class Deployment(Job):
         return answer
 
     def actual(self, planned: int, answer: Mapping[str, Any]) -> int:  # noqa: ARG002 - MLLess's depends on the answer
-        """Return the step that takes the place of a planned one, by a worker's last answer (empty for none)."""
+        """Return the real step for a planned one, given a worker's last answer (empty for none)."""
         return planned
 
     def _invoke(self, rank: int, first: int, until: int, kind: str, *, keep: bool) -> dict[str, Any]:
@@ -224,7 +224,7 @@ class Deployment(Job):
     def call(self, function: str, event: Mapping[str, Any], kind: str, rank: int | None) -> dict[str, Any]:
         """Invoke a function and, unless `kind` is Event, return its answer; RunFailed of this rank if it fails.
 
-        What Lambda refuses because there are too many is invoked again, after pauses: nothing has run.
+        A throttled invocation is repeated after pauses, since nothing has run.
         """
         for pause_s in (*self._pauses_s(), None):
             try:
@@ -247,17 +247,17 @@ class Deployment(Job):
         return payload
 
     def _pauses_s(self) -> Iterable[float]:
-        """Return how long to pause between attempts at an invocation, s: by default for as many as boto3 makes."""
+        """Return the pauses between attempts at an invocation, s; by default as boto3 makes them."""
         return PAUSES_S
 
     def _await_result(self, rank: int, first: int) -> dict[str, Any]:
-        """Wait for a worker that goes on in asynchronous invocations; return its result of the steps from `first`, or
+        """Wait for a worker that continues in asynchronous invocations; return its result of the steps from `first`, or
         raise its recorded failure."""
         key = result_key(self.plan, rank)
         while not self._stopping.is_set():
             if key in self._objects.list(key, "other"):
                 result: dict[str, Any] = json.loads(self._objects.get(key, "other").body)
-                # A result up to `first` was left by an earlier stretch.
+                # An earlier result is from an earlier stretch.
                 if result["position"] > first:
                     return result
             self._raise_recorded(rank)
@@ -268,15 +268,15 @@ class Deployment(Job):
         for key in self._objects.list("aws/lambda/async/", "other"):
             record = json.loads(self._objects.get(key, "other").body)
             failed_rank = record["requestPayload"].get("rank")
-            # The failure of a function without a rank (a supervisor) ends every worker's training.
+            # A failed function without a rank (a supervisor) ends every worker's training.
             if failed_rank in (rank, None):
                 raise worker_failure(record["responsePayload"], failed_rank)
 
     def _first_failure_ends(self, futures: list["Future[dict[str, Any]]"]) -> list[dict[str, Any]]:
-        """Return results by rank; a worker's failure ends the run at once, before its peers' time-outs do."""
+        """Return results by rank. A worker's failure ends the run at once, before its peers time out."""
         pending: set[Future[dict[str, Any]]] = set(futures)
         while pending:
-            # A bounded wait, so that Ctrl-C is handled.
+            # Bounded, so that Ctrl-C still works.
             done, pending = wait(pending, timeout=0.5, return_when=FIRST_COMPLETED)
             for future in done:
                 if (error := future.exception()) is not None:
@@ -286,13 +286,13 @@ class Deployment(Job):
 
 
 class FunctionArchitecture(Architecture):
-    """An architecture of functions: of one, `handler`, for all workers, unless it overrides `deployment`."""
+    """An architecture of functions: `handler` runs on all workers, unless it overrides `deployment`."""
 
     handler: ClassVar[str]
     deploys: ClassVar[type[Deployment]] = Deployment
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Deployment:
-        """Return the functions, and what they need beside them."""
+        """Return the deployment of functions and everything they need."""
         return self.deploys(plan, self.handler, cloud, progress)
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
@@ -301,22 +301,22 @@ class FunctionArchitecture(Architecture):
 
 
 def refuse_modes(plan: Plan, why: str) -> None:
-    """Raise PlanError for a plan with --mode or --invoke; `why` says that the architecture itself invokes functions."""
+    """Raise PlanError if the plan has --mode or --invoke; `why` says that the architecture itself invokes functions."""
     if plan.mode != "long-running" or plan.invoke != "sync":
         raise PlanError(why, "leave out --mode and --invoke.")
 
 
-def create_function(client: Any, function: FunctionSpec, timeout: int) -> str:
-    """Create a function by Lambda's client, wait until it can be invoked, and return its ARN."""
+def create_function(client: Any, function: FunctionSpec, plan: Plan) -> str:
+    """Create a plan's function with Lambda's client, wait until it can be invoked, and return its ARN."""
     created = client.create_function(
         FunctionName=function.name,
-        # The driver's own Python: an emulator of the same version has torch beside it, and no other Python has.
+        # The driver's own Python version: an emulator of the same version has torch.
         Runtime=f"python3.{sys.version_info[1]}",
         Role=ROLE,
         Handler=function.handler,
-        Code={"ZipFile": package(function.handler)},
+        Code={"ZipFile": package(function.handler, *own_packages(plan))},
         MemorySize=function.memory_mb,
-        Timeout=timeout,
+        Timeout=plan.timeout,
         Environment={"Variables": PASSIVE},
     )
     client.get_waiter("function_active_v2").wait(FunctionName=function.name)
@@ -324,5 +324,5 @@ def create_function(client: Any, function: FunctionSpec, timeout: int) -> str:
 
 
 def worker_failure(payload: Mapping[str, Any], rank: int | None, log_tail: str = "") -> RunFailed:
-    """Return a function's own error, as Lambda put it into the payload."""
+    """Return a function's own error from the payload that Lambda returned."""
     return RunFailed(str(payload.get("errorType", "Unknown")), str(payload.get("errorMessage", "")), rank, log_tail)

@@ -1,4 +1,4 @@
-"""What drivers of architectures on instances share: their options, what they refuse, and a run from launch to end."""
+"""Shared code for drivers of instances: options, refusals, and a run from launch to end."""
 
 import json
 from typing import ClassVar
@@ -23,27 +23,25 @@ DEVICE = Option(
     "device",
     str,
     "auto",
-    "What instances compute on; auto takes CUDA where torch sees it, else the CPU, whose times differ from a "
-    "GPU's. Several instances may share a GPU.",
+    "What instances compute on; auto uses CUDA if torch sees it, else the CPU, which takes other times than a GPU. "
+    "Several instances may share a GPU.",
     ("auto", "cuda", "cpu"),
 )
-INSTANCE_TYPE = Option(
-    "instance-type", str, "g4dn.xlarge", "EC2 instance type, by which the price book bills the instances."
-)
+INSTANCE_TYPE = Option("instance-type", str, "g4dn.xlarge", "EC2 instance type that instances are billed as.")
 
 
 class InstanceArchitecture(Architecture):
-    """An architecture of instances, each of which runs `module`; `released` says why nothing runs as released."""
+    """An architecture of instances that run `module`; `released` says why --as-released is refused."""
 
     module: ClassVar[str]
     released: ClassVar[str]
 
     def requirements(self, plan: Plan) -> Requirements:
-        """Return the instances; raise PlanError for what an instance cannot do."""
+        """Return the instances; PlanError if they can't run the plan."""
         if plan.mode != "long-running":
-            raise PlanError("Instances are not functions: nothing invokes them once per batch.", "omit --mode.")
+            raise PlanError("Instances aren't functions and can't be invoked once per batch.", "omit --mode.")
         if plan.invoke != "sync":
-            raise PlanError("Instances are not functions: they are launched and not invoked.", "omit --invoke.")
+            raise PlanError("Instances aren't functions: they are launched, not invoked.", "omit --invoke.")
         if plan.as_released:
             raise PlanError(self.released, "omit --as-released.")
         return Requirements(instances=Fleet(str(plan.options["instance-type"]), str(plan.options["device"])))
@@ -52,7 +50,7 @@ class InstanceArchitecture(Architecture):
         """Store minibatches, launch an instance for each rank, wait, evaluate."""
         self.requirements(plan)
         if cloud.launcher is None:
-            raise PlanError("There is nothing here that starts instances.", "choose an architecture of functions.")
+            raise PlanError("This stack can't start instances.", "choose an architecture of functions.")
         job = _InstanceJob(plan, cloud, progress)
         with failures():
             try:
@@ -65,11 +63,11 @@ class InstanceArchitecture(Architecture):
 class _InstanceJob(Job):
     def train(self, module: str, launcher: InstanceLauncher) -> Outcome:
         plan = self.plan
-        # Instances are billed while they wait: what they need first is stored before they start.
+        # Instances are billed while they wait, so their data is stored before they start.
         self.upload([0] if plan.gradual else range(plan.epochs))
         document = plan.to_document()
         events = [{"plan": document, "bucket": self.bucket, "rank": rank} for rank in range(plan.workers)]
-        # Threads that wait for each other sleep instead of spinning, as in the functions of the other architectures.
+        # Threads that wait for each other sleep instead of spinning, as in functions.
         with launcher.launch(module, events, {"OMP_WAIT_POLICY": "PASSIVE"}) as instances:
             if plan.gradual:
                 self._attend(instances)
@@ -83,7 +81,7 @@ class _InstanceJob(Job):
     def _attend(self, instances: Instances) -> None:
         last = self.plan.epochs - 1
         for epoch in range(last):
-            # While they train, so that they need not wait for it; not needed if training ends before.
+            # Evaluate while they train, so that they don't wait; training may also end before.
             self.upload([epoch + 1])
             self._await_model(epoch, instances)
             enough = self.evaluate(epoch)

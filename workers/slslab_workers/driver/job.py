@@ -1,4 +1,4 @@
-"""A run's bucket and what its driver does with it, wherever the workers run: minibatches in, models out, evaluation."""
+"""A run's bucket and what its driver does with it, wherever workers run: minibatches in, models out, evaluation."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,20 +16,21 @@ from slslab_workers.channels.objects import Objects
 from slslab_workers.channels.queues import QueueError
 from slslab_workers.channels.stream import Refused, Unreachable
 from slslab_workers.driver.stopping import Stopping
-from slslab_workers.models import spec
+from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan
 from slslab_workers.training import datasets, models
 from slslab_workers.training.keys import minibatch_key, model_key
+from slslab_workers.training.options import uneven
 from slslab_workers.training.samples import Samples
 
 UPLOADERS = 4
-# How often a bucket is emptied before it is given up: S3 deletes none that has objects.
+# How often to try emptying a bucket: S3 doesn't delete buckets with objects.
 REMOVALS = 10
 
 
 @contextmanager
 def failures() -> Iterator[None]:
-    """Raise RunFailed for an error of AWS's, of a queue's or of a tensor database's within the block."""
+    """Convert errors of AWS, a queue or a tensor database within the block to RunFailed."""
     try:
         yield
     except botocore.exceptions.ClientError as error:
@@ -55,18 +56,17 @@ class Job:
 
     @cached_property
     def _samples(self) -> Samples:
-        """The plan's images, loaded by the first that asks: not every driver has gradients trained."""
         return Samples(self.plan, lambda done, total: self._progress.report("load", done, total))
 
     def create_bucket(self) -> None:
-        """Create the run's bucket, unless one is there."""
+        """Create the run's bucket, unless it exists."""
         if self.deployed is None:
             self._s3.create_bucket(Bucket=self.bucket)
 
     def remove_bucket(self) -> None:
-        """Delete everything in the bucket, and the bucket if the driver made it, if it is there.
+        """Delete everything in the bucket, and the bucket itself if the driver made it. It may be gone already.
 
-        Workers that still run, as after the failure of another, may put objects meanwhile: then all is done again.
+        Workers that still run, as after another's failure, may put objects meanwhile. Then everything is repeated.
         """
         with suppress(self._s3.exceptions.NoSuchBucket):
             for left in reversed(range(REMOVALS)):
@@ -102,20 +102,20 @@ class Job:
         with ThreadPoolExecutor(UPLOADERS, thread_name_prefix="upload") as pool:
             for epoch in epochs:
                 places = product(range(plan.workers), range(plan.batches))
-                # An interrupt or an error cancels what has not begun.
+                # An interrupt or an error cancels uploads that haven't begun.
                 for _ in pool.map(partial(put, epoch, samples.indices(epoch)), places):
                     self._uploaded += 1
                     self._progress.report("upload", self._uploaded, total)
 
     def evaluate(self, epoch: int) -> bool:
-        """Evaluate rank 0's model after an epoch, unless the plan leaves that out; return whether the plan's accuracy
+        """Evaluate rank 0's model after an epoch, unless the plan skips evaluation; return whether the plan's accuracy
         or patience ends training."""
         if not self.plan.evaluation:
             return False
         from slslab_workers.training.evaluation import evaluate
 
         stored = self._objects.get(model_key(self.plan, epoch), "other").body
-        model = models.build(self.plan.model, self.plan.seed)
+        model = models.build(spec_of(self.plan), self.plan.seed)
         dataset = self._samples.dataset
         accuracy, loss = evaluate(model, stored, dataset.test_images, dataset.test_labels, dataset.policy)
         if self._samples.validation is not None:
@@ -125,14 +125,15 @@ class Job:
         return self._stops.record(accuracy, loss) is not None
 
     def finished_epochs(self, result: Mapping[str, Any]) -> int:
-        """Return the epochs that a worker has trained, by its result; training may end within the last of them."""
+        """Return how many epochs a worker has trained, including an unfinished last one."""
         return math.ceil(int(result["position"]) / self.plan.batches)
 
     def outcome(self, results: list[dict[str, Any]]) -> Outcome:
-        """Return what the run computed, from the workers' results by rank."""
+        """Return the results of the run, from the workers' results by rank."""
         from slslab_workers.training.evaluation import mean_losses
 
         first = results[0]
+        shares = self._samples.shares() if uneven(self.plan) else None
         steps = min(len(result["losses"]) for result in results)
         return Outcome(
             loss=mean_losses(results, range(0, steps, self.plan.batches)),
@@ -143,10 +144,10 @@ class Job:
             epochs=len(self.accuracies),
             updates=first["updates"],
             threads=first["threads"],
-            details={"torch": first["torch"]},
+            details={"torch": first["torch"], **({"shares": shares} if shares else {})},
         )
 
 
 def gradient_mb(plan: Plan) -> int:
     """Return the memory of one gradient of the plan's model, MB rounded up; 0 for a model of unknown size."""
-    return math.ceil(4 * (spec(plan.model).parameters or 0) / (1 << 20))
+    return math.ceil(4 * (spec_of(plan).parameters or 0) / (1 << 20))

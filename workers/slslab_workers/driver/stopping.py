@@ -8,10 +8,10 @@ PATIENCE_EPOCHS = 10
 
 
 class Stopping:
-    """The rule that ends training, by every epoch's test accuracy and loss: on the held-out images, if the plan stops
-    by patience.
+    """Decides when training ends from every epoch's test accuracy and loss, on the held-out images if the plan stops by
+    patience.
 
-    `best` is the lowest loss so far, `since` for how many epochs no loss was below it.
+    `best` is the lowest loss so far, `since` how many epochs ago it was.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -19,7 +19,7 @@ class Stopping:
         self.best, self.since = math.inf, 0
 
     def record(self, accuracy: float, loss: float) -> str | None:
-        """Record an epoch; return why training stops after it, `accuracy` or `patience`, or None if it goes on."""
+        """Record an epoch; return why training stops after it, `accuracy` or `patience`, or None if it continues."""
         better = loss < self.best
         self.best, self.since = (loss, 0) if better else (self.best, self.since + 1)
         if self.plan.until_accuracy is not None and accuracy >= self.plan.until_accuracy:

@@ -1,4 +1,4 @@
-"""Have a function combine gradients alone, as no single worker does: see `training.sums`."""
+"""Combine gradients in a function, without workers, to time it: see `training.sums`."""
 
 import json
 from typing import Any
@@ -20,7 +20,7 @@ def combine_alone(plan: Plan, cloud: Cloud, parameters: int) -> None:
     """Combine vectors (P,) in a function of the plan's memory size; RunFailed if it fails."""
     client, function = cloud.client("lambda"), FunctionSpec(sums_function(plan), HANDLER, plan.memory_mb)
     with failures():
-        create_function(client, function, plan.timeout)
+        create_function(client, function, plan)
         try:
             event = {"plan": plan.to_document(), "parameters": parameters}
             answer = client.invoke(FunctionName=function.name, Payload=json.dumps(event).encode())

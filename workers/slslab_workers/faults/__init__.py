@@ -1,1 +1,1 @@
-"""Faults that a run is to meet: their plan, and what makes them happen in a worker's process."""
+"""Faults in a run: the plan, and their injection into a worker's process."""

@@ -1,4 +1,4 @@
-"""IaaS peers: instances that add up their gradients by PyTorch's own all-reduce (docs/protocols.md, "IaaS peers")."""
+"""IaaS peers: instances that add up their gradients with PyTorch's all-reduce (docs/protocols.md, "IaaS peers")."""
 
 from slslab_workers.gloo.driver import Gloo
 

@@ -11,23 +11,23 @@ from slslab_workers.training.options import COMBINE, OPTIMISER, PARTITION, REPLI
 
 
 class Gloo(InstanceArchitecture):
-    """Instances that add up their gradients by an all-reduce among themselves."""
+    """Instances that add up their gradients with an all-reduce."""
 
     name = "gloo"
     title = "IaaS peers"
     paper = "LambdaML, SIGMOD 2021"
     summary = (
-        "IaaS peers: n long-running instances that add up their gradients by PyTorch's ring all-reduce, over gloo; on "
-        "GPUs over NCCL.\n\n"
-        "Instances are billed from launch to end, and Lambda's limits do not apply to them: --timeout is how long a "
+        "IaaS peers: n long-running instances that add up their gradients with PyTorch's ring all-reduce, over gloo, "
+        "or NCCL on GPUs.\n\n"
+        "Instances are billed from launch to end, and Lambda's limits don't apply to them: --timeout is how long a "
         "peer waits for the others in an all-reduce, --memory is what the host keeps free for a worker and, as for a "
         "function, decides how many threads it has. --mode per-batch, --invoke event and --as-released are refused."
     )
     options = (
         replace(
             DEVICE,
-            help="What instances compute on; auto takes CUDA where the instance type has a GPU and torch sees one, "
-            "else the CPU. On CUDA each instance needs a GPU of its own.",
+            help="What instances compute on; auto uses CUDA if the instance type has a GPU and torch sees one, else "
+            "the CPU. On CUDA each instance needs its own GPU.",
         ),
         replace(INSTANCE_TYPE, default="c5.large"),
         COMBINE,
@@ -35,20 +35,20 @@ class Gloo(InstanceArchitecture):
         REPLICAS,
         PARTITION,
     )
-    released = "The all-reduce is PyTorch's own: there is no authors' code that could be run as released."
+    released = "The all-reduce is PyTorch's, so there isn't any code of the authors to run as released."
     module = "slslab_workers.gloo.instance"
     messages = staticmethod(pattern)
     learns = "slslab_workers.gloo.replicas:Replicas"
 
     def requirements(self, plan: Plan) -> Requirements:
-        """Return the instances; raise PlanError for what an instance cannot do."""
+        """Return the instances; PlanError if they can't run the plan."""
         fleet = super().requirements(plan).instances
         assert fleet is not None
-        robust.refuse(plan, "gloo's ring adds them up by itself", "choose gpu, whose instances read them all.")
+        robust.refuse(plan, "gloo's ring adds them up itself", "choose gpu, where every instance reads them all.")
         if not fleet.has_gpu:
             if fleet.device == "cuda":
                 raise PlanError(
-                    f"An instance of type {fleet.instance_type} has no GPU.",
+                    f"An instance of type {fleet.instance_type} doesn't have a GPU.",
                     "use --device cpu, or --instance-type g4dn.xlarge.",
                 )
             fleet = replace(fleet, device="cpu")

@@ -1,4 +1,4 @@
-"""The program of an instance: `python -m slslab_workers.gloo.instance` (`training/instance.py`: what it is given)."""
+"""The program of an instance: `python -m slslab_workers.gloo.instance` (see `training/instance.py` for its input)."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -14,13 +14,13 @@ from slslab_workers.training.state import WorkerState
 
 
 class GlooWorker(InstanceWorker):
-    """One peer: adds up its gradient with those of all others, and divides the sum by itself."""
+    """One peer: adds up all peers' gradients and divides the sum."""
 
     objects: Objects
     peers: Peers | None
 
     def run(self) -> dict[str, Any]:
-        """Find the other peers, if there are any, and train."""
+        """Connect to the other peers, if any, and train."""
         with (
             Peers(self.plan, self.rank, self.objects, self.device) if self.plan.workers > 1 else nullcontext() as peers
         ):
@@ -28,7 +28,7 @@ class GlooWorker(InstanceWorker):
             return super().run()
 
     def to_exchange(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Return the gradient as it is: NCCL adds up where it was computed."""
+        """Return the gradient where it is: NCCL adds up on the GPU."""
         return gradient
 
     def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ from slslab_workers.trace.operations import ALL_REDUCE
 PHASE = "synchronise"
 ADDRESS, READY = Signal("address", each="run", key="{run}/rendezvous"), Signal("ready")
 PART = Signal("part", key="{run}/gloo/e{epoch}_s{step}")
-# All come to an all-reduce before one gets the sum.
+# All peers join an all-reduce before any of them gets the sum.
 JOIN = Activity("join", "wait", needs=(READY,))
 
 

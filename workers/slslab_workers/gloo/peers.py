@@ -1,4 +1,4 @@
-"""The process group of a run's instances: how they find each other, add up vectors, and name a peer that is gone."""
+"""The process group of a run's instances: how they connect, add up vectors, and report a lost peer."""
 
 import json
 import re
@@ -19,22 +19,22 @@ from slslab_workers.channels.polling import poll_policy
 from slslab_workers.plan import Plan
 from slslab_workers.training.keys import rendezvous_key
 
-# How long a peer that has lost another one waits for a sign of life of all others. What has launched them notices a
-# peer's end before that, and ends them.
+# How long a peer that lost another one waits for signs of life, s. By then the launcher has noticed that the lost peer
+# ended, and has ended the others.
 SIGN_S = 5.0
-# torch's classes of process groups, which its annotations do not know in full.
+# torch's classes of process groups; its annotations don't cover them fully.
 distributed: Any = torch.distributed
 
 
 class PeerLost(RuntimeError):
-    """A peer has ended, or has not come to an all-reduce within the plan's time-out."""
+    """A peer has ended, or hasn't joined an all-reduce within the plan's time-out."""
 
 
 class Peers:
-    """The process group as one peer sees it: gloo's where vectors are in the host's memory, NCCL's where on a GPU.
+    """A peer's process group: gloo's for vectors in the host's memory, NCCL's for vectors on a GPU.
 
-    Making one waits until all peers do. It is used as a context, because a process that ends with a group aborts. The
-    group is not the default one of torch.distributed, which listens wherever the machine's name leads.
+    Creating one waits for all peers. Use it as a context manager, because a process that ends with a group aborts. The
+    default group of torch.distributed would listen on every address of the machine's name.
     """
 
     def __init__(self, plan: Plan, rank: int, objects: Objects, device: torch.device) -> None:
@@ -58,7 +58,7 @@ class Peers:
         self._group = self._store = None
 
     def all_reduce(self, vector: torch.Tensor, name: str) -> None:
-        """Replace the vector (P,) by the sum of all peers'; PeerLost, with the all-reduce's name, if one is gone."""
+        """Replace the vector (P,) by the sum over all peers; PeerLost, with the all-reduce's name, if one is lost."""
         try:
             self._group.allreduce([vector]).wait()
             if vector.device.type == "cuda":
@@ -67,10 +67,10 @@ class Peers:
             raise PeerLost(self._who(f"lost a peer in {name}", error)) from error
 
     def _meet(self, objects: Objects) -> Any:
-        """Return the store by which the peers come together: rank 0 has it, and says at which address."""
+        """Return the store through which the peers connect: rank 0 runs it and announces its address."""
         key, address = rendezvous_key(self._plan), objects.local_address()
         if self._rank == 0:
-            # torch's own server would listen on all of the machine's addresses.
+            # torch's own server would listen on all addresses of the machine.
             family = socket.AF_INET6 if ":" in address else socket.AF_INET
             listener = socket.create_server((address, 0), family=family, backlog=self._plan.workers)
             port = listener.getsockname()[1]
@@ -104,15 +104,15 @@ class Peers:
         return distributed.ProcessGroupGloo(self._store, *ranks, options)
 
     def _who(self, what: str, error: RuntimeError) -> str:
-        """Return what has happened to this peer, which others give no sign of life, and torch's own words."""
+        """Return what happened to this peer, which others show no sign of life, and torch's own words."""
         silent = ", ".join(map(str, self._silent()))
         unheard = f"worker {silent} gave no sign of life within {SIGN_S:.0f} s" if silent else "all others are alive"
-        # The first line, without the place in gloo's code.
+        # The first line, without the position in gloo's code.
         said = re.sub(r"^\[[^]]*\]\s*", "", str(error).splitlines()[0].strip()).rstrip(".")
         return f"Worker {self._rank} {what}: {unheard} ({said})."
 
     def _silent(self) -> Sequence[int]:
-        """Return the ranks of peers that do not say in time that they have lost another one, too."""
+        """Return the ranks of peers that don't report in time that they lost another one, too."""
         ranks = [rank for rank in range(self._plan.workers) if rank != self._rank]
         over = threading.Event()
 
@@ -123,11 +123,11 @@ class Peers:
                 while not over.wait(0.1):
                     ranks = [rank for rank in ranks if not self._store.check([f"alive/{rank}"])]
 
-        # The store is rank 0's: if that has ended, it answers by an error, and if it hangs, never.
+        # Rank 0 runs the store: if rank 0 ended, the store fails, and if it hangs, the store never answers.
         asking = threading.Thread(target=ask, daemon=True)
         asking.start()
-        # So long even if all are heard: rank 0 is still asked by others, and what has launched the peers has the time
-        # to notice which one has ended.
+        # Wait for all of this time even if all peers answered: others still ask rank 0, and the launcher needs time to
+        # notice which peer ended.
         time.sleep(SIGN_S)
         answered = asking.is_alive()
         over.set()
@@ -136,7 +136,7 @@ class Peers:
 
 
 def check_gpus(gpus: Sequence[str]) -> None:
-    """Raise ValueError if two of the peers, by rank, have the same GPU."""
+    """Raise ValueError if two of the peers have the same GPU; `gpus` are by rank."""
     for rank, gpu in enumerate(gpus):
         if gpu in gpus[:rank]:
             raise ValueError(

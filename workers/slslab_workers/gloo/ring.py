@@ -1,9 +1,9 @@
-"""How gloo's ring adds up vectors: which peer sends how much, and in which order the numbers are added.
+"""How gloo's ring adds vectors: which peer sends how much, and in which order numbers are added.
 
-After `allreduce.cc` of gloo, as PyTorch calls it. A vector has n chunks. First each chunk goes around the ring of n
-peers and every peer adds its own numbers to it: chunk c begins at rank c - 1 and goes to the next lower rank each time,
-so that it is complete at rank c. Then the complete chunks go around. Of a chunk each pass is a message, so that a peer
-sends 2 (n - 1); gloo cuts messages into segments, which changes no sum.
+It follows gloo's `allreduce.cc` as PyTorch calls it. A vector has n chunks. First each chunk goes around the ring of n
+peers, and every peer adds its own numbers. Chunk c begins at rank c - 1 and moves to the next lower rank each time, so
+it is complete at rank c. Then the complete chunks go around. Each pass of a chunk is one message, so a peer sends 2 (n
+- 1). gloo cuts messages into segments, which doesn't change sums.
 """
 
 from collections.abc import Sequence
@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-# gloo's kMaxSegmentSize, and the least number of segments of a chunk.
+# gloo's kMaxSegmentSize, and its minimum number of segments per chunk.
 SEGMENT_BYTES, SEGMENTS = 1 << 20, 2
 FLOAT_BYTES = 4
 
 
 def messages(workers: int) -> int:
-    """Return how many chunks one of so many peers sends."""
+    """Return how many chunks one of `workers` peers sends."""
     return 2 * (workers - 1)
 
 
 def sent_bytes(elements: int, workers: int, rank: int) -> int:
-    """Return how many bytes a peer sends of a float32 vector of so many elements: about 2 (n - 1) / n of it.
+    """Return how many bytes of a float32 vector a peer sends: about 2 (n - 1) / n of it.
 
-    It sends all chunks but its own, and then all but that of the rank before. Together all peers send 2 (n - 1) times
+    It sends all chunks except its own, and then all except the previous rank's. Together all peers send 2 (n - 1) times
     the vector, to the byte.
     """
     kept = sum(_length(elements, workers, chunk % workers) for chunk in (rank, rank - 1))
@@ -34,20 +34,20 @@ def sent_bytes(elements: int, workers: int, rank: int) -> int:
 
 
 def ranks_by_bytes(elements: int, workers: int) -> list[tuple[range, int]]:
-    """Return ranges of ranks after rank 0 that send equally many bytes, with these."""
-    # Chunks are whole up to that in which the vector ends, and empty after it.
+    """Return ranges of ranks from 1 on that send equally many bytes, with these bytes."""
+    # Chunks are full until the vector ends, and empty after that.
     last = elements // _chunk(elements, workers)
     borders = sorted({1, *(border for border in range(last, last + 3) if 1 < border < workers), workers})
     return [(range(begin, end), sent_bytes(elements, workers, begin)) for begin, end in pairwise(borders)]
 
 
 def add_up(parts: Sequence["torch.Tensor"]) -> "torch.Tensor":
-    """Return a new vector (P,), the sum of the vectors (P,) by rank, to the bit as gloo's ring adds them."""
+    """Return a new vector (P,): the sum of the ranks' vectors (P,), to the bit as gloo's ring computes it."""
     workers, total = len(parts), parts[0].clone()
     size = _chunk(total.numel(), workers)
     for chunk in range(workers):
         place = slice(chunk * size, (chunk + 1) * size)
-        # An addition of two numbers gives the same bits in either order.
+        # Adding two numbers gives the same bits in either order.
         total[place] = parts[chunk - 1][place]
         for rank in range(chunk - 2, chunk - 1 - workers, -1):
             total[place] += parts[rank][place]
@@ -55,19 +55,16 @@ def add_up(parts: Sequence["torch.Tensor"]) -> "torch.Tensor":
 
 
 def _length(elements: int, workers: int, chunk: int) -> int:
-    """Return the elements of a chunk; the last ones may be shorter, or empty."""
     size = _chunk(elements, workers)
     return min((chunk + 1) * size, elements) - min(chunk * size, elements)
 
 
 def _chunk(elements: int, workers: int) -> int:
-    """Return the elements of a whole chunk: so many segments, none above SEGMENT_BYTES, that all chunks have equally
-    many."""
+    """Return the number of elements of a full chunk: equally many segments in all chunks, each up to SEGMENT_BYTES."""
     total = FLOAT_BYTES * elements
     of_chunk = max(SEGMENTS, _up(_up(total, SEGMENT_BYTES), workers))
     return of_chunk * _up(_up(total, of_chunk * workers), FLOAT_BYTES)
 
 
 def _up(number: int, divisor: int) -> int:
-    """Return the quotient, rounded up."""
     return -(-number // divisor)

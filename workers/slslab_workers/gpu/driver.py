@@ -15,29 +15,29 @@ class Gpu(InstanceArchitecture):
     title = "GPU baseline"
     paper = "Barrak et al. 2025"
     summary = (
-        "The GPU baseline over S3: n long-running instances, each of which puts its gradient and gets all others.\n\n"
-        "Instances are billed from launch to end, and Lambda's limits do not apply to them: --timeout has no effect, "
+        "The GPU baseline over S3: n long-running instances. Each puts its gradient and gets all others.\n\n"
+        "Instances are billed from launch to end, and Lambda's limits don't apply to them: --timeout has no effect, "
         "--memory is what the host keeps free for a worker and, as for a function, decides how many threads it has. "
         "--mode per-batch, --invoke event and --as-released are refused: the authors' script is a single process that "
         "plays all workers one after another."
     )
     options = (DEVICE, INSTANCE_TYPE, COMBINE, robust.BYZANTINE, attacks.ATTACK, OPTIMISER, REPLICAS, PARTITION)
     released = (
-        "The authors' GPU script is a single process that plays all workers one after another, and has no exchange "
-        "that could be run as released."
+        "The authors' GPU script is a single process that plays all workers one after another, without an exchange "
+        "to run as released."
     )
     module = "slslab_workers.gpu.instance"
     messages = staticmethod(pattern)
     learns = "slslab_workers.training.replicas:Replicas"
 
     def requirements(self, plan: Plan) -> Requirements:
-        """Return the instances; raise PlanError for what an instance cannot do."""
+        """Return the instances; PlanError if they can't run the plan."""
         requirements = super().requirements(plan)
         attacks.check(plan)
         robust.check(plan)
         if plan.options[COMBINE.name] == robust.ZENO:
             raise PlanError(
-                "Zeno judges gradients by one trusted minibatch, and here each worker would judge by its own.",
+                "Zeno judges gradients by one trusted minibatch, but here each worker would use its own.",
                 "choose allreduce, where rank 0 judges for all.",
             )
         return requirements

@@ -1,4 +1,4 @@
-"""The program of an instance: `python -m slslab_workers.gpu.instance` (`training/instance.py` has what it is given)."""
+"""The program of an instance: `python -m slslab_workers.gpu.instance` (see `training/instance.py` for its input)."""
 
 from collections.abc import Iterator
 
@@ -11,21 +11,21 @@ from slslab_workers.training.state import WorkerState
 
 
 class GpuWorker(InstanceWorker):
-    """One worker: puts its gradient, gets all others, and combines them by itself."""
+    """One worker: puts its gradient, gets all others, and combines them itself."""
 
     def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor:
         """Return the aggregate (P,) of all workers' gradients."""
         position = state.position
         read: dict[int, torch.Tensor] = {}
         if self.attack is not None and self.attack.omniscient and self.rank in self.attack.ranks:
-            # It reads what it would read later anyway, and only then puts its own.
+            # An attacker reads the honest gradients, which it needs later anyway, before it puts its own.
             honest = [rank for rank in range(self.plan.workers) if rank not in self.attack.ranks]
             read = {rank: self._get(position, rank) for rank in honest}
             gradient = self.attack.of_honest(list(read.values()))
         body, metadata = gradients.as_bytes(gradient), {"dtype": "float32"}
         self.objects.put(self._key(position, self.rank), body, "synchronise", overhead=False, metadata=metadata)
         if self.rank == 0 and position >= 2:
-            # Rank 0 has all gradients of the step before, and no worker puts that before having read this one's.
+            # Rank 0 has read all gradients of the step before. Workers put those after reading these.
             for rank in range(self.plan.workers):
                 self.objects.delete(self._key(position - 2, rank), "synchronise", overhead=False)
         read[self.rank] = gradient
@@ -34,7 +34,7 @@ class GpuWorker(InstanceWorker):
         return self._merge(gradient, parts) if self.robust is None else self.withstand(state, list(parts))
 
     def _merge(self, own: torch.Tensor, parts: Iterator[torch.Tensor]) -> torch.Tensor:
-        """Add up all gradients (P,) in rank order as they come, of which `own` must stay as it is, and combine them."""
+        """Add gradients (P,) in rank order as they arrive, without changing `own`, and combine them."""
         total: torch.Tensor | None = None
         for part in parts:
             with self.tracer.span("reduce", "synchronise", "copy" if total is None else "add") as span:

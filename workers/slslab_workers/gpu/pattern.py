@@ -10,10 +10,10 @@ FIRST = replace(GRADIENTS, of=0)
 
 
 def pattern(workload: Workload) -> Pattern:
-    """Return the pattern: all workers put their gradients and get those of all others in rank order; rank 0 deletes
-    what all have got.
+    """Return the pattern: all workers put their gradients and get the others' in rank order; rank 0 deletes them
+    afterwards.
 
-    So rank 0 is late, and the others wait for it first. They add as they get; here they add when they have got all.
+    Rank 0 is late, so the others wait for it first. They add while they get; the pattern adds after the last get.
     """
     workers, parameters = workload.workers, workload.parameters
     size = 4 * parameters

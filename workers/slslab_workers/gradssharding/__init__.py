@@ -1,4 +1,4 @@
-"""GradsSharding, λ-FL and LIFL: functions that make the mean of many clients' gradients (docs/protocols.md)."""
+"""GradsSharding, λ-FL and LIFL: functions that average many clients' gradients (docs/protocols.md)."""
 
 from slslab_workers.gradssharding.driver import GradsSharding
 

@@ -1,6 +1,6 @@
-"""The Lambda handler of all aggregators: it reads, adds up, divides and stores float32 vectors.
+"""The Lambda handler of all aggregators: it reads, adds, divides and stores float32 vectors.
 
-It imports NumPy and, unless the plan has a robust rule, no torch, so that what it needs beside its inputs is small.
+It imports NumPy, but torch only for a robust rule, so that it needs little memory besides its inputs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ Vector = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Task:
-    """What one invocation is asked to do (the event): one aggregator's part of one round.
+    """The input of one invocation: one aggregator's part of one round.
 
     `position` counts the run's steps; `level` and `number` are the aggregator's.
     """
@@ -44,15 +44,15 @@ class Task:
 
     @property
     def worker(self) -> int:
-        """Return the aggregator's number in the trace: after the clients, level by level."""
+        """Return the aggregator's rank in the trace: after the clients, level by level."""
         below = tree_of(self.plan)[: self.level - 1]
         return self.plan.workers + sum(map(len, below)) + self.number
 
 
 def aggregate(task: Task, objects: ObjectChannel) -> None:
-    """Add up the inputs in their order, one request after another; divide, and store.
+    """Read and add the inputs one after another, divide, and store.
 
-    In memory are the sum and one input, or with a robust rule all inputs.
+    It holds the sum and one input, or with a robust rule all inputs.
     """
     plan, tree = task.plan, tree_of(task.plan)
     one = tree[task.level - 1][task.number]
@@ -89,14 +89,14 @@ def _read(objects: ObjectChannel, key: str) -> Vector:
 
 
 def _add(objects: ObjectChannel, total: Vector, key: str) -> None:
-    # A function of its own, so that this input is given back before the next one is read.
+    # A separate function, so that this input is freed before the next one is read.
     part = _read(objects, key)
     with objects.tracer.span("reduce", PHASE):
         total += part
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """Do what the event says: AWS Lambda's entry point."""
+    """Do the event's task (AWS Lambda's entry point)."""
     task = Task.from_event(event)
     tracer = Tracer(run=task.plan.run, worker=task.worker, invocation=context.aws_request_id)
     tracer.epoch, tracer.step = divmod(task.position, task.plan.batches)

@@ -1,6 +1,6 @@
-"""A client: its Lambda handler updates with the mean of the step before, and stores the gradient of its next minibatch.
+"""A client. Its Lambda handler updates with the mean of the step before, and stores its next minibatch's gradient.
 
-In between it has ended, so that no client is billed for the time that aggregators take.
+In between it ends, so that clients aren't billed while aggregators run.
 """
 
 from functools import partial
@@ -18,14 +18,14 @@ PHASE = "synchronise"
 
 
 class Client(Worker):
-    """A worker whose invocation ends one step and begins another.
+    """A worker. Its invocation ends one step and begins another.
 
-    Its assignment's `first` is the step to begin, and `until` the one after that; both are equal at the end of an
-    epoch, when no step begins. A state that is a step behind `first` has a gradient whose mean is there now.
+    Its assignment's `first` is the step to begin, and `until` the next one; both are equal at the end of an epoch, when
+    no step begins. If the state is a step behind `first`, the mean of its gradient is now available.
     """
 
     def run(self) -> dict[str, Any]:
-        """Do both parts; return the worker's result at the end of an epoch."""
+        """Do both parts. At the end of an epoch, return the worker's result."""
         assignment = self.assignment
         state = self._resume() if assignment.resume else self._fresh()
         if state.position < assignment.first:
@@ -39,7 +39,7 @@ class Client(Worker):
         return self._result(state) if assignment.first == assignment.until else {}
 
     def put_gradient(self, state: WorkerState, gradient: torch.Tensor) -> None:
-        """Put the slices of this client's gradient, or all of it as one."""
+        """Put this client's gradient, in slices or as a whole."""
         for shard, part in enumerate(slices(len(gradient), shards_of(self.plan))):
             key = gradient_key(self.plan, state.position, self.rank, shard)
             self.objects.put(key, gradients.as_bytes(gradient[part]), PHASE, overhead=False)

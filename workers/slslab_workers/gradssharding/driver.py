@@ -1,4 +1,4 @@
-"""GradsSharding's trigger script: it invokes the functions of a level at once, and level after level."""
+"""GradsSharding's trigger script: it invokes all functions of a level at once, and one level after another."""
 
 import hashlib
 from collections.abc import Iterator
@@ -33,31 +33,31 @@ from slslab_workers.gradssharding.settings import (
     tree_of,
 )
 from slslab_workers.gradssharding.topology import Aggregator
-from slslab_workers.models import spec
+from slslab_workers.models import spec_of
 from slslab_workers.option import Option
 from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError
 from slslab_workers.training import attacks, robust
 
-# How many times its largest input an aggregator's memory is for ResNet-18, in the released code.
+# In the released code, a ResNet-18 aggregator's memory is this many times its largest input.
 RESNET18, RESNET18_INPUTS = "resnet18", 2
-# What clients and aggregators ask of S3; the driver deletes.
+# The actions that clients and aggregators need in S3. The driver deletes objects.
 OBJECTS = ("s3:GetObject", "s3:PutObject")
-# A thread of the driver for each.
+# The driver's threads, one per function.
 MOST_SHARDS = 4096
 
 
 class GradsSharding(FunctionArchitecture):
-    """GradsSharding, and the trees that it is compared with, λ-FL and LIFL."""
+    """GradsSharding, and the trees λ-FL and LIFL that it is compared with."""
 
     name = "gradssharding"
     title = "GradsSharding"
     paper = "Barrak 2026"
     summary = (
         "GradsSharding, λ-FL and LIFL over S3: functions read the gradients of all clients, and store their mean.\n\n"
-        "A client is a worker: --clients is --workers. --as-released averages LIFL's averages unweighted, which is no "
-        "mean where groups differ in size, as with 20 clients. In all else the default does what the released code "
-        "does: the levels, one read after another, memory sizes, repeated invocations; but objects are raw float32 "
-        "and no .npy files, and a gradient's slices differ by one number at most."
+        "A client is a worker: --clients is --workers. --as-released averages LIFL's averages unweighted, which isn't "
+        "the mean if groups differ in size, as with 20 clients. Otherwise the default does what the released code "
+        "does: the levels, one read after another, memory sizes, repeated invocations. But objects are raw float32 "
+        "instead of .npy files, and a gradient's slices differ by one number at most."
     )
     workers_also = ("--clients",)
     options = (
@@ -68,12 +68,12 @@ class GradsSharding(FunctionArchitecture):
             "parameters",
             int,
             0,
-            "Numbers of an uploaded gradient, such as 134301514 for VGG-16; 0 for the model's.",
+            "Parameters of an uploaded gradient, such as 134301514 for VGG-16; 0 for the model's.",
         ),
         AVERAGING,
         robust.option(
-            "What becomes of all clients' gradients: mean; or, to withstand Byzantine clients, median, trimmed-mean or "
-            "meamed of each slice (docs/byzantine.md)."
+            "How the clients' gradients are combined: mean, or to withstand Byzantine clients median, trimmed-mean or "
+            "meamed, slice by slice (docs/byzantine.md)."
         ),
         robust.BYZANTINE,
         attacks.ATTACK,
@@ -81,9 +81,9 @@ class GradsSharding(FunctionArchitecture):
             "aggregator-memory",
             int,
             0,
-            "Memory size of an aggregator, MB; 0 for the released rule: 3 × its largest input (2 × with resnet18) and "
-            f"{topology.BASE_MIB} MB, {topology.MOST_MB:,} MB at most; or, with a rule that withstands Byzantine "
-            f"clients, {robust.HELD} × all its inputs and {robust.BASE_MB} MB. --memory is the clients'.",
+            "Memory size of an aggregator, MB. 0 means the released rule: 3 × its largest input (2 × with resnet18) "
+            f"plus {topology.BASE_MIB} MB, at most {topology.MOST_MB:,} MB; or with a rule that withstands Byzantine "
+            f"clients {robust.HELD} × all its inputs plus {robust.BASE_MB} MB. --memory is for clients.",
             memory=True,
         ),
     )
@@ -92,37 +92,37 @@ class GradsSharding(FunctionArchitecture):
     learns = "slslab_workers.gradssharding.replicas:GradsShardingReplicas"
 
     def requirements(self, plan: Plan) -> Requirements:
-        """Return nothing beside Lambda and S3; PlanError for a plan that cannot be carried out."""
+        """Return no requirements except Lambda and S3; PlanError if the plan can't run."""
         options, uploaded = plan.options, plan.options["gradients"] == UPLOADED
         refuse_modes(plan, "GradsSharding's driver invokes all functions anew in each step, and waits for them.")
         if uploaded and plan.gradual:
             raise PlanError(
-                "Uploaded gradients train no model that could be evaluated.",
+                "Uploaded gradients don't train a model, so there's nothing to evaluate.",
                 "leave out --until-accuracy and --early-stopping, or --gradients uploaded.",
             )
         if int(options["parameters"]) and not uploaded:
             raise PlanError("Trained gradients are as long as the model.", "give --gradients uploaded, too.")
         if int(options["parameters"]) < 0:
-            raise PlanError(f"parameters is {options['parameters']}.", "give how many numbers a gradient has.")
+            raise PlanError(f"parameters is {options['parameters']}.", "give the number of parameters of a gradient.")
         known = _known_parameters(plan)
         if known is None and (uploaded or not int(options["aggregator-memory"])):
             raise PlanError(
-                f"How large the gradients of {plan.model} are is not known before it is built.",
+                f"The size of {plan.model}'s gradients isn't known before it is built.",
                 "give --parameters." if uploaded else "give --aggregator-memory, in MB.",
             )
         most = min(known or MOST_SHARDS, MOST_SHARDS)
         if not 1 <= shards_of(plan) <= most:
-            raise PlanError(f"shards is {options['shards']}.", f"give the slices of a gradient, 1 to {most:,}.")
+            raise PlanError(f"shards is {options['shards']}.", f"give 1 to {most:,} slices.")
         _check_rule(plan)
         return Requirements()
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """Return one function of each kind: none waits for another that has not ended."""
+        """Return one function of each kind: functions never wait for others that are running."""
         aggregator = ResidentPhase("an aggregator", 0, _aggregator_mb(plan))
         return (aggregator,) if plan.options["gradients"] == UPLOADED else (ResidentPhase("a client", 1), aggregator)
 
     def participant(self, plan: Plan, worker: int) -> str:
-        """Return who has a number in the trace: after the clients the aggregators."""
+        """Return the name of a rank in the trace: a client's, or an aggregator's, which follow the clients."""
         own = worker < plan.workers
         return super().participant(plan, worker) if own else f"aggregator {worker - plan.workers}"
 
@@ -137,7 +137,7 @@ class _Rounds(Deployment):
         super().__init__(plan, "slslab_workers.gradssharding.client.handler", cloud, progress)
         self._aggregator = f"{self.function[:54]}-aggregate"
         self._tree = tree_of(plan)
-        # As many threads as there are functions to begin at once.
+        # As many threads as functions that start at once.
         self._invokers = ThreadPoolExecutor(max(plan.workers, *map(len, self._tree)), thread_name_prefix="invoke")
 
     def functions(self) -> list[FunctionSpec]:
@@ -145,14 +145,14 @@ class _Rounds(Deployment):
         return [FunctionSpec(self._aggregator, handler, _aggregator_mb(self.plan), OBJECTS)]
 
     def _pauses_s(self) -> Iterator[float]:
-        """Yield 1, 2, 4 … s, until a pause would be longer than a function may last: others end meanwhile."""
+        """Yield 1, 2, 4 … s, up to the time-out: by then other functions have ended."""
         pause_s = 1.0
         while pause_s <= self.plan.timeout:
             yield pause_s
             pause_s *= 2
 
     def _aggregate(self, position: int) -> None:
-        """Have the mean of this step's gradients made, and delete what the step before left: it has been read."""
+        """Have this step's gradients averaged, and delete the previous step's output, which has been read."""
         for level in self._tree:
             self._first_failure_ends([self._invokers.submit(self._call_aggregator, position, one) for one in level])
         if position:
@@ -169,7 +169,7 @@ class _Rounds(Deployment):
 
 
 class TrainedGradients(_Rounds):
-    """Clients that are functions: one invocation for each step, and one at the end of each epoch."""
+    """Clients are functions, invoked once per step and once more at the end of each epoch."""
 
     def functions(self) -> list[FunctionSpec]:
         """Return the clients' function, and the aggregators'."""
@@ -190,10 +190,10 @@ class TrainedGradients(_Rounds):
 
 
 class UploadedGradients(_Rounds):
-    """Random gradients, which the driver stores once for all rounds; a step is a round."""
+    """Clients' random gradients are stored once for all rounds; each step is a round."""
 
     def train(self) -> Outcome:
-        """Have the mean made in every round, and return its fingerprint."""
+        """Average in every round, and return the mean's fingerprint."""
         plan, rounds = self.plan, self.plan.epochs * self.plan.batches
         self._upload_gradients()
         for position in range(rounds):
@@ -228,29 +228,29 @@ def _check_rule(plan: Plan) -> None:
     robust.check(plan)
     why = "a function of GradsSharding has a part of each"
     robust.refuse_inseparable(plan, why)
-    attacks.refuse_omniscient(plan.options, "clients end before any could read others'", "choose gpu.")
+    attacks.refuse_omniscient(plan.options, "clients end before any can read the others'", "choose gpu.")
     if plan.options["topology"] != "shards":
-        robust.refuse(plan, "a function of a tree has the gradients of some clients only", "choose --topology shards.")
+        robust.refuse(plan, "a tree's functions have only some clients' gradients", "choose --topology shards.")
     if plan.options["gradients"] == UPLOADED and attacks.Attack.of(plan) is not None:
-        raise PlanError("Uploaded gradients are the driver's, so no client attacks.", "leave out --attack.")
+        raise PlanError("Uploaded gradients come from the driver, so clients can't attack.", "leave out --attack.")
     memory_mb = _aggregator_mb(plan)
     if memory_mb > MOST_MEMORY_MB:
         raise PlanError(
-            f"A function that holds its slice of {plan.workers} gradients needs {memory_mb:,} MB, and Lambda has "
-            f"{MOST_MEMORY_MB:,}.",
+            f"A function that holds its slice of {plan.workers} gradients needs {memory_mb:,} MB. Lambda offers at "
+            f"most {MOST_MEMORY_MB:,}.",
             "give more --shards.",
         )
 
 
 def random_gradient(plan: Plan, client: int) -> Iterator[NDArray[np.float32]]:
-    """Yield the slices of a client's gradient: float32 of a normal distribution, the same however many slices."""
+    """Yield the slices of a client's gradient: normally distributed float32, the same for any number of slices."""
     generator = np.random.default_rng([plan.seed, client])
     for part in topology.slices(_parameters(plan), shards_of(plan)):
         yield generator.standard_normal(part.stop - part.start, dtype=np.float32)
 
 
 def _known_parameters(plan: Plan) -> int | None:
-    return int(plan.options["parameters"]) or spec(plan.model).parameters
+    return int(plan.options["parameters"]) or spec_of(plan).parameters
 
 
 def _parameters(plan: Plan) -> int:

@@ -28,10 +28,10 @@ EPOCH = Signal("rounds", each="epoch")
 
 
 def pattern(workload: Workload) -> Pattern:
-    """Return the pattern: in each step all clients store gradients and end, and levels of aggregators follow each
-    other; the clients' next invocations read the mean and update.
+    """Return the pattern. In each step all clients store gradients and end, and the levels of aggregators follow each
+    other. The clients' next invocations read the mean and update.
 
-    A client's environment is taken to have served another one before, so that each reads its state, parameters and
+    A client's environment is assumed to have served another client before, so each reads its state, parameters and
     momentum.
     """
     roles = list(_aggregators(workload))
@@ -46,7 +46,7 @@ def _aggregators(workload: Workload) -> Iterator[Role]:
     parts = slices(workload.parameters, len(tree[0]))
 
     def alike(one: Aggregator) -> tuple[int, int, bool]:
-        """Return how many inputs of how many bytes, and whether their sum is divided."""
+        """Return the number of inputs, their bytes, and whether their sum is divided."""
         part = slice(0, workload.parameters) if one.shard is None else parts[one.shard]
         return len(one.inputs), 4 * (part.stop - part.start), divisor(one, tree, str(options["averaging"])) > 1
 
@@ -58,7 +58,7 @@ def _aggregators(workload: Workload) -> Iterator[Role]:
             ranks = range(number, number + len(list(group)))
             number = ranks.stop
             computations = inputs - 1 + divides
-            # A robust rule is one computation, of all inputs.
+            # A robust rule computes once, from all inputs.
             times, work = (1, inputs) if robust.name_of(options) is not None else (computations, computations)
             yield Role(
                 ranks,
@@ -77,7 +77,7 @@ def _aggregators(workload: Workload) -> Iterator[Role]:
 
 
 def _clients(workload: Workload) -> Iterator[Role]:
-    """Yield an invocation for each step, and one at the end of each epoch, of which rank 0's stores the model."""
+    """Yield an invocation for each step, and one for the end of each epoch; rank 0's then stores the model."""
     size, batches, options = 4 * workload.parameters, workload.batches, workload.options
     pieces = int(options["shards"]) if options["topology"] == "shards" else 1
     restore = (Activity("object.get", "fetch", bytes=2 * size), Activity("restore", "fetch"))
@@ -88,7 +88,7 @@ def _clients(workload: Workload) -> Iterator[Role]:
         Activity("object.put", PHASE, times=pieces, bytes=size, protocol=True),
         *save,
     )
-    # The epoch before has updated already.
+    # The epoch before has already ended with an update.
     first = (replace(BUILD, until=1), *(replace(one, since=1) for one in restore), *train)
     yield Role(
         range(workload.workers),
@@ -104,7 +104,7 @@ def _clients(workload: Workload) -> Iterator[Role]:
             ranks,
             each="epoch",
             needs=(EPOCH,),
-            # So that the next epoch begins after it.
+            # The next epoch begins after this.
             makes=(replace(MEAN, ahead=batches - 1),),
             start=(CONNECT, *restore, *update, *store, *(replace(one, until=-1) for one in save)),
         )

@@ -18,8 +18,8 @@ from slslab_workers.patterns.messages import (
 
 
 def protocol(run: Recorded) -> Protocol:
-    """Return the protocol: level after level takes all that the one before made; the driver deletes a round's objects
-    in the next."""
+    """Return the protocol: each level reads everything from the level before; the driver deletes a round's objects in
+    the next round."""
     rounds = _Rounds(run)
     messages = list(rounds.uploaded_gradients())
     waits: list[Wait] = []
@@ -39,8 +39,6 @@ def protocol(run: Recorded) -> Protocol:
 
 
 class _Rounds:
-    """The rounds of a run: who makes what in each of them, and who takes it."""
-
     def __init__(self, run: Recorded) -> None:
         self.run = run
         self.plan = run.plan
@@ -56,7 +54,7 @@ class _Rounds:
             self._bytes = [4 * (part.stop - part.start) for part in slices(parameters, shards)]
 
     def uploaded_gradients(self) -> Iterator[Message]:
-        """Yield what the driver stores once for all rounds, if it does."""
+        """Yield the gradients that the driver uploads once for all rounds."""
         for client, shard, size in self._slices() if self.uploaded else ():
             often = dict.fromkeys(self._first_level(client, shard), len(self.places))
             name = Name(gradient_key(self.plan, 0, client, shard), DRIVER, *NOWHERE)
@@ -71,7 +69,7 @@ class _Rounds:
             yield Message("gradient", name, takers, size, place, self._deleted_by(position))
 
     def outputs(self, position: int, depth: int) -> Iterator[Message]:
-        """Yield what the aggregators of a level make in a round."""
+        """Yield the outputs of a level's aggregators in a round."""
         place = self.places[position]
         last = depth + 1 == len(self.tree)
         for one in self.tree[depth]:
@@ -84,7 +82,7 @@ class _Rounds:
             yield Message("mean" if last else "sum", name, takers, size, place, self._deleted_by(position))
 
     def puts(self, message: Message) -> Sequence[int]:
-        """Return the events of an aggregator that put what it made."""
+        """Return the events in which an aggregator put its output."""
         name = message.name
         return self.run.puts.get((name.maker, name.epoch, name.step), ())
 
@@ -98,7 +96,6 @@ class _Rounds:
         return [self._worker(one) for one in level if client in one.inputs and one.shard in (None, shard)]
 
     def _worker(self, one: Aggregator) -> int:
-        """Return an aggregator's number in the trace: after the clients, level by level."""
         return self.plan.workers + sum(map(len, self.tree[: one.level - 1])) + one.number
 
     def _deleted_by(self, position: int) -> int | None:

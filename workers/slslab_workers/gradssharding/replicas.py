@@ -12,16 +12,17 @@ from slslab_workers.training.replicas import Replicas
 
 
 class GradsShardingReplicas(Replicas):
-    """Clients that update in every step with what the last level makes. Slices change no bit, so there are none."""
+    """Clients that update in every step with the last level's output. They don't slice gradients, which wouldn't change
+    a bit."""
 
     @staticmethod
     def check(plan: Plan) -> None:
-        """Raise PlanError for gradients that are not trained."""
+        """Raise PlanError for uploaded gradients."""
         if plan.options[GRADIENTS.name] == UPLOADED:
-            raise PlanError("Nothing is learnt of uploaded gradients.", "leave out --gradients uploaded.")
+            raise PlanError("Uploaded gradients don't train a model.", "leave out --gradients uploaded.")
 
     def synchronise(self, parts: Iterator[torch.Tensor]) -> torch.Tensor | None:
-        """Return the mean (P,) of a step's gradients (P,), LIFL's average of averages, or a robust rule's aggregate."""
+        """Return the mean (P,) of a step's gradients (P,), LIFL's mean of means, or a robust rule's aggregate."""
         if self.robust is not None:
             return super().synchronise(parts)
         options = self.plan.options

@@ -1,4 +1,4 @@
-"""Who adds up what in a round of GradsSharding, λ-FL or LIFL: the functions of each level, and the memory they need.
+"""The functions of each level in a round of GradsSharding, λ-FL or LIFL, their inputs, and their memory.
 
 A. Barrak, arXiv 2604.22072 v1 (2026), and the code released with it.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 TOPOLOGIES = ("shards", "lambda-fl", "lifl")
-# What a function needs beside its inputs, MiB, how many times the largest of them, and the most that it gets, MB.
+# A function's memory: a base, MiB, plus this many times its largest input, at most this many MB.
 BASE_MIB, INPUTS, MOST_MB = 450, 3, 3008
 
 
@@ -17,8 +17,8 @@ BASE_MIB, INPUTS, MOST_MB = 450, 3, 3008
 class Aggregator:
     """One function of a round.
 
-    It reads the gradients of the clients `inputs` if its `level` is 1, else the outputs of those aggregators of the
-    level below; of each the slice `shard`, or all of it (None). `clients` counts whose gradients are in its output.
+    On level 1 its `inputs` are clients' gradients, above it the outputs of the level below. It reads the slice `shard`
+    of each, or everything (None). `clients` is how many clients its output contains.
     """
 
     level: int
@@ -32,7 +32,7 @@ Levels = tuple[tuple[Aggregator, ...], ...]
 
 
 def levels(topology: str, clients: int, shards: int = 1) -> Levels:
-    """Return the functions of a round, level by level; those of a level run at once, the last one's make the mean."""
+    """Return the functions of a round, level by level. A level runs at once; the last makes the mean."""
     if topology == "shards":
         everyone = tuple(range(clients))
         return (tuple(Aggregator(1, shard, everyone, shard, clients) for shard in range(shards)),)
@@ -43,13 +43,12 @@ def levels(topology: str, clients: int, shards: int = 1) -> Levels:
 
 
 def _cube_root(number: int) -> int:
-    """Return the least whole number whose cube is at least `number`."""
     root = round(math.cbrt(number))
     return root if root**3 >= number else root + 1
 
 
 def _tree(clients: int, branches: Sequence[int]) -> Levels:
-    """Return a tree whose functions read so many inputs at each level, the last level's one function all of them."""
+    """Return a tree with this many inputs per function on each level; the last level has one function."""
     below = [1] * clients
     made: list[tuple[Aggregator, ...]] = []
     for level, branch in enumerate((*branches, None), 1):
@@ -66,12 +65,12 @@ def _tree(clients: int, branches: Sequence[int]) -> Levels:
 
 
 def slices(parameters: int, shards: int) -> list[slice]:
-    """Return the parts of a gradient of so many parameters, which differ by one element at most."""
+    """Return the slices of a gradient of this many parameters; their lengths differ by one at most."""
     least, more = divmod(parameters, shards)
     starts = [number * least + min(number, more) for number in range(shards + 1)]
     return [slice(first, last) for first, last in pairwise(starts)]
 
 
 def memory_mb(input_bytes: int, inputs: int = INPUTS) -> int:
-    """Return the memory size of an aggregator whose largest input has so many bytes, MB, as the released code does."""
+    """Return the memory size, MB, of an aggregator with a largest input of this many bytes, by the released rule."""
     return min(MOST_MB, math.ceil(inputs * input_bytes / (1 << 20) + BASE_MIB))

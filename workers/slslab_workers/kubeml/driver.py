@@ -1,4 +1,4 @@
-"""KubeML's train job, the part that schedules: it invokes the functions of each epoch, which its other part merges."""
+"""KubeML's trigger script: it invokes each epoch's functions, and the job that merges their models."""
 
 import json
 import time
@@ -47,7 +47,7 @@ from slslab_workers.kubeml.settings import (
     report,
 )
 from slslab_workers.kubeml.shares import ALL, DOCUMENT, K, document_count
-from slslab_workers.models import spec
+from slslab_workers.models import spec_of
 from slslab_workers.option import Option
 from slslab_workers.patterns import Counts, Workload, count
 from slslab_workers.patterns.messages import Recorded
@@ -56,14 +56,14 @@ from slslab_workers.training import attacks, datasets, models, robust
 from slslab_workers.training.options import OPTIMISER
 
 HANDLER = "slslab_workers.kubeml.function.handler"
-# Memory of the job beside the models that it holds, MB: NumPy and boto3. It holds a sum and a part of it.
+# Memory of the job without the models that it holds, MB: NumPy and boto3. It holds a sum and a part of one.
 JOB_MB, JOB_MODELS = 256, 3
-# How long the driver waits for a message before it looks whether a function has failed.
+# How long the driver waits for a message before it checks whether a function has failed, s.
 PATIENCE_S = 0.5
 
 
 class KubeML(FunctionArchitecture):
-    """KubeML: K-AVG in functions of an epoch each, merged by a job that outlives them."""
+    """KubeML: K-AVG in functions that last an epoch, merged by a job that lasts all epochs."""
 
     name = "kubeml"
     title = "KubeML"
@@ -71,14 +71,14 @@ class KubeML(FunctionArchitecture):
     summary = (
         "KubeML over a tensor database: N functions an epoch train locally, and every K minibatches a job averages "
         "their models (K-AVG).\n\n"
-        "Data are documents of 64 samples in a stored order. Functions validate after each epoch. --as-released has as "
-        "many functions as the throughput allows."
+        "Data are documents of 64 samples in a stored order. Functions validate after each epoch. With --as-released "
+        "the throughput decides how many functions there are."
     )
     options = (
         K,
         PARALLELISM,
         robust.option(
-            "What becomes of the functions' models: mean; the others withstand Byzantine functions (docs/byzantine.md)."
+            "How models are combined: mean, or a rule that withstands Byzantine functions (docs/byzantine.md)."
         ),
         robust.BYZANTINE,
         attacks.ATTACK,
@@ -87,8 +87,8 @@ class KubeML(FunctionArchitecture):
             "job-memory",
             int,
             0,
-            f"Memory size of the job, which merges, MB; 0 for {JOB_MB} MB and {JOB_MODELS} models, or, with a rule "
-            f"that withstands Byzantine functions, {robust.BASE_MB} MB and {robust.HELD} times all functions' models.",
+            f"Memory size of the job, which merges, MB. 0 means {JOB_MB} MB plus {JOB_MODELS} models, or with a rule "
+            f"that withstands Byzantine functions {robust.BASE_MB} MB plus {robust.HELD} times all functions' models.",
             memory=True,
         ),
         QUEUE,
@@ -100,28 +100,28 @@ class KubeML(FunctionArchitecture):
     learns = "slslab_workers.kubeml.replicas:KubeMLReplicas"
 
     def requirements(self, plan: Plan) -> Requirements:
-        """Return a tensor database and a queue; PlanError for a plan that KubeML cannot run."""
+        """Return a tensor database and a queue; PlanError if KubeML can't run the plan."""
         options, k = plan.options, int(plan.options[K.name])
         refuse_modes(plan, "KubeML's driver invokes its functions once an epoch, and waits for them.")
         if plan.early_stopping:
             raise PlanError(
-                "KubeML ends at a goal accuracy, and holds no samples out.",
+                "KubeML can only stop at a goal accuracy: it holds no samples out.",
                 "give --until-accuracy, or leave out --early-stopping.",
             )
         if k < 1 and k != ALL:
-            raise PlanError(f"k is {k}.", f"give minibatches, 1 or more, or {ALL} for all of an epoch.")
+            raise PlanError(f"k is {k}.", f"give 1 minibatch or more, or {ALL} for a whole epoch.")
         documents = epoch_of(plan, plan.workers).documents
         if plan.workers > documents:
             raise PlanError(
-                f"{plan.workers} functions have {documents} documents of {DOCUMENT} samples.",
+                f"There are {plan.workers} functions but only {documents} documents of {DOCUMENT} samples.",
                 f"--workers {documents} fits, or more --batches.",
             )
         _check_rule(plan)
         return Requirements.with_queue(options, 1)
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """Return all functions that there may be, which wait for each other, the job, and the database with a model of
-        each and the reference."""
+        """Return the memory of the most functions that may run at once, the job, and a database with all their models
+        and the reference."""
         functions = most_functions(plan)
         return (ResidentPhase(self.name, functions, _job_mb(plan) + (functions + 1) * gradient_mb(plan)),)
 
@@ -134,13 +134,13 @@ class KubeML(FunctionArchitecture):
         options: Mapping[str, Value] = NO_OPTIONS,
         **more: Any,
     ) -> Counts:
-        """Return messages and bytes of all epochs; `more` are other fields of the workload: samples of a minibatch,
-        entries of the state_dict, its numbers beside the parameters, and whether functions validate."""
+        """Return messages and bytes of all epochs. `more` holds other fields of the workload: samples per minibatch,
+        the state_dict's entries, its numbers that aren't parameters, and whether functions validate."""
         return count(pattern(Workload(workers, batches, epochs, parameters, self.complete(options), **more)))
 
     def counts_of(self, plan: Plan, epochs: int, parameters: int) -> Counts:
-        """Return the `counts` of a plan; they depend on its minibatches' samples, its evaluation and its model, too."""
-        model = spec(plan.model)
+        """Return the `counts` of a plan, which also depend on samples per minibatch, evaluation and model."""
+        model = spec_of(plan)
         return self.counts(
             plan.workers,
             plan.batches,
@@ -154,17 +154,17 @@ class KubeML(FunctionArchitecture):
         )
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
-        """Return the `counts` of a recorded run; PlanError if a function failed in it."""
+        """Return the `counts` of a recorded run; PlanError if a function failed."""
         if run.document is not None and run.document["details"].get("failed_functions"):
             raise PlanError("a function failed", "check a run without faults.")
         return super().counts_in(run, epochs)
 
     def participant(self, plan: Plan, worker: int) -> str:
-        """Return who has a number in the trace: after all functions the job."""
+        """Return the name of a rank in the trace: a function's, or the job's, which follows all functions."""
         return "the job" if worker == job_rank(plan) else super().participant(plan, worker)
 
     def alone(self, plan: Plan) -> Plan:
-        """Return the plan of one function; it has documents for its minibatches, and the parallelism stays."""
+        """Return the plan of one function with documents for its own minibatches, and the same parallelism."""
         alone = super().alone(plan)
         return replace(alone, options={**plan.options, PARALLELISM.name: STATIC})
 
@@ -174,20 +174,20 @@ class KubeML(FunctionArchitecture):
 
 
 class KubeMLDeployment(Deployment):
-    """Functions, the job that merges, and the driver, which is the job's other part: it schedules."""
+    """Deploys the functions, the job that merges, and the driver, which schedules."""
 
     def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
         super().__init__(plan, HANDLER, cloud, progress)
         self._init, self._job = (f"{self.function[:59]}-{name}" for name in ("init", "job"))
         self._most = most_functions(plan)
         self._invokers = ThreadPoolExecutor(self._most + 1, thread_name_prefix="invoke")
-        # Each epoch's losses, and the functions that failed.
+        # Losses by epoch, and the functions that failed.
         self._losses: list[list[float]] = []
         self._failed: list[dict[str, Any]] = []
         self._updates = 0
 
     def functions(self) -> list[FunctionSpec]:
-        """Return the functions that train and validate, the one that makes the model, and the job."""
+        """Return the functions that train and validate, the one that initialises the model, and the job."""
         plan = self.plan
         return [
             FunctionSpec(self.function, HANDLER, plan.memory_mb, ("s3:GetObject",)),
@@ -196,12 +196,12 @@ class KubeMLDeployment(Deployment):
         ]
 
     def bindings(self) -> dict[str, str]:
-        """Return the queues of the job, of the driver, and of all functions that there may be."""
+        """Return the queues of the job, the driver, and all functions that there may be."""
         functions = (function_queue(self.plan, function) for function in range(self._most))
         return dict.fromkeys((job_queue(self.plan), client_queue(self.plan), *functions), "")
 
     def train(self) -> Outcome:
-        """Train all epochs, or until the plan's accuracy; as many functions in each as the scheduler says."""
+        """Train all epochs, or until the plan's accuracy. The scheduler decides how many functions each epoch has."""
         plan, scheduler = self.plan, Scheduler(self.plan)
         self._store(TRAIN, self._samples.images, self._samples.labels, self._samples.indices(0).reshape(-1))
         dataset = self._samples.dataset
@@ -224,7 +224,7 @@ class KubeMLDeployment(Deployment):
         return self._outcome(layers, results[0], judged)
 
     def remove(self) -> None:
-        """Delete the functions and queues, then tensors."""
+        """Delete functions and queues, then tensors."""
         try:
             super().remove()
         finally:
@@ -261,9 +261,9 @@ class KubeMLDeployment(Deployment):
         )
 
     def _train_epoch(self, epoch: int, functions: int, job: "Future[dict[str, Any]]") -> list[dict[str, Any]]:
-        """Have all functions of an epoch train, and all rounds merged; return what they answered.
+        """Run all functions of an epoch until all rounds are merged; return their results.
 
-        A function that fails is left out from the round on that it does not report in. RunFailed if all fail, or the
+        A failed function is left out from the round that it doesn't report in. RunFailed if all functions fail, or the
         job.
         """
         futures = [self._invokers.submit(self._train, epoch, function, functions) for function in range(functions)]
@@ -294,12 +294,11 @@ class KubeMLDeployment(Deployment):
     def _await(self, futures: Iterable["Future[Any]"], job: "Future[dict[str, Any]]") -> None:
         pending = set(futures)
         while pending:
-            # A bounded wait, so that Ctrl-C is handled.
+            # Bounded, so that Ctrl-C still works.
             _, pending = wait(pending, PATIENCE_S, FIRST_COMPLETED)
             self._check(job)
 
     def _check(self, job: "Future[dict[str, Any]]") -> None:
-        """Raise the failure of the job, also in an invocation that took over from the first."""
         if job.done() and job.result()["status"] == "continued":
             self._raise_recorded(None)
 
@@ -320,11 +319,11 @@ class KubeMLDeployment(Deployment):
         return self._stops.record(accuracy, loss) is not None
 
     def _outcome(self, layers: list[str], first: Mapping[str, Any], judged: list[dict[str, Any]]) -> Outcome:
-        """Return what the run computed, by the reference model; `judged` says which model the functions saw at last."""
+        """Return the results of the run by the reference model; `judged` are the functions' last evaluations."""
         from slslab_workers.kubeml.local import parameters_of, write_tensors
         from slslab_workers.training import gradients
 
-        model = models.build(self.plan.model, self.plan.seed)
+        model = models.build(spec_of(self.plan), self.plan.seed)
         with self._database() as database:
             write_tensors(model, {layer: database.get(reference_key(self.plan, layer), "other") for layer in layers})
         flat = parameters_of(model)
@@ -346,45 +345,44 @@ def _check_rule(plan: Plan) -> None:
     attacks.check(plan)
     robust.check(plan)
     attacks.refuse_omniscient(
-        plan.options, "a function stores its model before it could read the others'", "choose gpu, or sign-flip."
+        plan.options, "a function stores its model before it can read the others'", "choose gpu, or sign-flip."
     )
     rule, reporting = robust.name_of(plan.options), len(epoch_of(plan, plan.workers).rounds[-1])
     throughput = plan.options[PARALLELISM.name] != STATIC
     if throughput and attacks.Attack.of(plan) is not None:
         raise PlanError(
-            "How many functions an epoch has depends on how long epochs take; attackers may not be among them.",
+            "An attack needs a fixed number of functions, but --parallelism throughput changes it.",
             f"give --parallelism {STATIC}, or leave out --attack.",
         )
     if rule is None:
         return
     if throughput:
         raise PlanError(
-            f"--combine {rule} compares functions, and how many there are in an epoch depends on how long epochs take.",
+            f"--combine {rule} needs a fixed number of functions, but --parallelism throughput changes it.",
             f"give --parallelism {STATIC}.",
         )
     if reporting < plan.workers:
         raise PlanError(
-            f"--combine {rule} compares all {plan.workers} functions, and {reporting} of them report in the last round "
-            "of an epoch.",
-            f"give --k {ALL}, or --batches and --batch-size by which all functions have equally many documents.",
+            f"--combine {rule} compares all {plan.workers} functions, but only {reporting} report in the last round of "
+            "an epoch.",
+            f"give --k {ALL}, or a --batches and --batch-size that give all functions equally many documents.",
         )
-    model = spec(plan.model)
+    model = spec_of(plan)
     if not robust.KNOWN[rule].separable and (model.buffers or not model.tensors):
         raise PlanError(
-            f"--combine {rule} measures how far models are from each other, and {plan.model} has, or may have, "
-            "BatchNorm's statistics and counters among its numbers.",
+            f"--combine {rule} measures distances between models, and {plan.model} has, or may have, BatchNorm's "
+            "statistics and counters among its numbers.",
             "choose a rule that judges each number by itself, such as median, or --model lenet.",
         )
     if model.parameters is None and not plan.options["job-memory"]:
         raise PlanError(
-            f"How large {plan.model} is, is not known before it is made, nor how much memory a job needs that compares "
-            f"{plan.workers} of it.",
+            f"The size of {plan.model} isn't known in advance, so the job's memory isn't, either.",
             "give --job-memory.",
         )
     if _job_mb(plan) > MOST_MEMORY_MB:
         raise PlanError(
-            f"A job that compares {plan.workers} models of {plan.model} needs {_job_mb(plan):,} MB, and Lambda has "
-            f"{MOST_MEMORY_MB:,}.",
+            f"A job that compares {plan.workers} models of {plan.model} needs {_job_mb(plan):,} MB. Lambda offers at "
+            f"most {MOST_MEMORY_MB:,}.",
             "give fewer --workers or a smaller --model.",
         )
 
@@ -394,5 +392,5 @@ def _job_mb(plan: Plan) -> int:
         return chosen
     if robust.name_of(plan.options) is None:
         return min(MOST_MEMORY_MB, JOB_MB + JOB_MODELS * gradient_mb(plan))
-    model = spec(plan.model)
+    model = spec_of(plan)
     return robust.memory_mb(plan.workers, (model.parameters or 0) + model.buffers)

@@ -1,5 +1,5 @@
-"""The functions' Lambda handler, by task: `init` stores the first model, `train` trains a share of an epoch's documents
-from merge to merge, `val` evaluates a share of the test documents."""
+"""The functions' Lambda handler. Its tasks: `init` stores the first model, `train` trains a share of an epoch's
+documents from merge to merge, `val` evaluates a share of the test documents."""
 
 import json
 from collections.abc import Mapping
@@ -30,6 +30,7 @@ from slslab_workers.kubeml.settings import (
     report,
 )
 from slslab_workers.kubeml.shares import document_count, share_of
+from slslab_workers.models import ModelSpec, spec_of
 from slslab_workers.plan import Plan, thread_count
 from slslab_workers.training import gradients, models
 from slslab_workers.training.lifetime import remaining_s
@@ -37,12 +38,12 @@ from slslab_workers.training.optimisers import make_optimiser
 from slslab_workers.training.state import WorkerState
 
 PHASE = "synchronise"
-# The models that this environment keeps from one invocation to the next.
-_models: dict[tuple[str, int, str], torch.nn.Module] = {}
+# The models that this environment reuses between invocations.
+_models: dict[tuple[ModelSpec, int, str], torch.nn.Module] = {}
 
 
 class Function(ExitStack):
-    """One invocation; a context manager that closes its connections."""
+    """One invocation. Use it as a context manager, which closes its connections."""
 
     def __init__(self, event: Mapping[str, Any], context: Any) -> None:
         super().__init__()
@@ -56,7 +57,7 @@ class Function(ExitStack):
         torch.set_num_threads(thread_count(self.plan.memory_mb))
 
     def init(self) -> dict[str, Any]:
-        """Store the first model as the reference, and return the names of its entries."""
+        """Store the first model as the reference, and return its entries' names."""
         tensors = read_tensors(self._model())
         for layer, vector in tensors.items():
             self.database.set(reference_key(self.plan, layer), vector, "other", overhead=False)
@@ -97,7 +98,7 @@ class Function(ExitStack):
 
     def _model(self) -> torch.nn.Module:
         plan = self.plan
-        key = (plan.model, plan.seed, plan.memory_format)
+        key = (spec_of(plan), plan.seed, plan.memory_format)
         if key not in _models:
             with self.tracer.span("build", "other"):
                 _models[key] = models.build(*key)
@@ -117,7 +118,7 @@ class Function(ExitStack):
             self.database.set(copy_key(self.plan, layer, self.rank), vector, PHASE, overhead=False)
 
     def _report(self, queues: Queues, kind: str, functions: int, round_: int) -> None:
-        """Have the job merge what this function has stored: KubeML's POST /next, or the end of its request."""
+        """Ask the job to merge this function's model (KubeML's POST /next), or tell it that the function has ended."""
         body = json.dumps(report(kind, self.epoch, functions, self.rank, round_)).encode()
         queues.publish(job_queue(self.plan), body, PHASE, overhead=False)
 
@@ -132,7 +133,7 @@ class Function(ExitStack):
             )
             if message is None:
                 raise TimeoutError(
-                    f"Function {self.rank} waited for merge {round_} of epoch {self.epoch} until its end."
+                    f"Function {self.rank} waited for merge {round_} of epoch {self.epoch} until its time-out."
                 )
             acknowledge(message)
             if json.loads(message.body)["merged"] == place:
@@ -140,7 +141,7 @@ class Function(ExitStack):
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """Do the task that the event names: AWS Lambda's entry point."""
+    """Do the event's task (AWS Lambda's entry point)."""
     with Function(event, context) as function:
         tasks = {"init": function.init, "train": function.train, "val": function.val}
         return tasks[event["task"]]()

@@ -1,7 +1,7 @@
-"""KubeML's job, as a function that outlives the others: it owns the reference model, and merges in rounds.
+"""KubeML's job, a function that outlives the others: it owns the reference model and merges in rounds.
 
-A round ends when every function of the epoch that has not ended before has reported. Then the mean of their models, or
-their aggregate by a robust rule, is the reference, and those that wait go on. It imports torch for such a rule only.
+A round ends when every function of the epoch has reported or ended. The mean of their models, or their aggregate by a
+robust rule, becomes the reference, and waiting functions continue. It imports torch only for such a rule.
 """
 
 import json
@@ -32,16 +32,16 @@ from slslab_workers.training import robust
 from slslab_workers.training.lifetime import invoke_again, remaining_s, self_client
 
 PHASE = "synchronise"
-# An hour: a function reports or ends sooner, and a job whose driver was killed must not invoke itself for ever.
+# An hour: functions report or end sooner, and a job must not invoke itself forever after its driver was killed.
 PATIENCE_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Task:
-    """What one invocation goes on with.
+    """The input of one invocation.
 
-    In `epoch` the functions `active` have not ended (None: the epoch has not begun); of round `round` there are
-    `reports`, NEXT or another kind by function; the last message came at wall time `heard`, s.
+    In `epoch` the functions `active` are running (None: the epoch has not begun). `reports` are round `round`'s so far:
+    NEXT or another kind by function. The last message came at wall time `heard`, s.
     """
 
     plan: Plan
@@ -54,7 +54,7 @@ class Task:
 
     @classmethod
     def from_event(cls, event: Mapping[str, Any]) -> Self:
-        """Read a Lambda event; in JSON all keys are texts."""
+        """Read a Lambda event, where all keys of mappings are texts."""
         active = event["active"]
         read = {
             "plan": Plan.from_document(event["plan"]),
@@ -70,7 +70,7 @@ class Task:
 
 
 class Job:
-    """The job in one invocation. In the trace it is the worker after the last function that there may be."""
+    """The job in one invocation. In the trace its rank follows all possible functions."""
 
     def __init__(self, task: Task, context: Any, queues: Queues, database: TensorDatabase) -> None:
         self._task = task
@@ -85,9 +85,9 @@ class Job:
         self._merger = merger(self._plan)
 
     def run(self) -> Task | None:
-        """Merge until the driver says stop, and return None; or until time is short, and return what is left.
+        """Merge until the driver says stop, and return None; or until time is short, and return the next input.
 
-        Functions need not know when that is: what they report in between waits in the queue.
+        Functions don't notice: the reports that they send meanwhile wait in the queue.
         """
         while (message := self._receive()) is not None:
             if message["type"] == STOP:
@@ -106,7 +106,7 @@ class Job:
         )
 
     def _receive(self) -> dict[str, Any] | None:
-        """Return the next message not received before, None if there is no time to wait; TimeoutError after an hour."""
+        """Return the next new message; None if time is too short, TimeoutError after an hour without messages."""
         while (left_s := remaining_s(self._context) - hand_over_s(self._plan.timeout)) > 0:
             silent_s = time.time() - self._heard
             if silent_s > PATIENCE_S:
@@ -130,7 +130,7 @@ class Job:
         return place != (self._epoch, self._round) or content["function"] in self._reports
 
     def _note(self, message: Mapping[str, Any]) -> None:
-        """Keep a report; a function that failed takes part in no further round of its epoch."""
+        """Keep a report; a function that failed takes part in no later round of its epoch."""
         if message["epoch"] != self._epoch:
             return
         self._database.tracer.epoch = self._epoch
@@ -142,7 +142,7 @@ class Job:
             self._reports[message["function"]] = message["type"]
 
     def _add(self) -> None:
-        """Add the models of those that have reported, in rank order: one that comes early waits for those before it."""
+        """Add reported models in rank order: an early one waits until the ranks before it have reported."""
         assert self._active is not None or not self._reports
         for function in sorted((self._active or set()) | self._reports.keys()):
             if function in self._merger.ranks:
@@ -175,16 +175,16 @@ class Job:
 
 
 def hand_over_s(timeout_s: int) -> float:
-    """Return the time that the job keeps for invoking itself, s: for the rest of a merge, too."""
+    """Return the time that the job reserves for finishing a merge and invoking itself, s."""
     return min(60.0, timeout_s / 4)
 
 
 def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-    """Merge: AWS Lambda's entry point."""
+    """Merge (AWS Lambda's entry point)."""
     task = Task.from_event(event)
     tracer = Tracer(run=task.plan.run, worker=job_rank(task.plan), invocation=context.aws_request_id)
     with ExitStack() as connections:
-        # Made while the functions start: at the end there may be no time for it.
+        # Create the client while functions start: there may be no time at the end.
         with tracer.span("connect", "other"):
             client = self_client()
             robust.load(task.plan.options)

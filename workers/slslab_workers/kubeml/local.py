@@ -1,4 +1,4 @@
-"""A function's own training between two merges, and its validation: the same code in functions and in one process."""
+"""A function's own training between two merges, and its validation. Functions and replicas use the same code."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -21,13 +21,13 @@ from slslab_workers.training.state import WorkerState
 
 
 def read_tensors(model: torch.nn.Module) -> dict[str, Vector]:
-    """Return a copy of every entry of the model's state_dict, flat and in float32: whole numbers, too."""
+    """Return a flat float32 copy of every entry of the model's state_dict, integers included."""
     entries: Mapping[str, torch.Tensor] = model.state_dict()
     return {name: entry.reshape(-1).to("cpu", torch.float32, copy=True).numpy() for name, entry in entries.items()}
 
 
 def write_tensors(model: torch.nn.Module, tensors: Tensors) -> None:
-    """Write every entry of the model's state_dict; the mean of whole numbers is cut off."""
+    """Write every entry of the model's state_dict; means of integers are truncated."""
     for name, entry in model.state_dict().items():
         entry.copy_(torch.from_numpy(tensors[name]).view_as(entry))
 
@@ -38,9 +38,9 @@ def parameters_of(model: torch.nn.Module) -> torch.Tensor:
 
 
 class LocalTraining:
-    """A function in one epoch: from each merge on it trains by itself, with an optimiser that begins anew.
+    """A function in one epoch: after each merge it trains by itself, with a new optimiser.
 
-    One that attacks replaces what it has changed of the reference model, or trains with flipped labels.
+    An attacking function falsifies its change of the reference model, or trains with flipped labels.
     """
 
     def __init__(self, plan: Plan, rank: int, epoch: int, state: WorkerState, tracer: Tracer) -> None:
@@ -50,11 +50,11 @@ class LocalTraining:
         self.state = state
         self.tracer = tracer
         self.attack = Attack.of(plan)
-        # Minibatches so far in this epoch, by which images are augmented.
+        # Number of minibatches so far in this epoch, which decides how images are augmented.
         self.step = 0
 
     def train(self, reference: Tensors, inputs: Inputs, labels: Labels, policy: Policy | None) -> Iterator[float]:
-        """Train from the reference model on, with samples as they are stored; yield each minibatch's loss."""
+        """Train from the reference model, with samples in stored order; yield each minibatch's loss."""
         state, device = self.state, next(self.state.model.parameters()).device
         write_tensors(state.model, reference)
         state.optimiser.state.clear()
@@ -77,7 +77,7 @@ class LocalTraining:
             yield loss
 
     def sent(self, reference: Tensors) -> Tensors:
-        """Return what this function stores of its model, which it has trained from the reference model on."""
+        """Return the tensors that this function stores after training from the reference model."""
         tensors = read_tensors(self.state.model)
         if self.attack is None or not self.attack.replaces(self.rank):
             return tensors
@@ -86,13 +86,13 @@ class LocalTraining:
 
 
 def validate(model: torch.nn.Module, inputs: Inputs, labels: Labels, policy: Policy | None) -> dict[str, Any]:
-    """Return accuracy (0..1), mean loss and number of a function's share of the test samples."""
+    """Return accuracy (0..1), mean loss and size of a function's share of the test samples."""
     accuracy, loss = evaluation.judge(model, inputs, labels, policy)
     return {"accuracy": accuracy, "loss": loss, "length": len(labels)}
 
 
 def joined(documents: list[Object]) -> tuple[Inputs, Labels, Policy | None]:
-    """Return the samples and labels of stored documents, one after another, and how images become inputs."""
+    """Concatenate stored documents; return samples, labels, and how images become inputs."""
     pairs = [datasets.decode_minibatch(stored.body, stored.metadata) for stored in documents]
     inputs, labels = [one for one, _ in pairs], np.concatenate([one for _, one in pairs])
     policy = Policy.from_metadata(documents[0].metadata)

@@ -1,5 +1,4 @@
-"""K-AVG: the mean of the models of those that reported in a round; or, by a rule that withstands Byzantine functions,
-their aggregate. The mean needs NumPy and no torch."""
+"""K-AVG: the mean of the models reported in a round, which needs no torch, or their aggregate by a robust rule."""
 
 import numpy as np
 
@@ -9,9 +8,9 @@ from slslab_workers.training import robust
 
 
 class Mean:
-    """The mean of functions' tensors, which are added in rank order: equal models give equal bits."""
+    """The mean of functions' tensors, added in rank order so that equal models give equal bits."""
 
-    # What the trace names.
+    # The operation's name in the trace.
     rule = ""
 
     def __init__(self) -> None:
@@ -19,7 +18,7 @@ class Mean:
         self._total: dict[str, Vector] = {}
 
     def add(self, rank: int, tensors: Tensors) -> None:
-        """Add the tensors of the next function; the first ones become the sum."""
+        """Add the next function's tensors; the first ones become the sum."""
         if self.ranks:
             for layer, vector in tensors.items():
                 self._total[layer] += vector
@@ -28,7 +27,7 @@ class Mean:
         self.ranks.append(rank)
 
     def take(self) -> Tensors:
-        """Return the sum divided by how many functions were added, and start anew."""
+        """Return the sum divided by the number of functions, and start anew."""
         mean, divisor = self._total, np.float32(len(self.ranks))
         for vector in mean.values():
             vector /= divisor
@@ -37,9 +36,9 @@ class Mean:
 
 
 class Robust:
-    """The aggregate of functions' models by a robust rule. Each is one vector, of all its tensors, and is held."""
+    """The aggregate of functions' models by a robust rule. It holds each model as one vector."""
 
-    # Tensors with the names and lengths that the aggregate is to have.
+    # Tensors with the names and lengths of the aggregate.
     _like: Tensors
 
     def __init__(self, rule: str, byzantine: int) -> None:
@@ -49,13 +48,13 @@ class Robust:
         self._models: list[Vector] = []
 
     def add(self, rank: int, tensors: Tensors) -> None:
-        """Hold the tensors of the next function."""
+        """Hold the next function's tensors."""
         self._models.append(flat(tensors))
         self._like = tensors
         self.ranks.append(rank)
 
     def take(self) -> Tensors:
-        """Return the aggregate of all that were added, and start anew; ValueError if too few were for the rule."""
+        """Return the aggregate of all added models, and start anew; ValueError if there are too few for the rule."""
         import torch
 
         robust.check_count(self.rule, len(self.ranks), self._byzantine)
@@ -65,18 +64,18 @@ class Robust:
 
 
 def merger(plan: Plan) -> Mean | Robust:
-    """Return what merges the models of the plan's rounds."""
+    """Return a merger for the plan's rounds."""
     rule = robust.name_of(plan.options)
     return Mean() if rule is None else Robust(rule, int(robust.BYZANTINE.of(plan.options)))
 
 
 def flat(tensors: Tensors) -> Vector:
-    """Return all tensors as one new vector."""
+    """Concatenate all tensors to a new vector."""
     return np.concatenate(list(tensors.values()))
 
 
 def parted(vector: Vector, like: Tensors) -> Tensors:
-    """Return the parts of a vector that are as long as these tensors, by their names; they share its memory."""
+    """Split a vector into parts as long as these tensors, by their names; the parts share its memory."""
     parts, start = {}, 0
     for layer, part in like.items():
         parts[layer] = vector[start : start + part.size]

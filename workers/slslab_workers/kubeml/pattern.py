@@ -16,25 +16,25 @@ MERGED_ALL, VALIDATED = Signal("merged all", each="epoch"), Signal("validated", 
 
 
 def pattern(workload: Workload) -> Pattern:
-    """Return the pattern: in each epoch every function trains, stores its model and reports, interval by interval; the
-    job gets the models of a round in rank order, stores their mean, and answers those that wait.
+    """Return the pattern. In each epoch every function trains, stores its model and reports, interval by interval. The
+    job reads a round's models in rank order, stores their mean, and answers the functions that wait.
 
-    Environments are assumed to stay warm, so that the model is built in the first epoch only. PlanError for a number of
-    functions that depends on how long epochs take, and for a model whose entries are not known.
+    Environments are assumed to stay warm, so the model is built only in the first epoch. PlanError if the number of
+    functions depends on how long epochs take, or the model's entries aren't known.
     """
     if workload.options[PARALLELISM.name] != STATIC:
         raise PlanError(
-            "How many functions train in an epoch of this run depended on how long epochs took.",
+            "The number of functions in this run depended on how long epochs took.",
             f"replay a run with --parallelism {STATIC}.",
         )
     if not workload.tensors:
-        raise PlanError("How many tensors this model has is not known before it is built.", "use another model.")
+        raise PlanError("The number of tensors of this model isn't known before it is built.", "use another model.")
     samples = workload.workers * workload.batches * workload.batch_size
     return pattern_of(workload, Epoch(workload.workers, samples, workload.batch_size, int(workload.options[K.name])))
 
 
 def pattern_of(workload: Workload, epoch: Epoch) -> Pattern:
-    """Return the pattern of epochs of any number of samples, whatever the workload's minibatches hold."""
+    """Return the pattern for epochs of any number of samples, whatever the workload's minibatches are."""
     model = _Model(workload.tensors, 4 * (workload.parameters + workload.buffers))
     end = VALIDATED if workload.evaluation else MERGED_ALL
     roles = [
@@ -49,7 +49,7 @@ def pattern_of(workload: Workload, epoch: Epoch) -> Pattern:
 
 @dataclass(frozen=True)
 class _Model:
-    """Requests for a model of so many entries and bytes, in the one database that all share."""
+    """Requests for a model with a known number of entries and bytes, in the shared database."""
 
     tensors: int
     size: int
@@ -70,7 +70,7 @@ def _merged(round_: int) -> Signal:
 
 
 def _training(epoch: Epoch, model: _Model, needs: tuple[Signal, ...]) -> Iterator[Role]:
-    """Yield the roles of the functions that train, alike if they have as many documents and steps in all intervals."""
+    """Yield roles for training; functions with equally many documents and steps in all intervals share one."""
 
     def shape(function: int) -> list[tuple[int, int]]:
         return [(len(documents), epoch.steps(documents)) for documents in epoch.intervals(function)]
@@ -94,9 +94,9 @@ def _training(epoch: Epoch, model: _Model, needs: tuple[Signal, ...]) -> Iterato
 
 
 def _job(epoch: Epoch, model: _Model, rank: int, compares: bool) -> Role:
-    """Return the job's role: one invocation for the whole run, which the driver ends.
+    """Return the job's role: one invocation for the whole run, ended by the driver.
 
-    If it compares models, by a robust rule, it only holds each, and all work is in the merge.
+    With a robust rule it only holds each model, and all work is in the merge.
     """
     parts: list[Part] = []
     rounds = [*epoch.rounds, []]
@@ -121,7 +121,7 @@ def _job(epoch: Epoch, model: _Model, rank: int, compares: bool) -> Role:
 
 
 def _validation(functions: range, model: _Model) -> Role:
-    """Return the role of the functions that validate, on test documents whose number only a recording knows."""
+    """Return the role of functions that validate; only a recording knows the number of test documents."""
     return Role(
         functions,
         each="epoch",

@@ -1,6 +1,6 @@
 """What KubeML's functions and job exchange, round by round (docs/protocols.md, "KubeML").
 
-A round's number stands for the step of what is exchanged in it: the functions' own steps count minibatches.
+Steps in this protocol are rounds; the functions' own steps count minibatches.
 """
 
 from collections import Counter
@@ -20,14 +20,14 @@ from slslab_workers.kubeml.settings import (
 from slslab_workers.kubeml.shares import Epoch
 from slslab_workers.patterns.messages import Event, Message, Name, Protocol, Recorded, Wait, Where, key_of
 
-# Worker 0 in the trace is also the function that stores the first model.
+# Worker 0 in the trace also stores the first model.
 INIT, FIRST = 0, (0, 0)
-# A round with the functions that report in it.
+# A round, and the functions that report in it.
 Round = tuple[Where, Sequence[int]]
 
 
 def protocol(run: Recorded) -> Protocol:
-    """Return the protocol: in each round the job takes all models that are reported, and makes the reference model."""
+    """Return the protocol: in each round the job reads all reported models, and makes the reference model."""
     plan, job, failing = run.plan, job_rank(run.plan), _failing(run)
     epochs = _epochs(run, failing)
     rounds: list[Round] = [((epoch, n), who) for epoch in epochs for n, who in enumerate(epochs[epoch].rounds)]
@@ -71,11 +71,10 @@ def protocol(run: Recorded) -> Protocol:
 
 
 def _failing(run: Recorded) -> int | None:
-    """Return the first epoch in which a function failed, or a message was lost."""
     epochs = {event["invocation"]: event["epoch"] for event in run.events if 0 <= event["worker"] < job_rank(run.plan)}
     failed = (record["request_id"] for record in run.invocations if record["status"] != "success")
     found = [epochs[invocation] for invocation in failed if invocation in epochs]
-    # One that fails before it has done anything has no event.
+    # A function that fails at once has no events.
     left_out = () if run.document is None else run.document["details"].get("failed_functions", ())
     found += [function["epoch"] for function in left_out]
     found += [] if run.failing is None else [run.failing]
@@ -83,8 +82,7 @@ def _failing(run: Recorded) -> int | None:
 
 
 def _epochs(run: Recorded, failing: int | None) -> Mapping[int, Epoch]:
-    """Return who trains with what in the epochs that were to be, or were begun where training may end before, until one
-    in which a function failed."""
+    """Return the epochs that ran or should have run, each with its functions' shares, up to the first failure."""
     plan = run.plan
     begun: dict[int, int] = {}
     for function, epoch, _ in sorted(run.computed):
@@ -106,7 +104,6 @@ def _minibatches(epochs: Mapping[int, Epoch]) -> Iterator[tuple[int, int, int]]:
 
 
 def _layers(run: Recorded) -> list[str]:
-    """Return the names of the model's entries: those that the first model has."""
     prefix = reference_key(run.plan, "")
     sets = (e for e in run.events if e["op"] == "tensor.set" and (e["worker"], e["phase"]) == (INIT, "other"))
     return [key_of(event).removeprefix(prefix) for event in sets if not event["failed"]]
@@ -115,8 +112,8 @@ def _layers(run: Recorded) -> list[str]:
 def _followers(
     run: Recorded, epochs: Mapping[int, Epoch], one: Round | None, following: Round | None
 ) -> Iterator[tuple[int, Where]]:
-    """Yield who takes the reference that a round has made, and in which: those that validate it after an epoch's last
-    round, and those that train from it in the round that follows."""
+    """Yield the functions that read a round's reference, with where they do: in an epoch's last round they validate it,
+    else they train from it in the next round."""
     if one is not None and run.plan.evaluation and (following is None or following[0][0] != one[0][0]):
         epoch, number = one[0]
         for function in range(epochs[epoch].functions):
@@ -127,8 +124,8 @@ def _followers(
 
 
 def _places(run: Recorded, epochs: Mapping[int, Epoch], rounds: Sequence[Where]) -> Iterator[tuple[int, Where]]:
-    """Yield what is exchanged with its round: a function's begins with the reference model, the job's with the first
-    report after a merge; what validates comes after an epoch's last round."""
+    """Yield exchanged events with their round. A function's round begins with the reference model, the job's with the
+    first report after a merge. Validation comes after an epoch's last round."""
     job = job_rank(run.plan)
     exchanged = [e for e in run.events if e["op"].startswith(("tensor.", "queue.")) and not e["failed"]]
     functions: dict[str, list[Event]] = {}

@@ -18,7 +18,7 @@ from slslab_workers.training.samples import Samples
 
 
 class KubeMLReplicas(Replicas):
-    """Functions that take turns with one model, which is the reference between their turns."""
+    """Functions that share one model in turns; between their turns it is the reference."""
 
     def __init__(
         self, plan: Plan, samples: Samples, device: str = "cpu", on_minibatch: Callable[[], None] = lambda: None
@@ -30,14 +30,12 @@ class KubeMLReplicas(Replicas):
 
     @staticmethod
     def check(plan: Plan) -> None:
-        """Raise PlanError for a number of functions that depends on time."""
+        """Raise PlanError if the number of functions depends on time."""
         if plan.options[PARALLELISM.name] != STATIC:
-            raise PlanError(
-                "How many functions train depends on how long epochs take.", f"give --parallelism {STATIC}."
-            )
+            raise PlanError("The number of functions depends on how long epochs take.", f"give --parallelism {STATIC}.")
 
     def train_epoch(self) -> Epoch:
-        """Train an epoch: from merge to merge."""
+        """Train one epoch, from merge to merge."""
         self._losses, self._compute_s = [], 0.0
         self.advance()
         return Epoch(fmean(self._losses), len(self._losses), self.states[0].updates, None, self._compute_s)
@@ -63,7 +61,7 @@ class KubeMLReplicas(Replicas):
             each.updates = updates + functions[0].step
 
     def judge(self) -> Judgement:
-        """Evaluate as the functions do, each on its share of the test documents."""
+        """Evaluate like the functions, each on its share of the test documents."""
         dataset, model = self.samples.dataset, self.states[0].model
         shares = split(document_count(len(dataset.test_labels)), self.plan.workers)
         places = [slice(share.start * DOCUMENT, share.stop * DOCUMENT) for share in shares if share]

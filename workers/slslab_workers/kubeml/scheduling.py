@@ -1,4 +1,4 @@
-"""The scheduler's policy: one more function while epochs do not take longer, one fewer when they do."""
+"""The scheduler's policy: one more function while epochs don't take longer, one fewer when they do."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,12 +6,12 @@ from typing import Any
 from slslab_workers.kubeml.settings import PARALLELISM, STATIC, most_functions
 from slslab_workers.plan import Plan
 
-# In terms of the epoch that the last change was decided by.
+# Relative to the epoch that decided the last change.
 NO_SLOWER, SLOWER = 1.05, 1.2
 
 
 class Scheduler:
-    """How many functions train in the next epoch."""
+    """Decides how many functions train in the next epoch."""
 
     def __init__(self, plan: Plan) -> None:
         self.functions = plan.workers
@@ -20,7 +20,7 @@ class Scheduler:
         self._reference_s: float | None = None
 
     def record(self, elapsed_s: float) -> None:
-        """Decide by how long the last epoch took; the first one is what others are compared with."""
+        """Decide by how long the last epoch took; the first is the reference for later ones."""
         if self._static:
             return
         reference = self._reference_s
@@ -31,8 +31,8 @@ class Scheduler:
 
 
 def weighted(judged: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
-    """Return the accuracy (0..1) and mean loss of all samples, from those of the functions' shares."""
+    """Combine the functions' accuracies (0..1) and mean losses, weighted by their samples."""
     total = sum(one["length"] for one in judged)
-    # An accuracy times its samples is a whole number.
+    # Accuracy times samples is a whole number.
     correct = sum(round(one["accuracy"] * one["length"]) for one in judged)
     return correct / total, sum(one["loss"] * one["length"] for one in judged) / total

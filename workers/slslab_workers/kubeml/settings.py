@@ -1,4 +1,4 @@
-"""What the job, the functions and their driver call the same thing: keys, queues, events. Imports no torch."""
+"""Names that the job, the functions and their driver share: keys, queues, events. Imports no torch."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,40 +13,40 @@ from slslab_workers.option import Option
 from slslab_workers.plan import Plan
 
 Vector = NDArray[np.float32]
-# The entries of a model's state_dict, each flat and in float32, by their names and in their order.
+# The state_dict's entries, each flat and in float32, by name and in order.
 Tensors = Mapping[str, Vector]
 STATIC = "static"
 PARALLELISM = Option(
     "parallelism",
     str,
     STATIC,
-    "How many functions train: always as many as --workers (static); or, as the released scheduler decides after each "
-    "epoch, one more or one fewer by how long it took (throughput).",
+    "How many functions train: always --workers (static), or one more or one fewer after each epoch, depending on how "
+    "long it took, as the released scheduler decides (throughput).",
     (STATIC, "throughput"),
     released="throughput",
 )
 TRAIN, TEST = "train", "test"
-# What a function reports to the job: that it waits for a merge, or that it has ended, well or not.
+# Kinds of reports to the job: the function waits for a merge, has ended well, or has failed.
 NEXT, END, FAILED = "next", "end", "failed"
-# What the driver tells the job when training is over.
+# The driver's message to the job when training is over.
 STOP = "stop"
 
 
 def epoch_of(plan: Plan, functions: int) -> Epoch:
-    """Return who trains with what in an epoch of so many functions."""
+    """Return the shares of an epoch with this many functions."""
     samples = plan.workers * plan.batches * plan.batch_size
     return Epoch(functions, samples, plan.batch_size, int(plan.options[K.name]))
 
 
 def most_functions(plan: Plan) -> int:
-    """Return how many functions may train at once: at most one more each epoch, and one for each document."""
+    """Return how many functions may train at once: at most one more each epoch, and one per document."""
     if plan.options[PARALLELISM.name] == STATIC:
         return plan.workers
     return min(plan.workers + plan.epochs - 1, epoch_of(plan, plan.workers).documents)
 
 
 def job_rank(plan: Plan) -> int:
-    """Return the job's number in the trace: after all functions that there may be."""
+    """Return the job's rank in the trace, after all possible functions."""
     return most_functions(plan)
 
 
@@ -61,7 +61,7 @@ def reference_key(plan: Plan, layer: str) -> str:
 
 
 def copy_key(plan: Plan, layer: str, function: int) -> str:
-    """Return the key of an entry of a function's own model."""
+    """Return the key of an entry of a function's model."""
     return f"{plan.run}:{layer}/{function}"
 
 
@@ -71,20 +71,20 @@ def get_reference(database: TensorDatabase, plan: Plan, layers: Sequence[str], p
 
 
 def job_queue(plan: Plan) -> str:
-    """Return the queue of what is sent to the job."""
+    """Return the queue for messages to the job."""
     return scoped(plan.run, "job")
 
 
 def client_queue(plan: Plan) -> str:
-    """Return the queue of what the job sends to the driver."""
+    """Return the queue for messages from the job to the driver."""
     return scoped(plan.run, "client")
 
 
 def function_queue(plan: Plan, function: int) -> str:
-    """Return the queue of the job's answers to a function that waits for a merge."""
+    """Return the queue for the job's answers to a function that waits for a merge."""
     return scoped(plan.run, f"f{function}")
 
 
 def report(kind: str, epoch: int, functions: int, function: int, round_: int) -> dict[str, Any]:
-    """Return what is reported to the job of a function in an epoch of so many functions."""
+    """Return a report to the job about a function in an epoch with this many functions."""
     return {"type": kind, "epoch": epoch, "functions": functions, "function": function, "round": round_}

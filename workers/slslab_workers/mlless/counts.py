@@ -1,7 +1,7 @@
 """Closed-form messages and bytes of MLLess (docs/protocols.md, "MLLess" and "Counts and bytes").
 
-The clock decides when the scale-in auto-tuner removes workers, so that the counts of a run with it are exact only
-afterwards, given the removals in its document.
+The clock decides when the scale-in auto-tuner removes workers. So the counts of a run with the tuner can only be
+computed from the removals in its document.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +22,10 @@ def counts(
     updates: Sequence[int] | None = None,
     removals: Sequence[Sequence[int]] = (),
 ) -> Counts:
-    """Count per step U, n I, one C and one TD; every update is stored once and fetched by all, its sender included.
+    """Count per step U, n I, one C and one TD; every update is stored once and fetched by all, including its sender.
 
-    `updates` are the numbers of significant updates in each step that there was, by default of all updates. `removals`
-    are steps and ranks: n is then the number of workers in a step, and `Schedule` gives an epoch's length.
+    `updates` lists the number of significant updates in each step, by default all of them. `removals` lists (step,
+    rank): n is then the number of workers in a step, and `Schedule` gives an epoch's length.
     """
     schedule, size = Schedule(workers, batches, removals), 4 * parameters
     steps = schedule.start(epochs) if updates is None else len(updates)
@@ -43,10 +43,10 @@ def counts(
 
 
 def removal_counts(workers: int, removals: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS) -> Counts:
-    """Count what so many removals add to the overheads.
+    """Count the overheads of this many removals.
 
-    Each adds one K, a stored model and D, which every remaining worker receives, fetching the model. After the j-th
-    removal n - j workers remain, j = 1, 2, …
+    Each adds one K, a stored model and D, which every remaining worker receives before it fetches the model. After the
+    j-th removal n - j workers remain, j = 1, 2, …
     """
     size, received = 4 * parameters, sum(workers - number for number in range(1, removals + 1))
     put, get = store_operations(options)
@@ -55,5 +55,5 @@ def removal_counts(workers: int, removals: int, parameters: int, options: Mappin
 
 
 def store_operations(options: Mapping[str, Value]) -> tuple[str, str]:
-    """Return the operations by which updates are stored and fetched."""
+    """Return the operations that store and fetch updates."""
     return ("object.put", "object.get") if options.get("store") == "s3" else ("tensor.set", "tensor.get")

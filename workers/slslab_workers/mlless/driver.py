@@ -1,4 +1,4 @@
-"""MLLess's trigger scripts: queues, the supervisor, n workers, and the client that receives every step's statistics."""
+"""MLLess's trigger scripts: queues, the supervisor, n workers, and the client that receives each step's statistics."""
 
 import json
 import time
@@ -39,10 +39,10 @@ from slslab_workers.patterns import Counts
 from slslab_workers.patterns.messages import Recorded
 from slslab_workers.plan import Plan, PlanError, Value
 from slslab_workers.training import attacks, robust
-from slslab_workers.training.options import OPTIMISER, PARTITION, REPLICAS
+from slslab_workers.training.options import OPTIMISER, PARTITION, REPLICAS, uneven
 from slslab_workers.training.released_log import LOG_TRAFFIC
 
-# How long the client waits for a message before it looks whether a function has failed.
+# How long the client waits for a message before it checks whether a function has failed, s.
 PATIENCE_S = 0.5
 
 
@@ -53,8 +53,8 @@ class MLLess(FunctionArchitecture):
     title = "MLLess"
     paper = "Barrak et al. 2025"
     summary = (
-        "MLLess: a worker sends its update only when it is significant; a supervisor announces which updates all "
-        "workers are to expect.\n\n"
+        "MLLess: a worker sends its update only when it is significant; a supervisor announces which updates to "
+        "expect.\n\n"
         "--as-released does what the authors' replication did: no filter, updates in S3, Adam, and its workers' log "
         "traffic."
     )
@@ -63,23 +63,23 @@ class MLLess(FunctionArchitecture):
             "filter",
             str,
             "norm-ratio",
-            "What is significant: norm-ratio sends everything kept so far when it is large against the model, "
+            "What counts as significant: norm-ratio sends the whole residual when it is large against the model, "
             "coordinate (the original's) sends single coordinates, none sends every gradient.",
             ("norm-ratio", "coordinate", "none"),
             released="none",
         ),
-        Option("threshold", float, 1.0, "The filter's threshold: larger sends less, 0 everything, inf nothing."),
+        Option("threshold", float, 1.0, "The filter's threshold: a larger one sends less, 0 everything, inf nothing."),
         Option(
             "mean-over",
             str,
             "workers",
-            "What the sum of a step's updates is divided by: workers counts every gradient once and as much as any "
-            "other, as the original does; senders divides by those who sent in this step, as the released code does.",
+            "The divisor for the sum of a step's updates: all workers, so that all gradients weigh the same, as in the "
+            "original; or only the senders of this step, as in the released code.",
             ("workers", "senders"),
             released="senders",
         ),
         robust.option(
-            "What becomes of the updates of a step: mean, see --mean-over; the others withstand Byzantine workers, and "
+            "How a step's updates are combined: mean, see --mean-over; the other rules withstand Byzantine workers and "
             "need --filter none (docs/byzantine.md)."
         ),
         robust.BYZANTINE,
@@ -88,7 +88,7 @@ class MLLess(FunctionArchitecture):
             "store",
             str,
             "tensordb",
-            "Where updates are kept: tensordb (the paper), s3 (as released).",
+            "Where updates are stored: tensordb (the paper), s3 (as released).",
             ("tensordb", "s3"),
             released="s3",
         ),
@@ -100,22 +100,19 @@ class MLLess(FunctionArchitecture):
         Option(
             "end-threshold", float, 0.0, "Training ends after ten steps in a row with a mean loss at or below this."
         ),
-        Option(
-            "max-time", float, 0.0, "Training ends after the step in which this many seconds are over; 0 for never."
-        ),
+        Option("max-time", float, 0.0, "Training ends after the step that passes this many seconds; 0 for never."),
         Option(
             "remove-threshold",
             float,
             "off",
-            "Scale in: once the loss has flattened, remove one worker, and others while the loss projected for 10 s "
-            "later is worse by less than this, in per cent of the one projected with all workers; for example 15. "
-            "Needs --remove-interval.",
+            "Scale in: remove a worker once the loss is flat. Remove more while the loss projected 10 s ahead is at "
+            "most this many per cent higher than with all workers; for example 15. Needs --remove-interval.",
         ),
         Option(
             "remove-interval",
             float,
             "off",
-            "Scale in: at least this many seconds between two decisions; for example 20. Needs --remove-threshold.",
+            "Scale in: wait at least this many seconds between decisions; for example 20. Needs --remove-threshold.",
         ),
         Option("supervisor-memory", int, 512, "Memory size of the supervisor's function, MB.", memory=True),
         QUEUE,
@@ -130,17 +127,22 @@ class MLLess(FunctionArchitecture):
     learns = "slslab_workers.mlless.replicas:MLLessReplicas"
 
     def requirements(self, plan: Plan) -> Requirements:
-        """Return a queue, and one tensor database that all share."""
+        """Return a queue, and one tensor database that all workers share."""
         check(plan)
         if scales_in(plan) and plan.workers == 1:
             raise PlanError(
-                "The only worker cannot be removed.",
+                "A single worker can't be removed.",
                 "give --workers 2 or more, or neither --remove-threshold nor --remove-interval.",
+            )
+        if scales_in(plan) and uneven(plan):
+            raise PlanError(
+                "Where workers may be removed, the others take over their minibatches: no worker keeps its samples.",
+                "leave out --partition, or --remove-threshold and --remove-interval.",
             )
         attacks.check(plan)
         robust.check(plan)
         attacks.refuse_omniscient(
-            plan.options, "MLLess's workers announce their updates before they read others'", "choose gpu."
+            plan.options, "MLLess's workers announce their updates before they read the others'", "choose gpu."
         )
         filtered = plan.options["filter"]
         if filtered != "none":
@@ -155,15 +157,13 @@ class MLLess(FunctionArchitecture):
                     "add --filter none.",
                 )
         if scales_in(plan):
-            robust.refuse(
-                plan, "a worker that is removed sends none", "leave out --remove-threshold and --remove-interval."
-            )
+            robust.refuse(plan, "a removed worker sends none", "leave out --remove-threshold and --remove-interval.")
         return Requirements.with_queue(plan.options, int(plan.options["store"] == "tensordb"))
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """Return all workers, which wait for each other, and the supervisor beside them.
+        """Return the memory of all workers, which wait for each other, and of the supervisor.
 
-        A database keeps two updates of each worker, and the models of the removed ones.
+        A database holds two updates of each worker, and the models of removed workers.
         """
         beside_mb = int(plan.options["supervisor-memory"])
         if plan.options["store"] == "tensordb":
@@ -174,21 +174,21 @@ class MLLess(FunctionArchitecture):
     def counts(
         self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
     ) -> Counts:
-        """Return what every worker sends and fetches if all updates are significant and nobody is removed."""
+        """Count what every worker sends and fetches if all updates are significant and no worker is removed."""
         return counts(workers, batches, epochs, parameters, self.complete(options))
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
-        """Return the `counts` of a recorded run; PlanError where a filter or the tuner decides them."""
+        """Return the `counts` of a recorded run; PlanError if a filter or the tuner decided them."""
         if run.plan.options["filter"] != "none" or scales_in(run.plan):
-            raise PlanError("its filter, or the clock, decides how many messages there are", "choose --filter none.")
+            raise PlanError("a filter or the clock decides how many messages are sent", "choose --filter none.")
         return super().counts_in(run, epochs)
 
     def participant(self, plan: Plan, worker: int) -> str:
-        """Return who has a number in the trace: after the workers the supervisor."""
+        """Return the name of a rank in the trace: a worker's, or the supervisor's, which follows the workers."""
         return "the supervisor" if worker == plan.workers else super().participant(plan, worker)
 
     def alone(self, plan: Plan) -> Plan:
-        """Return the plan of one worker that is not removed, trains to the end and finds every residual significant."""
+        """Return a plan for one worker that trains to the end and finds every residual significant."""
         options = {**plan.options, "remove-threshold": "off", "remove-interval": "off", "max-time": 0.0}
         options["end-threshold"] = 0.0
         if options["filter"] == "norm-ratio":
@@ -201,15 +201,15 @@ class MLLess(FunctionArchitecture):
 
 
 class MLLessDeployment(Deployment):
-    """Workers, their supervisor, and the queues between them."""
+    """Deploys workers, their supervisor, and the queues between them."""
 
     def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
         super().__init__(plan, "slslab_workers.mlless.handlers.handler", cloud, progress)
         self.supervisor = f"{self.function[:53]}-supervisor"
-        # State that the supervisor of one stretch of steps passes to that of the next.
+        # State that the supervisor of one stretch of steps passes on to the next one's.
         self._since, self._below = 0.0, 0
         self._tuner: dict[str, Any] | None = None
-        # Every decision of the tuner, the steps that workers were removed after, and these workers' results.
+        # Every decision of the tuner, the steps after which workers were removed, and these workers' results.
         self._decisions: list[dict[str, Any]] = []
         self._schedule = Schedule(plan.workers, plan.batches)
         self._removed: list[dict[str, Any]] = []
@@ -223,23 +223,23 @@ class MLLessDeployment(Deployment):
         ]
 
     def bindings(self) -> dict[str, str]:
-        """Return the queues of supervisor and client, and those of the workers, bound to the fan-out."""
+        """Return the supervisor's and client's queues, and the workers' queues, which are bound to the fan-out."""
         plan = self.plan
         workers = {worker_queue(plan, rank): exchange_name(plan) for rank in range(plan.workers)}
         return {supervisor_queue(plan): "", client_queue(plan): "", **workers}
 
     def finished_epochs(self, result: Mapping[str, Any]) -> int:
-        """Return the epochs that a worker has trained, which become longer when workers are removed."""
+        """Return how many epochs a worker has trained. Epochs become longer when workers are removed."""
         epoch, step = self._schedule.place(int(result["position"]))
         return epoch + (step > 0)
 
     def actual(self, planned: int, answer: Mapping[str, Any]) -> int:
-        """Return the step that takes the place of a planned one, by the removals in a worker's last answer."""
+        """Return the real step for a planned one, given the removals in a worker's last answer."""
         removals = answer.get("removals", self._schedule.removals)
         return Schedule(self.plan.workers, self.plan.batches, removals).actual(planned)
 
     def outcome(self, results: list[dict[str, Any]]) -> Outcome:
-        """Return what the remaining workers computed; losses are of all workers, and details name the removed ones."""
+        """Return the remaining workers' results, with the losses of all workers; details name the removed workers."""
         from slslab_workers.training.evaluation import mean_losses
 
         outcome = super().outcome(results)
@@ -284,7 +284,7 @@ class MLLessDeployment(Deployment):
                 elif self._stopping.is_set():
                     raise RunFailed("Stopped", "a worker failed first")
                 elif answer.get("status") == "finished":
-                    raise RunFailed("SupervisorSilent", f"the supervisor sent nothing of step {statistics['step'] + 1}")
+                    raise RunFailed("SupervisorSilent", f"the supervisor sent nothing in step {statistics['step'] + 1}")
                 else:
                     self._raise_recorded(None)
         self._below, self._tuner = statistics["below"], statistics.get("tuner")
@@ -299,7 +299,7 @@ class MLLessDeployment(Deployment):
 
 
 def receive_statistics(queues: Queues, plan: Plan, step: int) -> dict[str, Any] | None:
-    """Return the supervisor's statistics of this step (TD), or None if none come for half a second."""
+    """Return the supervisor's statistics of this step (TD), or None if none arrive within half a second."""
 
     def is_other(body: bytes) -> bool:
         content = json.loads(body)

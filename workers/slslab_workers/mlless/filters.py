@@ -1,6 +1,6 @@
-"""Significance filters: which part of a worker's gradients is sent now; the rest is kept as residual.
+"""Significance filters: a worker sends the significant part of its gradients and keeps the rest as residual.
 
-Whatever the filter, everything sent plus the residual is the sum of the worker's gradients.
+With every filter, everything sent plus the residual is the sum of the worker's gradients.
 """
 
 import math
@@ -20,17 +20,17 @@ RESIDUAL, SIGNIFICANCE = "residual", "significance"
 
 
 class Filter(Protocol):
-    """A significance filter; what it remembers is in the worker's state."""
+    """A significance filter. The worker's state holds its memory."""
 
     def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:
-        """Return the update to send, in the filter's encoding, or None; `step` counts from the beginning of the run."""
+        """Return the update to send, in the filter's encoding, or None; `step` counts from the start of the run."""
 
     def decode(self, stored: torch.Tensor, parameters: int) -> torch.Tensor:
         """Return the update (P,) that was sent."""
 
 
 class Unfiltered:
-    """Every gradient is sent, as in the authors' released code."""
+    """Sends every gradient, as in the authors' released code."""
 
     def significant(self, state: WorkerState, gradient: torch.Tensor, step: int) -> torch.Tensor | None:  # noqa: ARG002
         """Return the gradient itself."""
@@ -42,10 +42,10 @@ class Unfiltered:
 
 
 class NormRatio(Unfiltered):
-    """The filter that the authors' code defines: all or nothing, by how large the residual is against the model.
+    """The filter in the authors' code: all or nothing, depending on the residual's size against the model.
 
-    The residual a sums the gradients since the last send; in every step V grows by (‖a‖ + ε) / (‖w‖ + ε), and when V
-    is above the threshold, all of a is sent (docs/protocols.md, "MLLess").
+    The residual a sums the gradients since the last send. In every step V grows by (‖a‖ + ε) / (‖w‖ + ε); when V is
+    above the threshold, all of a is sent (docs/protocols.md, "MLLess").
     """
 
     def __init__(self, threshold: float) -> None:
@@ -57,7 +57,7 @@ class NormRatio(Unfiltered):
         weights = gradients.flatten(state.model.parameters()).cpu()
         ratio = (float(residual.norm()) + EPSILON) / (float(weights.norm()) + EPSILON)
         before = state.memory.get(SIGNIFICANCE)
-        # Summed and kept as float32: a checkpoint holds it as that.
+        # Sum and keep it as float32, as checkpoints do.
         total = torch.tensor([ratio]) if before is None else before + ratio
         if not float(total) > self._threshold:
             state.memory[SIGNIFICANCE] = total
@@ -67,10 +67,10 @@ class NormRatio(Unfiltered):
 
 
 class Coordinate:
-    """The original's filter: coordinate j is sent if |r_j| > v / (lr · √(t + 1)) · |w_j|, r being the residual.
+    """The original's filter: it sends coordinate j if the residual |r_j| > v / (lr · √(t + 1)) · |w_j|.
 
-    lr · r is the change that plain SGD would make, which is what the original accumulates. Sent are the values and
-    their indices, 8 bytes a coordinate (docs/protocols.md, "MLLess").
+    lr · r is the change that plain SGD would make, which the original accumulates. The values and their indices are
+    sent, 8 bytes a coordinate (docs/protocols.md, "MLLess").
     """
 
     def __init__(self, threshold: float, lr: float) -> None:
@@ -81,9 +81,9 @@ class Coordinate:
         """Return values and indices of the significant coordinates, or None."""
         residual = _accumulate(state, gradient)
         weights = gradients.flatten(state.model.parameters()).cpu()
-        # The rate is on this side, because its product with a tiny residual would be zero.
+        # The rate is on this side because its product with a tiny residual would be zero.
         limit = weights.abs_().mul_(self._threshold / (self._lr * math.sqrt(step + 1)))
-        # An infinite threshold times a weight of zero is not a number, and nothing is above that.
+        # An infinite threshold times a weight of zero is NaN, and no residual is above NaN.
         indices = (residual.abs() > limit).nonzero().reshape(-1)
         if not len(indices):
             return None
@@ -93,7 +93,7 @@ class Coordinate:
         return torch.cat([values, indices.to(torch.int32).view(torch.float32)])
 
     def decode(self, stored: torch.Tensor, parameters: int) -> torch.Tensor:
-        """Return the update (P,), zero where nothing was sent."""
+        """Return the update (P,), with zeros for coordinates that weren't sent."""
         count = stored.numel() // 2
         update = torch.zeros(parameters)
         update[stored[count:].view(torch.int32).long()] = stored[:count]
@@ -110,7 +110,7 @@ FILTERS: Mapping[str, Callable[[float, float], Filter]] = MappingProxyType(
 
 
 def make_filter(plan: Plan) -> Filter:
-    """Return the plan's filter; raise PlanError for an unknown name."""
+    """Return the plan's filter; PlanError if its name is unknown."""
     return choose("filter", str(plan.options["filter"]), FILTERS)(float(plan.options["threshold"]), plan.lr)
 
 

@@ -34,18 +34,18 @@ from slslab_workers.training.state import WorkerState
 from slslab_workers.training.worker import Worker, handle
 
 PROTOCOL = ("U", "C")
-# The other messages that workers receive, which remove one of them.
+# The other messages that workers receive; they remove a worker.
 REMOVAL = ("K", "D")
-# What a worker keeps of its function's time to say what it has waited for.
+# Part of the function's time that a worker reserves for reporting what it waited for.
 REPORT_S = 1.0
 # Steps and ranks of the removed workers, in a worker's state.
 REMOVALS = "removals"
 
 
 class MLLessWorker(Worker):
-    """One worker in one invocation."""
+    """A worker in one invocation."""
 
-    # The lines that the released MLLess adds to a worker's log: seven in a step, whatever is sent.
+    # The released MLLess writes seven more lines a step to a worker's log, even if nothing is sent.
     log_lines: LogLines = MappingProxyType(
         {
             "compute": computed,
@@ -70,9 +70,9 @@ class MLLessWorker(Worker):
         self.combine = aggregation.rule(f"mean-over-{self.plan.options['mean-over']}")
         self._queue = worker_queue(self.plan, self.rank)
         self._open = ExitStack()
-        # Messages received of this step and later ones, by step, and by type and sender.
+        # Messages of this and later steps, by step, and then by type and sender.
         self._received: dict[int, dict[tuple[str, int], dict[str, Any]]] = {}
-        # Messages of later steps, which the broker keeps for another invocation until this one needs them.
+        # Unacknowledged messages of later steps: the broker keeps them for another invocation until they are needed.
         self._early: list[tuple[int, Message]] = []
         if queues is None:
             with self.tracer.span("connect", "other"):
@@ -83,12 +83,12 @@ class MLLessWorker(Worker):
             self._tensors = self._open.enter_context(TensorDatabase(endpoints.tensor_urls()[0], self.tracer))
 
     def run(self) -> dict[str, Any]:
-        """Train; connections end with the invocation."""
+        """Train; connections close when the invocation ends."""
         with self._open:
             return super().run()
 
     def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
-        """Send what is significant; return the aggregate (P,) of what was sent in this step, None if nothing was."""
+        """Send what is significant; return the aggregate (P,) of the updates sent in this step, or None without any."""
         leaving = self.is_short_of_time()
         update = self.filter_gradient(state, gradient)
         self.send(state, update)
@@ -106,7 +106,7 @@ class MLLessWorker(Worker):
             return self.combine(aggregation.sum_in_rank_order(parts), len(self._schedule(state).ranks), len(parts))
 
     def filter_gradient(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
-        """Return the significant update, in the filter's encoding, or None; the rest is kept as residual."""
+        """Return the significant update, in the filter's encoding, or None; the rest stays in the residual."""
         with self.tracer.span("filter", "synchronise"):
             return self._filter.significant(state, gradient, state.position)
 
@@ -117,43 +117,43 @@ class MLLessWorker(Worker):
             self._announce(state.position)
 
     def report(self, state: WorkerState, sent: bool, leaving: bool) -> None:
-        """Report loss, whether an update was sent, and this worker's vote to leave, to the supervisor (I)."""
+        """Report to the supervisor (I): the loss, whether an update was sent, and this worker's vote to stop."""
         report = self._message("I", state.position, loss=state.losses[-1], update=sent, leaving=leaving)
         self._queues.publish(supervisor_queue(self.plan), report, "synchronise", overhead=False)
 
     def await_updates(self, state: WorkerState) -> dict[str, Any]:
-        """Wait for the supervisor's decision (C), which is returned, and for the updates that it names (U)."""
+        """Wait for the supervisor's decision (C), and for the updates that it names (U); return the decision."""
         decision = self._await(state.position, {("C", SUPERVISOR)})["C", SUPERVISOR]
         self._await(state.position, {("U", rank) for rank in decision["updates"]})
         return decision
 
     def get_updates(self, state: WorkerState, senders: list[int]) -> list[torch.Tensor]:
-        """Return the senders' updates, as they are stored."""
+        """Return the senders' updates as they are stored."""
         return [self._get(update_key(self.plan, rank, state.position), overhead=False) for rank in senders]
 
     def after_update(self, state: WorkerState) -> None:
-        """Remove a worker, if the supervisor has decided to."""
+        """Remove a worker if the supervisor has decided so."""
         removed = self._received[state.position]["C", SUPERVISOR]["removed"]
         if removed is not None:
             self._remove(state, removed)
         del self._received[state.position]
 
     def place(self, state: WorkerState) -> tuple[int, int]:
-        """Return epoch, and step in it; epochs become longer when workers are removed."""
+        """Return the epoch, and the step in it; epochs become longer when workers are removed."""
         return self._schedule(state).place(state.position)
 
     def minibatch(self, state: WorkerState) -> tuple[int, int, int]:
-        """Return rank, epoch and step of the stored minibatch that this worker takes next."""
+        """Return rank, epoch and step of the stored minibatch that this worker reads next."""
         schedule = self._schedule(state)
         step, rank = divmod(schedule.minibatch(self.rank, state.position), self.plan.workers)
         return rank, schedule.place(state.position)[0], step
 
     def stores_model(self, state: WorkerState) -> bool:
-        """Return whether this is the first of the remaining workers."""
+        """Return whether this is the first remaining worker."""
         return self.rank == self._schedule(state).ranks[0]
 
     def until(self, state: WorkerState) -> int:
-        """Return the end of the assignment's last epoch, as the removals have moved it; of its batch, if it has one."""
+        """Return the step at which the assignment ends. Removals move it, unless an assignment is a single batch."""
         until = self.assignment.until
         return until if self.plan.mode == "per-batch" else self._schedule(state).actual(until)
 
@@ -164,7 +164,6 @@ class MLLessWorker(Worker):
         return {**super()._result(state), REMOVALS: state.notes.get(REMOVALS, [])}
 
     def _remove(self, state: WorkerState, removed: int) -> None:
-        """Remove a worker after this step: its model is averaged into that of each remaining one."""
         position = state.position
         state.notes.setdefault(REMOVALS, []).append([position, removed])
         own = gradients.flatten(state.model.parameters())
@@ -178,7 +177,7 @@ class MLLessWorker(Worker):
             gradients.write_parameters(state.model, own.add_(model).div_(2))
 
     def _leave(self, position: int, model: torch.Tensor) -> None:
-        """Store the model (P,) for the others, and delete the queue, which no worker reads any more."""
+        """Store the model (P,) for the others, and delete this worker's queue, now unused."""
         key = removed_model_key(self.plan, self.rank)
         self._store(key, model, overhead=True)
         updates = self._received[position]["K", SUPERVISOR]["updates"]
@@ -195,9 +194,9 @@ class MLLessWorker(Worker):
         return json.dumps({"type": kind, "worker": self.rank, "step": position, **content}).encode()
 
     def _await(self, position: int, expected: set[tuple[str, int]]) -> dict[tuple[str, int], dict[str, Any]]:
-        """Wait until these messages (type and sender) of a step are there; return all that were received of it.
+        """Wait for these messages (type and sender) of a step; return all messages received for it.
 
-        A worker that waits for a failed one is ended by the driver, which deletes the queues (NoQueue).
+        If a worker waits for a failed one, the driver ends it by deleting the queues (NoQueue).
         """
         received = self._received.setdefault(position, {})
         while self._early and self._early[0][0] <= position:
@@ -216,7 +215,7 @@ class MLLessWorker(Worker):
         return received
 
     def _note(self, message: Message, position: int) -> None:
-        """Keep a message of this step or a later one, the first one of each type and sender."""
+        """Keep a message of this or a later step; of each type and sender, only the first counts."""
         content = json.loads(message.body)
         step = content["step"]
         if content["type"] in PROTOCOL + REMOVAL and step >= position:
@@ -228,7 +227,7 @@ class MLLessWorker(Worker):
             acknowledge(message)
 
     def _is_repeated(self, body: bytes) -> bool:
-        """Return whether a message isn't part of the protocol: delivered before, or ending training or a worker."""
+        """Return whether to ignore a message: it was delivered before, or it ends training or removes a worker."""
         content = json.loads(body)
         if content["type"] not in PROTOCOL or content["step"] < min(self._received):
             return True

@@ -24,25 +24,25 @@ from slslab_workers.plan import PlanError
 from slslab_workers.training.released_log import Blocks, logged_steps
 
 PHASE = "synchronise"
-# Bytes of a message, beside the list of ranks in a decision: 98 to 106 with the usual names of runs.
+# Size of a message, bytes, without a decision's list of ranks: 98 to 106 with the usual names of runs.
 MESSAGE = 100
-# A part of the updates is rounded to a fraction with at most this denominator.
+# The share of significant updates is rounded to a fraction with at most this denominator.
 TURNS = 16
 DECISION = Signal("decision")
 
 
 def pattern(workload: Workload) -> Pattern:
-    """Return the pattern: workers store and announce their updates (U) and report (I); the supervisor receives the
-    reports as they come, decides which updates to expect (C), and informs the client (TD); all workers get all of these
-    updates, add them up and update.
+    """Return the pattern. Workers store and announce their updates (U) and report (I). The supervisor receives the
+    reports as they arrive, decides which updates to expect (C), and informs the client (TD). All workers fetch and add
+    up these updates.
 
-    Updates that a filter lets pass are spread evenly over workers and steps, and as long as gradients. Raise PlanError
-    with the scale-in auto-tuner, whose removals depend on the clock.
+    Updates that pass a filter are spread evenly over workers and steps, and are as long as gradients. PlanError with
+    the scale-in auto-tuner, as the clock decides its removals.
     """
     options, workers, parameters = workload.options, workload.workers, workload.parameters
     if any(options[name] != "off" for name in ("remove-threshold", "remove-interval")):
         raise PlanError(
-            "The clock decides when MLLess's auto-tuner removes which worker, so another run cannot be predicted.",
+            "MLLess's auto-tuner removes workers by the clock, so another run can't be predicted.",
             "scale a run without --remove-threshold and --remove-interval.",
         )
     turns = Fraction(workload.share).limit_denominator(TURNS)
@@ -50,7 +50,7 @@ def pattern(workload: Workload) -> Pattern:
         [(rank + step) * turns.numerator % turns.denominator < turns.numerator for step in range(turns.denominator)]
         for rank in range(turns.denominator)
     ]
-    # How many send in each of the steps that take turns.
+    # In a cycle of steps, how many workers send in each.
     sent = [sum(sends[rank % turns.denominator][step] for rank in range(workers)) for step in range(turns.denominator)]
     put, get = store_operations(options)
     size = 4 * parameters
@@ -71,19 +71,19 @@ def pattern(workload: Workload) -> Pattern:
         turn = number % turns.denominator
         return exchange(sends[rank % turns.denominator][turn], sent[turn])
 
-    # The queue is connected to as S3 is.
+    # Workers connect to S3 and to the queue.
     start = (replace(CONNECT, times=2), BUILD)
     roles = [
         trainer(ranks, parameters, *logged_steps(workload, partial(step, ranks[0]), turns.denominator), start=start)
         for ranks in _alike(workers, turns.denominator)
     ]
     roles.append(_supervisor(workers, sent))
-    # The client takes TD.
+    # The client receives TD.
     return Pattern(workload, tuple(roles), filtered=(put, PHASE), driver={"queue.deliver": workload.steps})
 
 
 def _alike(workers: int, turns: int) -> list[range]:
-    """Return ranks that send in the same steps; rank 0, which stores models, is by itself."""
+    """Return groups of ranks that send in the same steps; rank 0, which stores models, has its own."""
     groups = [range(1), range(turns, workers, turns), *(range(first, workers, turns) for first in range(1, turns))]
     return [ranks for ranks in groups if ranks]
 
@@ -109,7 +109,7 @@ def _supervisor(workers: int, sent: list[int]) -> Role:
                 )
             ),
             Activity("queue.publish", PHASE, bytes=_decision_bytes(updates), makes=(DECISION,), protocol=True),
-            # After the last step F to all, and T to the client.
+            # After the last step, F to all workers, and T to the client.
             Activity("queue.publish", "other", times=2, bytes=MESSAGE, since=-1),
             Activity("queue.publish", "other", bytes=MESSAGE, protocol=True),
         )

@@ -1,6 +1,6 @@
-"""What MLLess's workers, supervisor and driver exchange, with workers removed or not (docs/protocols.md, "MLLess").
+"""What MLLess's workers, supervisor and driver exchange, with or without removals (docs/protocols.md, "MLLess").
 
-A trace does not hold what a message says: its kind follows from who sent it where.
+Traces don't contain messages, so a message's kind follows from its sender and queue.
 """
 
 import itertools
@@ -14,7 +14,7 @@ WHOLE_UPDATES = ("none", "norm-ratio")
 
 
 def protocol(run: Recorded) -> Protocol:
-    """Return the protocol: who sends an update in a step is the filter's choice; that all take it is not."""
+    """Return the protocol: the filter chooses which workers send an update in a step, but all of them must fetch it."""
     plan, supervisor = run.plan, run.plan.workers
     removals = _removals(run)
     schedule = Schedule(plan.workers, plan.batches, removals)
@@ -35,7 +35,7 @@ def protocol(run: Recorded) -> Protocol:
             messages.append(Message("update", Name(key, rank, *place), everyone, _size(run), place))
             messages.append(Message("announcement of an update", Name(exchange_name(plan), rank, *place), everyone))
         for rank in (rank for at, rank in removals if at == position):
-            # Who is removed leaves its model to those that remain.
+            # A removed worker leaves its model to the others.
             remaining = {other: 1 for other in present if other != rank}
             key = removed_model_key(plan, rank)
             messages.append(
@@ -50,8 +50,8 @@ def protocol(run: Recorded) -> Protocol:
 
 
 def _removals(run: Recorded) -> list[tuple[int, int]]:
-    """Return the steps of the run after which workers were removed, with their ranks: each says so to the others, with
-    a message that is not part of the training protocol."""
+    """Return the steps after which workers were removed, with their ranks. Each removed worker tells the others with a
+    message that isn't part of the training protocol."""
     plan = run.plan
     removals: list[tuple[int, int]] = []
     for event in run.events:
@@ -63,7 +63,7 @@ def _removals(run: Recorded) -> list[tuple[int, int]]:
 
 
 def _steps(run: Recorded, schedule: Schedule) -> int:
-    """Return how many steps there were: as many as any worker began, since losses and the clock may end training."""
+    """Return the number of steps that any worker began, since losses or the clock may end training early."""
     reached = max(((epoch, step) for _, epoch, step in run.computed), default=None)
     if reached is None:
         return 0
@@ -73,23 +73,21 @@ def _steps(run: Recorded, schedule: Schedule) -> int:
 
 
 def _position(schedule: Schedule, place: Where) -> int:
-    """Return the step of the run that is at a place."""
+    """Return the step of the run, counted over all epochs."""
     return next(position for position in itertools.count() if schedule.place(position) >= place)
 
 
 def _sends_all(run: Recorded) -> bool:
-    """Return whether the filter lets every gradient pass."""
     options = run.plan.options
     return options["filter"] == "none" or (options["filter"] == "norm-ratio" and float(options["threshold"]) == 0)
 
 
 def _size(run: Recorded) -> int | None:
-    """Return the bytes of an update: of single coordinates only the filter knows."""
+    """Return the size of an update, bytes; the size of sparse updates is unknown."""
     return run.gradient_bytes if run.plan.options["filter"] in WHOLE_UPDATES else None
 
 
 def _sent(run: Recorded) -> set[tuple[int, int, int]]:
-    """Return the updates that were stored or announced, by worker, epoch and step."""
     exchange, prefix = exchange_name(run.plan), f"{run.plan.run}/mlless/"
     return {
         (event["worker"], event["epoch"], event["step"])
@@ -108,8 +106,8 @@ def _is_decision(run: Recorded, event: Event) -> bool:
 
 
 def _supervised(run: Recorded, schedule: Schedule) -> Iterator[tuple[int, Where]]:
-    """Yield the supervisor's messages with the steps that they are of: that in which workers took a decision; of what
-    the driver is told, that of the decision before it."""
+    """Yield the supervisor's messages with their steps. A decision belongs to the step in which workers received it; a
+    message to the driver belongs to the decision before it."""
     taken: dict[str, Where] = {}
     for event in run.events:
         if event["op"] == "queue.deliver" and event["step"] >= 0 and not event["overhead"]:
@@ -129,7 +127,7 @@ def _supervised(run: Recorded, schedule: Schedule) -> Iterator[tuple[int, Where]
 
 
 def _leaving(run: Recorded, place: Where, present: list[int], decisions: dict[Where, int]) -> Iterator[int]:
-    """Yield the events that all reports of a step precede: its decision, updates, and the next steps' beginnings."""
+    """Yield the events after all of a step's reports: its decision, updates, and the starts of the next steps."""
     if place in decisions:
         yield decisions[place]
     for rank in present:

@@ -15,7 +15,7 @@ BELOW = "below"
 
 
 class MLLessReplicas(Replicas):
-    """Workers that update with the significant updates, if there are any; each keeps a residual of its own."""
+    """Workers that update with the significant updates, if there are any, and keep a residual each."""
 
     def __init__(
         self, plan: Plan, samples: Samples, device: str = "cpu", on_minibatch: Callable[[], None] = lambda: None
@@ -27,17 +27,17 @@ class MLLessReplicas(Replicas):
 
     @staticmethod
     def check(plan: Plan) -> None:
-        """Raise PlanError for options by which the clock decides: maximum time, and the auto-tuner's removals."""
+        """Raise PlanError for options that depend on the clock: maximum time, and the auto-tuner."""
         ends_by_time = float(plan.options["max-time"]) > 0
         if ends_by_time or scales_in(plan):
             option = "--max-time" if ends_by_time else "--remove-threshold and --remove-interval"
             raise PlanError(
-                "What MLLess's clock decides depends on the functions' time, and there are no functions here.",
+                f"{option} depends on the time that functions take, and replicas run without functions.",
                 f"leave out {option}, or use `slslab run mlless`.",
             )
 
     def synchronise(self, parts: Iterator[torch.Tensor]) -> torch.Tensor | None:
-        """Return the aggregate (P,) of the significant updates, None if there are none; end training by the loss."""
+        """Return the aggregate (P,) of the significant updates, or None without any; end training by the loss."""
         significant = []
         for state, gradient in zip(self.states, parts, strict=True):
             update = self._filter.significant(state, gradient, self.position)
@@ -56,6 +56,6 @@ class MLLessReplicas(Replicas):
         return self.combine(aggregation.sum_in_rank_order(significant), len(self.states), len(significant))
 
     def sent(self) -> int:
-        """Return the number of significant updates in this epoch, and start counting the next."""
+        """Return the number of significant updates in this epoch, and reset it."""
         sent, self._sent = self._sent, 0
         return sent

@@ -1,8 +1,8 @@
-"""Which minibatch a worker takes and when an epoch ends, while workers are removed. Imports no torch.
+"""Which minibatch a worker reads, and when an epoch ends, while workers are removed. Imports no torch.
 
-As in the original (docs/protocols.md, "MLLess"): of the M = n·b minibatches of an epoch, worker i begins with number i,
-and each step moves it on by the number of workers in that step, modulo M; an epoch has ceil(M / workers) steps. Without
-removals that is minibatch (step, rank) of `batches` steps.
+As in the original (docs/protocols.md, "MLLess"): of an epoch's M = n·b minibatches, worker i begins with number i. In
+each step it advances by the number of workers in that step, modulo M. An epoch has ceil(M / workers) steps. Without
+removals this is minibatch (step, rank) of `batches` steps.
 """
 
 import math
@@ -14,9 +14,9 @@ Removal = tuple[int, int]
 
 @dataclass(frozen=True)
 class _Segment:
-    """Steps `first` to `until` (None: without end), in which `workers` take part and an epoch has `length` steps.
+    """Steps `first` to `until` (None: no end), in which `workers` take part and an epoch has `length` steps.
 
-    It begins in step `step` of `epoch`, when all workers together have taken `taken` minibatches.
+    It begins in step `step` of `epoch`, when all workers together have read `taken` minibatches.
     """
 
     first: int
@@ -33,11 +33,11 @@ class _Segment:
 
 
 class Schedule:
-    """The steps of a run of `workers` × `batches` minibatches an epoch, from which workers are removed.
+    """The steps of a run with `workers` × `batches` minibatches an epoch, from which workers are removed.
 
-    `removals` are (position, rank): the worker has taken part in that step, counted from the beginning of the run, and
-    is removed after it. An epoch that ends with this step keeps its length; any other one is as long as the remaining
-    workers need for a whole epoch.
+    `removals` are (position, rank): the worker takes part in that step, counted from the start of the run, and is
+    removed after it. An epoch that ends with this step keeps its length; every other epoch is as long as the remaining
+    workers need.
     """
 
     def __init__(self, workers: int, batches: int, removals: Sequence[Sequence[int]] = ()) -> None:
@@ -57,11 +57,11 @@ class Schedule:
         return self._segment(position).workers
 
     def place(self, position: int) -> tuple[int, int]:
-        """Return epoch, and step in it, of a step of the run."""
+        """Return the epoch of a step of the run, and the step in it."""
         return self._segment(position).place(position)
 
     def start(self, epoch: int) -> int:
-        """Return the step of the run that an epoch begins with, if no other worker is removed."""
+        """Return the step of the run at which an epoch begins if no more workers are removed."""
         for segment in self._segments:
             position = segment.first - segment.step + (epoch - segment.epoch) * segment.length
             if segment.until is None or position <= segment.until:
@@ -69,12 +69,12 @@ class Schedule:
         return position
 
     def actual(self, planned: int) -> int:
-        """Return the step that takes the place of one that was planned with all workers: as far into the same epoch."""
+        """Return the real step for one that was planned with all workers: the same step of the same epoch."""
         epoch, step = divmod(planned, self._batches)
         return self.start(epoch) + step
 
     def minibatch(self, rank: int, position: int) -> int:
-        """Return the number, 0 to M - 1, of the minibatch of its epoch that a worker takes in a step."""
+        """Return the number, 0 to M - 1, of the minibatch that a worker reads in a step."""
         segment = self._segment(position)
         return (rank + segment.taken + (position - segment.first) * segment.workers) % self._minibatches
 

@@ -1,17 +1,17 @@
-"""What MLLess's options mean to all of its parts, and the names of its queues and updates. Imports no torch."""
+"""Helpers for MLLess's options, and the names of its queues and updates. Imports no torch."""
 
 from slslab_workers.channels.queues import scoped
 from slslab_workers.plan import Plan, PlanError
 
 END_STEPS = 10
-# Why training ended for a worker that the tuner removed.
+# The reason that a removed worker gives for ending its training.
 REMOVED = "removed"
-# The supervisor's place among ranks, as the sender of a message.
+# The supervisor's rank as the sender of a message.
 SUPERVISOR = -1
 
 
 def check(plan: Plan) -> None:
-    """Raise PlanError for an option's value out of range, and for one of the auto-tuner's options without the other."""
+    """Raise PlanError if an option is out of range, or only one of the auto-tuner's two options is given."""
     for name in ("threshold", "end-threshold", "max-time", "remove-threshold", "remove-interval"):
         value = plan.options[name]
         if value != "off" and not float(value) >= 0:
@@ -30,7 +30,7 @@ def scales_in(plan: Plan) -> bool:
 
 
 def count_below(plan: Plan, loss: float, below: int) -> int:
-    """Return the steps in a row at or below the end threshold: `below`, and one more that has this mean loss."""
+    """Return how many steps in a row are at or below the end threshold: `below` before, and this mean loss."""
     return below + 1 if loss <= float(plan.options["end-threshold"]) else 0
 
 
@@ -40,25 +40,25 @@ def exchange_name(plan: Plan) -> str:
 
 
 def worker_queue(plan: Plan, rank: int) -> str:
-    """Return a worker's queue, bound to the fan-out; the supervisor informs it here that it is removed (K)."""
+    """Return a worker's queue, which is bound to the fan-out; here the supervisor tells it that it is removed (K)."""
     return scoped(plan.run, f"w{rank}")
 
 
 def supervisor_queue(plan: Plan) -> str:
-    """Return the queue of the workers' reports to the supervisor (I)."""
+    """Return the queue for the workers' reports to the supervisor (I)."""
     return scoped(plan.run, "supervisor")
 
 
 def client_queue(plan: Plan) -> str:
-    """Return the queue of what the supervisor sends to the client (TD, T)."""
+    """Return the queue for the supervisor's messages to the client (TD, T)."""
     return scoped(plan.run, "client")
 
 
 def update_key(plan: Plan, rank: int, step: int) -> str:
-    """Return the key of a worker's update; steps count from the beginning of the run.
+    """Return the key of a worker's update; steps count from the start of the run.
 
-    The original never deletes updates. Nor does this, but as a database's memory is limited, two keys of each worker
-    take turns there: a worker sends in step t + 2 after all workers have applied the updates of step t.
+    The original never deletes updates, and neither does this. To save memory, a database has two keys per worker, used
+    in turns: a worker sends in step t + 2 only after all workers have applied the updates of step t.
     """
     turn = step if plan.options["store"] == "s3" else step % 2
     return f"{plan.run}/mlless/up_w{rank}_i{turn}"

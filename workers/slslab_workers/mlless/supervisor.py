@@ -1,8 +1,8 @@
-"""MLLess's supervisor: collects every worker's report of every step, and decides whose updates to expect and whether to
-go on.
+"""MLLess's supervisor collects every worker's report of each step, and decides which updates to expect and whether to
+continue.
 
-With the scale-in auto-tuner it also decides who is removed: the worker whose report completed the step. It imports no
-torch, so that a small function is enough.
+With the scale-in auto-tuner it also removes workers: the one that reported last. It doesn't import torch, so a small
+function is enough.
 """
 
 import json
@@ -29,20 +29,20 @@ from slslab_workers.mlless.tuner import Decision, Tuner
 from slslab_workers.plan import Plan
 from slslab_workers.training.lifetime import invoke_again, remaining_s, self_client
 
-# An hour: a running worker reports sooner, however busy the host is; and a supervisor whose driver was killed must not
-# invoke itself for ever.
+# An hour: workers report sooner even on a busy host, and a supervisor must not invoke itself forever after its driver
+# was killed.
 PATIENCE_S = 3600.0
 
 
 @dataclass(frozen=True)
 class Supervision:
-    """What one invocation is to supervise.
+    """The input of one invocation.
 
-    Steps `first` to `until` of the run, the latter as if no worker were ever removed; `below` counts the steps in a row
-    at or below the end threshold so far, and `reports` are those of step `first` that have come, in this order. Wall
-    times, s: the run began at `since`, the first of these reports came at `began`, the last report of any step at
-    `reported`, and the step before `first` was `decided` (0 if there is none). `removals` are the steps and ranks of
-    the removed workers, `tuner` is what the tuner knows.
+    It supervises steps `first` to `until` of the run, the latter as if no worker were removed. `below` is how many
+    steps in a row were at or below the end threshold. `reports` are the reports of step `first` received so far, in
+    this order. Wall times, s: `since`, the start of the run; `began`, the first of these reports; `reported`, the last
+    report of any step; `decided`, the decision on the step before `first` (0 at the start). `removals` are the steps
+    and ranks of removed workers, `tuner` is the tuner's state.
     """
 
     plan: Plan
@@ -90,9 +90,9 @@ class Supervisor:
         self._tuner = _make_tuner(supervision)
 
     def run(self) -> Supervision | None:
-        """Supervise to the end and return None; or until time is short, and return what is left to the next invocation.
+        """Supervise to the end and return None; or stop when time is short and return the input of the next invocation.
 
-        The workers need not know when that is: what they report in between waits in the queue.
+        Workers don't notice: the reports that they send meanwhile wait in the queue.
         """
         end = None
         while self._position < self._schedule.actual(self._task.until) and end is None:
@@ -112,7 +112,7 @@ class Supervisor:
         return None
 
     def _collect_reports(self) -> bool:
-        """Receive all reports of this step; False if there is no time to wait, TimeoutError after a silent hour."""
+        """Receive all reports of this step; False if time is too short, TimeoutError after an hour without reports."""
         while len(self._reports) < len(self._schedule.ranks):
             left_s = remaining_s(self._context) - hand_over_s(self._plan.timeout)
             if left_s <= 0:
@@ -136,8 +136,8 @@ class Supervisor:
         if report["step"] > self._position:
             # AWS may deliver an asynchronous event twice.
             raise RuntimeError(
-                f"Worker {report['worker']} is at step {report['step']}, which follows step {self._position} only once "
-                "that is decided: another invocation has supervised in this one's place. Run the plan again."
+                f"Worker {report['worker']} is at step {report['step']} before step {self._position} is decided: "
+                "another invocation supervises in this one's place. Run the plan again."
             )
         if report["step"] == self._position and report["worker"] not in self._reports:
             self._reported = time.time()
@@ -156,13 +156,13 @@ class Supervisor:
         tuned = self._tune(loss, end)
         removed = None
         if tuned is not None and tuned.remove:
-            # Dictionaries keep their order: this worker reported last.
+            # Dictionaries are ordered: this worker reported last.
             removed = int(next(reversed(self._reports)))
             self._schedule = self._schedule.after(position, removed)
         self._decide(reports, end, last, removed)
         if end is not None:
             self._finish(end)
-        # The last message of a step: after it the driver may delete the queues.
+        # The last message of a step. After it the driver may delete the queues.
         statistics: dict[str, Any] = {
             "step": position,
             "seconds": self._reported - self._began,
@@ -171,7 +171,7 @@ class Supervisor:
         }
         if self._tuner is not None:
             statistics["tuned"] = None if tuned is None else {**asdict(tuned), "removed": removed}
-            # What the next stretch's supervisor must know; sent in every step, the messages would grow and grow.
+            # The state for the next stretch's supervisor. Sent in every step, the messages would keep growing.
             statistics["tuner"] = self._tuner.to_document() if last and end is None else None
         self._inform_client({"type": "TD", **statistics}, overhead=False)
         self._position, self._reports = position + 1, {}
@@ -181,7 +181,7 @@ class Supervisor:
         before, self._decided = self._decided, time.time()
         if self._tuner is None:
             return None
-        # How long a stretch's first step took is not known: its workers were started in it.
+        # The duration of a stretch's first step is unknown, because its workers were started in it.
         self._tuner.record(self._position, loss, self._decided - before if before else None)
         return self._tuner.decide(self._position) if end is None else None
 
@@ -195,7 +195,7 @@ class Supervisor:
         return "epochs" if self._position + 1 == self._schedule.start(self._plan.epochs) else None
 
     def _decide(self, reports: list[Mapping[str, Any]], end: str | None, last: bool, removed: int | None) -> None:
-        """Inform the removed worker, if there is one (K), then all workers: whose updates to expect, whether to go on,
+        """Tell the removed worker, if any (K), and then all workers which updates to expect, whether to continue, and
         who is removed (C)."""
         updates = [report["worker"] for report in reports if report["update"]]
         if removed is not None:
@@ -227,7 +227,7 @@ def _make_tuner(supervision: Supervision) -> Tuner | None:
 
 
 def hand_over_s(timeout_s: int) -> float:
-    """Return the time that the supervisor keeps for invoking itself, s; it has no state but its event."""
+    """Return how much time the supervisor reserves for invoking itself, s; its only state is its event."""
     return min(30.0, timeout_s / 4)
 
 
@@ -235,7 +235,7 @@ def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
     """Supervise: AWS Lambda's entry point."""
     task = Supervision.from_event(event)
     tracer = Tracer(run=task.plan.run, worker=task.plan.workers, invocation=context.aws_request_id)
-    # Made while the workers start: at the end there may be no time for it.
+    # Create the client while workers start: there may be no time at the end.
     with tracer.span("connect", "other"):
         client = self_client()
     with open_queues(endpoints.queue_url(), tracer) as queues:

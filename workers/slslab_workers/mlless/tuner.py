@@ -1,6 +1,6 @@
-"""The scale-in auto-tuner's mathematics: has the loss flattened, and would one worker less learn about as fast?
+"""The scale-in auto-tuner's mathematics: is the loss flat, and would one worker less learn about as fast?
 
-After the original MLLess (docs/protocols.md, "MLLess"). Imports no torch and no scipy.
+Follows the original MLLess (docs/protocols.md, "MLLess"). Imports neither torch nor scipy.
 """
 
 import itertools
@@ -24,7 +24,7 @@ SKIPPED_STEPS = 4
 OUTLIER_WINDOW = 10
 OUTLIER_SHARE = 0.05
 PROJECTION_S = 10.0
-# A curve of four coefficients needs as many points.
+# A curve with four coefficients needs at least four points.
 MIN_POINTS = 4
 EXPONENTS = (0.25, 0.5, 1.0, 1.5, 2.0, 3.0)
 ASYMPTOTES = (0.0, 0.5, 0.75, 0.9, 0.97, 0.99, 0.997, 0.999, 0.9999)
@@ -36,9 +36,9 @@ ITERATIONS = 300
 class Decision:
     """A decision after a step of `workers`.
 
-    The losses are those projected for 10 s later with all workers and with these; `r` is how much lower (negative:
-    higher) the second is, per cent of the first. All are None at the first removal, whose only reason is the knee at
-    step `knee`. `steps_per_second` is of all workers at the first removal, and of these later.
+    The losses are projected 10 s ahead, with all workers and with the present ones; `r` is how much lower (negative:
+    higher) the second is, per cent of the first. At the first removal, which only the knee at step `knee` causes, they
+    have no values (None). `steps_per_second` is for all workers at the first removal, and for the present ones later.
     """
 
     step: int
@@ -53,10 +53,10 @@ class Decision:
 
 @dataclass
 class Knee:
-    """Where a learning curve becomes flat.
+    """The point where a learning curve becomes flat.
 
-    That is the first index where its smoothed slope is above -0.000075, once no later one has taken its place in five
-    looks. `found` is that index.
+    It is the first index with a smoothed slope above -0.000075, once five looks have found no later one. `found` is
+    that index.
     """
 
     candidate: int | None = None
@@ -64,7 +64,7 @@ class Knee:
     found: int | None = None
 
     def look(self, losses: Sequence[float]) -> None:
-        """Look at all losses so far, one more than the last time; a curve that is flat from the beginning has none."""
+        """Look at all losses so far, one more than last time. A curve that is flat from the start has no knee."""
         if self.found is not None or len(losses) < 3:
             return
         flat = np.flatnonzero(smoothed(np.diff(smoothed(losses))) > KNEE_SLOPE)
@@ -82,10 +82,10 @@ class Knee:
 class Tuner:
     """Records every step, and decides whether to remove a worker.
 
-    `threshold` is in per cent, `interval_s` the least time between two decisions, `clock` returns s; the last decision
-    was at `decided`. The rest of its state is the learning curve since the last removal (`steps`, `losses`), `seconds`
-    per step by number of workers, and in `base` the coefficients of the curve with all workers and their steps per
-    second. It goes to the next invocation as `to_document`.
+    `threshold` is in per cent, `interval_s` is the least time between two decisions, `clock` returns s; the last
+    decision was at `decided`. The rest of its state is the learning curve since the last removal (`steps`, `losses`),
+    `seconds` per step by number of workers, and in `base` the coefficients of the curve with all workers and their
+    steps per second. `to_document` passes it on to the next invocation.
     """
 
     threshold: float
@@ -123,7 +123,7 @@ class Tuner:
         return cls(threshold, interval_s, clock=clock, **{**document, **read})
 
     def to_document(self) -> dict[str, Any]:
-        """Return a mapping safe for JSON: some 40 bytes a step until the first removal, and 10 afterwards."""
+        """Return a mapping safe for JSON: about 40 bytes a step until the first removal, and 10 afterwards."""
         return {
             "workers": self.workers,
             "decided": self.decided,
@@ -136,7 +136,7 @@ class Tuner:
         }
 
     def record(self, step: int, loss: float, seconds: float | None) -> None:
-        """Record a step's mean loss, and its seconds if they are known; a loss that is not finite is left out."""
+        """Record a step's mean loss if it is finite, and its seconds if they are known."""
         if math.isfinite(loss):
             self.steps.append(step)
             self.losses.append(loss)
@@ -145,14 +145,13 @@ class Tuner:
         if self.skip:
             self.skip -= 1
         elif seconds is not None and 0 < seconds < math.inf:
-            # To the microsecond, because all of them travel from invocation to invocation.
+            # Rounded to a microsecond, because all of them travel from invocation to invocation.
             self.seconds.setdefault(self.workers, []).append(round(seconds, 6))
 
     def decide(self, step: int) -> Decision | None:
-        """Return what to do after the step that was recorded last; None if nothing can be decided.
+        """Return the decision after the last recorded step; None if there can't be one.
 
-        That is so with one worker, before the knee, within the interval, and as long as steps or their times are too
-        few or too irregular for the curves.
+        It takes two workers, the knee, the interval, and enough steps and regular times for the curves.
         """
         now = self.clock()
         early = self.knee.found is None or now - self.decided < self.interval_s
@@ -168,7 +167,7 @@ class Tuner:
         return decision
 
     def _first(self, step: int) -> Decision | None:
-        # The speed first: without one, no curve is of use, and a curve takes longer.
+        # Fit the speed first: it is quicker, and without it no curve helps.
         speed = self._speed()
         curve = None if speed is None else fit_base(self.steps, self.losses)
         if curve is None or speed is None:
@@ -192,7 +191,6 @@ class Tuner:
         return Decision(step, self.workers, remove, int(self.knee.found or 0), speed, r, loss_base, loss_now)
 
     def _speed(self) -> float | None:
-        """Return the steps per second of the present workers."""
         fitted = fit_seconds(self.seconds)
         if fitted is None:
             return None
@@ -201,14 +199,14 @@ class Tuner:
 
 
 def smoothed(values: Sequence[float] | Vector) -> Vector:
-    """Return the mean of the exponentially weighted averages, span 20, from both ends: (N,) of (N,)."""
+    """Return (N,) values averaged exponentially, span 20, from both ends; the two averages' mean."""
     return (_weighted_average(values) + _weighted_average(values[::-1])[::-1]) / 2
 
 
 def _weighted_average(values: Sequence[float] | Vector) -> Vector:
-    """Return averages with weights (1 - α)^age that add up to one, α = 2 / (span + 1)."""
+    """Return averages with weights (1 - α)^age, normalised, α = 2 / (span + 1)."""
     count = len(values)
-    # A value older than 400 has less weight than the last bit of a sum.
+    # A value older than 400 weighs less than the last bit of a sum.
     weights = (1 - 2 / (KNEE_SPAN + 1)) ** np.arange(min(count, 400))
     totals = np.cumsum(weights)[np.minimum(np.arange(count), len(weights) - 1)]
     averages: Vector = np.convolve(values, weights)[:count] / totals
@@ -216,9 +214,9 @@ def _weighted_average(values: Sequence[float] | Vector) -> Vector:
 
 
 def without_outliers(seconds: Sequence[float]) -> Vector:
-    """Return the values within 5 % of the rolling median of ten; all, if there are fewer than ten.
+    """Return the values within 5 % of the rolling median of ten, or all if there are fewer than ten.
 
-    The first nine, which have no such median, are compared with the tenth's.
+    The first nine don't have such a median and are compared with the tenth's.
     """
     values = np.asarray(seconds, np.float64)
     if len(values) < OUTLIER_WINDOW:
@@ -229,9 +227,9 @@ def without_outliers(seconds: Sequence[float]) -> Vector:
 
 
 def fit_seconds(seconds: Mapping[int, Sequence[float]]) -> tuple[float, float] | None:
-    """Return the speed curve's a and b, s: a step of w workers takes a + (w - 1) b; None without a time.
+    """Return the speed curve's a and b, s: a step of w workers takes a + (w - 1) b; None without times.
 
-    The original's T(w) = a + (w - 1) b + w c has no third degree of freedom: c may always be part of the others.
+    The original's T(w) = a + (w - 1) b + w c has no third degree of freedom: a and b can absorb c.
     """
     kept = {workers: without_outliers(times) for workers, times in seconds.items()}
     counts = np.concatenate([np.full(len(times), workers, float) for workers, times in kept.items()] or [np.empty(0)])
@@ -261,7 +259,7 @@ def recent_curve(coefficients: Vector, x: Vector) -> tuple[Vector, Vector]:
 
 
 def fit_base(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
-    """Return coefficients (4,) of `base_curve`, not negative; a step's weight is its index, from one."""
+    """Return non-negative coefficients (4,) of `base_curve`. A step's weight is its index, from one."""
     if len(steps) < MIN_POINTS:
         return None
     x, scale = _scaled(steps)
@@ -277,12 +275,12 @@ def fit_base(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
         return None
     with np.errstate(over="ignore"):
         unit = scale ** best[2]
-    # An infinite unit means that there is no such curve.
+    # An infinite unit means that this curve doesn't exist.
     return best / np.array([unit, 1.0, 1.0, 1.0]) if math.isfinite(unit) else None
 
 
 def fit_recent(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
-    """Return coefficients (4,) of `recent_curve`, not negative, all steps having equal weight."""
+    """Return non-negative coefficients (4,) of `recent_curve`. All steps weigh the same."""
     if len(steps) < MIN_POINTS:
         return None
     x, scale = _scaled(steps)
@@ -295,16 +293,16 @@ def fit_recent(steps: Sequence[int], losses: Sequence[float]) -> Vector | None:
 
 
 def project(curve: Curve, coefficients: Vector, step: int, steps_per_second: float) -> float:
-    """Return a curve's loss at the whole step that is reached ten seconds after this one."""
+    """Return a curve's loss at the whole step that is reached in ten seconds."""
     ahead = np.array([float(int(step + steps_per_second * PROJECTION_S))])
     with np.errstate(all="ignore"):
         return float(curve(coefficients, ahead)[0][0])
 
 
 def non_negative_least_squares(columns: Vector, y: Vector) -> Vector:
-    """Return coefficients (K,), none negative, that bring columns (N, K) nearest to y (N,).
+    """Return non-negative coefficients (K,) that bring columns (N, K) nearest to y (N,).
 
-    Some of them are zero and the others the ordinary solution without these; as K is small, every choice is tried.
+    Some of them are zero; the others are the ordinary solution without those. K is small, so every choice is tried.
     """
     count = columns.shape[1]
     best, least = np.zeros(count), float(y @ y)
@@ -321,11 +319,11 @@ def non_negative_least_squares(columns: Vector, y: Vector) -> Vector:
 def fit_non_negative(
     curve: Curve, start: Vector, x: Vector, y: Vector, weights: Vector, iterations: int = ITERATIONS
 ) -> tuple[Vector, float]:
-    """Return coefficients, none negative, near `start`, that bring a curve nearest to y (N,), and the weighted squared
+    """Return non-negative coefficients near `start` that bring a curve nearest to y (N,), and the weighted squared
     error.
 
-    This is Levenberg's and Marquardt's method with its steps cut off at zero; a coefficient at zero whose step is
-    negative stays.
+    This is the method of Levenberg and Marquardt, with steps cut off at zero: a coefficient at zero stays there if its
+    step is negative.
     """
 
     def weighted(at: Vector) -> tuple[Vector, Vector, float]:
@@ -346,7 +344,7 @@ def fit_non_negative(
             normal = (jacobian.T @ jacobian)[np.ix_(free, free)]
             diagonal = np.maximum(np.diag(normal), 1e-300)
             step = np.zeros_like(coefficients)
-            # Scaled to ones on the diagonal, so that no coefficient's unit matters.
+            # Scaled to ones on the diagonal, so that the coefficients' units don't matter.
             unit = np.sqrt(diagonal)
             system = normal / np.outer(unit, unit) + damping * np.eye(len(free))
             if not len(free) or not np.isfinite(system).all():
@@ -366,14 +364,14 @@ def fit_non_negative(
 
 
 def _scaled(steps: Sequence[int]) -> tuple[Vector, float]:
-    """Return steps as shares of the last one, (N,), and that one: powers of large steps would lose precision."""
+    """Return steps (N,) divided by the last one, and the last one: powers of large steps would lose precision."""
     x = np.asarray(steps, np.float64)
     scale = max(float(x[-1]), 1.0)
     return x / scale, scale
 
 
 def _linearised(columns: Vector, y: Vector, weights: Vector, share: float) -> Vector:
-    """Return coefficients of 1 / (y - c3) in columns (N, K), and c3, which is this share of the least y: (K + 1,)."""
+    """Return coefficients (K + 1,): 1 / (y - c3) in columns (N, K), then c3, this share of the least y."""
     asymptote = max(share * float(y.min()), 0.0)
     above = np.maximum(y - asymptote, 1e-12)
     # This turns an error of the inverse into one of y.

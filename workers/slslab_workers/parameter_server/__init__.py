@@ -1,4 +1,4 @@
-"""The virtual machine that adds up vectors, of LambdaML's HybridPS and of Cirrus."""
+"""LambdaML's HybridPS and Cirrus's parameter server: a virtual machine that adds up vectors."""
 
-# The variable of the token that clients give.
+# The environment variable with the token that clients must present.
 TOKEN = "SLSLAB_PARAMETER_TOKEN"

@@ -1,6 +1,6 @@
-"""`python -m slslab_workers.parameter_server`: a parameter server until SIGTERM.
+"""`python -m slslab_workers.parameter_server` runs a parameter server until SIGTERM.
 
-When it answers, it prints one JSON line, `{"endpoint": URL}`. Clients give the token of SLSLAB_PARAMETER_TOKEN.
+When it is ready, it prints one JSON line, `{"endpoint": URL}`. Clients present the token of SLSLAB_PARAMETER_TOKEN.
 """
 
 import argparse
@@ -15,7 +15,7 @@ from slslab_workers.parameter_server.server import Server
 
 
 def main() -> None:
-    """Serve until a signal, or the end of standard input."""
+    """Serve until a signal, or until standard input closes."""
     parser = argparse.ArgumentParser(prog="python -m slslab_workers.parameter_server", allow_abbrev=False)
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=0, help="0: any free one")

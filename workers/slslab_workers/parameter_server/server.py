@@ -1,7 +1,7 @@
 """Add up the vectors that workers push, in memory.
 
-A worker pushes a vector and pulls the sum, which is there when all have pushed. Sums are in rank order, so that equal
-plans give equal bits, and are forgotten when all have pulled them. Objects under keys are kept beside them.
+A worker pushes a vector and pulls the sum, which is ready once all have pushed. Vectors are added in rank order, so
+that equal plans give equal bits. A sum is deleted once all have pulled it. The server also stores objects under keys.
 docs/protocols.md, "Parameter server", has every request.
 """
 
@@ -21,13 +21,13 @@ from slslab_workers.channels.events import Sink
 from slslab_workers.channels.serialisation import SERIALISATIONS, Vector
 from slslab_workers.trace.event import Event
 
-# A request's words; keys have no spaces.
+# The words of a request; keys don't contain spaces.
 LINE_BYTES = 4096
 
 
 @dataclass
 class Round:
-    """One sum: the vectors that are not in it yet, by rank, how many are, and how many workers have pulled it."""
+    """One sum: vectors that arrived early, by rank, how many were added, and how many workers have pulled it."""
 
     workers: int
     parts: dict[int, Vector] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Round:
 
 
 class Sums:
-    """The rounds, and the objects beside them, which all connections share."""
+    """Sums and objects, shared by all connections."""
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, bytes]] = {}
@@ -47,7 +47,7 @@ class Sums:
         self._cleared = 0
 
     def clear(self) -> None:
-        """Forget everything; who waits for a sum gets none."""
+        """Delete everything; workers that wait for a sum don't get any."""
         with self._changed:
             self._rounds.clear()
             self.objects.clear()
@@ -55,8 +55,8 @@ class Sums:
             self._changed.notify_all()
 
     def push(self, key: str, rank: int, workers: int, vector: Vector, *, leaving: bool) -> None:
-        """Add a worker's vector, and those after it in rank order that have waited for it. ValueError for one that does
-        not belong to the others."""
+        """Add a worker's vector, and waiting vectors that follow it in rank order; ValueError if it doesn't match the
+        others."""
         with self._changed:
             one = self._rounds.setdefault(key, Round(workers))
             if workers != one.workers or not one.added <= rank < workers or rank in one.parts:
@@ -75,9 +75,9 @@ class Sums:
             self._changed.notify_all()
 
     def pull(self, key: str) -> tuple[Vector, bool]:
-        """Return a sum, and whether any worker leaves, once all have pushed; the last of them to pull takes it away.
+        """Return a sum, and whether any worker leaves, once all have pushed. The last worker to pull deletes it.
 
-        ValueError if everything is forgotten meanwhile.
+        ValueError if everything is deleted meanwhile.
         """
         with self._changed:
             before = self._cleared
@@ -98,7 +98,7 @@ class Sums:
 
 
 class Trace:
-    """Writes what the server computes as events to `sink`; several threads share it."""
+    """Writes the server's computations as events to `sink`; threads may share it."""
 
     def __init__(self, sink: Sink | None) -> None:
         self.sink = sink
@@ -106,19 +106,19 @@ class Trace:
 
     @contextmanager
     def span(self, op: str, resource: str, size: int, worker: int = -1) -> Iterator[None]:
-        """Measure the block, with the CPU time of this thread."""
+        """Measure the block with this thread's CPU time."""
         event = Event(op=op, phase="other", resource=resource, bytes=size, worker=worker, function="parameter-server")
         event.environment, cpu_ns, event.start_ns = "parameter-server", time.thread_time_ns(), time.monotonic_ns()
         yield
         event.end_ns, event.cpu_ns = time.monotonic_ns(), time.thread_time_ns() - cpu_ns
-        # A reader that has gone away loses trace records only.
+        # If the reader has gone, only trace records are lost.
         if (sink := self.sink) is not None:
             with self._writing, suppress(OSError):
                 sink({"record": "event", **event.record()})
 
 
 class Server(socketserver.ThreadingTCPServer):
-    """Serves each connection on a thread of its own."""
+    """Serves each connection in its own thread."""
 
     daemon_threads = True
     allow_reuse_address = True
@@ -132,13 +132,13 @@ class Server(socketserver.ThreadingTCPServer):
 
 
 class Connection(socketserver.StreamRequestHandler):
-    """One client's requests, one after the other."""
+    """The requests of one client, in order."""
 
     disable_nagle_algorithm = True
     server: Server
 
     def handle(self) -> None:
-        """Answer requests until the client ends the connection, breaks the protocol, or has another token."""
+        """Answer requests until the client closes the connection, breaks the protocol, or presents another token."""
         with suppress(OSError, EOFError):
             word, _, token = self._line().partition(b" ")
             if word != b"token" or not hmac.compare_digest(token, self.server.token):
@@ -185,10 +185,10 @@ class Connection(socketserver.StreamRequestHandler):
                 sums.objects.pop(key, None)
                 self.wfile.write(b"ok\r\n")
             case _:
-                raise ValueError(f"there is no request {request[:40]} with so many words")
+                raise ValueError(f"unknown request {request[:40]}, or a wrong number of words")
 
     def _record(self) -> None:
-        """Write the events, one a line, until the client closes its side; forget everything before and after."""
+        """Write the events, one a line, until the client closes its side; clear the sums before and after."""
         sums, trace, sink = self.server.sums, self.server.trace, self.server.trace.sink
         sums.clear()
         self.wfile.write(b"ok\r\n")

@@ -1,11 +1,11 @@
-"""What the workers of an architecture do in training and what they wait for, declared for any number of workers.
+"""Describe what an architecture's workers do in training and what they wait for, for any number of workers.
 
-A pattern lists, for every kind of worker, what it does in order: its requests, how many bytes they move, what it
-computes, and which activities of other workers must have ended first; not how long these take. From it replay makes
-the programs of runs that have not been made. An architecture of your own may have one, too.
+A pattern lists, for every kind of worker, what it does in order: its requests, their bytes, its computations, and which
+activities of other workers must have ended first; but not how long these take. Replay turns it into programs of runs
+that were never made. Your own architecture may have one, too.
 
-What is equal is said once: workers that do the same share a role, steps that repeat are one list of activities, and
-requests that follow each other are one activity.
+Workers that do the same share a role, steps that repeat share one list of activities, and consecutive requests are one
+activity.
 """
 
 import itertools
@@ -30,8 +30,8 @@ class Counts:
 
 @dataclass(frozen=True)
 class Chain:
-    """The puts and gets of a round that follow each other, each of one of so many `parts` of a message; `published`
-    tells whether a paper counts them so."""
+    """The puts and gets of a round that follow each other, each of one of `parts` of a message; `published` tells
+    whether a paper counts them so."""
 
     puts: int
     gets: int
@@ -41,9 +41,9 @@ class Chain:
 
 Scope = Literal["step", "epoch", "run"]
 Polling = Literal["", "get", "list"]
-# Whose a signal is: there is one for all, or each worker has its own, or it does not matter; else it is a rank's.
+# Owner of a signal: one for all, one per worker, or any worker; else it is a rank.
 ALL, OWN, ANYONE = -1, -2, -3
-# What a signal's key may name in braces.
+# Fields in braces that a signal's key may contain.
 KEY_FIELDS = ("run", "architecture", "epoch", "step", "maker", "taker")
 
 
@@ -51,10 +51,9 @@ KEY_FIELDS = ("run", "architecture", "epoch", "step", "maker", "taker")
 class Workload:
     """What is trained by how many workers, as in a plan.
 
-    `batches` counts minibatches per worker and epoch, of `batch_size` samples, `parameters` those of the model;
-    `options` are the architecture's, and `share` is the share of the gradients that a filter lets pass. The model's
-    state_dict has so many `tensors` (0 if that is not known), with `buffers` numbers beside the parameters;
-    `evaluation` tells whether epochs are evaluated.
+    `batches` counts minibatches per worker and epoch, of `batch_size` samples each. The model has `parameters`, and its
+    state_dict has `tensors` entries (0 if unknown) with `buffers` other numbers. `options` are the architecture's,
+    `share` is the share of gradients that pass a filter, and `evaluation` tells whether epochs are evaluated.
     """
 
     workers: int
@@ -70,21 +69,21 @@ class Workload:
 
     @property
     def steps(self) -> int:
-        """Return the steps of the run."""
+        """Return the number of steps of the run."""
         return self.batches * self.epochs
 
 
 @dataclass(frozen=True)
 class Signal:
-    """Something to wait for; it is there as soon as all activities that make it have ended, of whichever worker.
+    """Something to wait for. It is available as soon as all activities that make it have ended, on any worker.
 
-    There is one in each step, epoch or run, `of` all, or of a rank: OWN is the rank of the worker that makes or needs
-    it. A signal that is `ahead` belongs to a step or epoch that many later; -1 is the one before, and before the first
-    there is nothing to wait for.
+    There is one in each step, epoch or run, `of` all workers or of a rank: OWN is the rank of the worker that makes or
+    needs it. A signal that is `ahead` belongs to a step or epoch that many later. With -1 it belongs to the one before,
+    and nothing waits for it in the first.
 
-    `key` names the object, tensor or queue by which it travels, with {run}, {architecture}, {epoch} and {step}, and
-    with {maker} and {taker} if each worker makes one, or one for each other; `name` is then what that is. Without a key
-    it only orders what workers do.
+    `key` names the object, tensor or queue that carries it, with {run}, {architecture}, {epoch} and {step}, with
+    {maker} if each worker makes one, and with {taker} if it makes one for each other. `name` then describes the
+    message. Without a key, a signal only orders activities.
     """
 
     name: str
@@ -96,11 +95,11 @@ class Signal:
     def __post_init__(self) -> None:
         for _, name, *_ in Formatter().parse(self.key):
             if name not in (None, *KEY_FIELDS):
-                raise ValueError(f"the key {self.key!r} has {{{name}}}, and can have {', '.join(KEY_FIELDS)}")
+                raise ValueError(f"the key {self.key!r} has {{{name}}}, but can only have {', '.join(KEY_FIELDS)}")
 
     def position(self, place: "Place", batches: int) -> int:
-        """Return which of the run's steps or epochs it belongs to at a place; below 0 for one before the first."""
-        # A signal that is made before the first step belongs to it.
+        """Return the step or epoch of the run that it belongs to at this place; below 0 for one before the first."""
+        # A signal made before the first step belongs to the first step.
         position = 0 if self.each == "run" else max(0, place.epoch)
         if self.each == "step":
             position = position * batches + max(0, place.step)
@@ -109,19 +108,19 @@ class Signal:
 
 @dataclass(frozen=True)
 class Activity:
-    """One kind of request or computation, named by `op` and `phase` as in the trace, made `times` times in a row.
+    """One kind of request or computation, named by `op` and `phase` as in the trace, done `times` times in a row.
 
-    `bytes` are those that all requests move together, None if only a recording knows; `work` is how many bytes a
-    computation reads and writes, if its CPU time grows with them (a script's: in the database). `at` is the rank whose
-    database is asked, if every worker has its own. `protocol` marks the training protocol, which `counts` predicts.
+    `bytes` counts all requests together, None if only a recording knows. `work` is how many bytes a computation reads
+    and writes, if its CPU time grows with them (a script's: in the database). `at` is the rank of the database, if
+    every worker has its own. `protocol` marks the training protocol, which `counts` predicts.
 
-    It `needs` signals before it can end: of several requests only the last one does, the others find what they need.
-    With `polling` it asks repeatedly, by getting or by listing; otherwise it blocks. At its end it `makes` signals. It
-    `takes` those that it finds there without waiting, and `removes` those whose objects it deletes.
+    It `needs` signals before it can end. Among several requests, only the last one waits. With `polling` it asks
+    repeatedly, by getting or by listing; otherwise it blocks. At its end it `makes` signals. It `takes` available
+    signals without waiting, and `removes` signals by deleting their objects.
 
-    It takes place in the steps of the run (or epochs, if it is done once an epoch) in the slice from `since` to
-    `until`: since=1 is all but the first, until=-1 all but the last. An `optional` one depends on the model, and is
-    left out if a recording has none of it.
+    It runs in the steps of the run (or the epochs, if it runs once an epoch) in the slice from `since` to `until`:
+    since=1 skips the first, until=-1 the last. An `optional` one depends on the model, and is left out if a recording
+    doesn't have it.
     """
 
     op: str
@@ -141,13 +140,13 @@ class Activity:
     until: int | None = None
 
     def takes_place(self, place: "Place") -> bool:
-        """Return whether it takes place there."""
+        """Return whether it runs there."""
         return self.times > 0 and place.number in range(place.total)[self.since : self.until]
 
 
 @dataclass(frozen=True)
 class Gathering:
-    """Groups of activities, each of which begins when what its first activity needs is there, in whatever order."""
+    """Groups of activities in any order; each begins when its first activity's needs are available."""
 
     groups: tuple[tuple[Activity, ...], ...]
 
@@ -159,11 +158,11 @@ Part = Activity | Gathering
 class Role:
     """What all workers of these ranks do in one function, instance, or execution of a state machine.
 
-    `function` is the end of the function's name, empty for the architecture's first one. There is one invocation of it
-    for each rank and run, or for `each` epoch or step. It begins when what it `needs` is there, and its end `makes`
-    signals. An invocation for a run does `start`, in every step one of `steps` (several take turns), after each epoch
-    `epoch`, and finally `end`; one for a step does `start` and then one of `steps`, if there are any, and one for an
-    epoch `start` alone.
+    `function` is the end of the function's name, empty for the architecture's first one. It is invoked once for each
+    rank and run, or for `each` epoch or step. An invocation begins when its `needs` are available, and its end `makes`
+    signals. An invocation for a run does `start`, in every step one of `steps` (in turns), after each epoch `epoch`,
+    and finally `end`. One for a step does `start` and then one of `steps`, if there are any; one for an epoch only
+    `start`.
     """
 
     ranks: range
@@ -178,7 +177,7 @@ class Role:
     end: tuple[Part, ...] = ()
 
     def activities(self) -> Iterator[Activity]:
-        """Yield all activities that it has somewhere."""
+        """Yield all of its activities."""
         for part in (*self.start, *itertools.chain.from_iterable(self.steps), *self.epoch, *self.end):
             yield from (part,) if isinstance(part, Activity) else itertools.chain.from_iterable(part.groups)
 
@@ -187,9 +186,9 @@ class Role:
 class Pattern:
     """The roles of all workers of a workload.
 
-    `filtered` names, by op and phase, what is left out if a filter finds nothing worth sending; `driver` counts
-    messages of the training protocol that the driver, which is not a worker, sends or takes. An `open_ended` one may
-    end before its last step, since workers find that they are done.
+    `filtered` names, by op and phase, what is left out if a filter finds nothing worth sending. `driver` counts the
+    driver's messages of the training protocol, as the driver isn't a worker. An `open_ended` pattern may end before its
+    last step, since workers decide when they are done.
     """
 
     workload: Workload
@@ -200,11 +199,11 @@ class Pattern:
 
     @property
     def names_messages(self) -> bool:
-        """Return whether it says under which keys workers make something for each other."""
+        """Return whether it names the keys of workers' messages to each other."""
         return any(made.key for role in self.roles for activity in role.activities() for made in activity.makes)
 
     def needed(self) -> frozenset[str]:
-        """Return the names of the signals that somebody waits for."""
+        """Return the names of all signals that any activity waits for."""
         begin = (signal for role in self.roles for signal in role.needs)
         within = (signal for role in self.roles for activity in role.activities() for signal in activity.needs)
         return frozenset(signal.name for signal in itertools.chain(begin, within))
@@ -212,7 +211,7 @@ class Pattern:
 
 @dataclass(frozen=True)
 class Place:
-    """Where a part takes place: epoch and step (-1: outside any), and its `number` among the `total` of such places."""
+    """Where a part runs: epoch and step (-1: outside any), and its `number` among the `total` of such places."""
 
     epoch: int
     step: int
@@ -240,7 +239,7 @@ def places(role: Role, workload: Workload) -> Iterator[tuple[Place, tuple[Part, 
 
 
 def activities(parts: Iterable[Part], place: Place) -> Iterator[Activity]:
-    """Yield the activities of these parts that take place there."""
+    """Yield the activities of these parts that run there."""
     for part in parts:
         for activity in (part,) if isinstance(part, Activity) else itertools.chain.from_iterable(part.groups):
             if activity.takes_place(place):
@@ -248,8 +247,8 @@ def activities(parts: Iterable[Part], place: Place) -> Iterator[Activity]:
 
 
 def count(*patterns: Pattern) -> Counts:
-    """Count messages and bytes of the training protocol over all epochs of these patterns; bytes that only a recording
-    knows are not in it."""
+    """Count the training protocol's messages and bytes over all epochs of these patterns, without bytes that only a
+    recording knows."""
     operations, moved = Counter[str](), Counter[str]()
     for pattern in patterns:
         operations.update(pattern.driver)
@@ -272,14 +271,14 @@ MINIBATCH = (
     Activity("compute", "compute"),
 )
 UPDATE = Activity("update", "update")
-# Around an exchange of what was trained locally.
+# Before and after exchanging what was trained locally.
 MESSAGE = Activity("serialise", "synchronise")
 RECEIVE = Activity("update", "synchronise")
 RESULT = Activity("object.put", "other", bytes=None)
 
 
 def store_model(parameters: int) -> tuple[Part, ...]:
-    """Return how a worker stores the model; its buffers (BatchNorm statistics), less than 1 % of it, are left out."""
+    """Return how a worker stores the model, without buffers (BatchNorm statistics), which are less than 1 % of it."""
     return (Activity("serialise", "other"), Activity("object.put", "other", bytes=4 * parameters))
 
 
@@ -292,7 +291,7 @@ def trainer(
 ) -> Role:
     """Return the role of workers that train a minibatch in each step and then do `synchronise`, the architecture's own.
 
-    If several are given, steps take turns. Rank 0 stores the model after each epoch; all store a result at the end.
+    With several, steps take turns. Rank 0 stores the model after each epoch; all workers store a result at the end.
     """
     return Role(
         ranks,

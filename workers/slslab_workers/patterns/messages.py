@@ -1,7 +1,7 @@
-"""What workers make for each other in a run: all messages, who takes and who deletes each, and where all wait.
+"""The messages that workers exchange in a run: which workers take and delete each, and where all wait.
 
-`slslab check` judges a run's trace by this. It is derived from the keys that the signals of an architecture's pattern
-have. An architecture whose workers decide in the run what they send says it itself (`Architecture.exchange`).
+`slslab check` compares a run's trace with it. It is derived from the keys of an architecture's signals. If workers
+decide during the run what they send, the architecture declares it itself (`Architecture.exchange`).
 """
 
 from collections import Counter, defaultdict
@@ -15,16 +15,16 @@ from slslab_workers.plan import Plan
 from slslab_workers.trace.operations import OPERATIONS
 
 Event = Mapping[str, Any]
-# An epoch and a step; -1 for outside any.
+# An epoch and a step; -1 means outside any.
 Where = tuple[int, int]
 NOWHERE: Where = (-1, -1)
 DRIVER = -1
-# What takes all that it was told to read, at once.
+# Takes everything that it was told to read, at once.
 READING = ("tensor.script", "parameter.pull")
 
 
 class Name(NamedTuple):
-    """What a message is known by: its key, without bucket or host, its maker, and the epoch and step it was made in."""
+    """The name of a message: its key, without bucket or host, its maker, and the epoch and step it was made in."""
 
     key: str
     maker: int
@@ -34,11 +34,10 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True)
 class Message:
-    """Something that is made once; `takers` says how often each worker takes it, in epoch and step `at` if given.
+    """Something made once. `takers` says how often each worker takes it, in epoch and step `at` if given.
 
-    Without `takers` whoever comes may take it, or nobody. `size` is how many bytes it has, if that is known.
-    `deleted_by` deletes it, None: it stays. `overhead`: that it is made, and perhaps that it is taken, is not counted
-    in the training protocol.
+    Without `takers` any worker may take it. `size` is its bytes, if known. `deleted_by` deletes it; None: it stays.
+    `overhead`: making it, and perhaps taking it, isn't counted in the training protocol.
     """
 
     kind: str
@@ -52,7 +51,7 @@ class Message:
 
 @dataclass(frozen=True)
 class Wait:
-    """A barrier: no event of `then` begins before all messages of `until` have begun to be made."""
+    """A barrier: no event of `then` begins before the making of all messages of `until` has begun."""
 
     place: Where
     until: tuple[Name, ...]
@@ -61,13 +60,12 @@ class Wait:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What an architecture's protocol asks of a run.
+    """What an architecture's protocol expects of a run.
 
-    `minibatches` are those that must be computed, by worker, epoch and step. In those of `drawn` a worker takes one
-    message of those that whoever comes may take. `places` gives events that name no step the step that they belong to.
-    Pushes to a key of `appended` add to what is there, others replace it. Epochs from `judged` on are left out, for the
-    reason `unjudged`. `cleared` are the workers and epochs in which one command deletes several tensors, which a trace
-    does not name.
+    `minibatches` must be computed, by worker, epoch and step. In `drawn` steps, a worker takes any one unclaimed
+    message. `places` gives events without a step the step that they belong to. Pushes to a key of `appended` add to it,
+    others replace it. Epochs from `judged` on are left out, for the reason `unjudged`. `cleared` are the workers and
+    epochs in which one command deletes several tensors, which a trace doesn't name.
     """
 
     messages: tuple[Message, ...]
@@ -82,7 +80,7 @@ class Protocol:
 
 
 class Recorded(Interface):
-    """What a protocol may ask of a recorded run (`slslab.run.run.Run` says what each is)."""
+    """What a protocol may read of a recorded run (see `slslab.run.run.Run`)."""
 
     @property
     def plan(self) -> Plan: ...
@@ -110,7 +108,7 @@ class Recorded(Interface):
 
 
 def key_of(event: Event) -> str:
-    """Return the name of what an event moves, without bucket, or a database's host and port."""
+    """Return the name of what an event moves, without bucket or a database's host and port."""
     if OPERATIONS[event["op"]].channel in ("object", "tensor"):
         key = str(event["resource"]).partition("/")[2]
         return by_script(key) if event["op"] == "tensor.script" else key
@@ -118,23 +116,23 @@ def key_of(event: Event) -> str:
 
 
 def by_script(key: str) -> str:
-    """Return the name of what a script makes under a key, which a function may have made, too."""
+    """Return a script's output under a key, which a function may have made instead."""
     return f"{key} (script)"
 
 
 def steps_taken(run: Recorded, *, open_ended: bool = False) -> int:
-    """Return the steps of a run: the plan's, or as many as were begun where training may end before."""
+    """Return the steps of a run: the plan's, or those begun if training may end early."""
     plan = run.plan
     begun = max((epoch * plan.batches + step + 1 for _, epoch, step in run.computed), default=0)
     return begun if open_ended or plan.gradual or not run.complete else plan.epochs * plan.batches
 
 
 def derive(pattern: Pattern, run: Recorded) -> Protocol:
-    """Return the protocol of a run by the keys of its pattern's signals."""
+    """Derive the protocol of a run from the keys of its pattern's signals."""
     return _Derived(pattern, run).protocol()
 
 
-# A signal in one step, epoch or run: its name, which of these, and whose it is.
+# A signal in one step, epoch or run: its name, its place, and its owner.
 Instance = tuple[str, int, int]
 
 
@@ -149,7 +147,7 @@ class _Moved:
 
 
 class _Derived:
-    """Who makes, takes and deletes each signal's message, by walking through all that workers do."""
+    """Collect who makes, takes and deletes each signal's message by walking through everything that workers do."""
 
     def __init__(self, pattern: Pattern, run: Recorded) -> None:
         self.run, self.plan, self.batches = run, run.plan, run.plan.batches
@@ -158,10 +156,10 @@ class _Derived:
         self.taken: dict[Instance, list[_Moved]] = defaultdict(list)
         self.removed: dict[Instance, list[int]] = defaultdict(list)
         self.drawn: set[tuple[int, int, int]] = set()
-        # What whoever comes may take.
+        # Messages that any worker may take.
         self.shared: set[str] = set()
         self.minibatches: set[tuple[int, int, int]] = set()
-        # The phase of the update with which workers use what they have exchanged in a step.
+        # The phase of the update in which workers use the messages of a step.
         self.used: dict[Where, str] = defaultdict(str)
         for role in pattern.roles:
             for place, parts in places(role, pattern.workload):
@@ -196,7 +194,7 @@ class _Derived:
         return signal.name, signal.position(place, self.batches), rank if signal.of == OWN else signal.of
 
     def protocol(self) -> Protocol:
-        """Return the protocol, step by step, and in a step by what is made first."""
+        """Return the protocol, by step, and within a step in order of making."""
         order = list(dict.fromkeys(name for name, _, _ in self.made))
         found = [message for instance, makers in self.made.items() for message in self._messages(instance, makers)]
         found.sort(key=lambda each: (each.name[2:], order.index(each.kind), each.name.maker))
@@ -238,7 +236,7 @@ class _Derived:
         return Message(one.signal.name, name, counted, size, at, next(iter(removers), None), overhead)
 
     def _wait(self, place: Where, kinds: Mapping[str, Sequence[Message]]) -> Wait:
-        """Return the barrier of a step: nobody goes on before all have made what every worker makes."""
+        """Return a step's barrier: workers continue only after every worker has made its message."""
         ranks = {rank for rank, *_ in self.minibatches}
         until = [m.name for all_ in kinds.values() if {m.name.maker for m in all_} >= ranks for m in all_]
         used = (
@@ -249,6 +247,5 @@ class _Derived:
 
 
 def _takes_own(taker: _Moved, makers: int) -> bool:
-    """Return whether who takes the messages of all takes its own, too."""
     activity = taker.activity
     return taker.signal.of != ALL or activity.op in READING or activity.times == makers

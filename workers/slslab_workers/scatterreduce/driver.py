@@ -42,7 +42,7 @@ class ScatterReduce(FunctionArchitecture):
     learns = "slslab_workers.training.replicas:Replicas"
 
     def requirements(self, plan: Plan) -> Requirements:
-        """Return what the channel needs; PlanError for an algorithm or channel that the rest of the plan rules out."""
+        """Return the channel's requirements; PlanError if its algorithm or channel doesn't suit the plan."""
         if algorithms.is_asynchronous(plan.options):
             raise PlanError(
                 "S-ASP has one global model, and ScatterReduce has a part of it for each worker.",
@@ -56,7 +56,7 @@ class ScatterReduce(FunctionArchitecture):
         algorithms.check(plan)
         attacks.check(plan)
         robust.check(plan)
-        why = "ScatterReduce's workers have a part of each"
+        why = "ScatterReduce's workers only have a part of each"
         robust.refuse_inseparable(plan, why)
-        attacks.refuse_omniscient(plan.options, why, "choose gpu, whose workers all read them.")
+        attacks.refuse_omniscient(plan.options, why, "choose gpu, where all workers read them.")
         return channel_requirements(plan, algorithms.largest_bytes(plan, plan.workers))

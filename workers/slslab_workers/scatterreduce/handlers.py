@@ -1,5 +1,4 @@
-"""ScatterReduce's Lambda handler: worker i merges chunk i of all workers' gradients, by a robust rule if the plan has
-one."""
+"""ScatterReduce's Lambda handler: worker i merges chunk i of all gradients, by a robust rule if the plan has one."""
 
 import statistics
 from functools import partial
@@ -23,10 +22,10 @@ def _updated(worker: Any, _result: None, state: WorkerState, *_arguments: Any) -
 
 
 class ScatterReduceWorker(ObjectWorker):
-    """Worker i owns chunk i: the others send it theirs, it merges them, and all get the result."""
+    """Worker i owns chunk i: the others send it their parts, it merges them, and all workers get the result."""
 
     logged_as = "scatter_reduce"
-    # The lines that the released ScatterReduce adds to a worker's log: six in a step, and one more in every tenth step.
+    # The released ScatterReduce adds six lines a step to a worker's log, and one more in every tenth step.
     log_lines: LogLines = MappingProxyType(
         {
             "compute": computed,
@@ -39,7 +38,7 @@ class ScatterReduceWorker(ObjectWorker):
     )
 
     def exchange(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:
-        """Return the aggregate of all workers' vectors, once all chunks have been got."""
+        """Return the aggregate of all workers' vectors after getting all chunks."""
         self.put_chunks(state, vector)
         own = self.merge_own(state, self._chunk(vector, self.rank))
         self.publish_own(state, own)
@@ -66,11 +65,11 @@ class ScatterReduceWorker(ObjectWorker):
             return aggregation.sum_in_rank_order(parts[rank] for rank in sorted(parts))
 
     def publish_own(self, state: WorkerState, own: torch.Tensor) -> None:
-        """Put what the parts of this worker's chunk have been merged to."""
+        """Put the merged chunk of this worker."""
         self.put_vector(self._merged(self.place(state)) + str(self.rank), own)
 
     def gather(self, state: WorkerState, aggregate: torch.Tensor) -> None:
-        """Get what every other worker has merged into its place, and make the aggregate of the whole, in place."""
+        """Get every other worker's merged chunk into its place, and make the aggregate of the whole, in place."""
         for owner, merged in self.collect(self._merged(self.place(state)), self._others(), delete=False):
             self._chunk(aggregate, owner)[:] = merged
         if self.robust is not None:
@@ -83,7 +82,7 @@ class ScatterReduceWorker(ObjectWorker):
         return [rank for rank in range(self.plan.workers) if rank != self.rank]
 
     def _expire(self, state: WorkerState) -> None:
-        """Rank 0: delete the sums of earlier steps, which no worker can still read."""
+        """Rank 0: delete the sums of earlier steps, which every worker has read."""
         before = self.place_before(state)
         keys = [] if before is None else [self._merged(before) + str(rank) for rank in range(self.plan.workers)]
         self.delete_expired(f"{self.plan.run}/scatterreduce/merged/", keys)

@@ -12,14 +12,14 @@ from slslab_workers.training.released_log import Blocks
 PHASE = "synchronise"
 CHUNK = Signal("chunk of a gradient", key="{run}/scatterreduce/partial/e{epoch}/s{step}/{taker}/{maker}")
 SUM = Signal("sum of a chunk", key="{run}/scatterreduce/merged/e{epoch}_s{step}/{maker}")
-# Steps 0, 10, 20, … of an epoch have one more line in the log.
+# In steps 0, 10, 20, … of an epoch, the log has one more line.
 SUMMARY_STEPS = 10
-# Keys on a page of a list.
+# Keys on a page of a listing.
 PAGE = 1000
 
 
 def chunk(parameters: int, workers: int, index: int) -> slice:
-    """Return where chunk `index` of `workers` is in a vector of `parameters` elements.
+    """Return the slice of chunk `index` of `workers` in a vector of `parameters` elements.
 
     q = P div n, r = P mod n; the first r chunks have q + 1 elements (docs/protocols.md, "ScatterReduce"). With more
     workers than parameters, the last chunks are empty.
@@ -36,11 +36,11 @@ def longest_chain(workers: int) -> Chain:
 
 
 def pattern(workload: Workload) -> Pattern:
-    """Return the pattern: all workers put the others' chunks, get, delete and merge their own, put the result, and
-    get those of all others; rank 0 also deletes the results of the step before.
+    """Return the pattern: all workers put the others' chunks, get, delete and merge their own, put the result, and get
+    the others' results; rank 0 also deletes the previous step's results.
 
-    The chunks of some workers are longer by one element. Rank 0, which deletes, begins each step after the others,
-    which have collected all but its chunk by then.
+    Some workers' chunks are longer by one element. Rank 0, which deletes, begins each step later than the others, which
+    have collected all except its chunk by then.
     """
     workers = workload.workers
     larger = message_length(workload.options, workload.parameters) % workers
@@ -90,7 +90,7 @@ def _role(ranks: range, workload: Workload) -> Role:
     publish = Activity(f"{channel}.put", PHASE, bytes=own, makes=(SUM,), protocol=True)
     gather: tuple[Part, ...] = (
         Activity(f"{channel}.get", PHASE, rest, size - own, needs=(SUM,), polling=polling, protocol=True),
-        # Sums become means; what a robust rule has made is the aggregate.
+        # Sums are divided; a robust rule's result is already the aggregate.
         *(() if robust.name_of(workload.options) else (Activity("reduce", PHASE, work=size),)),
     )
 

@@ -1,4 +1,4 @@
-"""SPIRT: peers with a tensor database and a state machine each (docs/protocols.md, "SPIRT")."""
+"""SPIRT: peers that each have a tensor database and a state machine (docs/protocols.md, "SPIRT")."""
 
 from slslab_workers.spirt.driver import Spirt
 

@@ -1,4 +1,4 @@
-"""What SPIRT computes outside its databases: gradients in parts, the naive update, and a model's buffers."""
+"""SPIRT's arithmetic outside its databases: gradients in parts, the naive update, and a model's buffers."""
 
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def accumulated(
     model: "torch.nn.Module", inputs: "torch.Tensor", targets: "torch.Tensor", parts: int
 ) -> "tuple[float, torch.Tensor]":
-    """Return loss and gradient (P,) of a minibatch, computed in `parts` whose results are weighted by their size."""
+    """Return the loss and gradient (P,) of a minibatch, as the mean of `parts` weighted by size."""
     from slslab_workers.training.step import compute_gradient
 
     if parts == 1:
@@ -30,8 +30,8 @@ def accumulated(
 
 
 def step_outside(plan: Plan, parameters: Vector, change: Vector, velocity: Vector | None) -> None:
-    """Apply one SGD step to `parameters` (P,) in place, with momentum if a velocity is given. `change` is the gradient;
-    with momentum it becomes the new velocity."""
+    """Apply one SGD step to `parameters` (P,) in place, with momentum if there is a velocity. `change` is the gradient;
+    with momentum it is overwritten with the new velocity."""
     if velocity is not None:
         change += np.float32(plan.weight_decay) * parameters
         change += np.float32(plan.momentum) * velocity
@@ -44,14 +44,14 @@ def has_buffers(model: "torch.nn.Module") -> bool:
 
 
 def read_buffers(model: "torch.nn.Module") -> "torch.Tensor":
-    """Return all buffers as one float32 vector, BatchNorm's counters included: they are averaged, too."""
+    """Return all buffers as one float32 vector. It includes BatchNorm's counters, because they are averaged, too."""
     import torch
 
     return torch.cat([buffer.reshape(-1).to(torch.float32) for buffer in model.buffers()])
 
 
 def write_buffers(model: "torch.nn.Module", vector: "torch.Tensor") -> None:
-    """Copy a vector that `read_buffers` returned, or a mean of such, into the network."""
+    """Copy a vector from `read_buffers`, or a mean of several, into the network."""
     offset = 0
     for buffer in model.buffers():
         buffer.copy_(vector[offset : offset + buffer.numel()].view_as(buffer))

@@ -1,4 +1,4 @@
-"""How a tensor database's average of a peer's gradients is measured alone: without functions, with a run's sizes."""
+"""Average a peer's gradients alone in a tensor database, to time it: without functions, but with a run's sizes."""
 
 import numpy as np
 
@@ -13,9 +13,9 @@ TIMES = 3
 
 
 def average_alone(plan: Plan, cloud: Cloud, parameters: int) -> None:
-    """Average as many gradients (P,) as a peer has in an epoch in the first database, if the plan averages there.
+    """Average the gradients (P,) of one peer and epoch in the first database, if the plan averages there.
 
-    Refused or Unreachable if the database fails.
+    Raises Refused or Unreachable if the database fails.
     """
     if plan.options["averaging"] == "naive":
         return
@@ -27,7 +27,7 @@ def average_alone(plan: Plan, cloud: Cloud, parameters: int) -> None:
         if plan.options["gradients"] == "json":
             for _ in names:
                 database.push_json(texts, gradient, phase)
-            # It takes seconds.
+            # Once is enough: it takes seconds.
             database.average_json(texts, len(names), phase)
         else:
             for name in names:

@@ -1,4 +1,4 @@
-"""SPIRT's trigger script: it invokes every peer's init_peers and follows the peers' executions from epoch to epoch."""
+"""SPIRT's trigger script: it invokes each peer's init_peers and follows the peers' executions through the epochs."""
 
 import json
 import secrets
@@ -26,26 +26,26 @@ from slslab_workers.training import datasets
 from slslab_workers.training.keys import result_key, validation_key
 from slslab_workers.training.samples import HELD_OUT
 
-# Between two DescribeExecution calls: Step Functions cannot wait for an execution's end.
+# Pause between two DescribeExecution calls: Step Functions can't wait for an execution to end.
 DESCRIBE_INTERVAL_S = 0.2
 VALIDATION = 2048
 MEMBERSHIP = ("init_peers", "auth", "check_heartbeat")
 LEARNING = ("init_model", "compute_gradients", "check_convergence")
-# What functions ask of S3 and Step Functions; the others need neither.
+# The actions that functions need in S3 and Step Functions; functions not listed need none.
 ACTIONS: Mapping[str, tuple[str, ...]] = {
     "init_model": ("states:StartExecution",),
     "compute_gradients": ("s3:GetObject",),
     "check_convergence": ("s3:GetObject", "s3:PutObject"),
     "trigger_next_epoch": ("s3:PutObject", "states:StartExecution"),
 }
-# Those that may start the first execution of a peer that joins.
+# Functions that may start the first execution of a joining peer.
 HANDING_OVER = ("auth", "average_gradients")
-# Memory in float32 gradients: of one's JSON text, of a function that reads such a text, of a mean written as text.
+# Memory, in float32 gradients: a gradient's JSON text, a function that reads one, a mean written as text.
 TEXT, READ_TEXT, WRITTEN_TEXT = 6, 20, 32
 
 
 class SpirtDeployment(Deployment):
-    """The functions of all states, the state machine, and the queues between peers."""
+    """Deploys the functions of all states, the state machine, and the queues between peers."""
 
     def __init__(self, plan: Plan, cloud: Cloud, progress: Progress) -> None:
         super().__init__(plan, "", cloud, progress)
@@ -56,13 +56,13 @@ class SpirtDeployment(Deployment):
         # By rank: the epoch and time of a peer's failure, and who found it.
         self._failures: dict[int, dict[str, Any]] = {}
         self._roster = Roster.of(plan.workers, plan.options)
-        # By rank: the first epoch of each peer that takes part, or will.
+        # By rank: the first epoch of each peer that takes part, now or later.
         self._first_epochs = dict.fromkeys(self._roster.founders, 0)
-        # By rank: the invocations of newcomers' init_peers that have not ended.
+        # By rank: newcomers' running invocations of init_peers.
         self._starting: dict[int, Future[None]] = {}
 
     def functions(self) -> list[FunctionSpec]:
-        """Return a function for each state, and the two that make a peer: init_peers and init_model."""
+        """Return a function for each state, plus init_peers and init_model, which set up a peer."""
         specs = []
         for name in ("init_peers", "init_model", *STATES.values()):
             heavy = name in LEARNING
@@ -81,7 +81,7 @@ class SpirtDeployment(Deployment):
         return definition({name: arns[self._name(name)] for name in STATES.values()}, self.plan.batches)
 
     def create(self) -> None:
-        """Create functions, the state machine, and the queues before any peer sends to them."""
+        """Create functions, state machine and queues. The queues must exist before a peer sends to them."""
         super().create()
         if self.deployed is not None:
             self._machine = self.deployed.machine
@@ -97,7 +97,7 @@ class SpirtDeployment(Deployment):
         self._store_validation()
 
     def train(self) -> Outcome:
-        """Train all epochs; when a peer fails, the others go on without it."""
+        """Train all epochs. When a peer fails, the others continue without it."""
         plan = self.plan
         epoch_by_epoch = plan.until_accuracy is not None
         self.upload([0] if epoch_by_epoch else range(plan.epochs))
@@ -115,7 +115,7 @@ class SpirtDeployment(Deployment):
         return self._membership_outcome(self._epoch + 1)
 
     def evaluate(self, epoch: int) -> bool:
-        """Evaluate as every architecture does; RunFailed if the peer that stores the epoch's model failed first."""
+        """Evaluate like every architecture. Raises RunFailed if the peer that stores the epoch's model failed first."""
         try:
             return super().evaluate(epoch)
         except Absent as error:
@@ -157,8 +157,8 @@ class SpirtDeployment(Deployment):
     def _follow(self, epoch: int) -> bool:
         """Wait for every active peer's execution of an epoch; return whether another epoch follows.
 
-        All are polled in turn: when one has failed, the others still wait at the barrier for their time-out. The peers
-        that join after the next epoch are started meanwhile, so that their requests are there when it begins.
+        Peers are polled in turn: when one fails, the others still wait for it at the barrier. Peers that join after the
+        next epoch are started now, so that their requests arrive before it begins.
         """
         self._submit_newcomers(epoch + 1)
         waiting = self._alive_in(epoch)
@@ -182,7 +182,7 @@ class SpirtDeployment(Deployment):
                     else:
                         self._record_failure(rank, epoch, described["stopDate"].timestamp())
             if waiting == unstarted:
-                # All other executions have ended, so no peer is left that could start these.
+                # All other executions have ended, so no peer can start these any more.
                 for rank in waiting:
                     self._put_off(rank, epoch)
                 break
@@ -190,7 +190,7 @@ class SpirtDeployment(Deployment):
         if not following:
             raise RunFailed("AllPeersDied", f"no peer is left in epoch {epoch}")
         if len(set(following.values())) > 1:
-            raise RunFailed("PeersDisagree", f"only some peers go on after epoch {epoch}: {following}")
+            raise RunFailed("PeersDisagree", f"only some peers continue after epoch {epoch}: {following}")
         return None not in following.values()
 
     def _put_off(self, rank: int, epoch: int) -> None:
@@ -208,7 +208,7 @@ class SpirtDeployment(Deployment):
         self._failures[rank] = {"epoch": epoch, "time": when, "found_by": "driver"}
 
     def _describe(self, rank: int, epoch: int) -> dict[str, Any] | None:
-        """Return a peer's execution; None if it has not been started, as a newcomer's first may not be yet."""
+        """Return a peer's execution, or None if it hasn't started yet, which can happen with a newcomer's first."""
         machine = self._machine.replace(":stateMachine:", ":execution:")
         try:
             execution = self._execution(rank, epoch)
@@ -217,7 +217,7 @@ class SpirtDeployment(Deployment):
             return None
 
     def _is_alive(self, rank: int) -> bool:
-        """Return whether a peer's database answers one of three pings in a row, which is also the peers' own rule."""
+        """Return whether a peer's database answers one of three pings, as the peers themselves decide it."""
         with TensorDatabase(endpoints.tensor_urls(self._cloud.environment)[rank], self._tracer) as database:
             for attempt in range(PINGS):
                 if attempt:
@@ -248,7 +248,7 @@ class SpirtDeployment(Deployment):
         )
 
     def _start(self, epoch: int) -> None:
-        """Start an epoch of every active peer, where the driver decides whether there is one; a newcomer's first
+        """Start an epoch on every active peer, when the driver decides whether to continue. A newcomer's first
         execution is started by the peer that hands it the model."""
         for rank in self._alive_in(epoch - 1):
             execution = self._execution(rank, epoch)
@@ -285,7 +285,7 @@ class SpirtDeployment(Deployment):
         for page in pages.paginate(stateMachineArn=self._machine, statusFilter="RUNNING"):
             for execution in page["executions"]:
                 self._states.stop_execution(executionArn=execution["executionArn"])
-        # An execution that a last function has started meanwhile ends with the machine.
+        # If a last function has just started an execution, deleting the machine ends it.
         if self.deployed is None:
             self._states.delete_state_machine(stateMachineArn=self._machine)
 
@@ -293,12 +293,12 @@ class SpirtDeployment(Deployment):
         with suppress(QueueError), self._queues() as queues:
             for queue in self._membership_queues():
                 queues.delete(queue)
-            # Peers delete an epoch's queues after use and declare the next epoch's; failed peers left theirs.
+            # Peers delete an epoch's queues after use and declare the next epoch's; failed peers leave theirs.
             for epoch in range(self._epoch + 3):
                 remove_epoch(queues, self.plan.run, epoch, range(self.plan.workers))
 
     def _remove_keys(self) -> None:
-        """Delete the run's keys in the databases that can be reached; those of failed peers are gone with them."""
+        """Delete the run's keys from every reachable database; an unreachable one has lost its keys anyway."""
         prefix = Keys(self.plan).prefix
         for url in endpoints.tensor_urls(self._cloud.environment):
             with suppress(Unreachable), TensorDatabase(url, self._tracer) as database:
@@ -306,7 +306,6 @@ class SpirtDeployment(Deployment):
 
 
 def _execution_failure(rank: int, described: Mapping[str, Any]) -> RunFailed:
-    """Return a failed execution as its peer's failure, with the function's own error if the cause is its payload."""
     cause = str(described.get("cause", ""))
     with suppress(ValueError):
         payload = json.loads(cause)
@@ -316,11 +315,11 @@ def _execution_failure(rank: int, described: Mapping[str, Any]) -> RunFailed:
 
 
 def has_texts(plan: Plan) -> bool:
-    """Return whether gradients are kept as JSON texts."""
+    """Return whether gradients are stored as JSON texts."""
     return plan.options["gradients"] == "json"
 
 
 def light_mb(plan: Plan) -> int:
-    """Return the memory size, MB, of the functions that need no torch: they hold two vectors and have two in flight."""
+    """Return the memory, MB, of functions without torch: enough to hold two vectors and transfer two more."""
     enough_mb = 256 + (READ_TEXT if has_texts(plan) else 4) * gradient_mb(plan)
     return min(int(plan.options["light-memory"]) or enough_mb, plan.memory_mb)

@@ -1,4 +1,4 @@
-"""SPIRT: its options, and what a plan of it needs."""
+"""SPIRT's options and requirements."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -29,7 +29,7 @@ LONGEST_BARRIER_S = 86_400
 
 
 class Spirt(FunctionArchitecture):
-    """SPIRT with Step Functions, a queue and a tensor database per peer."""
+    """SPIRT with Step Functions, and a queue and a tensor database per peer."""
 
     name = "spirt"
     title = "SPIRT"
@@ -37,15 +37,15 @@ class Spirt(FunctionArchitecture):
     summary = (
         "SPIRT: every peer has a tensor database and a state machine; a minibatch is an invocation, gradients are "
         "averaged and the model is updated in the database, once an epoch.\n\n"
-        "One update per epoch is little: see the column `updates` beside the accuracy."
+        "It makes only one update per epoch: compare accuracies together with the column `updates`."
     )
     options = (
         Option(
             "gradients",
             str,
             "tensor",
-            "How gradients are kept: as tensors, or as JSON in a list as in the released code, whose Lua script then "
-            "averages them in the database and whose mean makes a round trip.",
+            "How gradients are stored: as tensors, or as a list of JSON texts as in the released code. A Lua script "
+            "then averages the list in the database, and the mean makes a round trip.",
             ("tensor", "json"),
             released="json",
         ),
@@ -53,7 +53,7 @@ class Spirt(FunctionArchitecture):
             "averaging",
             str,
             "in-database",
-            "Where a peer's gradients are averaged: in-database; round-trip, where the mean goes to the function and "
+            "Where a peer's gradients are averaged: in-database; round-trip, which sends the mean to the function and "
             "back as in the released code; naive, where the function fetches all of them.",
             ("in-database", "round-trip", "naive"),
             released="round-trip",
@@ -67,20 +67,20 @@ class Spirt(FunctionArchitecture):
             ("sgd", "sgd-momentum"),
         ),
         robust.option(
-            "What becomes of all peers' averages: mean; the others withstand Byzantine peers, in the database "
+            "How the peers' averages are combined: mean, or a rule that withstands Byzantine peers, in the database "
             "(docs/byzantine.md)."
         ),
         robust.BYZANTINE,
         attacks.ATTACK,
-        Option("accumulate", int, 1, "Parts of a minibatch, whose gradients are added up: less memory, more time."),
-        Option("barrier-timeout", float, 500.0, "A peer that is silent at the barrier for this long, s, is left out."),
+        Option("accumulate", int, 1, "Parts of a minibatch; more parts need less memory and more time."),
+        Option("barrier-timeout", float, 500.0, "A peer that is silent at the barrier for this time, s, is left out."),
         JOIN,
         Option(
             "light-memory",
             int,
             0,
-            "Memory size, MB, of the functions that need no torch: membership, average, aggregation, update, next "
-            "epoch; 0 for 256 MB and four gradients, or twenty where a mean comes as JSON.",
+            "Memory size of functions without torch, MB: membership, average, aggregation, update, next "
+            "epoch. 0 means 256 MB plus four gradients, or plus twenty if a mean is read as JSON.",
             memory=True,
         ),
         QUEUE,
@@ -92,18 +92,18 @@ class Spirt(FunctionArchitecture):
     learns = "slslab_workers.spirt.replicas:SpirtReplicas"
 
     def complete(self, options: Mapping[str, Value]) -> dict[str, Value]:
-        """Return these options and the defaults of all others; JSON gradients are averaged by a round trip."""
+        """Fill in the defaults. JSON gradients are averaged by a round trip."""
         implied: dict[str, Value] = {"averaging": "round-trip"} if options.get("gradients") == "json" else {}
         return super().complete({**implied, **options})
 
     def requirements(self, plan: Plan) -> Requirements:
-        """Return a tensor database per peer, a queue and state machines; PlanError for a plan that SPIRT cannot run."""
+        """Return a tensor database per peer, a queue and state machines; PlanError if SPIRT can't run the plan."""
         refuse_modes(plan, "SPIRT's functions are invoked by its state machines.")
         options = plan.options
         if not 1 <= int(options["accumulate"]) <= plan.batch_size:
             raise PlanError(
                 f"accumulate is {options['accumulate']}.",
-                f"give the number of parts of a minibatch, 1 or more, at most its {plan.batch_size} images.",
+                f"choose 1 to {plan.batch_size} parts, as a minibatch has {plan.batch_size} images.",
             )
         if not 0 < float(options["barrier-timeout"]) <= LONGEST_BARRIER_S:
             raise PlanError(
@@ -115,39 +115,39 @@ class Spirt(FunctionArchitecture):
         robust.check(plan)
         attacks.refuse_omniscient(
             options,
-            "SPIRT's peers announce their averages before they read others'",
+            "SPIRT's peers announce their averages before they read the others'",
             "choose gpu, or --attack sign-flip.",
         )
         light_mb = int(options["light-memory"])
         if light_mb > plan.memory_mb:
             raise PlanError(
-                f"Functions without torch cannot have {light_mb} MB.",
-                f"choose at most {plan.memory_mb} MB (--memory), or 0 for the default.",
+                f"light-memory is {light_mb} MB, more than the {plan.memory_mb} MB of functions with torch.",
+                "choose at most as much as --memory, or 0 for the default.",
             )
         if has_texts(plan) and options["averaging"] != "round-trip":
             raise PlanError("JSON gradients are averaged by a round trip.", "leave out --averaging.")
         return Requirements.with_queue(options, plan.workers, state_machines=True)
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """Return the memory of the small functions that wait at the barrier, and of databases with all gradients."""
+        """Return the memory of the small functions that wait at the barrier, and of databases full of gradients."""
         gradients = TEXT * plan.batches + WRITTEN_TEXT if has_texts(plan) else plan.batches
-        # Four more vectors: parameters, momentum, average and aggregate.
+        # Plus four vectors: parameters, momentum, average and aggregate.
         database_mb = (gradients + 4) * gradient_mb(plan)
         return (ResidentPhase(self.name, 1, plan.workers * (light_mb(plan) + database_mb)),)
 
     def counts(
         self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
     ) -> Counts:
-        """Return what all peers send, fetch and have computed in their databases, and their state transitions, epoch by
-        epoch: of the peers that take part in it."""
+        """Count what peers send, fetch and compute in their databases, and their state transitions. Only peers that
+        take part in an epoch are counted."""
         roster = Roster.of(workers, options)
         present = [len(roster.active(epoch)) for epoch in range(epochs)]
         options = self.complete({**options, **COVERED})
         return count(*(pattern(Workload(active, batches, 1, parameters, options)) for active in present))
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
-        """Return the `counts` of a recorded run, by the epochs in which peers joined, which may be later than the plan
-        says; PlanError if a peer or a message was lost."""
+        """Return the `counts` of a recorded run, with peers counted from when they really joined, which may be later
+        than planned. PlanError if a peer or a message was lost."""
         if run.failing is not None:
             raise PlanError("a peer or a message was lost", "check a run without faults.")
         assert run.parameters is not None
@@ -158,15 +158,15 @@ class Spirt(FunctionArchitecture):
         return self.counts_of(replace(run.plan, options=options), epochs, run.parameters)
 
     def alone(self, plan: Plan) -> Plan:
-        """Return the plan of one peer with a minibatch in each epoch: an epoch's minibatches are computed at once."""
+        """Return a plan of one peer with one minibatch per epoch, since an epoch's minibatches run at once."""
         alone = super().alone(plan)
         return replace(alone, batches=1, epochs=alone.batches, options={**plan.options, "join": JOIN.default})
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> SpirtDeployment:
-        """Return the functions of all states, the state machine, and the queues between peers."""
+        """Return the deployment of functions, state machine and queues."""
         return SpirtDeployment(plan, cloud, progress)
 
     def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:
-        """Average as many gradients (P,) as a peer has in an epoch."""
+        """Average one peer's gradients (P,) of an epoch."""
         with failures():
             average_alone(plan, cloud, parameters)

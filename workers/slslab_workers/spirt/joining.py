@@ -1,10 +1,10 @@
-"""How a peer joins while others train: who admits it, when all agree that it takes part, and what it is handed.
+"""How a peer joins while others train.
 
-A newcomer starts as every peer does and asks all others to admit it. At the barrier each peer announces whom it has
-admitted and can reach. A peer that all who came to the barrier of epoch e announced takes part from epoch e + 1: all of
-them received the same announcements, so they agree without another message. In e + 1 the lowest rank that took part in
-e hands its model over and starts the newcomer's first execution. A peer that only some announced is announced again at
-the next barrier.
+A newcomer starts like every peer and asks all others to admit it. At the barrier each peer announces which peers it has
+admitted and can reach. If every peer at the barrier of epoch e announces the newcomer, it takes part from epoch e + 1:
+all peers received the same announcements, so they agree without another message. In e + 1 the lowest rank that took
+part in e hands over its model and starts the newcomer's first execution. If only some announced the newcomer, they
+announce it again at the next barrier.
 """
 
 import json
@@ -14,15 +14,15 @@ from dataclasses import replace
 from slslab_workers.channels.stream import Refused, Unreachable
 from slslab_workers.spirt.peer import Peer
 
-# Seconds that peers wait for the request of a newcomer that the plan lets join. Usually it is there already.
+# How long peers wait for the request of a newcomer that may join, s. Usually it has already arrived.
 PATIENCE_S = 60.0
 
 
 def may_be_admitted(peer: Peer, rank: int) -> bool:
-    """Return whether this peer may admit that rank now: any rank until it has met the others, then those that the plan
-    lets join.
+    """Return whether this peer may admit that rank now: any rank until it has met the others, later only ranks that may
+    join.
 
-    A peer that takes part is not admitted again, and one that failed does not come back.
+    A peer that takes part is not admitted again, and a failed peer never returns.
     """
     first = peer.first_epochs()
     if rank in peer.failed():
@@ -32,12 +32,12 @@ def may_be_admitted(peer: Peer, rank: int) -> bool:
 
 
 def reachable(peer: Peer) -> list[int]:
-    """Return the peers that this one has admitted and whose password it knows."""
+    """Return the peers that this peer has admitted and has the password of."""
     return sorted(rank for rank, record in peer.trusted().items() if "password" in record)
 
 
 def agree(peer: Peer, named: Mapping[int, Collection[int]]) -> None:
-    """Admit, from the next epoch on, every peer that all others announced; `named` is by rank, of those at the barrier.
+    """Let peers that all others announced take part from the next epoch; `named` has the announcements by rank.
 
     A peer that asked early waits until the epoch in which the plan lets it join.
     """
@@ -48,7 +48,7 @@ def agree(peer: Peer, named: Mapping[int, Collection[int]]) -> None:
 
 
 def newcomers(peer: Peer) -> list[int]:
-    """Return the other peers whose first epoch this is; in the run's first epoch there are none."""
+    """Return the other peers that begin in this epoch; none in the run's first epoch."""
     first = peer.first_epochs()
     return sorted(rank for rank in peer.taking_part() - {peer.rank} if 0 < first[rank] == peer.epoch)
 
@@ -56,8 +56,8 @@ def newcomers(peer: Peer) -> list[int]:
 def hand_over(peer: Peer, ranks: Collection[int]) -> None:
     """Give these newcomers the model and start their first executions, if that is this peer's task.
 
-    It is the task of the lowest rank that is alive and took part in the epoch before. Peers call this at the beginning
-    of the epoch and again while they miss a newcomer at the barrier, in case that peer failed before it could.
+    The task belongs to the lowest living rank that took part in the epoch before. Peers call this when the epoch
+    begins, and again while they miss a newcomer at the barrier, in case the peer with the task failed.
     """
     before = [rank for rank in _earlier(peer) if rank in peer.taking_part()] if ranks else []
     if peer.rank in before and peer.first_alive(before) == peer.rank:
@@ -66,10 +66,10 @@ def hand_over(peer: Peer, ranks: Collection[int]) -> None:
 
 
 def put_off(peer: Peer, ranks: Collection[int], announced: Collection[int]) -> set[int]:
-    """Return the newcomers among these that cannot come to this barrier, and forget that they take part.
+    """Return the newcomers among these that can't come to this barrier, and cancel their admission.
 
-    That is so when the peer whose task it was has come to the barrier without handing them the model: it did not know
-    that they take part, since it knew of the failure of a peer that had not admitted them, and this peer did not.
+    A newcomer can't come if the peer with the task came to the barrier without handing over the model. That peer didn't
+    know about the newcomer: it noticed the failure of a peer that hadn't admitted it, and this peer didn't.
     """
     if not ranks or min(_earlier(peer)) not in announced:
         return set()
@@ -89,10 +89,10 @@ def _earlier(peer: Peer) -> list[int]:
 
 
 def _has_model(peer: Peer, rank: int) -> bool:
-    """Return whether some peer has begun to hand this newcomer the model for this epoch; True if the newcomer cannot be
-    asked, since it has failed.
+    """Return whether some peer has begun to hand this newcomer the model for this epoch; True if the newcomer has
+    failed.
 
-    Other peers may be an epoch ahead: a model for theirs does not bring the newcomer to this one.
+    Other peers may be an epoch ahead. Their hand-over doesn't bring the newcomer to this epoch.
     """
     try:
         model_epoch = peer.database_of(rank).command("GET", peer.keys.model_epoch)
@@ -102,12 +102,12 @@ def _has_model(peer: Peer, rank: int) -> bool:
 
 
 def _hand_model_to(peer: Peer, rank: int) -> None:
-    """Copy parameters, velocity, buffers and what else a peer knows to a newcomer, and start it. It happens once: the
-    peer that sets the newcomer's key `model_epoch` does it."""
+    """Copy parameters, velocity, buffers and everything else a newcomer needs, and start it. Only the peer that sets
+    the newcomer's key `model_epoch` does so."""
     keys, database = peer.keys, peer.database
     if _has_model(peer, rank):
         return
-    # All of it is read before this peer claims the task: the hand-over does not depend on its database from then on.
+    # Read everything before claiming the task, so that the hand-over no longer depends on this peer's database.
     vectors = [keys.parameters]
     vectors += [name for name in (keys.velocity, keys.buffers(peer.epoch)) if database.command("EXISTS", name)]
     tensors = {name: database.get(name, "other") for name in vectors}

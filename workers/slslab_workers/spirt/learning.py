@@ -1,4 +1,4 @@
-"""SPIRT's functions that compute: initial models, gradients, and the check of convergence."""
+"""SPIRT's functions that need torch: initial models, gradients, and the convergence check."""
 
 import json
 from collections.abc import Mapping
@@ -9,6 +9,7 @@ import torch
 
 from slslab_workers.channels.stream import Unreachable
 from slslab_workers.driver.stopping import PATIENCE_EPOCHS
+from slslab_workers.models import ModelSpec, spec_of
 from slslab_workers.plan import thread_count
 from slslab_workers.spirt.arithmetic import accumulated, has_buffers, read_buffers, write_buffers
 from slslab_workers.spirt.membership import on_peer
@@ -18,14 +19,14 @@ from slslab_workers.training import state as state_module
 from slslab_workers.training.attacks import Attack
 from slslab_workers.training.keys import model_key, validation_key
 
-_models: dict[tuple[str, int, str], torch.nn.Module] = {}
+_models: dict[tuple[ModelSpec, int, str], torch.nn.Module] = {}
 
 
 @on_peer
 def init_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     """Store the initial parameters and buffers, the same for all peers, and start the first epoch."""
     with peer.tracer.span("build", "other"):
-        model = models.build(peer.plan.model, peer.plan.seed)
+        model = models.build(spec_of(peer.plan), peer.plan.seed)
     peer.database.set(peer.keys.parameters, gradients.flatten(model.parameters()).numpy(), "other")
     if has_buffers(model):
         peer.database.set(peer.keys.buffers(0), read_buffers(model).numpy(), "other")
@@ -40,7 +41,7 @@ def init_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 
 @on_peer
 def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
-    """Compute one minibatch: read the parameters from the database, store the gradient in it."""
+    """Compute one minibatch: read the parameters from the database and store the gradient there."""
     batch = int(event["batch"])
     peer.tracer.step = batch
     plan = peer.plan
@@ -72,10 +73,10 @@ def compute_gradients(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
 
 @on_peer
 def check_convergence(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """CheckConvergence: compute the loss on the validation images and whether patience is over, and store both.
+    """Run CheckConvergence: compute the loss on the validation images, decide whether patience is over, and store both.
 
-    All peers use the buffers (BatchNorm statistics) of the lowest rank that is alive, so that they decide alike; that
-    peer stores the model for the driver.
+    All peers use the buffers (BatchNorm statistics) of the lowest living rank, so that they decide alike. That peer
+    stores the model for the driver.
     """
     plan, database = peer.plan, peer.database
     torch.set_num_threads(thread_count(plan.memory_mb))
@@ -96,7 +97,7 @@ def check_convergence(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _take_buffers(peer: Peer, model: torch.nn.Module) -> int:
-    """Give the model the buffers of the lowest rank that is alive, as they are after this epoch; return the rank."""
+    """Load the buffers of the lowest living rank, as they are after this epoch; return that rank."""
     for rank in peer.active():
         try:
             vector = peer.database_of(rank).get(peer.keys.buffers(peer.epoch + 1), "other")
@@ -118,8 +119,8 @@ def _out_of_patience(peer: Peer, loss: float) -> bool:
 
 
 def _model(peer: Peer) -> torch.nn.Module:
-    """Return the network, built once per environment; its parameters and buffers come from the database."""
-    key = (peer.plan.model, peer.plan.seed, peer.plan.memory_format)
+    """Build the network once per environment; its parameters and buffers come from the database."""
+    key = (spec_of(peer.plan), peer.plan.seed, peer.plan.memory_format)
     if key not in _models:
         with peer.tracer.span("build", "other"):
             _models[key] = models.build(*key)

@@ -1,10 +1,10 @@
-"""The state machine of a peer and epoch: eight states and b branches, as released (docs/protocols.md, "SPIRT")."""
+"""The state machine of one peer and epoch: eight states and b branches, as released (docs/protocols.md, "SPIRT")."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-# The states in their order, spelled as in the authors' code, each with the function that it calls.
+# The states in order, spelled as in the authors' code, with the function that each calls.
 STATES: Mapping[str, str] = {
     "Authentification": "auth",
     "ComputeGradients": "compute_gradients",
@@ -20,10 +20,10 @@ INPUT = {"input.$": "$$.Execution.Input"}
 
 
 def definition(functions: Mapping[str, str], batches: int) -> str:
-    """Return the machine in Amazon States Language; `functions` are ARNs by the names in STATES.
+    """Return the machine in Amazon States Language; `functions` maps the names in STATES to ARNs.
 
-    Every Task takes its parameters from the execution's input and its output is discarded, so that payloads do not
-    grow; the last one's output is the execution's. There is no Retry: a retried gradient would be stored twice.
+    Every Task takes its parameters from the execution's input and discards its output, so that payloads don't grow. The
+    last output is the execution's. It doesn't use Retry, which would store a gradient twice.
     """
     names = list(STATES)
     states: dict[str, Any] = {}

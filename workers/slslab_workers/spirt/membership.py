@@ -1,4 +1,4 @@
-"""SPIRT's membership functions: a peer's start, its admission by the others, and the heartbeat. They need no torch."""
+"""SPIRT's membership functions, which need no torch: a peer's start, its admission, and the heartbeat."""
 
 import json
 import time
@@ -13,12 +13,12 @@ from slslab_workers.spirt.settings import Execution, password_queue, waiting_que
 from slslab_workers.spirt.trust import Identity, Untrusted, encrypt, verify
 from slslab_workers.training.lifetime import remaining_s
 
-# Kinds of records: a request to join, and the password that answers it.
+# Kinds of records: a request to join, and the reply that contains the password.
 JOIN, PASSWORD = "join", "password"
 
 
 def on_peer(work: Callable[[Peer, Mapping[str, Any]], dict[str, Any]]) -> Callable[[Mapping[str, Any], Any], Any]:
-    """Return a Lambda handler that does `work` on the peer that its event names."""
+    """Wrap `work` in a Lambda handler that runs it on the peer named in the event."""
 
     def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
         with Peer(Execution.from_event(event), context) as peer:
@@ -32,10 +32,10 @@ def on_peer(work: Callable[[Peer, Mapping[str, Any]], dict[str, Any]]) -> Callab
 def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     """Make the peer's keys, ask all others to admit it, and invoke init_model.
 
-    A peer that joins later is handed a model when its epoch comes. None of its functions runs until then, so it admits
-    the others now: their requests have been in its queue since they started.
+    A peer that joins later receives a model when its epoch begins. Until then none of its functions runs, so it admits
+    the others now: their requests have been waiting in its queue since they started.
 
-    If init_model fails, its payload is returned as `failure`, so that its error reaches the driver unchanged.
+    If init_model fails, its payload is returned as `failure`, so that the driver sees the error unchanged.
     """
     with peer.tracer.span("keys", "other"):
         identity = Identity.fresh()
@@ -48,7 +48,7 @@ def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
     for other in range(peer.plan.workers):
         if other != peer.rank:
             request = identity.sign(_own_record(peer, JOIN, other), peer.admission)
-            # Stored before it is sent: the answer must name this nonce.
+            # Store the nonce before sending it: the reply must contain it.
             command("HSET", keys.requests, other, request["nonce"])
             _send(peer, waiting_queue(peer.plan, other), request)
     roster = peer.roster
@@ -69,10 +69,10 @@ def init_peers(peer: Peer, event: Mapping[str, Any]) -> dict[str, Any]:
 
 @on_peer
 def auth(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """Authentification: hand the model to newcomers, admit the peers that ask, exchange passwords.
+    """Run Authentification: hand newcomers the model, admit peers that ask, and exchange passwords.
 
-    In its first epoch a peer waits until it has met all others or found that they failed; later it waits for a time for
-    the peers that the plan lets join after this epoch.
+    In its first epoch a peer waits until every other peer has answered or failed. Later it waits a while for peers that
+    the plan lets join after this epoch.
     """
     joining.hand_over(peer, joining.newcomers(peer))
     identity, roster = peer.identity, peer.roster
@@ -99,7 +99,7 @@ def auth(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 
 @on_peer
 def check_heartbeat(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """CheckHeartbeat: ping this peer's database and every active peer's, and delete the minibatches' gradients."""
+    """Run CheckHeartbeat: ping all active peers' databases, its own included, and delete the minibatches' gradients."""
     active = [rank for rank in peer.active() if _is_still_there(peer, rank)]
     peer.set_active(active)
     batches = range(peer.plan.batches)
@@ -122,7 +122,7 @@ def _is_still_there(peer: Peer, rank: int) -> bool:
 
 
 def _own_record(peer: Peer, kind: str, to: int) -> dict[str, Any]:
-    """Return what every record of this peer says; `to` makes a record that was sent to another peer a replay here."""
+    """Return the fields that all of this peer's records share. With `to`, no other peer accepts the record."""
     return {
         "kind": kind,
         "run": peer.plan.run,
@@ -144,12 +144,11 @@ def _collect(
     accept: Callable[[bytes], int],
     hoped_for: Set[int] = frozenset(),
 ) -> list[int]:
-    """Take records from a queue until those of the awaited ranks were accepted, or what is there now; return the
-    accepted ranks.
+    """Take records from a queue until all awaited ranks are accepted, or only the available ones; return the accepted
+    ranks.
 
-    The ranks in `hoped_for` are waited for PATIENCE_S at most. A record that is not trusted is dropped and reported in
-    the function's log: another sender wrote it. A peer that was admitted and whose database is gone has failed, and is
-    no longer awaited.
+    It waits at most PATIENCE_S for the ranks in `hoped_for`. Records by other senders aren't trusted: they are dropped
+    and logged. An admitted peer that has lost its database has failed, so it isn't waited for.
     """
     accepted, failed = set[int](), set[int]()
     patient_until = time.monotonic() + joining.PATIENCE_S
@@ -169,14 +168,13 @@ def _collect(
         elif not missing:
             return sorted(accepted)
         elif left_s <= 0:
-            raise TimeoutError(f"Peer {peer.rank} received records of peers {sorted(accepted)} only.")
+            raise TimeoutError(f"Peer {peer.rank} received records only from peers {sorted(accepted)}.")
         else:
             admitted = missing & peer.trusted().keys()
             failed |= {rank for rank in admitted if not _is_still_there(peer, rank)} | peer.failed().keys()
 
 
 def _admit(peer: Peer, identity: Identity, body: bytes) -> int:
-    """Admit the peer that signed this request, and send it the password of this peer's database."""
     request = _checked(peer, body, JOIN)
     rank = int(request["rank"])
     if not joining.may_be_admitted(peer, rank):
@@ -202,9 +200,9 @@ def _learn(peer: Peer, identity: Identity, body: bytes) -> int:
 
 
 def _checked(peer: Peer, body: bytes, kind: str) -> dict[str, Any]:
-    """Return a signed record of another peer of this run to this one, never seen before; Untrusted for anything else.
+    """Return a signed record if it is new and was sent by another peer of this run to this one; else raise Untrusted.
 
-    A peer signs with one key: the first that was received.
+    A peer can use only one key: the first that was received.
     """
     content = verify(body, peer.admission)
     rank = content.get("rank")
@@ -224,7 +222,7 @@ def _address(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _invoke(peer: Peer, function: str, event: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Invoke another function and wait for it, as the released code does; return its payload if it failed."""
+    """Invoke another function and wait for it, as released; return its payload if it failed."""
     with peer.tracer.span("invoke", "wait", function) as span:
         client = aws_client("lambda", retries={"total_max_attempts": 1}, read_timeout=peer.plan.timeout)
         answer = client.invoke(FunctionName=function, Payload=json.dumps(event).encode())

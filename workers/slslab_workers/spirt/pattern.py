@@ -25,11 +25,11 @@ from slslab_workers.training import robust
 
 Options = Mapping[str, Value]
 PHASE = "synchronise"
-# The only values of these options that the pattern covers.
+# The pattern covers only these values of the options.
 COVERED: Options = {"accumulate": 1, "join": "none"}
-# Bytes of an announcement at the barrier, without the list of ranks in it.
+# Size of an announcement at the barrier without its list of ranks, bytes.
 ANNOUNCEMENT = 118
-# Every function that executes a stored script asks first whether it is stored.
+# Every function that runs a stored script first asks whether the database has it.
 SCRIPT_STORED = Activity("tensor.script", "other")
 EXECUTION = Signal("execution", each="epoch", of=OWN)
 REQUESTS, PASSWORDS = Signal("requests", each="run"), Signal("passwords", each="run")
@@ -39,14 +39,14 @@ CALLED_FOR_MODEL = Signal("called for model", each="run", of=OWN)
 
 
 def pattern(workload: Workload) -> Pattern:
-    """Return SPIRT's pattern: each peer's state machine calls a function in each state, b at once for the gradients;
-    peers wait for each other when they start and at the barrier, and read each other's averages.
+    """Return SPIRT's pattern. Each peer's state machine calls a function in each state, and b at once for the
+    gradients. Peers wait for each other when they start and at the barrier, and read each other's averages.
 
-    All peers read peer 0's average first and queue at its database; from there they follow each other from database to
-    database, so that each finds the next one free: one read of n averages stands for these. Environments are assumed to
-    stay warm, so that networks are built in the first epoch only. The length of a JSON text depends on its numbers: as
-    released, gradients and their mean are as long as the recorded ones on average. PlanError for options by which peers
-    join later, or compute a minibatch in parts.
+    All peers read peer 0's average first and queue at its database. From there they move in line from database to
+    database, so that each finds the next one free; the pattern has one read of n averages instead. Environments are
+    assumed to stay warm, so networks are built only in the first epoch. The length of a JSON text depends on its
+    numbers: as released, gradients and their mean are as long as the recorded ones on average. PlanError if peers join
+    later or compute a minibatch in parts.
     """
     options, workers, parameters = workload.options, workload.workers, workload.parameters
     for name, value in COVERED.items():
@@ -79,7 +79,6 @@ def pattern(workload: Workload) -> Pattern:
 
 
 def _are_texts(options: Options) -> bool:
-    """Return whether gradients are kept as released: as JSON texts, which Lua averages."""
     return options["gradients"] == "json"
 
 
@@ -97,8 +96,7 @@ def _function(ranks: range, name: str, parts: tuple[Part, ...]) -> Role:
 
 
 def _states(batches: int) -> tuple[Part, ...]:
-    """Return a transition into each state, which calls the function and waits for its answer; the branches' are at
-    once."""
+    """Return a transition into each state, which calls the function and waits for its result; branches run at once."""
     parts: list[Part] = []
     for state, function in STATES.items():
         transition = Activity("transition", "other", bytes=None, makes=(_called(function),), protocol=True)
@@ -115,7 +113,6 @@ def _commands(times: int, *, since: int = 0, until: int | None = None) -> Activi
 
 
 def _buffers(op: str, phase: str) -> Activity:
-    """Return an activity on BatchNorm statistics, which only some networks have."""
     return Activity(op, phase, bytes=None, optional=True)
 
 
@@ -185,9 +182,9 @@ def _average_gradients(workers: int, batches: int, size: int, options: Options) 
 
 
 def _average(batches: int, size: int, options: Options) -> tuple[Part, ...]:
-    """Return how the mean of a peer's gradients gets into its key. One command asks whether there are buffers, too.
+    """Return how a peer stores the mean of its gradients. One command asks whether there are buffers, too.
 
-    Lua is sent with its call. Where no script on tensors runs, one is looked up if buffers are averaged.
+    Lua is sent with its call. If no script on tensors runs, averaging buffers looks one up.
     """
     script = Activity("tensor.script", PHASE, work=batches * size, protocol=True)
     put = Activity("tensor.set", PHASE, bytes=size, protocol=True)
@@ -204,7 +201,6 @@ def _average(batches: int, size: int, options: Options) -> tuple[Part, ...]:
 
 
 def _mean(vectors: int, size: int, gets: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Return a function's mean of vectors that it gets: as many sums, of which the last is the division."""
     return (*gets, Activity("reduce", PHASE, times=vectors, work=vectors * size))
 
 
@@ -223,8 +219,8 @@ def _check_heartbeat(workers: int) -> tuple[Part, ...]:
 
 
 def _aggregation(workers: int, size: int, options: Options, *, leads: bool) -> tuple[Part, ...]:
-    """Return how the averages become the aggregate: a function reads all; for a robust rule the others' are copied into
-    the peer's database, whose script reads all."""
+    """Return how averages become the aggregate: a function reads them all. For a robust rule the others' are copied
+    into the peer's database, and its script reads them all."""
     others = workers - 1
     if robust.name_of(options) is not None:
         return (
@@ -245,8 +241,8 @@ def _aggregation(workers: int, size: int, options: Options, *, leads: bool) -> t
 
 
 def _update_model(size: int, momentum: bool, options: Options) -> tuple[Part, ...]:
-    """Return the update: script or function reads parameters and aggregate and writes parameters; with momentum it
-    reads and writes velocity, too."""
+    """Return the update: a script or function reads parameters and aggregate and writes parameters. With momentum it
+    also reads and writes the velocity."""
     read, written = (3, 2) if momentum else (2, 1)
     step: tuple[Part, ...] = (
         SCRIPT_STORED,
@@ -259,7 +255,6 @@ def _update_model(size: int, momentum: bool, options: Options) -> tuple[Part, ..
 
 
 def _check_convergence(parameters: int, *, leads: bool) -> tuple[Part, ...]:
-    """Return the check: all use peer 0's BatchNorm statistics, or, without any, ping it; peer 0 stores the model."""
     return (
         Activity("tensor.get", "other", bytes=4 * parameters, protocol=True),
         replace(BUILD, until=1),
@@ -275,7 +270,6 @@ def _check_convergence(parameters: int, *, leads: bool) -> tuple[Part, ...]:
 
 
 def _trigger_next_epoch(epochs: int, size: int) -> tuple[Part, ...]:
-    """Return the start of the next epoch; the last epoch's stores the result."""
     return (
         _commands(1),
         Activity("execute", "other", makes=(replace(EXECUTION, ahead=1),), until=-1),

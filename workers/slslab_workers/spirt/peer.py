@@ -1,4 +1,4 @@
-"""A peer within one function: its own database, the peers that it trusts and their databases, its queues."""
+"""A peer as its functions see it: its own database, the peers that it trusts, their databases, and its queues."""
 
 import json
 import math
@@ -20,19 +20,19 @@ from slslab_workers.spirt.settings import PING_INTERVAL_S, PINGS, Execution, Key
 from slslab_workers.spirt.trust import Identity
 
 PING_ANSWER_S = 1.0
-# How long a peer waits for others before it pings those that are missing, and what it keeps of its function's time-out.
+# How long a peer waits before it pings missing peers, and the part of the function's time-out that it keeps in reserve.
 LOOK_S = 1.0
 RESERVE_S = 5.0
-# What fields of the hash of absent peers begin with that have those left out of an epoch.
+# In the hash of absent peers, fields with this prefix hold the peers left out of an epoch.
 LATE = "late "
 
 
 class Forgotten(Exception):
-    """A database does not have what was stored in it."""
+    """The database has lost something that was stored in it."""
 
 
 class Peer(ExitStack):
-    """The peer of an execution, as one of its functions sees it; a context manager that closes its connections."""
+    """The peer of one execution. Use it as a context manager, which closes its connections."""
 
     def __init__(self, execution: Execution, context: Any) -> None:
         super().__init__()
@@ -51,28 +51,28 @@ class Peer(ExitStack):
 
     @cached_property
     def queues(self) -> Queues:
-        """The queues, connected on first use."""
+        """Connect to the queues on first use and return them."""
         return self.enter_context(open_queues(endpoints.queue_url(), self.tracer))
 
     @cached_property
     def objects(self) -> Objects:
-        """The run's bucket."""
+        """Return the run's bucket."""
         with self.tracer.span("connect", "other"):
             client = environment_client()
         return Objects(client, self.execution.bucket, self.tracer)
 
     @cached_property
     def identity(self) -> Identity:
-        """The peer's key pair, from its own database."""
+        """Return the peer's key pair from its own database."""
         return Identity.from_pem(self.stored(self.keys.private_key))
 
     @cached_property
     def admission(self) -> str:
-        """The run's admission secret, which the driver gave this peer when it started."""
+        """Return the run's admission secret, which the driver gave this peer when it started."""
         return self.stored(self.keys.admission).decode()
 
     def stored(self, key: str, database: TensorDatabase | None = None) -> bytes:
-        """Return what a peer's database, by default this one's, has under a key; Forgotten if it has nothing."""
+        """Return a key's value in a peer's database, by default this peer's; Forgotten if the key is missing."""
         database = database or self.database
         value = database.command("GET", key)
         if value is None:
@@ -81,8 +81,8 @@ class Peer(ExitStack):
         return bytes(value)
 
     def trusted(self) -> dict[int, dict[str, Any]]:
-        """Return the admitted peers without this one, by rank: address, port, public key and, once received, password
-        (encrypted for this peer)."""
+        """Return the admitted peers, without this one, by rank: address, port, public key and, once received, the
+        password (encrypted for this peer)."""
         return self._records(self.keys.trusted)
 
     def trust(self, rank: int, record: Mapping[str, Any]) -> None:
@@ -90,7 +90,7 @@ class Peer(ExitStack):
         self.database.command("HSET", self.keys.trusted, rank, json.dumps(record))
 
     def first_epochs(self) -> dict[int, int]:
-        """Return the first epoch of every peer that takes part or will, this one included once it is known."""
+        """Return the first epoch of every peer that takes part, now or later, and this peer's once it is known."""
         return {rank: int(epoch) for rank, epoch in self._records(self.keys.first_epochs).items()}
 
     def set_first_epoch(self, rank: int, epoch: int) -> None:
@@ -98,12 +98,12 @@ class Peer(ExitStack):
         self.database.command("HSET", self.keys.first_epochs, rank, epoch)
 
     def taking_part(self) -> set[int]:
-        """Return the ranks that take part in this epoch: this peer, and the trusted ones whose first epoch has come."""
+        """Return the ranks that take part in this epoch: this peer, and the trusted peers that have begun."""
         first = self.first_epochs()
         return {self.rank, *(rank for rank in self.trusted() if first.get(rank, math.inf) <= self.epoch)}
 
     def database_of(self, rank: int) -> TensorDatabase:
-        """Return a trusted peer's database, opened with the password that it sent; KeyError if it isn't trusted."""
+        """Connect to a trusted peer's database with the password that it sent; KeyError if it isn't trusted."""
         if rank == self.rank:
             return self.database
         if rank not in self._others:
@@ -115,10 +115,10 @@ class Peer(ExitStack):
         return self._others[rank]
 
     def is_alive(self, rank: int, *, busy: bool = False) -> bool:
-        """Return whether a peer's database answers one of three pings, a second apart; False for an untrusted one.
+        """Return whether a peer's database answers one of three pings, a second apart; False for an untrusted peer.
 
-        A database that may be `busy` (a Lua script blocks all other clients while it runs) need only accept
-        connections.
+        A database that may be `busy` only has to accept connections, because a running Lua script blocks all other
+        clients.
         """
         for attempt in range(PINGS):
             if attempt:
@@ -129,11 +129,11 @@ class Peer(ExitStack):
         return False
 
     def first_alive(self, ranks: Iterable[int]) -> int:
-        """Return the first of these ranks, this peer's included, whose database answers."""
+        """Return the first of these ranks, this peer's included, with a database that answers."""
         return next(rank for rank in ranks if rank == self.rank or self._answers(rank))
 
     def _answers(self, rank: int) -> bool:
-        """Ping once; of a peer whose password is not known yet only the port is tried."""
+        """Ping once. If the peer's password isn't known yet, only try the port."""
         if rank == self.rank or "password" in self.trusted().get(rank, {}):
             return self.database_of(rank).ping(PING_ANSWER_S)
         return self._takes_connections(rank)
@@ -149,22 +149,22 @@ class Peer(ExitStack):
                 return False
 
     def mark_failed(self, rank: int) -> None:
-        """Store that a peer failed in this epoch; it does not come back."""
+        """Record that a peer failed in this epoch; it won't return."""
         record = {"epoch": self.epoch, "time": time.time(), "found_by": self.rank}
         self.database.command("HSETNX", self.keys.inactive, rank, json.dumps(record))
         self.database.command("HDEL", self.keys.trusted, rank)
 
     def failed(self) -> dict[int, dict[str, Any]]:
-        """Return the peers that this one found failed; see `absent`."""
+        """Return the peers that this one saw fail; see `absent`."""
         return self.absent()[0]
 
     def leave_out(self, ranks: list[int]) -> None:
-        """Store that these peers came too late to this epoch's barrier."""
+        """Record that these peers came too late to this epoch's barrier."""
         self.database.command("HSET", self.keys.inactive, f"{LATE}{self.epoch}", json.dumps(ranks))
 
     def absent(self) -> tuple[dict[int, dict[str, Any]], dict[int, list[int]]]:
-        """Return the peers that this one found failed, by rank: epoch, wall time (s), and who found it; and the ranks
-        of those that it has left out, by epoch."""
+        """Return two dicts. By rank, the peers that this one saw fail, with epoch, wall time (s) and who noticed; by
+        epoch, the ranks that it left out."""
         failed, late = {}, {}
         for field, value in self._fields(self.keys.inactive):
             if field.startswith(LATE):
@@ -174,24 +174,24 @@ class Peer(ExitStack):
         return failed, late
 
     def active(self) -> list[int]:
-        """Return the ranks whose averages are aggregated in this epoch, this peer's included."""
+        """Return the ranks of the peers aggregated in this epoch, this peer's included."""
         return [int(rank) for rank in json.loads(self.stored(self.keys.active(self.epoch)))]
 
     def set_active(self, ranks: list[int]) -> None:
-        """Store whose averages are aggregated in this epoch."""
+        """Store the active ranks, which are aggregated in this epoch."""
         self.database.command("SET", self.keys.active(self.epoch), json.dumps(sorted(ranks)))
 
     def lineage(self, database: TensorDatabase) -> dict[str, Any]:
-        """Return where the parameters in a peer's database come from; see `rounds.update_model`."""
+        """Return the history of the parameters in a peer's database; see `rounds.update_model`."""
         return dict(json.loads(self.stored(self.keys.lineage, database)))
 
     def set_lineage(self, epoch: int, digest: str, *, changing: bool = False) -> None:
-        """Store that the parameters are those before this epoch's update, or (`changing`) that it is under way."""
+        """Record that the parameters are from before this epoch's update, or (`changing`) that it is running."""
         record = {"epoch": epoch, "digest": digest, "changing": changing}
         self.database.command("SET", self.keys.lineage, json.dumps(record))
 
     def stop_state(self) -> dict[str, Any]:
-        """Return the best validation loss so far, and for how many epochs no loss was below it."""
+        """Return the best validation loss so far, and for how many epochs it hasn't improved."""
         stored = self.database.command("GET", self.keys.early_stop)
         return {"best": math.inf, "since": 0} if stored is None else json.loads(bytes(stored))
 

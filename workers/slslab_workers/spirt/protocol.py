@@ -1,4 +1,4 @@
-"""What SPIRT's peers keep in their databases and send each other, epoch by epoch (docs/protocols.md, "SPIRT")."""
+"""What SPIRT's peers store in their databases and send each other, by epoch (docs/protocols.md, "SPIRT")."""
 
 from slslab_workers.channels.queues import scoped
 from slslab_workers.patterns.messages import Message, Name, Protocol, Recorded, Wait, Where, by_script, key_of
@@ -9,8 +9,8 @@ from slslab_workers.training.attacks import Attack
 
 
 def protocol(run: Recorded) -> Protocol:
-    """Return the protocol, by options, until a peer or a message is lost or late: what is missing from then on is not
-    told from what the failure takes away."""
+    """Return the protocol for these options. It ends where a peer or a message is lost or late: from then on, what is
+    missing by mistake looks like what the failure removed."""
     judged = run.failing
     epochs = {epoch for _, epoch, _ in run.computed if judged is None or epoch < judged}
     if judged is None and run.complete and not run.plan.gradual:
@@ -43,14 +43,12 @@ def protocol(run: Recorded) -> Protocol:
 
 
 def _taking_part(run: Recorded, epoch: int) -> list[int]:
-    """Return the peers of an epoch: those that the plan has from the beginning, and those that join, once they do."""
     roster = Roster.of(run.plan.workers, run.plan.options)
     computing = {worker for worker, at, _ in run.computed if at == epoch}
     return sorted({*roster.founders, *(computing & roster.joins.keys())})
 
 
 def _averaged(run: Recorded, rank: int, epoch: int, peers: list[int]) -> list[Message]:
-    """Return a peer's gradients, and its average, which all peers take."""
     keys, options, batches = Keys(run.plan), run.plan.options, range(run.plan.batches)
     texts, own = options["gradients"] == "json", {rank: 1}
     at: Where = (epoch, -1)
@@ -65,10 +63,10 @@ def _averaged(run: Recorded, rank: int, epoch: int, peers: list[int]) -> list[Me
         for batch in batches
     ]
     average, attack = keys.average(epoch), Attack.of(run.plan)
-    # What an attacker sends in its place is an overhead, so that nobody takes the average itself.
+    # An attacker's replacement counts as overhead, so the average itself is never read.
     everyone = None if attack is not None and attack.replaces(rank) else dict.fromkeys(peers, 1)
     if texts:
-        # The mean is the script's answer.
+        # The script returns the mean.
         messages.append(Message("average", Name(by_script(keys.json_gradients(epoch)), rank, *at), {}))
     elif options["averaging"] == "in-database":
         return [*messages, Message("average", Name(by_script(average), rank, *at), everyone, at=at)]
@@ -95,10 +93,10 @@ def _aggregate(run: Recorded, rank: int, epoch: int) -> Message:
 
 
 def _model(run: Recorded, rank: int, epoch: int, follows: bool) -> list[Message]:
-    """Return the parameters that a peer's update makes, and with momentum its velocity.
+    """Return the parameters after a peer's update, and with momentum its velocity.
 
-    They are read for each minibatch of the epoch that follows and by its update; before that the check of convergence
-    reads the parameters, too.
+    They are read for each minibatch of the next epoch and by its update. Before that, the convergence check reads the
+    parameters.
     """
     keys, options = Keys(run.plan), run.plan.options
     outside = options["update"] == "naive"
@@ -111,6 +109,5 @@ def _model(run: Recorded, rank: int, epoch: int, follows: bool) -> list[Message]
 
 
 def _made(run: Recorded, names: set[Name]) -> tuple[int, ...]:
-    """Return the events that stored these."""
     stored = (e for e in run.events if e["op"] in ("tensor.set", "tensor.script") and not e["overhead"])
     return tuple(e["event"] for e in stored if (key_of(e), e["worker"], e["epoch"], e["step"]) in names)

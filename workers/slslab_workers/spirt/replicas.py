@@ -17,9 +17,9 @@ BUFFERS, VELOCITY = "buffers", "velocity"
 
 
 class SpirtReplicas(Replicas):
-    """Peers that compute all minibatches of an epoch with the same parameters, average their own gradients and then
-    those averages, and update once. A minibatch begins with the buffers of the epoch before; the buffers after a peer's
-    minibatches are averaged as well."""
+    """Train like SPIRT's peers. A peer computes all minibatches of an epoch with the same parameters and averages their
+    gradients; the peers' averages are averaged, and each peer updates once. Every minibatch begins with the buffers of
+    the epoch before, and the buffers after a peer's minibatches are averaged, too."""
 
     def __init__(
         self, plan: Plan, samples: Samples, device: str = "cpu", on_minibatch: Callable[[], None] = lambda: None
@@ -34,7 +34,7 @@ class SpirtReplicas(Replicas):
             self.states[0].memory[VELOCITY] = torch.zeros_like(self.parameters())
 
     def advance(self) -> None:
-        """Train an epoch with the peers that take part in it."""
+        """Train one epoch with the peers that take part in it."""
         epoch = self.position // self.plan.batches
         active = self._roster.active(epoch)
         self._hand_over(epoch)
@@ -51,22 +51,22 @@ class SpirtReplicas(Replicas):
     def compute(
         self, model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
     ) -> tuple[float, torch.Tensor]:
-        """Return loss and gradient (P,) of a minibatch, computed in the plan's number of parts."""
+        """Return the loss and gradient (P,) of a minibatch, computed in the plan's number of parts."""
         return accumulated(model, inputs, targets, int(self.plan.options["accumulate"]))
 
     def judging_rank(self) -> int:
-        """Return the first of the ranks that took part in the last epoch."""
+        """Return the lowest rank that took part in the last epoch."""
         return self._roster.active(self.position // self.plan.batches - 1)[0]
 
     def turn_to(self, rank: int) -> torch.nn.Module:
-        """Return the peers' model with this peer's buffers at the beginning of the epoch."""
+        """Give the peers' model this peer's buffers from the beginning of the epoch."""
         state = self.states[rank]
         if BUFFERS in state.memory:
             write_buffers(state.model, state.memory[BUFFERS])
         return state.model
 
     def _average(self, rank: int, epoch: int) -> torch.Tensor:
-        """Return the mean (P,) of a peer's gradients; the mean of the buffers becomes the peer's."""
+        """Return the mean (P,) of a peer's gradients, and give the peer the mean of the buffers."""
         buffers: list[torch.Tensor] = []
         state = self.states[rank]
 

@@ -1,4 +1,4 @@
-"""Which peers the plan lets take part in which epoch: those from the beginning, and those that join (`--join`)."""
+"""Which peers take part in which epoch: the founders, and the peers that join later (`--join`)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,28 +11,28 @@ JOIN = Option(
     "join",
     str,
     "none",
-    "Peers that are not there at the beginning, as RANK:EPOCHS[,RANK:EPOCHS...]: 2:1 has peer 2 join when 1 epoch has "
+    "Peers that join later, as RANK:EPOCHS[,RANK:EPOCHS...]. With 2:1, peer 2 joins when 1 epoch has "
     "been trained without it. A rank's samples are unused until it joins.",
 )
 
 
 @dataclass(frozen=True)
 class Roster:
-    """Ranks 0 to `workers` - 1; `joins` has the first epoch of those that join later."""
+    """Ranks 0 to `workers` - 1, and in `joins` the first epoch of each peer that joins later."""
 
     workers: int
     joins: Mapping[int, int]
 
     @classmethod
     def of(cls, workers: int, options: Mapping[str, Value]) -> Self:
-        """Read the roster from the options; PlanError if they cannot be read, or name a rank twice."""
+        """Read the roster from the options. PlanError if they are malformed or name a rank twice."""
         text = str(JOIN.of(options))
         joins: dict[int, int] = {}
         for entry in text.split(",") if text != JOIN.default else ():
             rank, _, first = (part.strip() for part in entry.partition(":"))
             if not (_is_number(rank) and _is_number(first)):
                 raise PlanError(
-                    f"{entry!r} does not say which peer joins when.",
+                    f"{entry!r} isn't in the form RANK:EPOCHS.",
                     "with --join 2:1,3:4 peer 2 joins after 1 epoch, and peer 3 after 4.",
                 )
             if int(rank) in joins:
@@ -41,11 +41,11 @@ class Roster:
         return cls(workers, joins)
 
     def check(self, epochs: int) -> None:
-        """Raise PlanError if a run of so many epochs cannot have this roster."""
+        """Raise PlanError if this roster doesn't fit a run of `epochs` epochs."""
         for rank, first in self.joins.items():
             if rank >= self.workers:
                 raise PlanError(
-                    f"There is no peer {rank}, so it cannot join.",
+                    f"Peer {rank} doesn't exist, so it can't join.",
                     f"with --workers {self.workers} ranks are 0 to {self.workers - 1}.",
                 )
             if not 1 <= first < epochs:
@@ -60,15 +60,15 @@ class Roster:
 
     @property
     def founders(self) -> list[int]:
-        """The ranks that take part from the beginning."""
+        """Return the ranks that take part from the beginning."""
         return self.active(0)
 
     def active(self, epoch: int) -> list[int]:
-        """Return the ranks that take part in an epoch, if all that join are admitted in time."""
+        """Return the ranks that take part in an epoch if everyone who joins is admitted in time."""
         return [rank for rank in range(self.workers) if self.joins.get(rank, 0) <= epoch]
 
     def asking(self, epoch: int) -> set[int]:
-        """Return the ranks that are to be admitted in this epoch, so that they take part in the next."""
+        """Return the ranks that ask to be admitted in this epoch and take part from the next."""
         return {rank for rank, first in self.joins.items() if first == epoch + 1}
 
 

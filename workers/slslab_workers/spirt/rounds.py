@@ -1,4 +1,4 @@
-"""SPIRT's functions between gradients and the next epoch: average, barrier, aggregate, update. They need no torch."""
+"""SPIRT's functions between gradients and the next epoch, which need no torch: average, barrier, aggregate, update."""
 
 import hashlib
 import json
@@ -24,13 +24,13 @@ from slslab_workers.training.attacks import Attack
 from slslab_workers.training.keys import result_key
 from slslab_workers.training.lifetime import remaining_s
 
-# Between two reads of parameters that are being updated.
+# Pause between two reads of parameters that another peer is updating, s.
 CHANGING_S = 0.05
 
 
 @on_peer
 def average_gradients(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """AverageGradients: average the minibatches' gradients, then wait for the other peers at the barrier."""
+    """Run AverageGradients: average the minibatches' gradients, then wait for the other peers at the barrier."""
     _average(peer)
     _attack(peer)
     if peer.database.command("EXISTS", peer.keys.buffers(peer.epoch)):
@@ -68,8 +68,8 @@ def _attack(peer: Peer) -> None:
 
 @on_peer
 def aggregation(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """Aggregation: average the averages of all active peers, in rank order; the divisor is their number. A rule that
-    withstands Byzantine peers is applied in the database."""
+    """Run Aggregation: average the averages of all active peers, in rank order, and divide by their number. A rule that
+    withstands Byzantine peers runs in the database."""
     rule = robust.name_of(peer.options)
     reached = _withstand(peer, rule) if rule is not None else _average_averages(peer)
     peer.set_active(reached)
@@ -77,7 +77,7 @@ def aggregation(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _average_averages(peer: Peer) -> list[int]:
-    """Store the mean of all active peers' averages; return the ranks of those that were reached."""
+    """Store the mean of all active peers' averages; return the ranks of the peers that were reached."""
     reached: list[int] = []
 
     def averages() -> Iterator[Vector]:
@@ -92,8 +92,8 @@ def _average_averages(peer: Peer) -> list[int]:
 
 
 def _withstand(peer: Peer, rule: str) -> list[int]:
-    """Have the peer's database combine all active peers' averages by a robust rule; return the ranks of those that were
-    reached. The others' averages are copied into it first, one by one."""
+    """Combine all active peers' averages in the peer's database by a robust rule; return the ranks of the peers that
+    were reached. The other averages are first copied into it, one by one."""
     names: dict[int, str] = {}
     for rank in peer.active():
         if rank == peer.rank:
@@ -118,12 +118,12 @@ def _withstand(peer: Peer, rule: str) -> list[int]:
 
 @on_peer
 def update_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """Update: apply one SGD step with the aggregate, in the database.
+    """Run Update: apply one SGD step with the aggregate, in the database.
 
-    Peers that aggregated the averages of the same ranks in every epoch have the same parameters. When a peer fails
-    while the others aggregate, only some may have read its average; a peer that comes to a barrier after its time-out
-    is left out. Such histories differ in a digest of all these ranks, the lineage, which every peer announces at the
-    next barrier: a peer whose lineage differs from the lowest active rank's takes over that peer's parameters first.
+    Peers that aggregated the same ranks in every epoch have the same parameters. Parameters can differ when a peer
+    fails while only some have read its average, or when a peer reaches a barrier after the time-out and is left out. So
+    each peer keeps a digest of all these ranks, the lineage, and announces it at the next barrier. If a peer's lineage
+    differs from the lowest active rank's, it first copies that peer's parameters.
     """
     ranks = peer.active()
     lineages: dict[str, str] = json.loads(peer.stored(peer.keys.lineages(peer.epoch)))
@@ -131,7 +131,7 @@ def update_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
     if digest != lineages[str(leader)]:
         taken_over = _take_over(peer, leader)
         if taken_over is not None and taken_over["epoch"] > peer.epoch:
-            # The leader has made this update already, and perhaps later ones.
+            # The lowest active rank has made this update already, and perhaps later ones.
             peer.set_lineage(taken_over["epoch"], taken_over["digest"])
             return {"epoch": peer.epoch, "taken_over": leader}
         digest = digest if taken_over is None else taken_over["digest"]
@@ -143,13 +143,13 @@ def update_model(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 
 @on_peer
 def trigger_next_epoch(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
-    """trigger_next: start the next epoch's execution, or store the result."""
+    """Run trigger_next: start the next epoch's execution, or store the result."""
     plan = peer.plan
-    # All peers have announced this epoch's averages, so no peer reads the ones before.
+    # All peers have announced this epoch's averages, so the previous ones are no longer read.
     peer.database.command("DEL", *peer.keys.of_epoch(peer.epoch - 1))
     stopped = plan.early_stopping and peer.stop_state()["since"] >= PATIENCE_EPOCHS
     more = peer.epoch + 1 < plan.epochs and not stopped
-    # With until_accuracy the driver decides after each epoch whether there is another, so each may be the last.
+    # With until_accuracy the driver decides after each epoch whether to continue, so each may be the last.
     if not more or plan.until_accuracy is not None:
         result = _result(peer, "patience" if stopped else None)
         peer.objects.put(result_key(plan, peer.rank), json.dumps(result).encode(), "other")
@@ -162,20 +162,20 @@ def trigger_next_epoch(peer: Peer, _event: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pass_barrier(peer: Peer) -> dict[int, str]:
-    """Announce this peer's average and wait for those of all other active peers; return the lineages by rank.
+    """Announce this peer's average and wait until all other active peers have, too; return the lineages by rank.
 
-    The announcement also names the peers that this one has admitted, so that all agree who takes part from the next
-    epoch.
+    The announcement also names the peers that this one has admitted, so that all agree which peers take part from the
+    next epoch.
 
-    A missing peer is pinged every second; one whose database does not answer has failed, and one that sends nothing
-    until the barrier's time-out is left out of this epoch. A database that averages texts answers no ping until it is
-    done.
+    A missing peer is pinged every second. If its database doesn't answer, it has failed; if it sends nothing until the
+    barrier's time-out, it is left out of this epoch. A database that is averaging texts doesn't answer pings until it
+    has finished.
     """
     barrier = Barrier(peer.queues, peer.plan.run, peer.rank)
     expected, newcomers, reachable = peer.taking_part(), joining.newcomers(peer), joining.reachable(peer)
     announcement = {"lineage": str(peer.lineage(peer.database)["digest"]), "reachable": reachable}
     barrier.prepare(peer.epoch + 1)
-    # Also for peers that may take part from then on: none of their functions runs yet that could declare their queues.
+    # Also declare the queues of peers that may join next: none of their functions runs yet.
     prepare_epoch(peer.queues, peer.plan.run, peer.epoch + 1, sorted(set(reachable) - expected))
     barrier.announce(peer.epoch, announcement)
     deadline = time.monotonic() + min(float(peer.options["barrier-timeout"]), remaining_s(peer.context) - RESERVE_S)
@@ -201,7 +201,7 @@ def _pass_barrier(peer: Peer) -> dict[int, str]:
 
 
 def _average_of(peer: Peer, rank: int) -> Vector | None:
-    """Return a peer's average of this epoch; None if the peer has failed, or is so far ahead that it has deleted it."""
+    """Return a peer's average of this epoch; None if the peer has failed, or has run ahead and deleted it."""
     key = peer.keys.average(peer.epoch)
     for _ in range(2):
         try:
@@ -211,7 +211,7 @@ def _average_of(peer: Peer, rank: int) -> Vector | None:
                 raise
             if isinstance(error, NoTensor):
                 break
-            # A connection may break while both peers are alive: then it is tried once more.
+            # A connection may break while both peers are alive, so try once more.
             if not peer.is_alive(rank):
                 peer.mark_failed(rank)
                 break
@@ -250,7 +250,7 @@ def _take_over(peer: Peer, rank: int) -> dict[str, Any] | None:
         while True:
             before = peer.lineage(other)
             vectors = [other.get(name, "update") for name in names]
-            # The lineage is read before and after, so that parameters and velocity are of one update.
+            # Read the lineage before and after, so that parameters and velocity are from the same update.
             if not before["changing"] and peer.lineage(other) == before:
                 break
             with peer.tracer.span("wait", "wait"):
@@ -288,7 +288,7 @@ def _result(peer: Peer, ended: str | None) -> dict[str, Any]:
 
 
 def _mean(peer: Peer, vectors: Iterator[Vector]) -> Vector:
-    """Return the mean of vectors (P,) in their order, two of which are held at a time; at least one is needed."""
+    """Return the mean of at least one vector (P,), added in order; only two are in memory at a time."""
     total, count = next(vectors), 1
     for count, vector in enumerate(vectors, 2):  # noqa: B007
         with peer.tracer.span("reduce", "synchronise", "add") as span:

@@ -7,14 +7,14 @@ from typing import Any, Self
 from slslab_workers.channels.queues import scoped
 from slslab_workers.plan import Plan
 
-# A peer has failed after three pings in a row without an answer, a second apart (docs/protocols.md, "SPIRT").
+# A peer has failed if it doesn't answer three pings in a row, a second apart (docs/protocols.md, "SPIRT").
 PINGS = 3
 PING_INTERVAL_S = 1.0
 
 
 @dataclass(frozen=True)
 class Execution:
-    """The input of a peer's execution: one epoch of one peer, and what starts the next (docs/protocols.md, "SPIRT")."""
+    """The input of an execution: one epoch of one peer, and what starts the next (docs/protocols.md, "SPIRT")."""
 
     plan: Plan
     bucket: str
@@ -24,7 +24,7 @@ class Execution:
 
     @classmethod
     def from_event(cls, event: Mapping[str, Any]) -> Self:
-        """Read it from a Lambda event."""
+        """Read the input from a Lambda event."""
         return cls(**{**event["input"], "plan": Plan.from_document(event["input"]["plan"])})
 
     def to_input(self) -> dict[str, Any]:
@@ -39,7 +39,7 @@ class Execution:
 
     @property
     def name(self) -> str:
-        """The execution's name, by which the driver follows a peer; AWS allows 80 characters."""
+        """Return the execution's name, which the driver follows; AWS allows 80 characters."""
         return f"{self.plan.run[:60]}-p{self.rank}-e{self.epoch}"
 
 
@@ -87,7 +87,7 @@ class Keys:
         return f"{self.prefix}aggregated_gradient_{epoch}"
 
     def received(self, epoch: int, rank: int) -> str:
-        """Return the key of another peer's average, copied for a rule that the database applies."""
+        """Return the key of another peer's average, copied for a rule that runs in the database."""
         return f"{self.prefix}received_{epoch}_{rank}"
 
     def losses(self, epoch: int) -> str:
@@ -95,7 +95,7 @@ class Keys:
         return f"{self.prefix}losses_{epoch}"
 
     def active(self, epoch: int) -> str:
-        """Return the key of the ranks whose averages are aggregated in this epoch."""
+        """Return the key of the active ranks, which are aggregated in this epoch."""
         return f"{self.prefix}active_{epoch}"
 
     def lineages(self, epoch: int) -> str:
@@ -103,15 +103,15 @@ class Keys:
         return f"{self.prefix}lineages_{epoch}"
 
     def of_epoch(self, epoch: int) -> tuple[str, ...]:
-        """Return the keys that no peer needs once all peers are at the barrier of the next epoch."""
+        """Return the keys that aren't needed once all peers are at the next epoch's barrier."""
         return tuple(name(epoch) for name in (self.average, self.aggregate, self.active, self.lineages, self.buffers))
 
 
 def waiting_queue(plan: Plan, rank: int) -> str:
-    """Return the queue of requests to join that are sent to a peer."""
+    """Return the queue for requests to join that are sent to a peer."""
     return scoped(plan.run, f"waiting{rank}")
 
 
 def password_queue(plan: Plan, rank: int) -> str:
-    """Return the queue of the others' passwords that are sent to a peer."""
+    """Return the queue for the database passwords that other peers send this one."""
     return scoped(plan.run, f"password{rank}")

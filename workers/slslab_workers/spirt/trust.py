@@ -1,9 +1,9 @@
 """Trust between peers: signed requests to join, protected against replay, and the exchange of database passwords.
 
-RSA-2048, PSS with SHA-256 for signatures and OAEP with SHA-256 for passwords, as released; the whole record is signed,
-with a nonce of its own instead of a constant (docs/protocols.md, "SPIRT"). A signature alone proves that the owner of a
-key wrote a record, not that the owner is a peer: anybody can make a key. So records also carry a code made with the
-run's admission secret, which the driver gives every peer when it starts, and which no execution's input shows.
+As released, signatures use RSA-2048 and PSS with SHA-256, and passwords OAEP with SHA-256. Unlike there, the whole
+record is signed, with a fresh nonce instead of a constant (docs/protocols.md, "SPIRT"). A signature proves who wrote a
+record, but not that the writer is a peer: anybody can make a key. So records also carry a code made with the run's
+admission secret. The driver gives it to every peer at the start, and no execution's input shows it.
 """
 
 import base64
@@ -24,7 +24,7 @@ OAEP = padding.OAEP(mgf=padding.MGF1(hashes.SHA256()), algorithm=hashes.SHA256()
 
 
 class Untrusted(Exception):
-    """A record with a wrong signature, or one that was not asked for."""
+    """A record has a wrong signature or wasn't expected."""
 
 
 class Identity:
@@ -49,28 +49,28 @@ class Identity:
 
     @property
     def private_pem(self) -> bytes:
-        """The private key in PKCS #8, not encrypted: it stays in the peer's own database."""
+        """Return the private key in PKCS #8, unencrypted: it stays in the peer's own database."""
         return self._private_key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
 
     @property
     def public_pem(self) -> str:
-        """The public key as text."""
+        """Return the public key as text."""
         encoded = self._private_key.public_key().public_bytes(
             serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
         )
         return encoded.decode()
 
     def sign(self, record: Mapping[str, Any], admission: str) -> dict[str, Any]:
-        """Return the record with this peer's public key, a nonce, a code by the admission secret, all of it signed."""
+        """Return the record with this peer's public key, a nonce and a code by the admission secret, all signed."""
         signed = {**record, "nonce": secrets.token_hex(16), "public_key": self.public_pem}
         signed["admission"] = _code(signed, admission)
         signature = self._private_key.sign(_canonical(signed), PSS, hashes.SHA256())
         return {**signed, "signature": base64.b64encode(signature).decode()}
 
     def decrypt(self, text: str) -> str:
-        """Decrypt a text that was encrypted with this peer's public key; Untrusted if it was not."""
+        """Decrypt a text for this peer. Raises Untrusted if it was encrypted with another public key."""
         try:
             return self._private_key.decrypt(base64.b64decode(text), OAEP).decode()
         except (TypeError, ValueError) as error:
@@ -78,15 +78,14 @@ class Identity:
 
 
 def encrypt(text: str, public_pem: str) -> str:
-    """Encrypt a text for the owner of this public key; return base64."""
+    """Encrypt a text for the owner of this public key, in base64."""
     return base64.b64encode(_public_key(public_pem).encrypt(text.encode(), OAEP)).decode()
 
 
 def verify(body: bytes, admission: str) -> dict[str, Any]:
-    """Return what a signed record says, as `sign` made it and JSON carried it.
+    """Return the contents of a record that `sign` made and JSON carried.
 
-    Untrusted unless the signature is of this record and of its own key, and its signer knows the admission secret;
-    `body` may be anything.
+    Raises Untrusted unless its own key signed it and the signer knows the admission secret. `body` may be anything.
     """
     try:
         record = json.loads(body)

@@ -1,1 +1,1 @@
-"""What a trace consists of, for all who write or read one: events and operations. It imports nothing of the project."""
+"""Events and operations of a trace, for everything that writes or reads one. Imports nothing of the project."""

@@ -1,10 +1,10 @@
-"""Append to a file so that a full disk leaves nothing half written."""
+"""Append to a file so that a full disk never leaves half a line."""
 
 import os
 
 
 def append(descriptor: int, line: bytes) -> None:
-    """Append a line to a file, whole; OSError if that cannot be, and then not at all."""
+    """Append a whole line to a file, or nothing and OSError."""
     written = 0
     try:
         while written < len(line):

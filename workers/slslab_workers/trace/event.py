@@ -1,4 +1,4 @@
-"""One event of a trace: records, columns and checks are all made of its fields."""
+"""One event of a trace. Records, columns and checks are made of its fields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -12,10 +12,10 @@ from typing import Any, get_args, get_type_hints
 class Event:
     """One event. Its fields are the keys of a record and, in this order, columns of the table (docs/trace.md).
 
-    Times are nanoseconds, of CLOCK_MONOTONIC or of the process's CPU time; `bytes` are those of bodies. A record leaves
-    out what is None, except an ETag. `function` and `environment` are added by the process that collects the record,
-    `clock` and `host_delay_ns` when the log is compacted; `cpu_before_ns` is a worker's, `reads` a script's, `loss` a
-    minibatch's.
+    Times are nanoseconds, of CLOCK_MONOTONIC or of the process's CPU time; `bytes` count bodies only. A record leaves
+    out None values, except an ETag. The process that collects the record adds `function` and `environment`, and
+    compacting the log adds `clock` and `host_delay_ns`. Only workers' events have `cpu_before_ns`, scripts' have
+    `reads`, and minibatches' have `loss`.
     """
 
     run: str = ""
@@ -54,11 +54,11 @@ class Event:
 FIELDS: Mapping[str, Any] = get_type_hints(Event)
 SOMETIMES = tuple(field.name for field in fields(Event) if field.default is None and field.name != "etag")
 ALWAYS = tuple(name for name in FIELDS if name not in SOMETIMES)
-# What a record must have to be read. The run is named by the log's header, too.
+# Fields that a record must have. The log's header names the run, too.
 REQUIRED = {name: FIELDS[name] for name in ALWAYS if name != "run"}
 _VALUES = attrgetter(*ALWAYS)
 _KINDS = {name: get_args(FIELDS[name])[0] for name in SOMETIMES}
-# No run has a million workers, epochs or steps, no host's clock is 36 years old, and sums of amounts stay exact.
+# Upper limits: a million workers, epochs or steps, and a clock of 36 years. They keep sums exact.
 POSITIONS, TIMES, AMOUNTS = range(-1, 1_000_000), range(1 << 60), range(1 << 53)
 RANGES = {
     **dict.fromkeys(("worker", "epoch", "step"), POSITIONS),
@@ -67,7 +67,7 @@ RANGES = {
 
 
 def wrong_field(record: Mapping[str, Any], required: Mapping[str, Any]) -> str | None:
-    """Return the name of a field that the record lacks, or that has what it cannot have; None without one."""
+    """Return the name of a field that is missing or has an impossible value; None if the record is right."""
     kinds = {**{name: kind for name, kind in _KINDS.items() if name in record}, **required}
     for name, kind in kinds.items():
         if not _fits(record.get(name, kind), _alternatives(kind), RANGES.get(name, AMOUNTS)):
@@ -85,7 +85,7 @@ def _fits(value: Any, kinds: tuple[Any, ...], numbers: range) -> bool:
     if kind is int:
         return (int in kinds or float in kinds) and value in numbers
     if kind is str:
-        # Half of a surrogate pair is no text.
+        # Half of a surrogate pair isn't text.
         return str in kinds and (value.isascii() or value.encode(errors="ignore").decode() == value)
     if kind in (list, tuple):
         return tuple[str, ...] in kinds and all(_fits(each, (str,), numbers) for each in value)

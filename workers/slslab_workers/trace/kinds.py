@@ -1,4 +1,4 @@
-"""Kinds of work, and which kind each operation of a trace is: processors differ by kind, not by one factor."""
+"""Kinds of work, and the kind of each operation of a trace: processors differ by kind, not by one factor."""
 
 from collections.abc import Mapping
 from typing import Literal, get_args
@@ -6,9 +6,9 @@ from typing import Literal, get_args
 Kind = Literal["dense", "streaming", "startup", "interpreter"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 COMPUTE: Kind = "dense"
-# What a handler of one's own can be said to do.
+# Kinds that users may give their own handlers.
 HANDLER_KINDS: tuple[Kind, ...] = ("dense", "streaming", "interpreter")
-# A client's own CPU time of a request, and an environment's init.
+# A client's own CPU time in a request, and an environment's init.
 REQUESTS: Kind = "interpreter"
 INIT: Kind = "startup"
 # Assumed. Connecting loads the clients' code, as init does. Everything else runs mostly in the interpreter:
@@ -25,5 +25,5 @@ _KINDS: Mapping[str, Kind] = {
 
 
 def kind_of(op: str) -> Kind:
-    """Return the kind of work that an operation of the trace does."""
+    """Return the kind of work of an operation."""
     return _KINDS.get(op, "interpreter")

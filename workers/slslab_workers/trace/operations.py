@@ -1,4 +1,4 @@
-"""Every operation (`op`) of a trace and what it means: what is counted, moved or billed is derived from here."""
+"""Every operation (`op`) of a trace: what is counted, moved or billed is derived from here."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from typing import Literal
 class Operation:
     """The meaning of one op.
 
-    `channel` names the channel that makes the request, empty if the op is not a request of one. `moves` tells whether
-    its bytes go "in" to a store or "out" of one; between peers they are sent by one and received by another ("both").
-    `protocol`: architectures' `counts` may predict it. `billed` is the line of a bill on which AWS charges a request,
-    empty if it charges none; a request counts as one for each `unit_bytes` of its body, if there is such a unit.
-    `beside`: it happens beside a worker, on the worker's behalf, and is not the worker's own time.
+    `channel` names the channel that makes the request, empty for other ops. `moves` tells whether its bytes go "in" to
+    a store or "out" of one; between peers they are sent and received ("both"). `protocol`: architectures' `counts` may
+    predict it. `billed` is the line of a bill on which AWS charges a request, empty if it is free; a request counts
+    once per `unit_bytes` of its body, if there is such a unit. `beside`: it runs concurrently with a worker, on the
+    worker's behalf, and isn't the worker's own time.
     """
 
     channel: str = ""
@@ -26,13 +26,13 @@ class Operation:
 
 @dataclass(frozen=True)
 class Server:
-    """What serves a channel on AWS, and the instance type by which AWS bills it; None if AWS bills requests."""
+    """The server of a channel on AWS, and the instance type that AWS bills for it; None if AWS bills requests."""
 
     name: str
     instance_type: str | None = None
 
 
-# Assumed: the papers name no instance types.
+# Assumed: the papers don't name instance types.
 SERVERS = {
     "object": Server("Amazon S3"),
     "tensor": Server("RedisAI", "m5.large"),
@@ -43,20 +43,20 @@ SERVERS = {
     # LambdaML's paper compares it with a t2.2xlarge, in its Table 2.
     "parameter": Server("Parameter server on Amazon EC2", "c5.4xlarge"),
 }
-# Channels of objects, which are put, got and deleted by their keys.
+# Channels of objects, which are put, got and deleted by key.
 KEYED = ("object", "memcached", "redis", "dynamodb", "parameter")
-# documented: DynamoDB developer guide, "DynamoDB on-demand capacity mode": a write request unit is for up to 1 KB, a
-# strongly consistent read request unit for up to 4 KB; a read of what is not there is one unit, and a deletion is a
+# documented: DynamoDB developer guide, "DynamoDB on-demand capacity mode": a write request unit covers up to 1 KB, a
+# strongly consistent read request unit up to 4 KB; reading a missing item takes one unit, and a deletion counts as a
 # write of the item's size.
 WRITE_UNIT_BYTES, READ_UNIT_BYTES = 1024, 4096
-# What costs a worker CPU time and is no request.
+# Take a worker's CPU time but aren't requests.
 WORK = (
     "connect", "build", "restore", "prepare", "compute", "filter", "reduce", "update", "serialise", "deserialise",
     "keys", "validate"
 )  # fmt: skip
-# What the emulator does, and no process that it reads a trace from.
+# Done by the emulator, in none of the traced processes.
 EMULATED = ("environment.start", "environment.kill", "host.wait", "host.run")
-# A sum of all peers' vectors, which all of them get. Of one peer's it has the messages and bytes that it sends.
+# A sum of all peers' vectors, which all of them get. Its messages and bytes are the ones that a peer sends.
 ALL_REDUCE = "peer.allreduce"
 WAYS: Mapping[str, Literal["in", "out", ""]] = {"put": "in", "get": "out", "delete": ""}
 OPERATIONS: Mapping[str, Operation] = {
@@ -71,7 +71,7 @@ OPERATIONS: Mapping[str, Operation] = {
     },
     "parameter.push": Operation("parameter", "in", protocol=True),
     "parameter.pull": Operation("parameter", "out", protocol=True),
-    # What a parameter server does beside a worker's push or pull.
+    # Done by a parameter server during a worker's push or pull.
     **dict.fromkeys(("parameter.deserialise", "parameter.merge", "parameter.serialise"), Operation(beside=True)),
     "dynamodb.put": Operation(
         "dynamodb", "in", protocol=True, billed="DynamoDB write request units, puts", unit_bytes=WRITE_UNIT_BYTES
@@ -84,13 +84,13 @@ OPERATIONS: Mapping[str, Operation] = {
     ),
     "tensor.set": Operation("tensor", "in", protocol=True),
     "tensor.get": Operation("tensor", "out", protocol=True),
-    # Its bytes are those of the reply.
+    # Its bytes are the reply's.
     "tensor.script": Operation("tensor", "out", protocol=True),
     "tensor.delete": Operation("tensor", protocol=True),
     # Any other command.
     "tensor.command": Operation("tensor"),
     "ping": Operation("tensor"),
-    # Messages are counted; they are not stored, so their bytes are not counted as moved to or from a store.
+    # Messages are counted. They aren't stored, so their bytes don't count as moved to or from a store.
     "queue.publish": Operation("queue", protocol=True),
     "queue.deliver": Operation("queue", protocol=True),
     "queue.declare": Operation("queue"),
@@ -99,31 +99,30 @@ OPERATIONS: Mapping[str, Operation] = {
     "queue.purge": Operation("queue"),
     "queue.delete": Operation("queue"),
     ALL_REDUCE: Operation("peer", "both", protocol=True),
-    # A state of a state machine, or one attempt at it; it spans the invocation that it waits for.
+    # A state of a state machine, or one attempt at it; it includes the invocation that it waits for.
     "transition": Operation(protocol=True, billed="Step Functions state transitions", beside=True),
     # A script's execution in the database, while the worker waits for the reply.
     "tensor.script.run": Operation(beside=True),
-    # What workers do besides.
-    # A fault of the run's fault plan, for as long as it holds a worker up.
+    # Other work of workers. A fault of the run's fault plan, for as long as it delays a worker.
     **dict.fromkeys((*WORK, "wait", "execute", "invoke", "fault"), Operation()),
     **dict.fromkeys(EMULATED, Operation()),
 }
 PROTOCOL = tuple(op for op, meaning in OPERATIONS.items() if meaning.protocol)
 MOVES = {op: meaning.moves for op, meaning in OPERATIONS.items() if meaning.moves}
 BESIDE = tuple(op for op, meaning in OPERATIONS.items() if meaning.beside)
-# Requests of channels that AWS charges one by one, with their lines of a bill.
+# Requests that AWS charges one by one, with their line of the bill.
 BILLED = {op: meaning.billed for op, meaning in OPERATIONS.items() if meaning.channel and meaning.billed}
 
 
 def moves(op: str, way: Literal["in", "out"]) -> bool:
-    """Return whether an operation's bytes go in to a store, or to a peer; or out of one, or from a peer."""
+    """Return whether an operation sends bytes to a store or peer, or receives them."""
     return MOVES.get(op) in (way, "both")
 
 
 def billed_requests(op: str, requests: int, size: int) -> int:
-    """Return how many requests AWS charges for these of an operation, which move `size` bytes together."""
+    """Return how many requests AWS charges for `requests` of an operation that move `size` bytes together."""
     unit = OPERATIONS[op].unit_bytes
     if not unit or not requests:
         return requests
-    # Names and key of an item are left out: they are some 100 bytes, and matter where a body nearly fills its unit.
+    # Without an item's names and key: they have some 100 bytes, and matter only if a body nearly fills its unit.
     return requests * max(1, -(-size // (requests * unit)))

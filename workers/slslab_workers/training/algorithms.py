@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from slslab_workers.channels.choice import traced
-from slslab_workers.models import ROW_CLASSES, spec
+from slslab_workers.models import spec_of
 from slslab_workers.option import Option
 from slslab_workers.patterns import (
     BUILD,
@@ -69,6 +69,8 @@ SYNCHRONISATION = Option(
     ("bsp", "s-asp"),
 )
 OPTIONS = (ALGORITHM, SYNCHRONISATION, LOCAL_PASSES, RHO, LAMBDA, ADMM_PENALTY, CLUSTERS, CENTROIDS, THRESHOLD)
+# ADMM's messages have one intercept for each of two classes, as in the paper.
+LINEAR_CLASSES = 2
 # Options that one algorithm alone has.
 OWN_OPTIONS = {"admm": (RHO, LAMBDA, ADMM_PENALTY), "em": (CLUSTERS, CENTROIDS, THRESHOLD)}
 
@@ -103,7 +105,7 @@ def message_length(options: Mapping[str, Value], parameters: int) -> int:
     match ALGORITHM.of(options):
         case "admm":
             # w and its dual variables, and an intercept for each class.
-            return 2 * parameters - ROW_CLASSES
+            return 2 * parameters - LINEAR_CLASSES
         case "em":
             # Sums and numbers of rows; or means and by how much they moved.
             return parameters + (int(CLUSTERS.of(options)) if CENTROIDS.of(options) == "weighted" else 1)
@@ -113,7 +115,7 @@ def message_length(options: Mapping[str, Value], parameters: int) -> int:
 
 def largest_bytes(plan: Plan, chunks: int = 1) -> int:
     """Return the bytes of the largest object exchanged, a message being cut into chunks; 0 for unknown models."""
-    parameters = spec(plan.model).parameters or 0
+    parameters = spec_of(plan).parameters or 0
     first = parameters if ALGORITHM.of(plan.options) == "em" else 0
     return 4 * max(first, -(-message_length(plan.options, parameters) // chunks)) if parameters else 0
 
@@ -158,7 +160,7 @@ def check(plan: Plan) -> None:
                 )
     if passes != 1 and algorithm not in ("ma", "admm"):
         raise PlanError(f"--local-passes does not apply to --algorithm {algorithm}.", "it is an option of ma and admm.")
-    if (algorithm == "em") != bool(spec(plan.model).clusters):
+    if (algorithm == "em") != bool(spec_of(plan).clusters):
         raise PlanError(
             f"--algorithm {algorithm} does not train {plan.model}: em is k-means, and k-means is em.",
             "choose --model kmeans with --algorithm em, or neither.",
@@ -189,9 +191,15 @@ def check(plan: Plan) -> None:
 
 def _check_admm(plan: Plan) -> None:
     rho, weight = float(RHO.of(plan.options)), float(LAMBDA.of(plan.options))
-    if not spec(plan.model).features:
+    known = spec_of(plan)
+    if not known.linear:
         raise PlanError(
             f"ADMM is for convex losses, and {plan.model} is a neural network.", "choose --model lr or svm."
+        )
+    if known.outputs != LINEAR_CLASSES:
+        raise PlanError(
+            f"ADMM is written for {LINEAR_CLASSES} classes, and {plan.model} has {known.outputs} outputs.",
+            "choose --algorithm ga or ma.",
         )
     if rho < 0 or weight < 0 or (rho == 0 and weight > 0):
         raise PlanError(
@@ -201,7 +209,7 @@ def _check_admm(plan: Plan) -> None:
 
 
 def _check_em(plan: Plan) -> None:
-    clusters, of_model = int(CLUSTERS.of(plan.options)), spec(plan.model).clusters
+    clusters, of_model = int(CLUSTERS.of(plan.options)), spec_of(plan).clusters
     if clusters != of_model:
         raise PlanError(
             f"The model {plan.model} has {of_model} clusters, and --clusters is {clusters}.", "make them equal."
@@ -300,7 +308,7 @@ class ADMM(ModelAveraging):
     def _consensus(self, state: "WorkerState") -> tuple["torch.Tensor", "torch.Tensor"]:
         import torch
 
-        weights = spec(self.plan.model).features * ROW_CLASSES
+        weights = spec_of(self.plan).features * LINEAR_CLASSES
         for name in ("z", "u"):
             state.memory.setdefault(name, torch.zeros(weights))
         return state.memory["z"], state.memory["u"]
@@ -318,7 +326,7 @@ class EM(ModelAveraging):
 
     def __init__(self, plan: Plan) -> None:
         super().__init__(plan)
-        known = spec(plan.model)
+        known = spec_of(plan)
         self._shape = known.clusters, known.features
         self._weighted = CENTROIDS.of(plan.options) == "weighted"
 

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Self
 
 from slslab_workers.channels.tensors import Vector
+from slslab_workers.models import spec_of
 from slslab_workers.option import Option, choose
 from slslab_workers.plan import Plan, PlanError, Value
 
@@ -122,9 +123,7 @@ class Attack:
                 f"With {len(ranks)} of {plan.workers} workers attacking there are fewer than {least} honest ones.",
                 "name fewer ranks in --attack.",
             )
-        from slslab_workers.models import CLASSES, ROW_CLASSES, spec
-
-        return cls(name, ranks, plan.seed, ROW_CLASSES if spec(plan.model).features else CLASSES)
+        return cls(name, ranks, plan.seed, spec_of(plan).outputs)
 
     @property
     def omniscient(self) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 import torch
 
 from slslab_workers.channels.objects import Object
-from slslab_workers.models import ROW_CLASSES
 from slslab_workers.training import datasets, gradients, models
 from slslab_workers.training.state import buffers_from_bytes
 
@@ -33,13 +32,15 @@ def validation_loss(model: torch.nn.Module, stored: Object) -> float:
 def judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Policy | None) -> tuple[float, float]:
     """Return accuracy (0..1) and mean loss of a model on a data set's samples, computed where the model is.
 
-    The accuracy of k-means is its purity: each cluster stands for the label that most of its samples have. The model is
-    left in evaluation mode.
+    The accuracy of k-means is its purity: each cluster stands for the label that most of its samples have. That of a
+    regression is R², the share of the targets' variance that it explains, below 0 if their mean is a better guess. The
+    model is left in evaluation mode.
     """
     model.eval()
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    correct, losses = 0, []
-    labels_of_clusters = torch.zeros(models.clusters(model), ROW_CLASSES, dtype=torch.int64)
+    correct, losses, is_regression = 0, [], labels.dtype.kind == "f"
+    shape = models.clusters(model), 0 if is_regression else int(labels.max()) + 1
+    labels_of_clusters = torch.zeros(shape, dtype=torch.int64)
     with torch.no_grad():
         for start in range(0, len(labels), 500):
             inputs, targets = datasets.prepare_test(images[start : start + 500], labels[start : start + 500], policy)
@@ -48,11 +49,14 @@ def judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Pol
             if len(labels_of_clusters):
                 found = scores.argmax(1).cpu(), targets.cpu()
                 labels_of_clusters.index_put_(found, torch.ones(len(targets), dtype=torch.int64), accumulate=True)
-            else:
+            elif not is_regression:
                 correct += int((scores.argmax(1) == targets).sum())
             losses.append(float(models.loss(model, scores, targets, reduction="sum")))
+    loss = math.fsum(losses) / len(labels)
+    if is_regression:
+        return 1 - loss / max(float(labels.var()), 1e-30), loss
     correct += int(labels_of_clusters.amax(1).sum())
-    return correct / len(labels), math.fsum(losses) / len(labels)
+    return correct / len(labels), loss
 
 
 def mean_losses(results: Sequence[Mapping[str, Any]], starts: Sequence[int]) -> tuple[float, ...]:

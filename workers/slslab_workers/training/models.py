@@ -1,55 +1,58 @@
-"""The papers' models in plain torch."""
+"""Build models: the papers' networks in plain torch, and other packages' models.
+
+A builder is a function of a sample's shape, (C, H, W) or (D,), and of how many numbers the model answers with. A module
+may have a `loss(scores, targets, reduction)` of its own.
+"""
 
 import threading
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from functools import partial
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from slslab_workers.models import CLASSES, ROW_CLASSES, TORCHVISION, ModelSpec, spec
+from slslab_workers.models import TORCHVISION, ModelSpec, spec
 from slslab_workers.plan import PlanError
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+Shape = tuple[int, ...]
 _BUILDING = threading.Lock()
 
 
-def build(name: str, seed: int, memory_format: str = "default") -> "nn.Module":
+def build(model: str | ModelSpec, seed: int, memory_format: str = "default") -> "nn.Module":
     """Return the network with seeded initial weights: equal seeds give equal bits, and no global generator changes.
 
     A memory format changes the layout of the convolutions' weights, and none of their values.
     """
     import torch
 
-    known = spec(name)
+    known = spec(model) if isinstance(model, str) else model
+    builder = resolve_name(known.builder)
+    if known.name.startswith(TORCHVISION):
+        builder = partial(builder, known.name)
     # Layers draw from the process's one generator, so two threads must not build at once.
     with _BUILDING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        if known.features:
-            model = _centroids(known) if known.clusters else _linear(name.partition("-")[0], known.features)
-        else:
-            model = _torchvision(name.removeprefix(TORCHVISION)) if name.startswith(TORCHVISION) else _BUILDERS[name]()
+        built: nn.Module = builder(known.shape, known.outputs)
     if memory_format != "default":
         # torch's type stubs do not have this argument.
-        model.to(memory_format=_torch_format(memory_format))  # type: ignore[call-overload]
-    return model
+        built.to(memory_format=_torch_format(memory_format))  # type: ignore[call-overload]
+    return built
 
 
 def loss(
     model: "nn.Module", scores: "torch.Tensor", targets: "torch.Tensor", reduction: str = "mean"
 ) -> "torch.Tensor":
-    """Return the mean (or sum) of the losses of a model's scores (B, classes): cross-entropy, or of an SVM the hinge
-    loss of the margin between the two classes' scores, or of k-means the squared distance to the nearest centroid."""
+    """Return the mean (or sum) of the losses of a model's scores (B, outputs): the model's own loss if it has one, the
+    squared error of a regression, which has floating-point targets (B,), or cross-entropy."""
     from torch.nn import functional
 
-    if clusters(model):
-        nearest = -scores.amax(1)
-        return nearest.mean() if reduction == "mean" else nearest.sum()
-
-    if getattr(model, "hinge", False):
-        # PyTorch divides by the number of classes.
-        return ROW_CLASSES * functional.multi_margin_loss(scores, targets, reduction=reduction)
+    if (own := getattr(model, "loss", None)) is not None:
+        own_loss: torch.Tensor = own(scores, targets, reduction)
+        return own_loss
+    if targets.is_floating_point():
+        return functional.mse_loss(scores.squeeze(1), targets, reduction=reduction)
     return functional.cross_entropy(scores, targets, reduction=reduction)
 
 
@@ -59,8 +62,8 @@ def clusters(model: "nn.Module") -> int:
 
 
 def arranged(images: "torch.Tensor", memory_format: str) -> "torch.Tensor":
-    """Return images (B, C, H, W) in a memory format; the same tensor if they are in it already, or are rows (B, D)."""
-    if images.dim() == 2:
+    """Return images (B, C, H, W) in a memory format; the same tensor if they are in it already, or aren't images."""
+    if images.dim() != 4:
         return images
     return images.contiguous(memory_format=_torch_format(memory_format))
 
@@ -71,7 +74,9 @@ def _torch_format(memory_format: str) -> "torch.memory_format":
     return torch.channels_last if memory_format == "channels-last" else torch.contiguous_format
 
 
-def _torchvision(name: str) -> "nn.Module":
+def torchvision(name: str, _shape: Shape, outputs: int) -> "nn.Module":
+    """Return a model of torchvision, by its name torchvision:NAME, with this number of outputs."""
+    name = name.removeprefix(TORCHVISION)
     try:
         import torchvision
     except ImportError as error:
@@ -80,41 +85,56 @@ def _torchvision(name: str) -> "nn.Module":
             "pip install 'slslab[torchvision]'",
         ) from error
     try:
-        model: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=CLASSES)
+        model: nn.Module = torchvision.models.get_model(name, weights=None, num_classes=outputs)
     except ValueError as error:
         raise PlanError(f"torchvision has no model {name!r}.", "see torchvision.models.list_models().") from error
     return model
 
 
-def _linear(name: str, features: int) -> "nn.Module":
-    """Return logistic regression or a linear SVM on rows (N, D), which differ in their loss alone."""
+def lr(shape: Shape, outputs: int) -> "nn.Module":
+    """Return logistic regression on rows (N, D), which is linear regression if a number is to be predicted."""
     from torch import nn
 
+    return nn.Linear(shape[0], outputs)
+
+
+def svm(shape: Shape, outputs: int) -> "nn.Module":
+    """Return a linear SVM on rows (N, D), with the hinge loss of the margin between the scores of classes."""
+    from torch import nn
+    from torch.nn import functional
+
     class SVM(nn.Linear):
-        hinge = True
+        def loss(self, scores: "torch.Tensor", targets: "torch.Tensor", reduction: str) -> "torch.Tensor":
+            # PyTorch divides by the number of classes.
+            return self.out_features * functional.multi_margin_loss(scores, targets, reduction=reduction)
 
-    return (SVM if name == "svm" else nn.Linear)(features, ROW_CLASSES)
+    return SVM(shape[0], outputs)
 
 
-def _centroids(known: ModelSpec) -> "nn.Module":
-    """Return k-means, whose scores of rows (N, D) are minus their squared distances to the centroids, (N, clusters)."""
+def kmeans(shape: Shape, outputs: int) -> "nn.Module":
+    """Return k-means, whose scores of rows (N, D) are minus their squared distances to the centroids, (N, clusters);
+    its loss is the squared distance to the nearest centroid."""
     import torch
     from torch import nn
 
     class KMeans(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.centroids = nn.Parameter(torch.zeros(known.clusters, known.features))
+            self.centroids = nn.Parameter(torch.zeros(outputs, *shape))
 
         def forward(self, rows: "torch.Tensor") -> "torch.Tensor":
             rows = rows.to_dense()
             distances = 2 * rows @ self.centroids.T - self.centroids.square().sum(1)
             return distances - rows.square().sum(1, keepdim=True)
 
+        def loss(self, scores: "torch.Tensor", _targets: "torch.Tensor", reduction: str) -> "torch.Tensor":
+            nearest = -scores.amax(1)
+            return nearest.mean() if reduction == "mean" else nearest.sum()
+
     return KMeans()
 
 
-def _lenet() -> "nn.Module":
+def lenet(_shape: Shape, outputs: int) -> "nn.Module":
     """Return LeNet-5 (LeCun et al. 1998) on (N, 1, 32, 32), with max pooling and ReLU as is usual today."""
     from torch import nn
 
@@ -130,11 +150,11 @@ def _lenet() -> "nn.Module":
         nn.ReLU(),
         nn.Linear(120, 84),
         nn.ReLU(),
-        nn.Linear(84, CLASSES),
+        nn.Linear(84, outputs),
     )
 
 
-def _mobilenet() -> "nn.Module":
+def mobilenet(_shape: Shape, outputs: int) -> "nn.Module":
     """Return MobileNet v1 in its CIFAR variant on (N, 3, 32, 32): stem of stride 1, 13 depthwise-separable blocks."""
     from torch import nn
 
@@ -148,10 +168,10 @@ def _mobilenet() -> "nn.Module":
         layers += normalised(nn.Conv2d(width, width, 3, stride, 1, groups=width, bias=False))
         layers += normalised(nn.Conv2d(width, output, 1, bias=False))
         width = output
-    return nn.Sequential(*layers, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(width, CLASSES))
+    return nn.Sequential(*layers, nn.AvgPool2d(2), nn.Flatten(), nn.Linear(width, outputs))
 
 
-def _resnet(blocks: tuple[int, ...], bottleneck: bool) -> "nn.Module":
+def _resnet(classes: int, blocks: tuple[int, ...], bottleneck: bool) -> "nn.Module":
     """Return ResNet (He et al. 2016) with the CIFAR stem (3×3, stride 1, no pooling) on (N, 3, 32, 32)."""
     import torch
     from torch import nn
@@ -192,15 +212,19 @@ def _resnet(blocks: tuple[int, ...], bottleneck: bool) -> "nn.Module":
         for number in range(count):
             layers.append(Residual(width, planes, 2 if stage and not number else 1))
             width = planes * expansion
-    return nn.Sequential(*layers, nn.AvgPool2d(4), nn.Flatten(), nn.Linear(width, CLASSES))
+    return nn.Sequential(*layers, nn.AvgPool2d(4), nn.Flatten(), nn.Linear(width, classes))
 
 
-_BUILDERS: Mapping[str, Callable[[], "nn.Module"]] = MappingProxyType(
-    {
-        "lenet": _lenet,
-        "mobilenet": _mobilenet,
-        "resnet18": lambda: _resnet((2, 2, 2, 2), bottleneck=False),
-        "resnet34": lambda: _resnet((3, 4, 6, 3), bottleneck=False),
-        "resnet50": lambda: _resnet((3, 4, 6, 3), bottleneck=True),
-    }
-)
+def resnet18(_shape: Shape, outputs: int) -> "nn.Module":
+    """Return ResNet-18."""
+    return _resnet(outputs, (2, 2, 2, 2), bottleneck=False)
+
+
+def resnet34(_shape: Shape, outputs: int) -> "nn.Module":
+    """Return ResNet-34."""
+    return _resnet(outputs, (3, 4, 6, 3), bottleneck=False)
+
+
+def resnet50(_shape: Shape, outputs: int) -> "nn.Module":
+    """Return ResNet-50."""
+    return _resnet(outputs, (3, 4, 6, 3), bottleneck=True)

@@ -1,6 +1,31 @@
 """Options of training that several architectures offer. Where one lacks an option, its default holds."""
 
+from dataclasses import dataclass
+
 from slslab_workers.option import Option
+from slslab_workers.plan import Plan, Value
+from slslab_workers.training import partitions
+
+
+@dataclass(frozen=True)
+class Partition(Option):
+    """How samples are cut among workers: a word, or an uneven partition (`slslab_workers.training.partitions`)."""
+
+    def check(self, value: Value) -> None:
+        """Raise PlanError if there is no such partition."""
+        super().check(value)
+        if value not in EVEN:
+            partitions.parse(str(value))
+
+
+EVEN = ("disjoint", "overlapping", "kept")
+
+
+def uneven(plan: Plan) -> str | None:
+    """Return the plan's uneven partition, None if all workers have as many samples of the same kind."""
+    chosen = str(PARTITION.of(plan.options))
+    return None if chosen in EVEN else chosen
+
 
 COMBINE = Option(
     "combine",
@@ -27,11 +52,11 @@ REPLICAS = Option(
     "Initial models: seeded gives every worker the same; unseeded gives each its own, as the authors' code does.",
     ("seeded", "unseeded"),
 )
-PARTITION = Option(
+PARTITION = Partition(
     "partition",
     str,
     "disjoint",
     "The workers' training samples: disjoint slices of one shuffle an epoch; overlapping ones as in the authors' code; "
-    "or kept, which are disjoint and the same in all epochs.",
-    ("disjoint", "overlapping", "kept"),
+    "kept, which are disjoint and the same in all epochs. Uneven ones are kept, too: dirichlet:ALPHA draws each "
+    "worker's share of each class, labels:K gives it K classes, sizes:A,B,... are the workers' sizes.",
 )

@@ -1,4 +1,4 @@
-"""Data sets of rows of features with two classes: one that is shipped, two that are made, and files in LIBSVM's format.
+"""Read rows of features with two classes: a shipped data set, two that are made, and files in LIBSVM's format.
 
 Rows are float32 (N, D), or sparse ones, labels int64 (N,), 0 or 1. Importing this module does not import torch.
 """
@@ -7,19 +7,18 @@ import math
 from array import array
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from slslab_workers.plan import PlanError
+from slslab_workers.training.datasets import Dataset, Labels, Source, split
 from slslab_workers.training.sparse_rows import SparseRows
 
 Rows = NDArray[np.float32] | SparseRows
-Labels = NDArray[np.int64]
 # Features (569, 30) float32 and labels (569,) uint8; breast_cancer.md says where they are from.
 BREAST_CANCER = Path(__file__).with_name("breast_cancer.npz")
-LIBSVM = "libsvm:"
-NAMES = ("breast-cancer", "higgs-shaped", "rcv1-shaped", "libsvm:FILE")
 # As many features as HIGGS has (11 M × 28; Jiang et al. 2021).
 HIGGS_FEATURES = 28
 # Standard deviation of the log odds of a made row, with which no model's loss is below 0.64: logistic regression of
@@ -40,62 +39,53 @@ LONGEST_LINE = 16 << 20
 FORMAT_HINT = f"a line is LABEL INDEX:VALUE INDEX:VALUE …, with indices that ascend, from 1 to {MOST_FEATURES:,}."
 
 
-def are_in(name: str) -> bool:
-    """Return whether this is the name of a data set of rows."""
-    return name.startswith(LIBSVM) or name in NAMES
+def breast_cancer() -> Source:
+    """Return the rows of tumours that are shipped."""
+    return Source((30,), 2, lambda *_: _breast_cancer(), batches=(16, 7), files=(BREAST_CANCER,))
 
 
-def features(name: str) -> int:
-    """Return how many features a data set's rows have; PlanError for a file that cannot be used."""
-    match name:
-        case "breast-cancer":
-            return 30
-        case "higgs-shaped":
-            return HIGGS_FEATURES
-        case "rcv1-shaped":
-            return RCV1_FEATURES
-        case _:
-            return _read_libsvm(name)[0].width
+def higgs_shaped() -> Source:
+    """Return rows of HIGGS's width, which are made."""
+    return Source((HIGGS_FEATURES,), 2, lambda samples, seed, _report: _higgs_shaped(samples, seed))
 
 
-def are_sparse(name: str) -> bool:
-    """Return whether a data set's rows are held sparse; PlanError for a file that cannot be used."""
-    return name == "rcv1-shaped" or (name.startswith(LIBSVM) and _is_sparse(_read_libsvm(name)[0]))
+def rcv1_shaped() -> Source:
+    """Return sparse rows of RCV1's width, which are made."""
+    return Source((RCV1_FEATURES,), 2, lambda samples, seed, _report: _rcv1_shaped(samples, seed), sparse=True)
 
 
-def load(name: str, samples: int, seed: int) -> tuple[Rows, Labels, Rows, Labels]:
-    """Return rows and labels for training, and those for tests; a generator makes as many as `samples` to train with,
-    and a fifth more to test with. Sparse rows of a file are as they are, others are standardised. PlanError for a file
-    that cannot be used."""
-    match name:
-        case "breast-cancer":
-            with np.load(BREAST_CANCER) as arrays:
-                found, labels = arrays["features"], arrays["labels"].astype(np.int64)
-        case "higgs-shaped":
-            return _higgs_shaped(samples, seed)
-        case "rcv1-shaped":
-            return _rcv1_shaped(samples, seed)
-        case _:
-            read, labels = _read_libsvm(name)
-            if _is_sparse(read):
-                train, test = split(labels, 5)
-                return read[train], labels[train], read[test], labels[test]
-            found = _dense(read, name)
+def libsvm(path: str) -> Source:
+    """Return the rows of a file in LIBSVM's format; PlanError for a file that can't be used."""
+    read, _ = _read_libsvm(path)
+    return Source((read.width,), 2, lambda *_: _libsvm(path), sparse=_is_sparse(read), files=(Path(path).expanduser(),))
+
+
+def _libsvm(path: str) -> Dataset:
+    """Return a file's rows: sparse ones are as they are, others are standardised."""
+    read, labels = _read_libsvm(path)
+    name = f"libsvm:{path}"
+    if not _is_sparse(read):
+        return standardised(name, _dense(read, path), labels)
     train, test = split(labels, 5)
-    mean, scale = found[train].mean(0), found[train].std(0)
+    return Dataset(name, read[train], labels[train], read[test], labels[test], None)
+
+
+def _breast_cancer() -> Dataset:
+    with np.load(BREAST_CANCER) as arrays:
+        return standardised("breast-cancer", arrays["features"], arrays["labels"].astype(np.int64))
+
+
+def standardised(name: str, rows: NDArray[Any], labels: Labels) -> Dataset:
+    """Return rows (N, D) of which a fixed fifth of each class is for test, with the mean 0 and the standard deviation 1
+    of each feature of those to train with."""
+    train, test = split(labels, 5)
+    mean, scale = rows[train].mean(0), rows[train].std(0)
     # A feature that never changes says nothing.
-    standard = ((found - mean) / np.where(scale > 0, scale, 1)).astype(np.float32)
-    return standard[train], labels[train], standard[test], labels[test]
+    standard = ((rows - mean) / np.where(scale > 0, scale, 1)).astype(np.float32)
+    return Dataset(name, standard[train], labels[train], standard[test], labels[test], None)
 
 
-def split(labels: Labels, fraction: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return indices for training and test: every `fraction`-th sample of each class after one fixed shuffle tests."""
-    order = np.random.default_rng(1797).permutation(len(labels))
-    test = np.sort(np.concatenate([order[labels[order] == label][::fraction] for label in np.unique(labels)]))
-    return np.setdiff1d(np.arange(len(labels)), test), test
-
-
-def _higgs_shaped(samples: int, seed: int) -> tuple[Rows, Labels, Rows, Labels]:
+def _higgs_shaped(samples: int, seed: int) -> Dataset:
     """Make rows of HIGGS's width: normal features, and labels whose log odds are linear in them."""
     generator = np.random.default_rng([seed, HIGGS_FEATURES])
     direction = generator.standard_normal(HIGGS_FEATURES)
@@ -106,10 +96,10 @@ def _higgs_shaped(samples: int, seed: int) -> tuple[Rows, Labels, Rows, Labels]:
         odds = 1 / (1 + np.exp(-(made @ weights)))
         return made, (generator.random(count) < odds).astype(np.int64)
 
-    return *draw(samples), *draw(max(samples // 5, 20))
+    return Dataset("higgs-shaped", *draw(samples), *draw(max(samples // 5, 20)), None)
 
 
-def _rcv1_shaped(samples: int, seed: int) -> tuple[Rows, Labels, Rows, Labels]:
+def _rcv1_shaped(samples: int, seed: int) -> Dataset:
     """Make rows as wide and as sparse as RCV1's, of length 1, and labels that say on which side of a plane they are.
 
     The features are cut into as many ranges as a row has entries, all of them as likely, and a row has one of each.
@@ -127,17 +117,17 @@ def _rcv1_shaped(samples: int, seed: int) -> tuple[Rows, Labels, Rows, Labels]:
         lengths = np.full(count, RCV1_ENTRIES)
         return SparseRows.of(lengths, columns.ravel(), values.ravel(), RCV1_FEATURES), (side > 0).astype(np.int64)
 
-    return *draw(samples), *draw(max(samples // 5, 20))
+    return Dataset("rcv1-shaped", *draw(samples), *draw(max(samples // 5, 20)), None)
 
 
 def _is_sparse(rows: SparseRows) -> bool:
     return len(rows.values) < SPARSE_SHARE * len(rows) * rows.width
 
 
-def _dense(rows: SparseRows, name: str) -> NDArray[np.float32]:
+def _dense(rows: SparseRows, path: str) -> NDArray[np.float32]:
     if 4 * len(rows) * rows.width > MOST_BYTES:
         raise PlanError(
-            f"{name.removeprefix(LIBSVM)} has {len(rows):,} rows of {rows.width:,} features, more than "
+            f"{path} has {len(rows):,} rows of {rows.width:,} features, more than "
             f"{MOST_BYTES >> 30} GB as a dense array.",
             "use fewer rows.",
         )
@@ -145,7 +135,7 @@ def _dense(rows: SparseRows, name: str) -> NDArray[np.float32]:
 
 
 def _read_libsvm(name: str) -> tuple[SparseRows, Labels]:
-    path = Path(name.removeprefix(LIBSVM)).expanduser()
+    path = Path(name).expanduser()
     try:
         return _parse_libsvm(path, path.stat().st_mtime_ns)
     except (OSError, UnicodeDecodeError) as error:

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from slslab_workers.models import spec
+from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan
-from slslab_workers.training import algorithms, datasets, models
+from slslab_workers.training import algorithms, datasets, models, partitions
 from slslab_workers.training.datasets import Images, Labels
-from slslab_workers.training.options import PARTITION
+from slslab_workers.training.options import PARTITION, uneven
 
 HELD_OUT = 10
 
@@ -28,17 +28,21 @@ class Samples:
         count = plan.workers * plan.batches * plan.batch_size
         if plan.early_stopping:
             count = math.ceil(count * HELD_OUT / (HELD_OUT - 1))
-        self.dataset = datasets.load(plan.dataset, count, plan.seed, report).for_model(spec(plan.model))
+        self.dataset = datasets.load(plan.dataset, count, plan.seed, report).for_model(spec_of(plan))
         self.images, self.labels = self.dataset.train_images, self.dataset.train_labels
         self.validation: tuple[Images, Labels] | None = None
         if plan.early_stopping:
             self._hold_out()
+        chosen = uneven(plan)
+        self._shards = partitions.shards(chosen, self.labels, plan.workers, plan.seed) if chosen else None
         # The arithmetic is checked before anything is made.
         self.indices(0)
 
     def indices(self, epoch: int) -> NDArray[np.int64]:
         """Return which images are in every minibatch of an epoch: (workers, batches, batch_size)."""
         plan = self.plan
+        if self._shards:
+            return partitions.drawn(self._shards, plan, 0 if algorithms.keeps_samples(plan.options) else epoch)
         return datasets.partition(
             len(self.labels),
             plan.workers,
@@ -49,6 +53,10 @@ class Samples:
             overlapping=PARTITION.of(plan.options) == "overlapping",
             kept=algorithms.keeps_samples(plan.options) or PARTITION.of(plan.options) == "kept",
         )
+
+    def shares(self) -> list[list[int]] | None:
+        """Return how many samples of each class each worker has, if the partition is uneven."""
+        return partitions.shares(self._shards, self.labels) if self._shards else None
 
     def prepare(self, chosen: NDArray[np.int64], epoch: int, rank: int, step: int) -> tuple[Any, Any]:
         """Return a minibatch's inputs (B, C, 32, 32) float32, augmented, in the plan's memory format, and targets (B,)

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan
 from slslab_workers.training import gradients, models
 from slslab_workers.training.optimisers import Optimiser, make_optimiser
@@ -38,7 +39,7 @@ class WorkerState:
         With `--replicas unseeded` each worker has a seed of its own.
         """
         seed = plan.seed if REPLICAS.of(plan.options) == "seeded" else plan.seed * 1_000_003 + rank + 1
-        model = models.build(plan.model, seed, plan.memory_format)
+        model = models.build(spec_of(plan), seed, plan.memory_format)
         model.train().to(device)
         return cls(model, make_optimiser(plan, model))
 

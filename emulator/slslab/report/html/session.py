@@ -11,12 +11,12 @@ def session_page(document: Document) -> str:
     """Return the page of a test session from the document of `pytest --slslab-report FILE.json`."""
     cards = (_tests_card(document), functions_card(document))
     book = document["cost"]["book"]
-    notes = " ".join(predicted_notes(document))
+    prices, notes = f"{book['name']}, {book['date']}", " ".join(predicted_notes(document))
     page = Page(
         title="Functions under test",
         subtitle="a session of pytest",
         answers=(document["answer"],),
-        answers_note=f"Lambda's lines alone, by prices of {book['name']}, {book['date']}. {notes}".rstrip(),
+        answers_note=f"Lambda's lines and requests to S3, by prices of {prices}. {notes}".rstrip(),
         cards=tuple(card for card in cards if card is not None),
         warnings=tuple(Note(warning) for warning in document["warnings"]),
     )

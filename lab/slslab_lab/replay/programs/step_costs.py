@@ -23,7 +23,7 @@ from slslab_lab.replay.kernel.program import Program, Track
 from slslab_lab.replay.programs.recording import operation
 from slslab_workers import patterns
 from slslab_workers.architecture import Architecture
-from slslab_workers.models import spec
+from slslab_workers.models import spec_of
 from slslab_workers.patterns import Activity, Pattern, Place, Role, Workload
 from slslab_workers.plan import Plan
 from slslab_workers.trace.operations import ALL_REDUCE
@@ -78,7 +78,7 @@ class StepCosts:
 
 def workload_of(plan: Plan, parameters: int) -> Workload:
     """Return what a plan trains; its model has so many parameters."""
-    known = spec(plan.model)
+    known = spec_of(plan)
     return Workload(
         plan.workers,
         plan.batches,
@@ -110,7 +110,7 @@ def _pattern_of(program: Program, architecture: Architecture, workload: Workload
     if pattern is None:
         raise RequestError(
             f"{architecture.name} does not say who sends what to whom, so it cannot be replayed with other workers.",
-            "give the architecture a pattern (docs/architectures.md), or choose the recorded number of workers.",
+            "give the architecture a pattern (docs/own.md), or choose the recorded number of workers.",
         )
     if pattern.filtered is None:
         return pattern

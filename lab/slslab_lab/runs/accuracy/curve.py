@@ -234,7 +234,7 @@ def _train(curve: Curve, replicas: "Replicas", directory: CurveDirectory, progre
 
 def curve_name(plan: Plan) -> str:
     """Return the default name of a curve's directory: architecture, model, data set, and whether as released."""
-    dataset = plan.dataset.rstrip("/").rpartition("/")[2] if plan.dataset.startswith("folder:") else plan.dataset
+    dataset = plan.dataset.rstrip("/").rpartition("/")[2]
     released = ["as-released"] if plan.as_released else []
     words = "-".join([plan.architecture, plan.model, dataset.removeprefix("folder:"), *released])
     return "".join(letter if letter.isalnum() or letter in "-." else "-" for letter in words.lower())

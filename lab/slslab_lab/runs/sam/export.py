@@ -4,6 +4,7 @@ import io
 import json
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import entry_points, version
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,9 @@ from slslab_lab.runs.sam.readme import Cost, make_readme
 from slslab_lab.runs.sam.template import CODE, PYTHON, deployment_of, make_template
 from slslab_workers.architecture import read_plan
 from slslab_workers.driver.deployment import Deployment, package
+from slslab_workers.models import own_packages, spec_of
 from slslab_workers.plan import Plan
-from slslab_workers.training.datasets import DIGITS
+from slslab_workers.training import arrays, datasets
 
 # What functions import beside their own code; the runtime brings awslambdaric.
 PACKAGES = ("boto3", "cryptography", "numpy", "pika", "redis", "torch")
@@ -112,7 +114,7 @@ def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
     if deployment is None:
         raise RequestError(
             f"No SAM template can be made of {plan.architecture}: its `deployment` names no functions.",
-            "export a run of another architecture, or write its `deployment` (docs/architectures.md).",
+            "export a run of another architecture, or write its `deployment` (docs/own.md).",
         )
     if requirements.channel:
         raise RequestError(
@@ -121,10 +123,17 @@ def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
         )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RequestError(f"{out} is there already.", "choose another --out, or remove it.")
-    files = _code(deployment) | {
-        name: yaml.safe_dump(make_template(deployment, requirements, image=image), sort_keys=False, width=120).encode()
-        for name, image in (("template.yaml", True), ("emulator.yaml", False))
-    }
+    plan, data = _portable(plan)
+    files = (
+        data
+        | _code(deployment, plan)
+        | {
+            name: yaml.safe_dump(
+                make_template(deployment, requirements, image=image), sort_keys=False, width=120
+            ).encode()
+            for name, image in (("template.yaml", True), ("emulator.yaml", False))
+        }
+    )
     packages = [*PACKAGES, *(["torchvision"] if plan.model.startswith("torchvision:") else [])]
     (registered,) = entry_points(group="slslab.architectures", name=plan.architecture)
     exported = {
@@ -147,10 +156,31 @@ def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
     return [CODE, *(name for name in files if not name.startswith(CODE))]
 
 
-def _code(deployment: Deployment) -> dict[str, bytes]:
-    """Return the files of the functions' package, with the digits, which the driver reads."""
+def _portable(plan: Plan) -> tuple[Plan, dict[str, bytes]]:
+    """Return the plan with its data set as the exported driver finds it, and the files of the data set."""
+    source = datasets.find(plan.dataset)
+    if value := datasets.value_of(plan.dataset):
+        return replace(plan, dataset=value), {}
+    training = Path(datasets.__file__).parent
+    files = {}
+    for path in source.files:
+        shipped = path.parent == training
+        name = f"{CODE}slslab_workers/training/{path.name}" if shipped else f"data/{path.name}"
+        files[name] = path.read_bytes()
+        if not shipped:
+            before, _, after = plan.dataset.partition(path.name)
+            plan = replace(plan, dataset=f"{'libsvm:' if before.startswith('libsvm:') else ''}{name}{after}")
+    return plan, files
+
+
+def _code(deployment: Deployment, plan: Plan) -> dict[str, bytes]:
+    """Return the files of the functions' package, with the packages of the plan's own model and data set."""
+    builder, dataset = spec_of(plan).builder, datasets.value_of(plan.dataset)
+    for kind, value in (("model", builder), *((("data set", dataset),) if dataset else ())):
+        arrays.load_object(kind, value)
+    others = (*own_packages(plan), *([dataset] if dataset else []))
     files: dict[str, bytes] = {}
     for handler in sorted({spec.handler.partition(".")[0]: spec.handler for spec in deployment.functions()}.values()):
-        with zipfile.ZipFile(io.BytesIO(package(handler))) as archive:
+        with zipfile.ZipFile(io.BytesIO(package(handler, *others))) as archive:
             files |= {f"{CODE}{name}": archive.read(name) for name in archive.namelist()}
-    return files | {f"{CODE}slslab_workers/training/{DIGITS.name}": DIGITS.read_bytes()}
+    return files

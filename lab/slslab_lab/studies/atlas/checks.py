@@ -109,6 +109,5 @@ def _notes(rows: Sequence[Mapping[str, Any]], runs: Sequence[Measured]) -> Itera
         yield f"From {what}, the atlas is off by {fmean(errors):.1%} on average, by {max(errors):.1%} at worst."
     if busy := sum(bool(run.document["host"]["oversubscribed"]) for run in runs):
         yield (
-            f"{busy} of {len(runs)} runs had a host that was short of processors: what it held up is measured, and in "
-            "no model."
+            f"The host was short of processors in {busy} of {len(runs)} runs: the delay is measured, but not modelled."
         )

@@ -8,7 +8,6 @@ from slslab.predict.uncertainty import NONE, Uncertainty, ratio_range
 from slslab_lab.studies.atlas.grid import (
     GROUPS,
     OBJECTIVES,
-    PARAMETERS,
     WORKERS,
     Grid,
     best,
@@ -16,6 +15,7 @@ from slslab_lab.studies.atlas.grid import (
     crossings,
     members,
     runner_up,
+    sizes,
 )
 from slslab_lab.studies.atlas.points import MEMORY_MB, MINIBATCHES, Job, Point, megabytes, significant
 from slslab_lab.studies.atlas.published import ELSEWHERE, beside
@@ -27,7 +27,7 @@ from slslab_workers.models import SPECS
 NAME = "atlas"
 TITLES = {
     "equal": "systems that learn the same: all workers' gradients, after each minibatch",
-    "all": "all systems, of which some exchange less often and may learn less from an epoch",
+    "all": "all systems, also the ones that exchange less often and may learn less from an epoch",
 }
 
 
@@ -46,7 +46,7 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
         "prices": {"name": job.book.name, "date": job.book.date.isoformat()},
         "uncertainty": max(errors, key=lambda error: error.deviation, default=NONE).as_document(),
         "groups": TITLES,
-        "answers": list(_answers(grid)),
+        "answers": list(_answers(grid, job)),
         "winners": [
             {"group": group, "objective": objective, **_best(those, objective)}
             for group, objective, those in contests(grid.points)
@@ -61,7 +61,7 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
         "elsewhere": [{"crossing": crossing, "why": why} for crossing, why in ELSEWHERE],
         "axes": {
             "systems": [{"name": system.name, "equal": system.equal} for system in SYSTEMS],
-            "megabytes": [significant(megabytes(size)) for size in PARAMETERS],
+            "megabytes": [significant(megabytes(size)) for size in sizes(job)],
             "workers": list(WORKERS),
             "memory_mb": list(MEMORY_MB),
         },
@@ -77,9 +77,13 @@ def build(recordings: Recordings, grid: Grid, job: Job) -> dict[str, Any]:
 
 
 def _size(model: str) -> float:
+    return significant(megabytes(_parameters(model)))
+
+
+def _parameters(model: str) -> int:
     parameters = SPECS[model].parameters
     assert parameters is not None, "the recorded models are known"
-    return significant(megabytes(parameters))
+    return parameters
 
 
 def _best(those: Sequence[Point], objective: str) -> dict[str, Any]:
@@ -102,12 +106,13 @@ def _uncertainty(point: Point, objective: str) -> Uncertainty:
     return point.uncertainties.get(objective, NONE).of_one_recording()
 
 
-def _answers(grid: Grid) -> Iterator[dict[str, Any]]:
+def _answers(grid: Grid, job: Job) -> Iterator[dict[str, Any]]:
+    named_sizes = {model: _parameters(model) for model in MODELS} | ({job.model: job.parameters} if job.model else {})
     for group in GROUPS:
-        for model in MODELS:
-            mine = [point for point in members(grid.points, group) if point.parameters == SPECS[model].parameters]
+        for model, parameters in named_sizes.items():
+            mine = [point for point in members(grid.points, group) if point.parameters == parameters]
             fastest, cheapest = (_best(mine, objective) for objective in OBJECTIVES)
-            named = {"group": group, "model": model, "megabytes": _size(model)}
+            named = {"group": group, "model": model, "megabytes": significant(megabytes(parameters))}
             yield {**named, "fastest": fastest, "cheapest": cheapest}
 
 
@@ -116,39 +121,38 @@ def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
     counts = Counter(reason for point in beyond for reason in point.reasons)
     reasons = "; ".join(f"{number:,} {reason}" for reason, number in counts.items())
     yield (
-        f"Extrapolated are {len(beyond):,} of {len(grid.points):,} points: {reasons}. Each says so in the "
-        "data, with the reason. With more workers messages, bytes and who waits for whom are the protocol's; the "
-        "CPU time of a step is taken to be the recorded one."
+        f"{len(beyond):,} of {len(grid.points):,} points are extrapolated: {reasons}. The data give the reason for "
+        "each. With more workers, messages, bytes and waits follow the protocol; the CPU time of a step is the "
+        "recorded one."
     )
     yield (
-        "Every point is a replay of two epochs, of which the first has the cold starts; a job's further epochs take as "
-        "long as the second. A run over Lambda's time-out of 900 s continues in another invocation, whose cold start "
-        "is left out, and so are the requests of the driver, which puts the minibatches."
+        "Every point is a replay of two epochs. The first has the cold starts; a job's further epochs take as long as "
+        "the second. A run beyond Lambda's timeout of 900 s continues in another invocation. Its cold start is left "
+        "out, and so are the driver's requests, which put the minibatches."
     )
     yield (
-        "The best system is the one with the least middle of a range. Two systems are told apart by the 80 % range of "
-        "their ratio; the recordings are taken to be of one machine, so the error of its processor cancels there. The "
-        "speeds of GPUs and instances are assumed, and the ranges allow for it."
+        "The best system has the least middle of a range. The 80 % range of their ratio tells two systems apart. The "
+        "recordings are taken to be from one machine, so the error of its processor cancels. The speeds of GPUs and "
+        "instances are assumed, and the ranges allow for it."
     )
     yield (
-        "Forward and backward of a model take as long in all systems: as one worker of AllReduce took for them, "
-        "measured alone. A model of a size between two recorded ones computes as a power of its parameters through "
-        "both. A real model may need more or less: a network's work does not follow from its size."
+        "Forward and backward take as long in all systems as for one worker of AllReduce, measured alone. The compute "
+        "time of a size between two recorded models is a power of its parameters through both. A real model may need "
+        "more or less, because its work doesn't follow from its size."
     )
     yield (
         "A node of ElastiCache or of a parameter server is started for the job: its start is in seconds and bill. "
-        "Hosts of queues and tensor databases have no start in the profile, and none here. A GPU's speed is the "
-        "profile's, and assumed. DynamoDB throttles nobody there."
+        "Hosts of queues and tensor databases have no start in the profile or here. DynamoDB doesn't throttle."
     )
     yield (
-        "A processor of c5.large is assumed to be as fast as one of Lambda's, and messages between two of them to take "
-        "what the LambdaML paper says; where gloo wins by less than that may be off, it need not win on AWS."
+        "A processor of c5.large is assumed to be as fast as Lambda's, and messages between two of them to take what "
+        "the LambdaML paper says. Where gloo wins by less than this may be off, it may not win on AWS."
     )
     shares = ", ".join(
         f"{run.costs.workload.share:.0%} with {run.plan.model}" for run in recordings.architectures["mlless"]
     )
-    yield f"MLLess sends as large a share of its updates as in the recording of the nearest model: {shares}."
+    yield f"MLLess sends the share of its updates that the recording of the nearest model sent: {shares}."
     if refused := {refusal.system.name for refusal in grid.refusals}:
-        yield f"Some sizes are refused: {'; '.join(sorted(refused))}, whose items hold 400 KB."
+        yield f"Some sizes are refused, because an item holds 400 KB: {'; '.join(sorted(refused))}."
     if recordings.noisy:
         yield f"PROVISIONAL: measured while others loaded the host: {', '.join(recordings.noisy)}."

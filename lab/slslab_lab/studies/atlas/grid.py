@@ -82,7 +82,7 @@ def compute(recordings: Recordings, job: Job, report: Callable[[str, int, int], 
     A few thousand take a minute in this process, where `on` is None; else it is where they are computed
     (`slslab_lab.runs.sweeps.sweep`).
     """
-    places = list(product(SYSTEMS, PARAMETERS, WORKERS))
+    places = list(product(SYSTEMS, sizes(job), WORKERS))
     playing = _Playing(recordings, job)
 
     def results(function: Callable[[Any], Any]) -> Results | None:
@@ -100,6 +100,11 @@ def compute(recordings: Recordings, job: Job, report: Callable[[str, int, int], 
     ranges = sweep(playing.play_ranges, ranging, on, partial(report, "finding ranges"), results(playing.play_ranges))
     ranged = {_key(point): point for those in ranges for point in those}
     return Grid([ranged.get(_key(point), point) for point in found], refused)
+
+
+def sizes(job: Job) -> list[int]:
+    """Return the parameters of the models that are played, the job's own among them."""
+    return sorted({*PARAMETERS, job.parameters} - {0})
 
 
 def _key(point: Point) -> tuple[System, int, int, int]:

@@ -34,11 +34,14 @@ NAMES = ("architecture", "channel", "algorithm")
 
 @dataclass(frozen=True)
 class Job:
-    """What is trained: so many epochs on a platform, by its prices."""
+    """What is trained: a number of epochs on a platform, by its prices; and a model to answer for, in addition to the
+    recorded ones, with its parameters."""
 
     epochs: int
     profile: Profile
     book: Book
+    model: str = ""
+    parameters: int = 0
 
 
 @dataclass(frozen=True)

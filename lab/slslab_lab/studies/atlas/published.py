@@ -27,15 +27,15 @@ SCATTERED = "scatterreduce/s3/ga"
 ELSEWHERE = (
     (
         "Jiang et al., SIGMOD 2021, Section 5.3 and Figure 11: functions against instances",
-        "by formulas whose constants are not printed, and by drawings of which only orders can be read",
+        "by formulas without printed constants, and by drawings that only show orders",
     ),
     (
         "Petrescu et al. 2023: KubeML against TensorFlow, slower from minibatches of 128 (LeNet) or 256 (ResNet-34) on",
         "by the size of a minibatch, on GPUs",
     ),
     (
-        "Barrak 2026: GradsSharding against the trees λ-FL and LIFL, which do not fit at 3,008 MB from GPT-2 Large on",
-        "by the memory of functions that average and do not train",
+        "Barrak 2026: GradsSharding against the trees λ-FL and LIFL, which don't fit at 3,008 MB from GPT-2 Large on",
+        "by the memory of functions that average and don't train",
     ),
 )
 

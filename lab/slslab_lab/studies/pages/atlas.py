@@ -1,4 +1,4 @@
-"""docs/atlas.md: which system is fastest and which is cheapest, by the atlas that was saved with its recordings."""
+"""docs/atlas.md: the fastest and the cheapest system, by the atlas that was saved with its recordings."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -32,9 +32,9 @@ def _answers(document: Mapping[str, Any]) -> Iterator[str]:
     yield paragraph(atlas.job(document))
     yield paragraph(
         f"`{COMMAND}` makes these figures, a page with charts (`atlas.html`) and all points (`points.csv`), in a "
-        "minute on one processor; `python docs/build.py` makes this page. A system is ARCHITECTURE/CHANNEL/ALGORITHM, "
-        "the values of `slslab run ARCHITECTURE --channel CHANNEL --algorithm ALGORITHM`. `--epochs`, `--profile` and "
-        "`--prices` ask for another job."
+        "minute on one processor. `--epochs`, `--profile` and `--prices` choose another job. A system is "
+        "ARCHITECTURE/CHANNEL/ALGORITHM, the values of "
+        "`slslab run ARCHITECTURE --channel CHANNEL --algorithm ALGORITHM`."
     )
 
 
@@ -48,8 +48,8 @@ def _papers(document: Mapping[str, Any]) -> Iterator[str]:
     yield "## The papers' own crossings"
     yield render(atlas.crossings(document))
     yield paragraph(
-        "The atlas has the nearest number of workers, and the verdict is on the sizes between which the other system "
-        "becomes the better one. LambdaML's ratios include the start of a node, and its jobs are longer than this one."
+        "The atlas uses the nearest number of workers. The verdict compares the sizes between which the other system "
+        "becomes better. LambdaML's ratios include the start of a node, and its jobs are longer than this one."
     )
     yield "Not on these axes:"
     yield "\n".join(f"- {each['crossing']}: {each['why']}." for each in document["elsewhere"])
@@ -58,8 +58,8 @@ def _papers(document: Mapping[str, Any]) -> Iterator[str]:
 def _basis(document: Mapping[str, Any], checks: Mapping[str, Any]) -> Iterator[str]:
     yield "## What the figures rest on"
     yield "\n".join(f"- {note}" for note in document["notes"])
-    yield paragraph(f"{code(RECORD)} makes the atlas's own recordings, those that were not quiet again.")
-    yield "## Three points beside real runs"
-    yield paragraph(f"`{CHECK}` runs three points of which the atlas has no recording.")
+    yield paragraph(f"{code(RECORD)} makes the atlas's own recordings; it repeats the ones that weren't quiet.")
+    yield "## Three points next to real runs"
+    yield paragraph(f"`{CHECK}` runs three points that the atlas has no recording of.")
     yield render(atlas.checks(checks))
     yield paragraph(" ".join(checks["notes"]))

@@ -1,4 +1,4 @@
-"""The fault table of docs/reliability.md, and which faults each system of the README's table survives."""
+"""The fault table of docs/reliability.md, and the number of faults that each system survives."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ BEGIN, END = "<!-- faults: `python docs/build.py` writes it -->", "<!-- end of f
 # A system that differs from its architecture in how it exchanges alone has this in its name.
 OF = "/"
 # What survived has the parameters of a run without faults, or others.
-EQUAL = {True: "equal", False: "goes on"}
+EQUAL = {True: "equal", False: "continues"}
 
 Cell = Mapping[str, Any]
 
@@ -49,28 +49,28 @@ def describe_faults(document: Mapping[str, Any]) -> str:
     repeated = counted(len(document["without"][0]["billed_seconds"]), "run")
     parts = [
         paragraph(
-            f"Of {len(ran)} runs that met a fault {len(lived)} went on to their end, {equal} of them with the "
-            f"parameters of a run without faults to the last bit; {len(ran) - len(lived)} ended with a sentence that "
-            f"says which fault did it. None hung: the longest took {longest:.0f} s, of at most "
-            f"{document['bound_seconds']}. `slslab check` holds of all."
+            f"{len(lived)} of {len(ran)} runs that met a fault finished, {equal} of them with the parameters of a run "
+            f"without faults to the last bit. {len(ran) - len(lived)} ended with a sentence that names the fault. None "
+            f"hung: the longest took {longest:.0f} s, of at most {document['bound_seconds']}. All hold to "
+            "`slslab check`."
         ),
         paragraph(
-            f"`{document['command']}` made them on {document['date']}, in {document['seconds'] / 60:.0f} min of runs: "
+            f"`{document['command']}` made them on {document['date']}, in {document['seconds'] / 60:.0f} min: "
             f"{run['workers']} workers, {run['epochs']} epochs of {run['batches']} minibatches of {run['batch_size']}, "
-            f"{run['dataset']}, functions of {counted(run['timeout'], 'second')} at most. One fault meets worker "
-            f"{document['worker']}, once in each phase (fetch, compute, synchronise, update, wait, other) in which the "
-            "system has what the fault needs. **Equal**: the same parameters; **goes on**: done, with others; "
-            "**ends**: by that sentence; where nothing stands, the fault cannot be. *For good* is every request there."
+            f"{run['dataset']}, functions of at most {counted(run['timeout'], 'second')}. One fault meets worker "
+            f"{document['worker']}, once in each phase (fetch, compute, synchronise, update, wait, other) in which it "
+            "can happen. **Equal**: the same parameters; **continues**: finished with other parameters; **ends**: with "
+            "such a sentence; an empty cell: the fault can't happen. *For good* means every request there."
         ),
         _outcomes(cells, architectures),
-        paragraph("Systems that differ in how they exchange met the faults there, in the phase `synchronise`:"),
+        paragraph("Systems that differ only in how they exchange met the faults in the phase `synchronise`:"),
         _outcomes(cells, others),
         "### What it costs",
         paragraph(
-            f"Billed seconds beyond the median of {repeated} without faults (+), and where a run ended, what had been "
-            "billed by then and is lost; the median over phases, with dollars of the whole bill. The first line has "
-            "the least and the most of the runs without faults: what differs by less is no cost. Instances are billed "
-            "for 60 s at least. All was metered on a host that did other work, too."
+            f"Additional billed seconds (+) relative to the median of {repeated} without faults. If the run ended: the "
+            "seconds billed until then, which are lost. Both are medians over phases, with the dollars of the whole "
+            "bill. The first row has the range of the runs without faults; a smaller difference means nothing. "
+            "Instances are billed for at least 60 s. The host did other work, too."
         ),
         _costs(document, architectures),
     ]

@@ -1,4 +1,4 @@
-"""docs/lambdaml-space.md: which combinations of LambdaML's axes ran here, and which are refused, with the reason."""
+"""docs/lambdaml-space.md: the combinations of LambdaML's axes that ran here, and those refused, with the reason."""
 
 import json
 from collections import Counter
@@ -10,7 +10,7 @@ from slslab_lab.studies.pages.markdown import paragraph, table
 
 DATA = Path("results/lambdaml-space.json")
 TITLE = "# LambdaML's design space"
-SIGNS = {"done": "ran", "refused": "refused", "foretold": "foretold"}
+SIGNS = {"done": "ran", "refused": "refused", "foretold": "predicted"}
 
 Cell = dict[str, Any]
 
@@ -28,15 +28,14 @@ def build(data: Path = DATA) -> str:
         TITLE,
         paragraph(
             f"Of {len(cells)} combinations of pattern, model, algorithm, synchronisation and channel {counts['done']} "
-            f"ran, {counts['refused']} are refused before anything starts, and {counts['foretold']} are foretold only, "
-            f"for want of a server. In {exact} of the {len(done)} runs all requests and bytes are those of the closed "
-            f"form; {_equal(done)}"
+            f"ran, {counts['refused']} are refused before anything starts, and {counts['foretold']} are only "
+            f"predicted, because their server was missing. In {exact} of the {len(done)} runs all requests and bytes "
+            f"equal the closed form; {_equal(done)}"
         ),
         paragraph(
-            f"`{document['command']}` made the runs on {document['date']}, with {run['workers']} workers, "
+            f"`{document['command']}` made the runs on {document['date']}: {run['workers']} workers, "
             f"{run['epochs']} epochs of {run['batches']} minibatches of {run['batch_size']}, on "
-            f"{', '.join(dict.fromkeys(document['models'].values()))}, and `python docs/build.py` this page of "
-            "`results/lambdaml-space.json`. The servers: "
+            f"{', '.join(dict.fromkeys(document['models'].values()))}. Servers: "
             f"{'; '.join(dict.fromkeys(cell['server'] for cell in done))}."
         ),
         "## What ran",
@@ -50,7 +49,7 @@ def build(data: Path = DATA) -> str:
         ),
         "## What is refused, and why",
         table(
-            ["reason", "combinations", "such as"],
+            ["reason", "combinations", "example"],
             [
                 [
                     reason,
@@ -76,8 +75,8 @@ def _equal(done: list[Cell]) -> str:
     bits = grouped(((cell["model"], cell["algorithm"]), cell["parameters_sha256"]) for cell in waiting)
     if all(len(set(each)) == 1 for each in bits.values()):
         return (
-            "the parameters are the same to the bit whatever the pattern and the channel, wherever workers wait for "
-            "each other."
+            "wherever workers wait for each other, the parameters are the same to the bit with every pattern and "
+            "channel."
         )
     differ = ", ".join(" ".join(axes) for axes, each in bits.items() if len(set(each)) > 1)
     return f"the parameters differ between patterns or channels for {differ}."

@@ -1,14 +1,12 @@
 """The table of a service's operations in a page: which are emulated, which only keep what they are given, which not."""
 
 from collections.abc import Collection, Mapping
-from importlib import import_module
 from pathlib import Path
-from pkgutil import iter_modules
 from types import MappingProxyType
 from typing import Any
 
 from slslab.aws.requests import own_models
-from slslab.lambda_ import service as lambda_service
+from slslab.lambda_ import emulator
 from slslab_lab.studies.pages.markdown import insert, table
 
 BEGIN, END = "<!-- operations: `python docs/build.py` writes them -->", "<!-- end of operations -->"
@@ -62,11 +60,9 @@ def describe_operations(
 def lambda_operations() -> list[str]:
     """Return the operations of Lambda that a group of handlers answers."""
     found: list[str] = []
-    for module in iter_modules(lambda_service.__path__):
-        name = f"{lambda_service.__name__}.{module.name}"
-        for value in vars(import_module(name)).values():
-            if isinstance(value, type) and value.__module__ == name and hasattr(value, "handlers"):
-                # What a group works on is not asked for its names.
-                group: Any = object.__new__(value)
-                found += group.handlers()
+    for value in vars(emulator).values():
+        if isinstance(value, type) and hasattr(value, "handlers"):
+            # What a group works on is not asked for its names.
+            group: Any = object.__new__(value)
+            found += group.handlers()
     return found

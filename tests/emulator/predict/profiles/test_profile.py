@@ -1,4 +1,4 @@
-"""Profiles of platforms: what is built in, what is refused and by which words, and the table of docs/replay.md."""
+"""Profiles of platforms: what is built in, what is refused and by which words."""
 
 import re
 import tomllib
@@ -22,7 +22,6 @@ from slslab.predict.profiles.profile import (
     save_profile,
 )
 
-DOCUMENTATION = Path(__file__).parents[4] / "docs" / "replay.md"
 # What workers ask for, as docs/trace.md lists it (under the names that programs use).
 OPERATIONS = """
 object.put object.get object.list object.delete tensor.set tensor.get tensor.delete tensor.script tensor.compile
@@ -245,15 +244,3 @@ def test_an_operation_that_a_profile_does_not_know_is_named() -> None:
     with pytest.raises(ProfileError, match=r"has no entry for object\.copy") as refused:
         load_profile("aws-us-east-1").operation("object.copy")
     assert refused.value.hint == "add [channels.object.operations.copy] to it."
-
-
-@pytest.mark.parametrize(("name", "base"), [("aws-us-east-1", None), (DEFAULT_PROFILE, "aws-us-east-1-2026")])
-def test_the_documentation_s_table_is_the_profile(name: str, base: str | None) -> None:
-    known = dict(figures(load_profile(base))) if base else {}
-    rows = [
-        f"| {entry} | {figure.value:g} | {figure.status} | {figure.source} |"
-        for entry, figure in figures(load_profile(name))
-        if known.get(entry) != figure
-    ]
-    table = "\n".join(["| figure | value | status | source |", "|---|---:|---|---|", *rows])
-    assert table in DOCUMENTATION.read_text(), f"the table of docs/replay.md should be\n{table}"

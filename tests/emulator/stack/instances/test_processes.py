@@ -1,4 +1,4 @@
-"""Instances as processes: what they find, how they end, and what is told and billed of them."""
+"""Instances as processes: their environment, their ends, their reports and their bill."""
 
 import json
 import math
@@ -57,7 +57,7 @@ class Recorded:
         self.events.append(record)
 
     def run(self, count: int) -> list[InstanceRecord]:
-        """Launch so many and wait for them; their records by rank."""
+        """Launch this many and wait for them; return their records by rank."""
         with self.launcher.launch("program", [{"rank": rank} for rank in range(count)], self.python_path) as running:
             running.join()
         return sorted(self.records, key=lambda record: record.worker)

@@ -106,7 +106,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Lua of 12 MB, of which 4 MB are for values from outside."""
+    """A Lua of 12 MB, including 4 MB for values from outside."""
     monkeypatch.setattr(engine, "MEMORY_BYTES", 12 << 20)
 
 

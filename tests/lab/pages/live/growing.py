@@ -1,4 +1,4 @@
-"""A run that a test makes grow: two functions of 1,024 MB, whose records are appended one by one.
+"""A run that grows by a test: two functions of 1,024 MB with records that are appended one by one.
 
 With `half` of it, one invocation has ended after 2,000 ms and 40 ms of init, and the other is under way: its clock has
 counted 1,500 ms after 60.5 ms of init. By hand, of the book aws-us-east-1:
@@ -80,7 +80,7 @@ def half() -> list[dict[str, Any]]:
 
 
 class Growing:
-    """The run's directory, with a lock as of a run that goes on."""
+    """The run's directory, locked like a running run's."""
 
     def __init__(self, folder: Path) -> None:
         self.directory = RunDirectory.create(folder / PLAN.run)

@@ -1,4 +1,4 @@
-"""The document of a run that goes on, by hand."""
+"""The document of a running run, by hand."""
 
 import json
 from collections.abc import Sequence

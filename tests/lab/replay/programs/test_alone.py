@@ -29,7 +29,8 @@ def kind(
 
 
 def recording(alone: Sequence[AloneKind] | None, *more: dict[str, Any]) -> Run:
-    """A worker whose init took 200 ms of CPU time, its first step 300, its second 290, a put 10, and its end 100 ms."""
+    """A worker with an init of 200 ms of CPU time, a first step of 300, a second of 290, a put of 10, and an end of 100
+    ms."""
     inside = {"environment": "one", "phase": "compute"}
     events = [
         event(0, "invoke", -1, 0, 3_000, invocation="request-0"),

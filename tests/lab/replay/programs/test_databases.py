@@ -1,4 +1,4 @@
-"""Whose database was asked, and what its scripts took, by hand."""
+"""Which database was asked, and what its scripts took, by hand."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def test_a_script_took_what_its_database_tells_in_its_order() -> None:
 
 
 def test_of_a_database_that_does_not_tell_it_is_what_the_caller_waited() -> None:
-    """100 ms on the wall clock, in 15 of which the host was busy with others and in 25 the caller."""
+    """100 ms on the wall clock; for 15 of these the host was busy with others, for 25 with the caller."""
     script = event(
         "tensor.script", f"{FIRST}/run:mean", 0, end_ns=100 * MS, host_delay_ns=15 * MS, cpu_ns=25 * MS
     )  # fmt: skip
@@ -62,7 +62,7 @@ def test_storing_scripts_executes_none() -> None:
 
 
 def test_a_parameter_server_s_work_is_that_of_the_push_or_of_one_pull() -> None:
-    """What it reads and adds is of the worker that pushed; what it writes is of whoever pulls, one after the other."""
+    """Reading and adding count for the worker that pushed, writing for each worker that pulls, in turn."""
     done = [
         ("deserialise", 0, 5),
         ("merge", 0, 2),

@@ -1,4 +1,4 @@
-"""What a busy host adds to the range of a recording's figures: each of its signs, and nothing where there is none."""
+"""How a busy host widens the range of a recording's figures, sign by sign, and not without a sign."""
 
 import math
 from dataclasses import replace
@@ -28,7 +28,7 @@ def kind(op: str, lower: float, median: float, upper: float, count: int = 8) -> 
 
 
 def alone(**changes: Any) -> dict[str, Any]:
-    """A solo profile on a host that was perfectly quiet, but for these changes."""
+    """A solo profile on a perfectly quiet host, except for these changes."""
     quiet = {"status": "measured", "priority": "high", "probe_ratio": 1.0, "delayed_share": 0.0, "stolen_share": 0.0}
     return {**quiet, "kinds": [kind("compute", 0.1, 0.1, 0.1)], **changes}
 

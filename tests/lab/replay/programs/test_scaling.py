@@ -37,7 +37,7 @@ SPIRTS = ("spirt-as-released", "spirt-naive")
 
 
 def overhead(name: str, n: int, b: int, e: int) -> dict[str, int]:
-    """What a program holds beside the protocol, under the protocol's names."""
+    """What a program holds in addition to the protocol, under the protocol's names."""
     if name == "spirt":
         # A peer is born with a model, asks the others, is answered, and leaves its model.
         letters = 2 * n * (n - 1)

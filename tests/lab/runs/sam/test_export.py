@@ -208,3 +208,38 @@ def test_a_plan_with_faults_is_not_exported(tmp_path: Path) -> None:
     assert refused.code == 2
     assert "The plan has faults, which are injected here alone." in refused.err
     assert not (tmp_path / "out").exists()
+
+
+NET = """
+from torch import nn
+
+def net(shape, outputs):
+    return nn.Linear(shape[0], outputs)
+"""
+
+
+def test_a_model_and_a_data_set_of_ones_own_are_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Functions find the model beside their code, and the driver finds the data beside itself."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "exported_net.py").write_text(NET)
+    (tmp_path / "rows.csv").write_text("a,kind\n" + "".join(f"{n},{'xyz'[n % 3]}\n" for n in range(60)))
+    values = {"dataset": "rows.csv:kind", "model": "exported_net:net", "workers": 2}
+    plan = make_plan(architectures()["allreduce"], values, {})
+    (tmp_path / "plan.toml").write_text(tomli_w.dumps(plan.to_document()))
+    files = export("plan.toml", tmp_path / "out")["files"]
+    assert "data/rows.csv" in files
+    assert (tmp_path / "out" / "code" / "exported_net.py").read_text() == NET
+    exported = json.loads((tmp_path / "out" / "plan.json").read_text())["plan"]
+    assert exported["dataset"] == "data/rows.csv:kind"
+    assert exported["model_spec"]["builder"] == "exported_net:net"
+    assert not list((tmp_path / "out" / "code").rglob("*.npz")), "no shipped data, which this plan doesn't read"
+
+
+@pytest.mark.parametrize(("dataset", "file"), [("digits", "digits"), ("breast-cancer", "breast_cancer")])
+def test_shipped_data_is_beside_the_drivers_code(dataset: str, file: str, tmp_path: Path) -> None:
+    plan = make_plan(architectures()["allreduce"], {"dataset": dataset, "workers": 2}, {})
+    (tmp_path / "plan.toml").write_text(tomli_w.dumps(plan.to_document()))
+    export(tmp_path / "plan.toml", tmp_path / "out")
+    data = [path.name for path in (tmp_path / "out" / "code").rglob("*.npz")]
+    assert data == [f"{file}.npz"]

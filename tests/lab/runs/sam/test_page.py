@@ -1,4 +1,4 @@
-"""docs/cloud.md is followed as it stands, in one shell, but for the commands that need AWS."""
+"""docs/cloud.md works as written, in one shell, except for the commands that need AWS."""
 
 import re
 import subprocess

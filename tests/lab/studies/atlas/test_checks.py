@@ -1,4 +1,4 @@
-"""Points beside real runs: here a recorded run stands for one, whose own costs the atlas has."""
+"""Points compared with real runs: a recorded run replaces them here, and the atlas has its costs."""
 
 import statistics
 from pathlib import Path

@@ -8,7 +8,10 @@ import pytest
 from slslab.predict.profiles import DEFAULT_PROFILE
 from slslab.predict.profiles.profile import load_profile
 from slslab.run.bill import DEFAULT_BOOK, load_book
+from slslab_lab.commands.atlas import _parameters
+from slslab_lab.pages.atlas import answers
 from slslab_lab.studies.atlas import grid
+from slslab_lab.studies.atlas.document import _answers
 from slslab_lab.studies.atlas.grid import Crossing, Grid, Refusal, best, crossings, least, pair_crossings, winners
 from slslab_lab.studies.atlas.points import Job, Point, megabytes
 from slslab_lab.studies.atlas.recordings import Recordings
@@ -36,6 +39,18 @@ def test_the_best_point_is_that_with_the_least_of_a_figure_and_of_equals_the_bet
     points = [point(FIRST, 1_000, 5, 2.0), point(FIRST, 1_000, 5, 1.0), point(SECOND, 1_000, 6, 0.5)]
     assert best(points, "seconds") is points[1]
     assert best(points, "usd") is points[2]
+
+
+def test_a_model_of_ones_own_has_an_answer_of_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(grid, "PARAMETERS", (61_706, 3_217_226, 11_173_962))
+    job = Job(1, load_profile(DEFAULT_PROFILE), load_book(DEFAULT_BOOK), "net:mlp", _parameters("lr", "breast-cancer"))
+    assert job.parameters == 62
+    assert grid.sizes(job) == [62, *grid.PARAMETERS]
+    made = Grid([point(FIRST, parameters, 5 + parameters) for parameters in grid.sizes(job)], ())
+    document = {"answers": list(_answers(made, job))}
+    (sentence,) = (text for text in answers(document, "all") if "net:mlp" in text)
+    assert sentence.startswith("For a model of 0.000248 MB (net:mlp) the fastest is ")
+    assert len(list(answers(document, "all"))) == 4
 
 
 def test_groups_and_winners() -> None:

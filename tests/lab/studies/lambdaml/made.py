@@ -28,7 +28,7 @@ def losses(*members: Series) -> Losses:
 
 
 def network(algorithm: str, found: Sequence[float | None], accuracies: Sequence[float], **values: Any) -> Curve:
-    """A curve of MobileNet whose epochs have five minibatches."""
+    """A curve of MobileNet with epochs of five minibatches."""
     shape = {"model": "mobilenet", "dataset": "cifar10", "batches": 5, "batch_size": 8, "epochs": len(found), **values}
     plan = make_plan(architectures()["allreduce"], shape, {"algorithm": algorithm})
     points = tuple(

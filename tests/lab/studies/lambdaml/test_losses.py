@@ -19,7 +19,7 @@ STUDY = STUDIES["lambdaml-fig7"]
 
 class Silent:
     def report(self, stage: str, done: int, total: int) -> None:
-        """Nobody looks."""
+        """Ignore the report."""
 
 
 @pytest.mark.parametrize(("algorithm", "rounds"), [("ga", 14), ("ma", 2), ("admm", 1)])

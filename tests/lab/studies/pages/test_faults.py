@@ -58,9 +58,9 @@ def test_the_table_says_where_phases_differ_and_what_was_lost(tmp_path: Path) ->
     }  # fmt: skip
     text = describe_faults(document)
     words = " ".join(text.split())
-    assert "Of 4 runs that met a fault 3 went on to their end, 2 of them with the parameters" in words
+    assert "3 of 4 runs that met a fault finished, 2 of them with the parameters of a run without faults" in words
     assert "1 ended with a sentence" in words
-    assert "| `kill` | equal: fetch; ends: update | equal: fetch; goes on: update |" in text
+    assert "| `kill` | equal: fetch; ends: update | equal: fetch; continues: update |" in text
     assert "| none | 3.0 to 6.0 s | 3.0 to 6.0 s |" in text
     assert "| `kill` | +0.2 s, $1.0e-06; 5.0 s, $1.1e-05 lost | +1.0 s, $1.0e-06 |" in text
     path = tmp_path / "faults.json"

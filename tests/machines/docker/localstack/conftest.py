@@ -9,7 +9,7 @@ import pytest
 from tests.machines.compose.localstack import running_localstack
 
 from slslab.aws.arns import REGION
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 
 
 @pytest.fixture(scope="session")

@@ -30,7 +30,7 @@ def build() -> dict[str, Any]:
 
 
 def _stripped(value: Any, *, is_schema: bool) -> Any:
-    """Return a schema without what refuses nothing; names of properties may be those of keywords."""
+    """Return a schema without parts that refuse nothing; properties may be named like keywords."""
     if isinstance(value, list):
         return [_stripped(each, is_schema=True) for each in value]
     if not isinstance(value, dict):

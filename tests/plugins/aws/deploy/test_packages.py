@@ -1,4 +1,4 @@
-"""Archives of folders, and paths that are none."""
+"""Archives of folders, and paths that can't be archived."""
 
 import io
 import os

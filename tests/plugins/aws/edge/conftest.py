@@ -6,7 +6,7 @@ import pytest
 
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab_aws.servers import Edge
 
 

@@ -26,7 +26,7 @@ from slslab.aws.arns import REGION
 from slslab.aws.clients import HTTP, signed_headers
 from slslab.aws.keys import Pair
 from slslab.errors import HostError
-from slslab.lambda_.service.emulator import Emulator
+from slslab.lambda_.emulator import Emulator
 from slslab.stack.object_store import EmbeddedObjectStore
 from slslab.testing import ROLE, create_function
 from slslab_aws.edge.application import service_of

@@ -146,7 +146,7 @@ class Targets:
 
 @pytest.fixture
 def backend(monkeypatch: pytest.MonkeyPatch) -> Iterator[EventsBackend]:
-    """EventBridge, whose minutes last 50 ms."""
+    """EventBridge with minutes of 50 ms."""
     real = read_schedule
 
     def hurried(expression: str) -> Any:

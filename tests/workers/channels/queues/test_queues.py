@@ -31,7 +31,7 @@ PATIENCE_S = 20.0
 
 
 class Relay:
-    """A server in front of a broker, whose connections can be cut."""
+    """A server in front of a broker that can cut connections."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -411,7 +411,7 @@ def test_nobody_there_is_one_clear_error(broker: str) -> None:
 
 
 class Flaky:
-    """A broker whose connection breaks when told, before or after it has the message."""
+    """A broker with a connection that breaks on demand, before or after the broker has the message."""
 
     def __init__(self, breaks: int) -> None:
         self.breaks = breaks

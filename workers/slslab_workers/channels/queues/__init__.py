@@ -1,8 +1,8 @@
-"""Message queues as workers use them: RabbitMQ, or lists of a Redis-compatible server, every message traced.
+"""Message queues for workers: RabbitMQ, or lists on a Redis-compatible server, with every message traced.
 
-Messages are persistent and bodies are bytes. A publish that returned is not lost, and a message that was not
-acknowledged is delivered again when its consumer's connection ends, so receivers must tolerate duplicates. The copies
-of one publish have the same `id`.
+Messages are persistent and bodies are bytes. Once a publish returns, the message is safe. An unacknowledged message is
+delivered again when its consumer's connection ends, so receivers must tolerate duplicates. Copies of one publish have
+the same `id`.
 """
 
 import time
@@ -33,15 +33,15 @@ QUEUE = Option(
 
 
 def scoped(run: str, name: str, epoch: int | None = None) -> str:
-    """Return the name of a queue or exchange of a run, or of one epoch of it: no two runs share a name."""
+    """Return the name of a queue or exchange of a run, or of one epoch; two runs never share a name."""
     return f"slslab.{run}.{name}" if epoch is None else f"slslab.{run}.e{epoch}.{name}"
 
 
 class Queues(Channel):
-    """One connection to the broker, used by one thread.
+    """One connection to the broker, for one thread.
 
-    A broken connection is made anew and the request sent again, twice at most. What fails then raises QueueError; its
-    subclass NoQueue names a queue that does not exist.
+    A broken connection is reopened and the request sent again, up to twice. After that it raises QueueError; its
+    subclass NoQueue names a queue that doesn't exist.
     """
 
     name = "queue"
@@ -52,49 +52,49 @@ class Queues(Channel):
         self._broker = broker
 
     def declare(self, queue: str) -> None:
-        """Make a durable queue, unless it is there."""
+        """Create a durable queue, unless it exists."""
         self._manage("queue.declare", queue, lambda: self._broker.declare(queue))
 
     def bind(self, queue: str, exchange: str) -> None:
-        """Bind the queue to the exchange, which exists from its first to its last binding, to receive its messages."""
+        """Bind the queue to the exchange to receive its messages. The exchange exists as long as it has bindings."""
         self._manage("queue.bind", exchange, lambda: self._broker.bind(queue, exchange))
 
     def publish(self, queue: str, body: bytes, phase: str, *, overhead: bool = True) -> str:
-        """Send a message to one queue, and return its id once the broker has it."""
+        """Send a message to one queue, and return its id once the broker has stored it."""
         return self._send(self._broker.publish, uuid4().hex, queue, body, phase, overhead)
 
     def fan_out(self, exchange: str, body: bytes, phase: str, *, overhead: bool = True) -> str:
-        """Send a message to every queue bound to the exchange with one publish; NoQueue if there is none."""
+        """Send a message to every queue bound to the exchange with one publish; NoQueue if none is bound."""
         return self._send(self._broker.fan_out, uuid4().hex, exchange, body, phase, overhead)
 
     def consume(
         self, queue: str, timeout_s: float, phase: str, *, overhead: bool | Callable[[bytes], bool] = True
     ) -> Message | None:
-        """Take the first message as soon as there is one; None after `timeout_s` seconds, 0 for what is there now.
+        """Wait up to `timeout_s` seconds for the first message and take it; None without one. 0 doesn't wait.
 
-        The time until there is one is a `wait`. `overhead` may be a function of the body, if only the body tells
-        whether a delivery is part of the training protocol.
+        The waiting time is a `wait`. `overhead` may be a function of the body, if only the body tells whether a
+        delivery is part of the training protocol.
         """
         return self._take(queue, time.monotonic() + timeout_s, phase, overhead)
 
     def count(self, queue: str, phase: str) -> int:
-        """Return how many messages are ready to be taken at this moment."""
+        """Return how many messages are ready now."""
         return self._manage("queue.count", queue, lambda: self._broker.count(queue), phase)
 
     def purge(self, queue: str) -> None:
-        """Delete the messages that are ready; those taken and not acknowledged stay."""
+        """Delete all ready messages, but not the ones that were taken and not acknowledged."""
         self._manage("queue.purge", queue, lambda: self._broker.purge(queue))
 
     def delete(self, queue: str) -> None:
-        """Delete the queue with its messages and bindings, if it is there."""
+        """Delete the queue with its messages and bindings, if it exists."""
         self._manage("queue.delete", queue, lambda: self._broker.delete(queue))
 
     def delete_exchange(self, exchange: str) -> None:
-        """Delete the exchange, if it is there; its queues stay."""
+        """Delete the exchange, if it exists; its queues stay."""
         self._manage("queue.delete", exchange, lambda: self._broker.delete_exchange(exchange))
 
     def close(self) -> None:
-        """End the connection; messages that were taken and not acknowledged are delivered again."""
+        """Close the connection. Messages that were taken and not acknowledged are delivered again."""
         self._broker.close()
 
     def is_transient(self, error: Exception) -> bool:
@@ -127,7 +127,7 @@ class Queues(Channel):
             if message is not None:
                 _describe(event, message, overhead)
                 return message
-            # From here on it is a wait; the delivery that may follow is an event of its own.
+            # From here on this is a wait; a delivery that follows is a separate event.
             event.op, event.phase, event.resource, event.requests = "wait", "wait", "", 0
             left = deadline - time.monotonic()
             message = self._broker.wait(queue, left) if left > 0 else None
@@ -150,7 +150,7 @@ def _describe(event: Event, message: Message, overhead: bool | Callable[[bytes],
 
 
 def acknowledge(message: Message) -> None:
-    """Acknowledge a message that was read; if its connection has ended it comes again, and receivers ignore it."""
+    """Acknowledge a message. If its connection has ended, it is delivered again, and receivers ignore it."""
     with suppress(QueueError):
         message.ack()
 

@@ -1,4 +1,4 @@
-"""What `Queues` asks of a message broker, implemented by `rabbitmq.py` and `lists.py`."""
+"""The interface between `Queues` and a message broker, implemented by `rabbitmq.py` and `lists.py`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,20 +6,20 @@ from typing import Protocol
 
 
 class QueueError(RuntimeError):
-    """The broker refused, or cannot be reached."""
+    """The broker refused, or can't be reached."""
 
 
 class NoQueue(QueueError):
-    """The queue does not exist, or no queue is bound to the exchange."""
+    """The queue doesn't exist, or no queue is bound to the exchange."""
 
 
 class ConnectionLost(QueueError):
-    """The connection ended: messages not acknowledged are delivered again, and the next call connects anew."""
+    """The connection ended. Unacknowledged messages are delivered again, and the next call reconnects."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """A message that was taken from a queue; until `ack`, it is delivered again if this consumer ends.
+    """A message taken from a queue. Until `ack`, it is delivered again if this consumer ends.
 
     `ack` raises QueueError if the consumer's connection has ended, so that the message is delivered again.
     """
@@ -30,37 +30,37 @@ class Message:
 
 
 class Broker(Protocol):
-    """One connection to a broker, made when first needed. Every call may raise NoQueue and ConnectionLost."""
+    """One connection to a broker, opened when needed. Every call may raise NoQueue and ConnectionLost."""
 
     def declare(self, queue: str) -> None:
-        """Make a durable queue, unless it is there."""
+        """Create a durable queue, unless it exists."""
 
     def bind(self, queue: str, exchange: str) -> None:
-        """Bind the queue to the exchange, which exists from its first to its last binding."""
+        """Bind the queue to the exchange, which exists as long as it has bindings."""
 
     def publish(self, queue: str, message_id: str, body: bytes) -> None:
-        """Return when the broker has the message."""
+        """Return once the broker has stored the message."""
 
     def fan_out(self, exchange: str, message_id: str, body: bytes) -> None:
-        """Return when every bound queue has the message; NoQueue if none is bound."""
+        """Return once every bound queue has the message; NoQueue if none is bound."""
 
     def take(self, queue: str) -> Message | None:
-        """Return the first message if there is one now."""
+        """Take the first message that is ready, or None."""
 
     def wait(self, queue: str, timeout_s: float) -> Message | None:
-        """Return the first message as soon as there is one, None after `timeout_s` seconds."""
+        """Wait up to `timeout_s` seconds for the first message and take it; None without one."""
 
     def count(self, queue: str) -> int:
-        """Return how many messages are ready to be taken."""
+        """Return how many messages are ready."""
 
     def purge(self, queue: str) -> None:
-        """Delete the messages that are ready; those taken and not acknowledged stay."""
+        """Delete all ready messages, but not the ones that were taken and not acknowledged."""
 
     def delete(self, queue: str) -> None:
-        """Delete the queue with its messages and bindings, if it is there."""
+        """Delete the queue with its messages and bindings, if it exists."""
 
     def delete_exchange(self, exchange: str) -> None:
-        """Delete the exchange, if it is there; its queues stay."""
+        """Delete the exchange, if it exists; its queues stay."""
 
     def close(self) -> None:
-        """End the connection; messages that were taken and not acknowledged are delivered again."""
+        """Close the connection. Messages that were taken and not acknowledged are delivered again."""

@@ -1,8 +1,8 @@
-"""The broker over the lists of a Redis-compatible server, used where there is no RabbitMQ.
+"""The broker over lists of a Redis-compatible server, for stacks without RabbitMQ.
 
 A queue is a list of messages (32 bytes of id, then the body), an exchange the set of its queues' names. A consumer
-moves the message it takes to a list of its own, so that none is lost if it fails: other consumers that wait at the
-queue put back what is held by connections that the server no longer has. Messages last as long as the server.
+moves the message that it takes to its own list, so that it isn't lost if the consumer fails: other consumers of the
+queue put back the messages of connections that have ended. Messages last as long as the server.
 """
 
 import time
@@ -19,7 +19,7 @@ from slslab_workers.channels.queues.broker import ConnectionLost, Message, NoQue
 
 QUEUES = "queues"
 ID_BYTES = 32
-# How often a consumer that waits looks for connections that have ended, in seconds; there is no event to wait for.
+# How often a waiting consumer looks for ended connections, s; it can't wait for such an event.
 LOOK_S = 1.0
 ANSWER_S = 10.0
 
@@ -47,7 +47,7 @@ class RedisLists:
         with self._connected() as client:
             client.rpush(_ready(queue), message_id.encode() + body)
             if self._take_back(client, [queue]):
-                raise NoQueue(f"There is no queue {queue}.")
+                raise NoQueue(f"Queue {queue} doesn't exist.")
 
     def fan_out(self, exchange: str, message_id: str, body: bytes) -> None:
         with self._connected() as client:
@@ -116,7 +116,7 @@ class RedisLists:
                 for queue in self._held:
                     _put_back(client, queue, self._id)
         except ConnectionLost:
-            return  # the next consumer puts back what was held
+            return  # the next consumer puts its messages back
         self._drop()
 
     @contextmanager
@@ -132,7 +132,7 @@ class RedisLists:
             raise QueueError(f"The queue's server refused: {error}.") from error
 
     def _connect(self) -> None:
-        # If redis-py retried, it would make a new connection, which is another consumer.
+        # A retry of redis-py would open a new connection, which counts as another consumer.
         self._client = redis.Redis.from_url(
             self._url,
             single_connection_client=True,
@@ -152,11 +152,11 @@ class RedisLists:
 
     def _require(self, client: Any, queue: str) -> None:
         if not client.sismember(QUEUES, queue):
-            raise NoQueue(f"There is no queue {queue}.")
+            raise NoQueue(f"Queue {queue} doesn't exist.")
 
     @staticmethod
     def _take_back(client: Any, queues: Sequence[str]) -> list[str]:
-        """Remove what was just put into queues that are not there, or not any more, and return these."""
+        """Remove new messages from queues that don't exist any more, and return these queues."""
         there = client.smembers(QUEUES)
         gone = [queue for queue in queues if queue.encode() not in there]
         if gone:
@@ -164,7 +164,7 @@ class RedisLists:
         return gone
 
     def _hold(self, client: Any, queue: str) -> None:
-        """Record that this connection may hold messages of the queue, before it does."""
+        """Record in advance that this connection may hold messages of the queue."""
         if queue not in self._held:
             client.sadd(_holders(queue), self._id)
             try:
@@ -193,7 +193,7 @@ class RedisLists:
         position = next((n for n, other in enumerate(held) if other is message), None)
         if position is None or self._held.get(queue) is not held:
             return  # acknowledged before, or deleted with its queue
-        # By position, so that the body need not be sent back to find it.
+        # By position, so that the body isn't sent back to find it.
         with client.pipeline(transaction=True) as together:
             together.lset(_taken(queue, self._id), position, b"")
             together.lrem(_taken(queue, self._id), 1, b"")
@@ -229,7 +229,7 @@ def _put_back_lost(client: Any, queue: str) -> None:
 
 
 def _put_back(client: Any, queue: str, holder: int) -> None:
-    # The last one taken goes first, so that they are at the head in the order in which they were published.
+    # From the last one taken to the first, so that the queue begins with them in their published order.
     while client.lmove(_taken(queue, holder), _ready(queue), "RIGHT", "LEFT") is not None:
         pass
     client.srem(_holders(queue), holder)

@@ -13,17 +13,17 @@ from pika.exchange_type import ExchangeType
 from slslab_workers.channels.queues.broker import ConnectionLost, Message, NoQueue, QueueError
 
 # A handler has one thread and answers heartbeats only while it waits for a message. So the interval is the longest time
-# that a function can compute: the server drops a connection after two silent intervals, which no running function
-# reaches, and pika answers in time while a function waits. TCP's keep-alive detects that the other machine is gone.
+# that a function can run: the server drops a connection after two silent intervals, which never happens to a running
+# function, and pika answers in time while a function waits. TCP's keep-alive detects that the other machine is gone.
 HEARTBEAT_S = 900
 KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 30, "TCP_KEEPCNT": 4}
-# A server that blocks publishers for two minutes, for want of memory or disk, is given up.
+# Give up if a server that lacks memory or disk blocks publishers for two minutes.
 BLOCKED_S = 120
 CONNECT_S = 10
 NOT_FOUND = 404
 BROKEN = (pika.exceptions.AMQPConnectionError, pika.exceptions.ChannelWrongStateError, OSError)
 
-# Errors are raised; pika would also write them, with a traceback, to the function's own log.
+# pika would write errors, which are raised anyway, to the function's log with a traceback.
 logging.getLogger("pika").setLevel(logging.CRITICAL)
 
 
@@ -37,8 +37,8 @@ class RabbitMQ:
         self._parameters.socket_timeout = self._parameters.stack_timeout = CONNECT_S
         self._parameters.tcp_options = KEEPALIVE
         self._connection: Any = None
-        # One that consumes and one that does not: an error closes a channel, and messages that the consuming one holds
-        # would be delivered again.
+        # One for consuming and one for the rest: an error closes its channel, and messages taken through the consuming
+        # channel would be delivered again.
         self._channels: dict[bool, Any] = {}
 
     def declare(self, queue: str) -> None:
@@ -68,8 +68,8 @@ class RabbitMQ:
             def arrive(_: Any, method: Any, properties: Any, body: bytes) -> None:
                 arrived.append(self._message(channel, method, properties, body))
 
-            # For this one message: a lasting subscription would withhold messages from other consumers and from a
-            # purge. With a prefetch count of 1, no more than one is on its way.
+            # Only for this message: a lasting subscription would withhold messages from other consumers and from a
+            # purge. A prefetch count of 1 means that only one message is on its way.
             subscription = channel.basic_consume(queue, arrive)
             deadline = time.monotonic() + timeout_s
             while not arrived and channel.consumer_tags and (left := deadline - time.monotonic()) > 0:

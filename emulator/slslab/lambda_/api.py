@@ -1,0 +1,240 @@
+"""Serve AWS Lambda's HTTP API to unmodified boto3 and aws CLI.
+
+Paths, members and statuses of all operations come from AWS's own model in botocore.
+https://docs.aws.amazon.com/lambda/latest/api/API_Operations.html
+"""
+
+import asyncio
+import json
+import re
+import uuid
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from botocore.model import StructureShape
+from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect, Request
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from slslab.aws.arns import function_arn
+from slslab.aws.errors import ServiceError
+from slslab.aws.gate import principal
+from slslab.aws.heads import WholeResponse
+from slslab.aws.limits import MB, Limits
+from slslab.aws.requests import READ_AT_ONCE, Members, header_members, input_shape, members, service_model
+from slslab.lambda_.call import Call, Handler
+from slslab.lambda_.references import parse
+
+Answering = Callable[[Request], Awaitable[WholeResponse]]
+# AWS's message names this limit (recorded): an archive of 50 MB in Base64, and a quarter of a megabyte more.
+PACKAGE_BODY_BYTES = 70_167_211
+# assumed: AWS documents the limit of an invocation's alone.
+OTHER_BODY_BYTES = 6 * MB
+# IAM's action and the API's operation have the same name but for these.
+ACTIONS = {
+    "Invoke": "InvokeFunction",
+    "InvokeWithResponseStream": "InvokeFunction",
+    "GetLayerVersionByArn": "GetLayerVersion",
+}
+INVOCATIONS = re.compile(r"/2015-03-31/functions/(?P<FunctionName>[^/]+)/invocations/?")
+DATED = re.compile(r"(/\d{4}-\d\d-\d\d/.*[^/])/")
+# measured: the members of errors that every service of AWS's has, and its models have not.
+UNMODELLED = {
+    "ValidationException": ("message",),
+    "AccessDeniedException": ("Message",),
+    "RequestEntityTooLargeException": ("message",),
+}
+
+
+def application(handlers: Mapping[str, Handler], more: Sequence[BaseRoute]) -> ASGIApp:
+    """Return the ASGI application of these operations, with `more` routes next to Lambda's.
+
+    An operation of AWS's model that has no handler is refused by its name.
+    """
+    starlette = Starlette(
+        routes=[*_routes(handlers), *more],
+        exception_handlers={404: _no_operation, 405: _no_operation, **ERRORS},
+    )
+    starlette.router.redirect_slashes = False  # what is not there is told in AWS's form
+    invoke = _answering("Invoke", handlers["Invoke"])
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        # Starlette's routes and their layers take a tenth of an invocation's CPU time, so Invoke goes past them.
+        found = None
+        if scope["type"] == "http" and scope["method"] == "POST":
+            found = INVOCATIONS.fullmatch(scope["path"])
+        if found is None:
+            if dated := DATED.fullmatch(scope.get("path", "")):
+                scope = {**scope, "path": dated[1]}  # clients differ in whether they send a trailing slash
+            await starlette(scope, receive, send)
+            return
+        scope["path_params"] = found.groupdict()
+        request = Request(scope, receive)
+        try:
+            response = await invoke(request)
+        except Exception as error:
+            handle = next(handle for kind, handle in ERRORS.items() if isinstance(error, kind))
+            await (await handle(request, error))(scope, receive, send)
+            if handle is _internal_error:
+                raise
+            return
+        await response(scope, receive, send)
+
+    return answer
+
+
+def body_limit(limits: Limits, scope: Scope) -> tuple[int, str]:
+    """Return how many bytes the body of a request may have, and its operation as AWS's message names it."""
+    path = scope["path"].rstrip("/")
+    if path.endswith(("/invocations", "/response-streaming-invocations")):
+        return max(limits.request_bytes, limits.event_bytes), "InvokeFunction"
+    if path.endswith("/functions"):
+        return PACKAGE_BODY_BYTES, "CreateFunction"
+    if path.endswith("/code"):
+        return PACKAGE_BODY_BYTES, "UpdateFunctionCode"
+    if path.endswith("/versions") and "/layers/" in path:
+        return PACKAGE_BODY_BYTES, "PublishLayerVersion"
+    if path.endswith("/instances"):
+        return PACKAGE_BODY_BYTES, "launch"
+    return OTHER_BODY_BYTES, path.rpartition("/")[2]
+
+
+def _routes(handlers: Mapping[str, Handler]) -> list[Route]:
+    """Return a route for each method and path of AWS's model; a part of the query may tell two operations apart."""
+    model = service_model("lambda")
+    operations: dict[tuple[str, str], dict[str, str]] = {}
+    for name in model.operation_names:
+        http = model.operation_model(name).http
+        path, _, query = http["requestUri"].partition("?")
+        operations.setdefault((path, http["method"]), {})[query] = name
+    routes = []
+    for (path, method), by_query in operations.items():
+        answers = {query: _answering(name, handlers.get(name)) for query, name in by_query.items()}
+        routes.append(Route(path, _by_query(answers), methods=[method]))
+    return routes
+
+
+def _by_query(answers: Mapping[str, Answering]) -> Answering:
+    async def answer(request: Request) -> WholeResponse:
+        given = {f"{name}={value}" for name, value in request.query_params.multi_items()}
+        return await answers[next((query for query in answers if query in given), "")](request)
+
+    return answer
+
+
+def _answering(operation: str, handler: Handler | None) -> Answering:
+    """Return what answers an operation's requests: members by its model first, then whether the caller may do this."""
+    status = service_model("lambda").operation_model(operation).http["responseCode"]
+    action = ACTIONS.get(operation, operation)
+
+    async def answer(request: Request) -> WholeResponse:
+        if handler is None:
+            raise _not_emulated(operation)
+        found, caller = await _read_members(request, operation), principal(request)
+        name, resource = found.get("FunctionName") or found.get("Resource"), "*"
+        function = parse(name) if name is not None and ":layer:" not in name else None
+        if function is not None:
+            function.check_place(caller, f"lambda:{action}")
+            resource = function_arn(function.name)
+        caller.require(f"lambda:{action}", resource)
+        if function is not None:
+            function = function.qualified(found.get("Qualifier"))
+        answered = await handler(Call(found, request, function))
+        if isinstance(answered, WholeResponse):
+            return answered
+        return _json(answered, status) if answered is not None else WholeResponse(b"", 204)
+
+    return answer
+
+
+async def _read_members(request: Request, operation: str) -> Members:
+    elsewhere: dict[str, Any] = {}
+    state = request.scope["state"]
+    headers: Headers = state["headers"]
+    for name, place, key, kind in _places(operation):
+        value: Any = None
+        if place == "uri":
+            value = _typed(request.path_params[key], kind)
+        elif place == "header":
+            value = headers.get(key)
+        elif not request.scope["query_string"]:
+            continue
+        elif kind == "list":
+            value = request.query_params.getlist(key) or None
+        else:
+            value = _typed(request.query_params.get(key), kind)
+        if value is not None:
+            elsewhere[name] = value
+    if "payload" in input_shape("lambda", operation).serialization:
+        return header_members("lambda", operation, elsewhere)
+    body = state["body"] if request.method in ("POST", "PUT") else b""
+    if len(body) > READ_AT_ONCE:
+        return await asyncio.to_thread(members, "lambda", operation, body, elsewhere)
+    return members("lambda", operation, body, elsewhere)
+
+
+def _typed(text: str | None, kind: str) -> Any:
+    """Return a text of a path or a query as a value of a member's type; any other value stays text."""
+    if text is not None and kind in ("integer", "long") and re.fullmatch("-?[0-9]{1,9}", text):
+        return int(text)
+    return {"true": True, "false": False}.get(text, text) if text is not None and kind == "boolean" else text
+
+
+@cache
+def _places(operation: str) -> list[tuple[str, str, str, str]]:
+    """Return name, place, key there and type of the members that are not in a request's body."""
+    found = []
+    for name, member in input_shape("lambda", operation).members.items():
+        place = member.serialization.get("location")
+        if place is not None:
+            found.append((name, place, member.serialization.get("name", name), member.type_name))
+    return found
+
+
+def _json(document: Mapping[str, Any], status: int = 200, headers: Mapping[str, str] | None = None) -> WholeResponse:
+    headers = {"x-amzn-RequestId": str(uuid.uuid4()), **(headers or {})}
+    return WholeResponse(json.dumps(document).encode(), status, headers, "application/json")
+
+
+async def _service_error(_request: Request, error: Exception) -> WholeResponse:
+    assert isinstance(error, ServiceError)
+    members, kind = _error_members(error.error_type), "User" if error.status < 500 else "Service"
+    document = {"Type": kind} if error.typed and "Type" in members else {}
+    document |= {"Message" if "Message" in members else "message": error.message, **error.fields}
+    return _json(document, error.status, {"x-amzn-ErrorType": error.error_type, **error.headers})
+
+
+@cache
+def _error_members(error_type: str) -> Collection[str]:
+    model = service_model("lambda")
+    shape = model.shape_for(error_type) if error_type in model.shape_names else None
+    return shape.members if isinstance(shape, StructureShape) else UNMODELLED.get(error_type, ("Type", "message"))
+
+
+async def _disconnected(_request: Request, _error: Exception) -> WholeResponse:
+    return WholeResponse(b"", 400)  # the client has closed its connection
+
+
+async def _internal_error(request: Request, error: Exception) -> WholeResponse:
+    """Answer a defect of the emulator as AWS answers its own; the server's log has the stack trace."""
+    return await _service_error(request, ServiceError(500, "ServiceException", f"{type(error).__name__}: {error}"))
+
+
+def _not_emulated(operation: str) -> ServiceError:
+    return ServiceError(
+        404, "UnknownOperationException", f"slslab does not emulate {operation}; docs/lambda-api.md lists what it does."
+    )
+
+
+async def _no_operation(request: Request, _error: Exception) -> WholeResponse:
+    return await _service_error(request, _not_emulated(f"the operation {request.method} {request.url.path}"))
+
+
+ERRORS: Mapping[Any, Callable[[Request, Exception], Awaitable[WholeResponse]]] = {
+    ServiceError: _service_error,
+    ClientDisconnect: _disconnected,
+    Exception: _internal_error,
+}

@@ -1,0 +1,140 @@
+"""What a function has in addition to its versions: aliases, the handling of its events, and URLs.
+
+https://docs.aws.amazon.com/lambda/latest/api/API_FunctionEventInvokeConfig.html and
+https://docs.aws.amazon.com/lambda/latest/dg/urls-configuration.html
+"""
+
+import random
+import re
+import secrets
+import string
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Self
+
+from slslab.aws.arns import REGION, function_arn
+
+# Programs call a URL by its path at the emulator's own address, since not every resolver knows that names below
+# localhost are loopback's (RFC 6761); a browser may call it by its host, which makes each URL an origin of its own.
+PREFIX = "/lambda-url/"
+ALPHABET = string.ascii_lowercase + string.digits
+DOMAIN = f"lambda-url.{REGION}.localhost"
+HOST = re.compile(rf"(?P<id>[a-z0-9]{{32}})\.{re.escape(DOMAIN)}")
+BUFFERED = "BUFFERED"
+
+
+@dataclass(frozen=True)
+class Alias:
+    """A name for one version of a function; `weights` is the share of invocations that another version gets."""
+
+    function: str
+    name: str
+    version: str
+    description: str
+    revision_id: str
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """Return the API's AliasConfiguration."""
+        document: dict[str, Any] = {
+            "AliasArn": function_arn(self.function, self.name),
+            "Name": self.name,
+            "FunctionVersion": self.version,
+            "Description": self.description,
+            "RevisionId": self.revision_id,
+        }
+        return document | ({"RoutingConfig": {"AdditionalVersionWeights": dict(self.weights)}} if self.weights else {})
+
+    def choose(self) -> str:
+        """Return the version that an invocation goes to."""
+        drawn = random.random()
+        for version, weight in self.weights.items():
+            if drawn < weight:
+                return version
+            drawn -= weight
+        return self.version
+
+
+@dataclass(frozen=True)
+class EventInvokeConfig:
+    """What is set for the events of one function, version or alias; what is None has Lambda's default."""
+
+    arn: str = ""
+    maximum_retry_attempts: int | None = None
+    maximum_event_age_s: int | None = None
+    destinations: Mapping[str, str] = field(default_factory=dict)
+    last_modified: float = 0.0
+
+    def document(self) -> dict[str, Any]:
+        """Return the API's FunctionEventInvokeConfig."""
+        limits = {
+            "MaximumRetryAttempts": self.maximum_retry_attempts,
+            "MaximumEventAgeInSeconds": self.maximum_event_age_s,
+        }
+        return {
+            "LastModified": self.last_modified,
+            "FunctionArn": self.arn,
+            **{name: value for name, value in limits.items() if value is not None},
+            "DestinationConfig": {
+                kind: {"Destination": self.destinations[kind]} if self.destinations.get(kind) else {}
+                for kind in ("OnSuccess", "OnFailure")
+            },
+        }
+
+
+@dataclass(frozen=True)
+class Handling:
+    """What applies to an event: how often it is tried again, how old it may become, and where its record goes."""
+
+    retries: int
+    age_s: int
+    destinations: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class FunctionUrl:
+    """The configuration of one URL; `id` is the first label of its host, or the first part of its path."""
+
+    arn: str
+    auth_type: str
+    cors: Mapping[str, Any]
+    invoke_mode: str | None
+    id: str = field(default_factory=lambda: "".join(secrets.choice(ALPHABET) for _ in range(32)))
+    created: str = field(default_factory=lambda: _now())
+    modified: str = field(default_factory=lambda: _now())
+
+    @classmethod
+    def of(cls, arn: str, request: Mapping[str, Any]) -> Self:
+        """Return the URL of a CreateFunctionUrlConfig request."""
+        return cls(arn, request["AuthType"], request.get("Cors") or {}, request.get("InvokeMode"))
+
+    def document(self, host: str) -> dict[str, Any]:
+        """Return the members that all answers have; the client calls the emulator by this host and port."""
+        document = {
+            "FunctionUrl": f"http://{host}{PREFIX}{self.id}/",
+            "FunctionArn": self.arn,
+            "AuthType": self.auth_type,
+            **({"Cors": dict(self.cors)} if self.cors else {}),
+            "CreationTime": self.created,
+        }
+        return document | ({"InvokeMode": self.invoke_mode} if self.invoke_mode is not None else {})
+
+    def listed(self, host: str) -> dict[str, Any]:
+        """Return the members of GetFunctionUrlConfig's answer."""
+        return self.document(host) | {"LastModifiedTime": self.modified, "InvokeMode": self.invoke_mode or BUFFERED}
+
+
+def called(name: str, path: str) -> tuple[str, str]:
+    """Return the id of the URL that a request by this host and path calls, and the path behind it."""
+    if (found := HOST.fullmatch(name)) is not None:
+        return found["id"], path
+    url, slash, rest = path.removeprefix(PREFIX).partition("/")
+    return url, slash + rest or "/"
+
+
+def _now() -> str:
+    """Return the time with nanoseconds, as AWS writes it (recorded)."""
+    now = time.time_ns()
+    return f"{datetime.fromtimestamp(now // 10**9, UTC):%Y-%m-%dT%H:%M:%S}.{now % 10**9:09}Z"

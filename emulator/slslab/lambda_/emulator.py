@@ -1,0 +1,362 @@
+"""AWS Lambda on this host: its API on a loopback address, and everything that it starts.
+
+    with Emulator() as emulator:
+        client = emulator.client("lambda")
+
+Everything it makes (processes, control groups, sockets, files) is removed when the block ends; if the emulator itself
+is killed, its reaper process removes it.
+"""
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
+
+import psutil
+from starlette.routing import BaseRoute
+
+from slslab.aws.keys import Keyring
+from slslab.aws.limits import MB, Limits, lambda_limits
+from slslab.errors import RequestError
+from slslab.host.cgroups import Hierarchy
+from slslab.host.managed import Managed
+from slslab.host.namespaces import Isolation
+from slslab.host.priority import high_priority
+from slslab.host.processes import raise_descriptor_limit
+from slslab.host.reaper import marked_processes
+from slslab.host.server_process import listening_socket
+from slslab.host.session import Session
+from slslab.installation import require
+from slslab.lambda_.aliases import Aliases
+from slslab.lambda_.api import application, body_limit
+from slslab.lambda_.archives import Archives
+from slslab.lambda_.deployment import DeploymentOperations
+from slslab.lambda_.environment import Shared
+from slslab.lambda_.environment_logs import EnvironmentLogs
+from slslab.lambda_.event_handling import EventInvokeConfigs
+from slslab.lambda_.event_sources import EventSourceMappings
+from slslab.lambda_.faults import FunctionFaults, read_function_plan
+from slslab.lambda_.functions import FunctionOperations, Functions
+from slslab.lambda_.invocation import InvocationService
+from slslab.lambda_.layers import LayerOperations
+from slslab.lambda_.log_events import LogEvents
+from slslab.lambda_.packages import Packages
+from slslab.lambda_.permissions import PolicyOperations
+from slslab.lambda_.places import Places, ThisHost
+from slslab.lambda_.process_sandbox import ProcessSandboxes
+from slslab.lambda_.server import Server
+from slslab.lambda_.settings import SettingOperations
+from slslab.lambda_.stack_client import StackClient
+from slslab.lambda_.urls import FunctionUrlOperations, UrlServer
+from slslab.predict.profiles import DEFAULT_PROFILE
+from slslab.run.records import InvocationRecord
+
+if TYPE_CHECKING:  # the engine's client is needed only where there are containers
+    from slslab.host.containers import Containers
+    from slslab.predict.invocation import Predictor
+
+BUDGET_FRACTION = 0.9
+RECORDS_KEPT = 1_000
+Result = TypeVar("Result")
+OnEvent = Callable[[dict[str, Any]], None]
+OnRecord = Callable[[InvocationRecord], None]
+
+
+def memory_budget_mb() -> int:
+    """Return the memory that environments may take on this host, MB: nine tenths of what is available now."""
+    return int(psutil.virtual_memory().available * BUDGET_FRACTION) // MB
+
+
+class Emulator(Managed):
+    """AWS Lambda on this host, as a context manager.
+
+    `variables` are given to every function beside Lambda's own (endpoints of the stack). `on_event` receives trace
+    records (events and clock samples) and `on_record` metered invocations, both on the emulator's own thread;
+    `listening` adds further listeners. `logs` is where the functions' logs go, by default the session's temporary
+    home. `limits` are Lambda's unless changed. `template` names modules that one process imports once and of which all
+    environments are forks (faster cold starts, but their memory is not Lambda's: records say so). With
+    `strict_packages` functions see no packages of the host: what a zip archive lacks fails as on Lambda.
+    `isolate=False` leaves environments in the host's namespaces. `environment` is what confines environments: processes
+    of this host, or containers (`docker`) of `image` ($SLSLAB_WORKER_IMAGE) for functions without an image of their
+    own; `places` are other hosts that have them, instead (a `slslab_ray.cluster.Cluster`). An emulator without a
+    session makes one of its own. It binds the address `listen`; `advertise` is the URL by which functions reach it, if
+    that is another. `keys` are what clients sign their requests with, random ones unless given; a pair of keys in
+    `variables` is the owner's, and then the functions', too, which have temporary ones otherwise.
+    Hot reload uses directories below `code_roots`, and those that `packages.allow` adds.
+
+    `id` marks everything that it makes, `mark` is the environment variable by which the reaper knows its processes,
+    `budget_mb` the memory that its environments may take together. Once it is entered, `endpoint` is its URL,
+    `hierarchy` describes the control groups that confine environments, `isolation` what else separates them, and
+    `packages` has the code of the functions.
+
+    It raises HostError if the port is taken, a template's module cannot be imported, or no engine answers; RequestError
+    for a template that cannot work.
+    """
+
+    def __init__(
+        self,
+        *,
+        session: Session | None = None,
+        keys: Keyring | None = None,
+        variables: Mapping[str, str] | None = None,
+        logs: Path | None = None,
+        budget_mb: int | None = None,
+        limits: Limits | None = None,
+        places: Places | None = None,
+        environment: str = "process",
+        image: str | None = None,
+        isolate: bool = True,
+        template: Sequence[str] = (),
+        strict_packages: bool = False,
+        code_roots: Sequence[Path] = (),
+        listen: str = "127.0.0.1",
+        port: int = 0,
+        advertise: str | None = None,
+        on_event: OnEvent | None = None,
+        on_record: OnRecord | None = None,
+    ) -> None:
+        self.records: deque[InvocationRecord] = deque(maxlen=RECORDS_KEPT)
+        self.endpoint = ""
+        self.limits = limits or lambda_limits()
+        self._session = session or Session()
+        self._owns_session = session is None
+        self.id, self.mark = self._session.id, self._session.mark
+        self._variables = dict(variables or {})
+        self.keys = keys or Keyring.of(self._variables)
+        self._logs = logs
+        self.budget_mb = budget_mb if budget_mb is not None else memory_budget_mb()
+        self._places = places or self._this_host(environment, image, isolate, tuple(template), strict_packages)
+        self._code_roots = code_roots
+        self._address = (listen, port)
+        self._advertise = advertise
+        self._listeners = [(on_event or _ignore, on_record or _ignore)]
+        self._routes: list[BaseRoute] = []
+
+    def _enter(self, stack: ExitStack) -> None:
+        raise_descriptor_limit()
+        if self._owns_session:
+            stack.enter_context(self._session)
+        stack.enter_context(self._places)
+        log_events = LogEvents(self.home)
+        stack.callback(log_events.close)
+        self._server = Server(listening_socket(*self._address))
+        stack.callback(self._server.close)
+        self.endpoint = self._server.endpoint
+        self._stack = StackClient(self.endpoint, self._advertise or self.endpoint, self._variables, self.keys.owner)
+        self._environment_logs = EnvironmentLogs(self.logs, self.limits.log_tail_bytes, log_events)
+        self._places.share(
+            Shared(
+                emulator_id=self.id,
+                home=self.home / "environments",
+                limits=self.limits,
+                variables=self._stack.variables,
+                credentials=lambda name: self.keys.function(name).variables(),
+                open_log=self._environment_logs.open,
+                record=self._pass_on_event,
+            )
+        )
+        functions = Functions(self.limits)
+        self.packages = Packages(self.home / "functions", self.limits, self._stack.fetch, self._places.find_image)
+        stack.callback(self.packages.close)
+        for root in self._code_roots:
+            self.packages.allow(root)
+        self.service = InvocationService(
+            functions, self.packages, self._places, self.limits, self._pass_on_event, self._pass_on_record, self._stack
+        )
+        archives = Archives(self.packages, self.keys)
+        sources = EventSourceMappings(functions, self.service, self._stack)
+
+        async def finish() -> None:
+            await sources.close()
+            await self.service.close()
+            await self._places.end()
+
+        handlers = {
+            **FunctionOperations(
+                functions, self.packages, archives, self._places.prepare, self.service.retire
+            ).handlers(),
+            **LayerOperations(
+                functions.layers, self.packages, archives, self.service.remove_unused_packages
+            ).handlers(),
+            **SettingOperations(functions, sources, self.limits).handlers(),
+            **EventInvokeConfigs(functions).handlers(),
+            **Aliases(functions).handlers(),
+            **PolicyOperations(functions).handlers(),
+            **DeploymentOperations(functions).handlers(),
+            **FunctionUrlOperations(functions).handlers(),
+            **sources.handlers(),
+            **self.service.handlers(),
+        }
+        # Environments end before the server does, so that a caller that waits for an invocation gets its answer.
+        names = [] if self._advertise is None else [urlsplit(self._advertise).hostname or ""]
+        served = application(handlers, [archives.route(), log_events.route(), *self._routes])
+        limit = partial(body_limit, self.limits)
+        urls = UrlServer(functions, self.service, self.keys, self.limits)
+        stack.enter_context(self._server.serving(served, finish, names, self.keys, limit, urls))
+        self.wait_for(self._places.open(self.service.pool.admission.notify))
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The control groups that confine environments."""
+        return self._places.hierarchy
+
+    @property
+    def isolation(self) -> Isolation:
+        """What else separates environments."""
+        return self._places.isolation
+
+    @property
+    def containers(self) -> "Containers | None":
+        """What its containers share; None if its environments are processes."""
+        contained = isinstance(self._places, ThisHost) and not isinstance(self._places, ProcessSandboxes)
+        return self._places if contained else None  # type: ignore[return-value]
+
+    @contextmanager
+    def high_priority(self) -> Iterator[bool]:
+        """Run the block, the session's processes, and environments that start meanwhile at the highest priority; yield
+        whether the host allows that. Containers and other hosts never do: they don't inherit it."""
+        host = self._places
+        if not isinstance(host, ProcessSandboxes):
+            yield False
+            return
+        with (
+            ExitStack() as lowered,
+            high_priority([*marked_processes(self.id), host.spawner.pid]) as raised,
+        ):
+            host.hierarchy.weigh()
+            lowered.callback(host.hierarchy.weigh)
+            yield raised
+
+    @property
+    def endpoints(self) -> dict[str, str]:
+        """Where AWS's clients find each service: `lambda`, and what `variables` name (`s3`, `states` …)."""
+        return self._stack.endpoints
+
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The variables that every function gets in addition to Lambda's own."""
+        return self._stack.variables
+
+    @property
+    def home(self) -> Path:
+        """The temporary directory, which is removed with the emulator."""
+        return self._session.home
+
+    def host(self) -> dict[str, Any]:
+        """Return the host's part of a run's document: cores, whether the CPU share is enforced, the confinement."""
+        return self._places.host()
+
+    @property
+    def logs(self) -> Path:
+        """The directory of the functions' logs, one file for each environment; if set, of those that start later."""
+        return self._logs or self.home / "logs"
+
+    @logs.setter
+    def logs(self, directory: Path) -> None:
+        self._logs = self._environment_logs.directory = directory
+
+    def cpu_seconds(self) -> float:
+        """Return the CPU time that the emulator itself has used: its API, its clocks and its records."""
+        return self._server.cpu_seconds()
+
+    @contextmanager
+    def recording(self) -> Iterator[list[InvocationRecord]]:
+        """Collect the metered records of the invocations that end within the block."""
+        records: list[InvocationRecord] = []
+        with self.listening(on_record=records.append):
+            yield records
+
+    @contextmanager
+    def listening(self, on_event: OnEvent | None = None, on_record: OnRecord | None = None) -> Iterator[None]:
+        """Call these listeners, too, for as long as the block, on the emulator's own thread."""
+        listener = (on_event or _ignore, on_record or _ignore)
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    def predictor(self, kind: str | None = None, profile: str | Path = DEFAULT_PROFILE) -> "Predictor":
+        """Return what predicts how long metered invocations take on Lambda: `predictor().predict(vars(record))`.
+
+        `kind` is the handlers' kind of work: dense, streaming or interpreter. Without it the ranges cover all kinds.
+        The host's processor is as `slslab calibrate --processor` last measured it; nothing is measured now. A `profile`
+        that `slslab calibrate --cloudwatch` fitted to REPORT lines has a speed that counts instead.
+        """
+        from slslab.predict.invocation import make_predictor
+        from slslab.processor.kept import load_processor
+
+        return make_predictor(load_processor(), kind, self.host()["cpu_share_enforced"], profile)
+
+    @contextmanager
+    def faults(self, document: Mapping[str, Any]) -> Iterator[None]:
+        """Have functions meet the faults of a plan's document for as long as the block, instead of any other's; see
+        docs/reliability.md. RequestError, naming the entry, for a wrong one."""
+        plan = read_function_plan(document)
+        pool = self.service.pool
+        pool.fault = FunctionFaults(plan, self.limits.retry_after_s, self._pass_on_event).meet
+        try:
+            yield
+        finally:
+            pool.fault = None
+
+    def add_routes(self, routes: Sequence[BaseRoute]) -> None:
+        """Serve these routes, too; call it before the emulator is entered."""
+        self._routes += routes
+
+    def evict(self, function: str | None = None) -> int:
+        """End idle environments, of one function or all, and return how many: the next invocations are cold."""
+        return self.wait_for(self.service.pool.evict(function))
+
+    def end_environments(self) -> None:
+        """End all environments, even in the middle of an invocation, and wait until everything is metered."""
+        self.wait_for(self.service.end())
+
+    def wait_for(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
+        """Run a coroutine on the emulator's own thread, such as one of an environment's, and return its result."""
+        return self._server.wait_for(coroutine)
+
+    def add_variables(self, variables: Mapping[str, str]) -> None:
+        """Give these, too, to every environment that starts from now on (endpoints of a stack that started later)."""
+        self._stack.add_variables(variables)
+
+    def client(self, service: str, **settings: Any) -> Any:
+        """Return a boto3 client of the emulator (`lambda`) or of the stack (`s3`, `stepfunctions`).
+
+        Raises RequestError if `variables` name no endpoint for it.
+        """
+        return self._stack.client(service, **settings)
+
+    def _this_host(
+        self, environment: str, image: str | None, isolate: bool, template: tuple[str, ...], strict: bool
+    ) -> ThisHost:
+        if environment == "process":
+            return ProcessSandboxes(
+                self._session, self.limits, self.budget_mb, isolate=isolate, modules=template, strict_packages=strict
+            )
+        if template:
+            raise RequestError("Containers cannot be forks of a template.", "leave out --template, or the containers.")
+        if strict:
+            raise RequestError(
+                "Containers have the packages of their image, never the host's.", "leave out strict packages."
+            )
+        require("docker")
+        from slslab.lambda_.container_sandbox import ContainerSandboxes  # its client is needed nowhere else
+
+        return ContainerSandboxes(self._session, self.limits, self.budget_mb, image=image)
+
+    def _pass_on_record(self, record: InvocationRecord) -> None:
+        self.records.append(record)
+        for _, on_record in tuple(self._listeners):
+            on_record(record)
+
+    def _pass_on_event(self, event: dict[str, Any]) -> None:
+        for on_event, _ in tuple(self._listeners):
+            on_event(event)
+
+
+def _ignore(_record: object) -> None:
+    """Ignore a record or an event."""

@@ -1,0 +1,76 @@
+"""Operations on the resource-based policies of functions.
+
+https://docs.aws.amazon.com/lambda/latest/api/API_AddPermission.html; a change also changes the RevisionId of the
+function, version or alias, which is the policy's, too (recorded).
+"""
+
+import uuid
+from dataclasses import replace
+
+from slslab.aws.arns import function_arn
+from slslab.aws.errors import ServiceError, invalid, missing
+from slslab.lambda_.call import Answer, Call, Handler
+from slslab.lambda_.functions import Entry, Functions, qualified
+from slslab.lambda_.layers import NO_RESOURCE
+from slslab.lambda_.policies import Policy, as_text, check_revision, function_statement
+from slslab.lambda_.references import LATEST
+
+
+class PolicyOperations:
+    """The operations on policies of one emulator's functions."""
+
+    def __init__(self, functions: Functions) -> None:
+        self._functions = functions
+
+    def handlers(self) -> dict[str, Handler]:
+        """Return what answers each operation."""
+        return {"AddPermission": self._add, "RemovePermission": self._remove, "GetPolicy": self._get}
+
+    async def _add(self, call: Call) -> Answer:
+        entry, qualifier = qualified(self._functions, call)
+        if qualifier == LATEST:
+            raise invalid("We currently do not support adding policies for $LATEST.")
+        statement = function_statement(call.members, function_arn(entry.latest.name, qualifier))
+        policy = entry.policies.get(qualifier or LATEST, Policy())
+        check_revision(call.members, _revision(entry, qualifier), "GetPolicy")
+        policy.expect_new(statement["Sid"])
+        policy.add(statement)
+        entry.policies[qualifier or LATEST] = policy
+        _revise(entry, qualifier)
+        return {"Statement": as_text(statement)}
+
+    async def _remove(self, call: Call) -> None:
+        if not self._functions.exists(call.name):
+            raise missing(f"No policy found for: {function_arn(call.name)}")
+        entry, qualifier = qualified(self._functions, call)
+        policy = entry.policies.get(qualifier or LATEST, Policy())
+        policy.expect(call.members["StatementId"])
+        check_revision(call.members, _revision(entry, qualifier))
+        policy.remove(call.members["StatementId"])
+        _revise(entry, qualifier)
+
+    async def _get(self, call: Call) -> Answer:
+        try:
+            entry, qualifier = qualified(self._functions, call)
+        except ServiceError as error:
+            raise missing(NO_RESOURCE) if error.status == 404 else error from error
+        policy = entry.policies.get(qualifier or LATEST, Policy())
+        if not policy.statements:
+            raise missing(NO_RESOURCE)
+        return {"Policy": policy.text(), "RevisionId": _revision(entry, qualifier)}
+
+
+def _revision(entry: Entry, qualifier: str | None) -> str:
+    if qualifier in entry.aliases:
+        return entry.aliases[qualifier].revision_id
+    return entry.versions.get(qualifier or "", entry.latest).revision_id
+
+
+def _revise(entry: Entry, qualifier: str | None) -> None:
+    revision = str(uuid.uuid4())
+    if qualifier in entry.aliases:
+        entry.aliases[qualifier] = replace(entry.aliases[qualifier], revision_id=revision)
+    elif qualifier in entry.versions:
+        entry.versions[qualifier] = replace(entry.versions[qualifier], revision_id=revision)
+    else:
+        entry.latest = replace(entry.latest, revision_id=revision)

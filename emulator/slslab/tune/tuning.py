@@ -1,0 +1,176 @@
+"""Invokes a function with memory sizes until its best one is known, or can't be told apart from others."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import stdev
+from typing import Any
+
+from slslab.errors import RequestError
+from slslab.tune.decision import Estimate, may_win
+from slslab.tune.estimates import Estimator, Measured, student
+from slslab.tune.function import OUT_OF_MEMORY, TIMED_OUT, Failed, TunedFunction
+
+SMALLEST_MB = 128
+SIZES = (128, 256, 512, 1024, 1769, 3008)
+COLD_STARTS = 5
+# Rounds of warm invocations, one of each payload, until the 80 % interval of their mean is within ± CLOSE of it.
+FEWEST, MOST = 5, 20
+CLOSE = 0.05
+# Called with a memory size, its rounds until now and the most that it may have.
+Progress = Callable[[int, int, int], None]
+
+
+@dataclass(frozen=True)
+class Payload:
+    """An event, and how often it comes: its share of all events."""
+
+    weight: float
+    event: Any
+
+
+@dataclass
+class Sizes:
+    """What is known of a function's memory sizes: measured ones, and why others are left out."""
+
+    estimator: Estimator
+    memory_mb: int
+    timeout_s: float
+    sizes: Sequence[int]
+    measured: dict[int, Measured] = field(default_factory=dict)
+    left_out: dict[int, str] = field(default_factory=dict)
+
+    def estimates(self) -> list[Estimate]:
+        """Return all sizes that aren't left out. A size that wasn't measured follows from the nearest one that was.
+
+        A size at which the function would use too much memory or time is left out from now on.
+        """
+        peak_mb = max(measured.peak_mb for measured in self.measured.values())
+        # The work is the same at each size. If its CPU time differs, this machine was faster or slower meanwhile.
+        speeds = [math.log(measured.cpu_ms) for measured in self.measured.values()]
+        drift = student(len(speeds) - 1) * stdev(speeds) if len(speeds) > 1 else 0.0
+        found = []
+        for size in self.sizes:
+            if size in self.left_out:
+                continue
+            estimate = self.estimator.estimate(self._nearest(size), size, drift)
+            if size not in self.measured and size < peak_mb:
+                self.left_out[size] = f"it used {peak_mb:,} MB"
+            elif estimate.plain["seconds"] > self.timeout_s:
+                self.left_out[size] = f"it would take {estimate.plain['seconds']:.3g} s and time out"
+            else:
+                found.append(estimate)
+        return found
+
+    def fail(self, size: int, failed: Failed) -> None:
+        """Leave out a size at which the function failed, and smaller ones if they would fail, too."""
+        reasons = {OUT_OF_MEMORY: "it ran out of memory", TIMED_OUT: f"it timed out after {self.timeout_s:g} s"}
+        self.left_out[size] = reasons.get(failed.error_type, f"it failed: {failed.error_type}: {failed.message}")
+        if failed.error_type in reasons:
+            self.left_out |= {
+                other: f"{reasons[failed.error_type]} at {size:,} MB already"
+                for other in self.sizes
+                if other < size and other not in {*self.measured, *self.left_out}
+            }
+
+    def _nearest(self, size: int) -> Measured:
+        distances = {abs(math.log(size / measured)): measured for measured in sorted(self.measured)}
+        return self.measured[distances[min(distances)]]
+
+
+def tune(
+    function: TunedFunction,
+    known: Sizes,
+    payloads: Sequence[Payload],
+    progress: Progress,
+    done: Callable[[Measured], None],
+) -> None:
+    """Measure sizes until none that wasn't measured may be the best; `done` is called with each.
+
+    The function's own size comes first, then the smallest that fits, then what may still win. Sizes with more vCPUs
+    than this host has processors are not invoked, except the function's own. The function has its own size again at
+    the end, also after an exception. RequestError if the function fails at every size.
+    """
+    with function:
+        while (size := _next(known)) is not None:
+            try:
+                known.measured[size] = _measure(function, known.estimator, size, payloads, progress)
+            except Failed as failed:
+                known.fail(size, failed)
+            else:
+                done(known.measured[size])
+    if not known.measured:
+        first = known.left_out.get(known.memory_mb) or next(iter(known.left_out.values()))
+        raise RequestError(
+            f"{function.name} fails at every memory size. At its own, {first.rstrip('.')}.",
+            "give an event that it can handle, such as --payload '{\"key\": 1}' or --payload @event.json.",
+        )
+
+
+def _next(known: Sizes) -> int | None:
+    """Return the size to measure next; None at the end."""
+    if not known.measured:
+        waiting = [size for size in known.sizes if size not in known.left_out]
+        # The own size, then larger ones, then smaller ones.
+        return min(waiting, key=lambda size: (size != known.memory_mb, size < known.memory_mb, size), default=None)
+    estimates = known.estimates()
+    open_ = [one for one in estimates if one.memory_mb not in known.measured and known.estimator.runs(one.memory_mb)]
+    if open_ and open_[0] is estimates[0] and len(known.measured) == 1:
+        return open_[0].memory_mb  # the smallest that fits
+    promising = [one for one in open_ if may_win(one, estimates)]
+    return min(promising, key=lambda one: one.value("balanced")).memory_mb if promising else None
+
+
+def _measure(
+    function: TunedFunction, estimator: Estimator, size: int, payloads: Sequence[Payload], progress: Progress
+) -> Measured:
+    events = [payload.event for payload in payloads]
+    progress(size, 0, MOST)
+    cold = []
+    for number in range(COLD_STARTS):
+        function.renew(size)
+        cold.append(function.invoke(events[number % len(events)]))
+    for event in events:
+        function.invoke(event)
+    measured = Measured(size, cold=function.samples(cold))
+    for number in range(1, MOST + 1):
+        round_ = function.samples([function.invoke(event) for event in events])
+        # Something else may have taken its environment.
+        if not any(sample.record["cold_start"] for sample in round_):
+            measured.rounds.append(round_)
+        progress(size, number, MOST)
+        if len(measured.rounds) >= FEWEST and estimator.half_width(measured) <= CLOSE:
+            break
+    if len(measured.rounds) < FEWEST:
+        raise RequestError(
+            f"{function.name} was cold {MOST - len(measured.rounds)} of {MOST} times at {size:,} MB.",
+            "let nothing else invoke or change it meanwhile.",
+        )
+    progress(size, MOST, MOST)
+    return measured
+
+
+def weighted(events: Sequence[tuple[float, Any]]) -> list[Payload]:
+    """Return payloads with weights that add up to 1; RequestError for a weight of 0 or less."""
+    for weight, _ in events:
+        if not 0 < weight < math.inf:
+            raise RequestError(f"An event has the weight {weight:g}.", "give it one above 0, such as 3:{}.")
+    total = sum(weight for weight, _ in events)
+    return [Payload(weight / total, event) for weight, event in events]
+
+
+def choose_sizes(text: str | None, usual: Sequence[int], own_mb: int, largest_mb: int) -> tuple[int, ...]:
+    """Return the sizes of a list such as 128,512, MB, or else the usual ones, and the function's own.
+
+    RequestError for a list that is malformed, or has a size that the account can't have.
+    """
+    try:
+        sizes = [int(part) for part in text.split(",")] if text else [size for size in usual if size <= largest_mb]
+    except ValueError:
+        raise RequestError(
+            f"--memory {text} is not a list of memory sizes.", "separate them by commas: 128,512."
+        ) from None
+    for size in sizes:
+        if not SMALLEST_MB <= size <= largest_mb:
+            raise RequestError(f"{size:,} MB is not a memory size.", f"choose from {SMALLEST_MB} to {largest_mb:,} MB.")
+    return tuple(sorted({*sizes, own_mb}))

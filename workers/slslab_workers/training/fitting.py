@@ -1,0 +1,130 @@
+"""Fit a model to a data set when a plan is made, so that what doesn't fit is refused before anything is deployed."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.metadata import entry_points
+from typing import TYPE_CHECKING
+
+from slslab_workers.models import ROW_MODELS, SPECS, TORCHVISION, ModelSpec, spec, spec_of
+from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError, Value
+from slslab_workers.training import datasets, models
+from slslab_workers.training.algorithms import ALGORITHM, CLUSTERS
+from slslab_workers.training.arrays import failed, load_object
+from slslab_workers.training.datasets import Source, check_shape
+
+if TYPE_CHECKING:
+    import torch
+
+GROUP = "slslab.models"
+# What PyTorch and a minibatch of rows or images take beside the copies of a model, MB, and how many copies there are.
+ROWS_MB, OTHERS_MB, COPIES = 1024, 3008, 6
+
+
+def fit(name: str | None, dataset: str, source: Source, options: Mapping[str, Value]) -> ModelSpec:
+    """Return the model of this name, built in, of the group `slslab.models` or module:function, for a data set.
+
+    It gets the shape of the samples and the number of classes; without a name it is the usual one for such samples.
+    PlanError if it can't be imported or built, or doesn't answer as the data set needs.
+    """
+    name = name or _usual(dataset, source.shape)
+    outputs = source.classes or 1
+    if (builder := value_of(name)) is not None:
+        return measure(ModelSpec(name, source.shape, None, 1, builder, outputs), source)
+    if name in ROW_MODELS:
+        name = _widened(name, dataset, source, options)
+    known = spec(name)
+    check_shape(known, dataset, source.shape)
+    if known.clusters and not source.classes:
+        raise PlanError(f"k-means finds clusters, and {dataset} is a regression.", "choose --model lr.")
+    # The papers' networks tell at least ten classes apart, as they do in the papers.
+    if known.clusters or (source.classes and outputs <= known.outputs):
+        return known
+    return measure(replace(known, outputs=outputs), source)
+
+
+def check(plan: Plan) -> None:
+    """Raise PlanError if the data set of a plan made earlier isn't there, or its own model isn't what it was."""
+    source, known = datasets.find(plan.dataset), spec_of(plan)
+    source.check()
+    check_shape(known, plan.dataset, source.shape)
+    if plan.model_spec is not None and measure(known, source) != known:
+        raise PlanError(f"The model {plan.model} isn't what it was when the plan was made.", "give --model anew.")
+
+
+def value_of(name: str) -> str | None:
+    """Return the "module:function" of a model of another package; None for a built-in name, or one that is unknown."""
+    if name.startswith(TORCHVISION):
+        return None
+    return {entry.name: entry.value for entry in entry_points(group=GROUP)}.get(name) or (name if ":" in name else None)
+
+
+def measure(known: ModelSpec, source: Source) -> ModelSpec:
+    """Return the specification with the parameters, tensors and memory that the model has when it is built."""
+    import torch
+
+    load_object("model", known.builder)
+    try:
+        model = models.build(known, 0)
+        if not isinstance(model, torch.nn.Module):
+            raise PlanError(
+                f"The model {known.name} is {type(model).__name__!r}, and not a torch.nn.Module.",
+                "return the module from `def model(shape, outputs)`.",
+            )
+        _check_answer(known, source, model)
+        parameters = list(model.parameters())
+    except PlanError:
+        raise
+    except Exception as error:  # whatever a stranger's model raises
+        raise failed("model", f"{known.name} for samples {known.shape} and {known.outputs} outputs", error) from error
+    if not parameters or any(parameter.dtype != torch.float32 for parameter in parameters):
+        raise PlanError(f"The model {known.name} has no parameters, or not of float32.", "give it some.")
+    count = sum(parameter.numel() for parameter in parameters)
+    memory_mb = (ROWS_MB if len(known.shape) == 1 else OTHERS_MB) + COPIES * 4 * count // 10**6
+    return replace(
+        known,
+        parameters=count,
+        memory_mb=max(known.memory_mb, min(memory_mb, MOST_MEMORY_MB)),
+        tensors=len(model.state_dict()),
+        buffers=sum(buffer.numel() for buffer in model.buffers()),
+    )
+
+
+def _check_answer(known: ModelSpec, source: Source, model: "torch.nn.Module") -> None:
+    """Have the model answer for two samples, and compute their loss."""
+    import torch
+
+    samples = torch.zeros(2, *known.shape)
+    targets = torch.zeros(2, dtype=torch.int64 if source.classes else torch.float32)
+    with torch.no_grad():
+        scores = model.eval()(samples.to_sparse() if source.sparse else samples)
+        if scores.shape != (2, known.outputs):
+            raise PlanError(
+                f"The model {known.name} answers with the shape {tuple(scores.shape)} for 2 samples, and the data set "
+                f"needs (2, {known.outputs}).",
+                "`def model(shape, outputs)` gets the number of outputs: make the last layer as wide.",
+            )
+        models.loss(model, scores, targets)
+
+
+def _usual(dataset: str, shape: tuple[int, ...]) -> str:
+    if len(shape) == 1:
+        return "lr"
+    usual = next((name for name in ("lenet", "mobilenet") if SPECS[name].shape == shape), None)
+    if usual is None:
+        raise PlanError(f"No model is usual for {dataset}, with samples {shape}.", "give --model module:function.")
+    return usual
+
+
+def _widened(name: str, dataset: str, source: Source, options: Mapping[str, Value]) -> str:
+    """Return the name of a model for rows with the number of features, and of clusters."""
+    if len(source.shape) != 1:
+        raise PlanError(
+            f"The model {name} takes rows of features, and the data set {dataset} has none.",
+            "choose --dataset breast-cancer, higgs-shaped, rcv1-shaped, libsvm:FILE or FILE.csv.",
+        )
+    clusters = ""
+    if name == "kmeans":
+        if options.get(ALGORITHM.name) != "em":
+            raise PlanError("k-means is trained by EM.", "choose allreduce or scatterreduce with --algorithm em.")
+        clusters = f"{options[CLUSTERS.name]}x"
+    return f"{name}-{clusters}{source.shape[0]}"

@@ -1,0 +1,265 @@
+"""Read data sets of images: two that are shipped, one that is made, CIFAR-10's archive, and folders of classes.
+
+Importing this module does not import torch.
+"""
+
+import hashlib
+import io
+import os
+import pickle
+import tarfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from slslab_workers.models import SIDE
+from slslab_workers.plan import PlanError
+from slslab_workers.training.datasets import Dataset, Images, Labels, Policy, Report, Source, split
+
+# Images (1797, 8, 8) uint8 and labels (1797,) uint8; digits.md says where they are from.
+DIGITS = Path(__file__).with_name("digits.npz")
+# Images (5000, 28, 28) uint8 and labels (5000,) uint8; mnist5k.md says where they are from.
+MNIST5K = Path(__file__).with_name("mnist5k.npz")
+IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
+# Checksums that the data set's own page publishes (https://www.cs.toronto.edu/~kriz/cifar.html).
+CIFAR10_MD5 = {
+    "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
+    "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
+}
+
+
+# CIFAR statistics, pad-4 random crop and horizontal flip, as in LambdaML and its replication.
+CIFAR_POLICY = Policy((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010), 4, True)
+DIGITS_POLICY = Policy((0.3055,), (0.3237,), 2, False)
+# MNIST's own statistics; nothing is cropped, as in KubeML.
+MNIST_POLICY = Policy((0.1307,), (0.3081,), 0, False)
+
+
+def digits() -> Source:
+    """Return the handwritten digits that are shipped."""
+    return Source((1, SIDE, SIDE), 10, lambda *_: _digits(), batches=(64, 5), files=(DIGITS,))
+
+
+def mnist5k() -> Source:
+    """Return the images of MNIST that are shipped."""
+    return Source((1, SIDE, SIDE), 10, lambda *_: _mnist5k(), batches=(64, 15), files=(MNIST5K,))
+
+
+def cifar10() -> Source:
+    """Return CIFAR-10, of the archive in $SLSLAB_DATASETS."""
+    place = Path(os.environ.get("SLSLAB_DATASETS", ".datasets"))
+    return Source((3, SIDE, SIDE), 10, lambda *_: load_cifar10(place), lambda: _cifar10_archive(place))
+
+
+def synthetic() -> Source:
+    """Return noise around a mean colour for each of ten classes."""
+    return Source((3, SIDE, SIDE), 10, lambda samples, seed, _report: _synthetic(samples, seed))
+
+
+def folder(path: str) -> Source:
+    """Return a folder of images; PlanError if it has no folders of classes."""
+    place = Path(path).expanduser()
+    _, classes = _class_folders(place)
+    return Source((3, SIDE, SIDE), len(classes), lambda _samples, _seed, report: _folder(path, place, report))
+
+
+def _digits() -> Dataset:
+    """Read the 1,797 handwritten digits (8×8, 0..16), bilinear to 32×32; a fixed stratified fifth is for test."""
+    import torch
+
+    with np.load(DIGITS) as arrays:
+        images, labels = arrays["images"], arrays["labels"].astype(np.int64)
+    small = torch.from_numpy(images[:, None].astype(np.float32) * (255 / 16))
+    large = torch.nn.functional.interpolate(small, size=(SIDE, SIDE), mode="bilinear", align_corners=False)
+    pixels = large.round().to(torch.uint8).numpy()
+    train, test = split(labels, 5)
+    return Dataset("digits", pixels[train], labels[train], pixels[test], labels[test], DIGITS_POLICY)
+
+
+def _mnist5k() -> Dataset:
+    """Read 5,000 images of MNIST (28×28), with a border of two zeros; a fixed stratified fifth is for test."""
+    with np.load(MNIST5K) as arrays:
+        images, labels = arrays["images"], arrays["labels"].astype(np.int64)
+    border = (SIDE - images.shape[1]) // 2
+    pixels = np.pad(images, ((0, 0), (border, border), (border, border)))[:, None]
+    train, test = split(labels, 5)
+    return Dataset("mnist5k", pixels[train], labels[train], pixels[test], labels[test], MNIST_POLICY)
+
+
+def _synthetic(samples: int, seed: int) -> Dataset:
+    """Return noise around a mean colour per class: learnable, as large as a plan needs, and a fifth more for test."""
+    generator = np.random.default_rng([seed, 10])
+    centres = generator.integers(64, 192, (10, 3, 1, 1))
+
+    def draw(count: int) -> tuple[Images, Labels]:
+        labels = generator.integers(0, 10, count)
+        noise = generator.integers(-64, 64, (count, 3, SIDE, SIDE), dtype=np.int16)
+        return (centres[labels].astype(np.int16) + noise).astype(np.uint8), labels
+
+    train, test = draw(samples), draw(max(samples // 5, 20))
+    return Dataset("synthetic", *train, *test, CIFAR_POLICY)
+
+
+def _class_folders(path: Path) -> tuple[list[Path], list[str]]:
+    """Return the folders for training and for tests, or the one for both, and the names of the classes in them."""
+    if not path.is_dir():
+        raise PlanError(f"{path} is not a directory.", "folder:PATH holds a folder of images for each class.")
+    split = (path / "train").is_dir() and (path / "test").is_dir()
+    roots = [path / "train", path / "test"] if split else [path]
+    classes = sorted(folder.name for folder in roots[0].iterdir() if folder.is_dir())
+    if len(classes) < 2:
+        raise PlanError(f"{roots[0]} has {len(classes)} class folders.", "use 2 folders or more, one for each class.")
+    return roots, classes
+
+
+def _folder(name: str, path: Path, report: Report) -> Dataset:
+    """Read class folders of images: PATH/train/CLASS/* and PATH/test/CLASS/*, or PATH/CLASS/* with a sixth for test."""
+    roots, classes = _class_folders(path)
+    files = [
+        [
+            (file, label)
+            for label, class_name in enumerate(classes)
+            for file in sorted((root / class_name).glob("*"))
+            if file.suffix.lower() in IMAGE_SUFFIXES
+        ]
+        for root in roots
+    ]
+    if not all(files):
+        raise PlanError(f"{path} has no images.", f"images end in {', '.join(sorted(IMAGE_SUFFIXES))}.")
+    # Several runs of one process mostly read the same images, and reading 60,000 takes as long as some minibatches.
+    versions = tuple((file, label, file.stat().st_mtime_ns) for group in files for file, label in group)
+    if _last_read.get("versions") != versions:
+        _last_read.update(versions=versions, groups=_read_images(files, report))
+    loaded = [(pixels, labels.copy()) for pixels, labels in _last_read["groups"]]
+    if len(roots) == 2:
+        return Dataset(name, *loaded[0], *loaded[1], CIFAR_POLICY)
+    images, labels = loaded[0]
+    train, test = split(labels, 6)
+    return Dataset(name, images[train], labels[train], images[test], labels[test], CIFAR_POLICY)
+
+
+# The folder that was read last: `versions` of its files then, and its `groups` of images with labels.
+_last_read: dict[str, Any] = {}
+
+
+def _read_images(files: list[list[tuple[Path, int]]], report: Report) -> list[tuple[Images, Labels]]:
+    """Read groups of files with their labels as images (N, 3, 32, 32) uint8, read-only, and labels (N,) int64."""
+    total, done = sum(map(len, files)), 0
+    loaded: list[tuple[Images, Labels]] = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for group in files:
+            pixels = np.empty((len(group), 3, SIDE, SIDE), np.uint8)
+            for index, image in enumerate(pool.map(_read_image, [file for file, _ in group])):
+                pixels[index] = image
+                done += 1
+                if done % 500 == 0 or done == total:
+                    report(done, total)
+            pixels.flags.writeable = False
+            loaded.append((pixels, np.array([label for _, label in group], np.int64)))
+    return loaded
+
+
+def _read_image(path: Path) -> Images:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(path) as image:
+            colour = image.convert("RGB")
+            if colour.size != (SIDE, SIDE):
+                colour = colour.resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+            return np.asarray(colour).transpose(2, 0, 1)
+    except (UnidentifiedImageError, OSError, SyntaxError) as error:
+        raise PlanError(f"The image {path} cannot be read: {error}.", "remove or replace the file.") from error
+
+
+def _cifar10_archive(directory: Path) -> Path:
+    for name in ("cifar-10-binary.tar.gz", "cifar-10-python.tar.gz"):
+        if (directory / name).is_file():
+            return directory / name
+    raise PlanError(
+        f"There is no CIFAR-10 archive in {directory}.",
+        "put cifar-10-binary.tar.gz or cifar-10-python.tar.gz there (or point SLSLAB_DATASETS at it); with the "
+        "extra torchvision, `python -m slslab_workers.training.images` downloads it.",
+    )
+
+
+def load_cifar10(directory: Path, md5: Mapping[str, str] = CIFAR10_MD5) -> Dataset:
+    """Read the official CIFAR-10 archive (binary or Python version) in a directory, its checksum verified."""
+    archive = _cifar10_archive(directory)
+    name = archive.name
+    with archive.open("rb") as stream:
+        checksum = hashlib.file_digest(stream, "md5").hexdigest()
+    if checksum != md5[name]:
+        raise PlanError(
+            f"{archive} has the MD5 checksum {checksum}, and the official archive has {md5[name]}.",
+            "download the archive again.",
+        )
+    batches = [f"data_batch_{number}" for number in range(1, 6)], ["test_batch"]
+    with tarfile.open(archive) as members:
+        read = _binary_batch if "binary" in name else _python_batch
+        (train, test) = ([read(members, batch) for batch in group] for group in batches)
+    return Dataset(
+        "cifar10",
+        np.concatenate([images for images, _ in train]),
+        np.concatenate([labels for _, labels in train]),
+        test[0][0],
+        test[0][1],
+        CIFAR_POLICY,
+    )
+
+
+def _binary_batch(members: tarfile.TarFile, name: str) -> tuple[Images, Labels]:
+    """Read records of one label byte and 3,072 pixel bytes, channel by channel."""
+    records = np.frombuffer(_member(members, f"cifar-10-batches-bin/{name}.bin"), np.uint8).reshape(-1, 3073)
+    return records[:, 1:].reshape(-1, 3, SIDE, SIDE).copy(), records[:, 0].astype(np.int64)
+
+
+def _python_batch(members: tarfile.TarFile, name: str) -> tuple[Images, Labels]:
+    """Read a pickled dictionary with `data` (N, 3072) uint8 and `labels`."""
+    stream = io.BytesIO(_member(members, f"cifar-10-batches-py/{name}"))
+    batch: dict[Any, Any] = _ArrayUnpickler(stream, encoding="bytes").load()
+    return batch[b"data"].reshape(-1, 3, SIDE, SIDE), np.array(batch[b"labels"], np.int64)
+
+
+def _member(members: tarfile.TarFile, name: str) -> bytes:
+    stream = members.extractfile(name)
+    if stream is None:
+        raise PlanError(f"The CIFAR-10 archive has no {name}.", "download the archive again.")
+    return stream.read()
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Unpickles numpy arrays and plain containers, and nothing that could run code."""
+
+    ALLOWED = frozenset(
+        {
+            ("numpy.core.multiarray", "_reconstruct"),
+            ("numpy._core.multiarray", "_reconstruct"),
+            ("numpy", "ndarray"),
+            ("numpy", "dtype"),
+            ("_codecs", "encode"),
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in self.ALLOWED:
+            raise PlanError(f"The CIFAR-10 batch asks for {module}.{name}.", "it is not an official file.")
+        return super().find_class(module, name)
+
+
+def download_cifar10(directory: Path) -> None:
+    """Download the official archive through torchvision (an extra)."""
+    try:
+        from torchvision.datasets import CIFAR10
+    except ImportError as error:
+        raise PlanError(
+            "Downloading CIFAR-10 needs torchvision, which is not installed.", "pip install 'slslab[torchvision]'"
+        ) from error
+    CIFAR10(str(directory), download=True)
+
+
+if __name__ == "__main__":
+    download_cifar10(Path(os.environ.get("SLSLAB_DATASETS", ".datasets")))
