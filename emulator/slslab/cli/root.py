@@ -57,8 +57,8 @@ def root() -> None:
     slslab reproduce --help                  compare published tables with the model
     slslab atlas                             find the fastest and cheapest system by model size and workers
     slslab up                                start Lambda and S3 endpoints for your own functions
-    slslab show up                           what they have done since, and what it cost
-    slslab tune hello                        which memory size such a function should have
+    slslab show up                           show what your functions did and what it cost
+    slslab tune hello                        find the best memory size for a function
 
     A RUN is an id or its unambiguous beginning, a path, `last`, `last~N`, or `up`. `last` is the last run that has
     ended.
