@@ -1,4 +1,4 @@
-"""`slslab doctor | limits`: what this host can enforce, and what Lambda's limits are."""
+"""`slslab doctor | limits`: what this host can enforce, and Lambda's limits."""
 
 from dataclasses import asdict
 
@@ -24,9 +24,9 @@ def doctor(json_: bool) -> None:
 @click.command()
 @json_option
 def limits(json_: bool) -> None:
-    """Show Lambda's limits as they are enforced here, each with its source, and whether AWS documents it.
+    """Show Lambda's limits as enforced here, each with its source and whether AWS documents it.
 
-    Below them stand the settings of functions that are stored, and have no effect here.
+    The second table lists function settings that are stored but have no effect here.
     """
     from slslab.aws.limits import bases, lambda_limits
     from slslab.lambda_.stored_settings import WITHOUT_EFFECT

@@ -9,7 +9,7 @@ from slslab.cli.terminal import json_option, printable, run_argument
 from slslab.errors import RequestError
 from slslab.run.directory import RunDirectory
 
-# An environment is named after its function, with a number.
+# An environment's name is its function's name and a number.
 NUMBER = re.compile(r"-\d{4,}$")
 
 
@@ -18,14 +18,14 @@ NUMBER = re.compile(r"-\d{4,}$")
 @click.argument("function", required=False)
 @json_option
 def logs(run: str, function: str | None, json_: bool) -> None:
-    """Print what the functions of a run wrote, with Lambda's lines of each invocation (START, END, REPORT).
+    """Print what the functions of a run wrote, with Lambda's START, END and REPORT lines.
 
-    FUNCTION is a function, one of its environments, or an instance; by default all. If there are several environments,
-    each line begins with its environment's name. Control characters are printed as \\x1b and the like, but for --json.
+    FUNCTION is a function, one of its environments, or an instance; by default all. With several environments, each
+    line begins with its environment's name. Control characters are printed as \\x1b and the like, except with --json.
 
     \b
-    slslab logs last                 also while the run goes on, by its id
-    slslab logs up hello             those of your own functions, until `slslab down`
+    slslab logs last                 the last run; for a running one, type its id
+    slslab logs up hello             your own function, until `slslab down`
     """
     from slslab.cli.terminal import print_document
     from slslab.run.directory import resolve
@@ -33,11 +33,11 @@ def logs(run: str, function: str | None, json_: bool) -> None:
     directory = resolve(run)
     paths = {path.stem: path for path in sorted(_folder(directory).glob("*.log"))}
     if not paths:
-        raise RequestError(f"{directory.id} has no logs.", "they begin with its first function, and lie in its logs/.")
+        raise RequestError(f"{directory.id} has no logs.", "logs begin when its first function starts.")
     chosen = {name: path for name, path in paths.items() if function in (None, name, _function(name))}
     if not chosen:
         names = ", ".join(dict.fromkeys(map(_function, paths)))
-        raise RequestError(f"Nothing of {directory.id} is called {function!r}.", f"there are logs of {names}.")
+        raise RequestError(f"{directory.id} has no logs of {function!r}.", f"choose from {names}.")
     if json_:
         entries = [
             {"function": _function(name), "environment": name, "text": path.read_text(errors="replace")}
@@ -64,7 +64,7 @@ def _folder(directory: RunDirectory) -> Path:
     running = embedded.status()
     if running is None or Path(running["record"]).resolve() != directory.path.resolve():
         raise RequestError(
-            "The logs of `slslab up` are removed at its end.",
-            "read them while it runs; `slslab show up` has what was recorded.",
+            "`slslab down` removes the logs of `slslab up`.",
+            "read them while it runs; `slslab show up` prints what was recorded.",
         )
     return Path(running["logs"])

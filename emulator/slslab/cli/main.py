@@ -1,7 +1,7 @@
-"""Entry point of the command `slslab`, and what a signal does to it from its first imports on.
+"""Run the command `slslab`, and handle signals from its first imports on.
 
-Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 3 the host cannot do it, and 128 and its number for a
-signal that ended the command: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP (the terminal was closed).
+Exit codes: 0 done, 1 the run failed, 2 the request was wrong, 3 the host can't do it. If a signal stopped the command,
+the code is 128 plus its number: 130 for Ctrl-C, 143 for SIGTERM, 129 for SIGHUP (the terminal was closed).
 """
 
 import os
@@ -21,10 +21,10 @@ AGAIN_S = 0.01
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Execute a command and exit with its code; a signal ends it in order, without a traceback."""
+    """Execute a command and exit with its code; a signal makes it clean up and exit without a traceback."""
     ending = _Ending()
     ending.take_signals()
-    # Its imports take most of a short command's time.
+    # These imports take most of a short command's time.
     from slslab.cli.root import execute
 
     try:
@@ -38,10 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 class _Ending:
-    """The handler of signals that end the command: as long as it holds nothing, at once; else `orderly`, once.
+    """Handles signals that stop the command: exits at once, or raises one KeyboardInterrupt while `orderly` is true.
 
-    An orderly end is a KeyboardInterrupt. Signals that follow it do not break it off: a terminal that is closed sends
-    SIGHUP, for instance, and whoever closed it SIGTERM.
+    More signals don't interrupt an orderly end. For instance, a terminal that is closed sends SIGHUP, and the program
+    that closed it may send SIGTERM.
     """
 
     def __init__(self) -> None:
@@ -50,7 +50,7 @@ class _Ending:
         self._interrupts = Interrupts()
 
     def take_signals(self) -> None:
-        """Handle them, but for those that are ignored, as SIGHUP is below `nohup`."""
+        """Handle these signals, except ignored ones (`nohup` ignores SIGHUP)."""
         for number in ENDINGS:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, self._end)
@@ -72,7 +72,7 @@ class _Ending:
         signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
 
     def _lost(self, unraisable: "UnraisableHookArgs") -> None:
-        """Interrupt again soon, where nothing can be raised: in a destructor, or a callback of the collector's."""
+        """Retry the interrupt soon if it was lost in a destructor or a garbage collector's callback."""
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
             signal.setitimer(signal.ITIMER_REAL, AGAIN_S)
         else:

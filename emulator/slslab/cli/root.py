@@ -1,4 +1,4 @@
-"""The command line's root: `slslab --help` lists the commands, which register themselves as entry points."""
+"""The root command `slslab`; its subcommands are entry points."""
 
 import errno
 import sys
@@ -12,13 +12,13 @@ from slslab.cli.terminal import printable
 from slslab.errors import HostError, RequestError, SlslabError
 from slslab.installation import COMMANDS, EXTRAS, __version__, entry_point, lacking, plugins
 
-# What commands are about, by the package that has them.
+# Headings of `slslab --help`, by the commands' package.
 SECTIONS = {"slslab_lab": "Runs", "slslab": "The emulator"}
 OTHERS = "Plug-ins"
 
 
 class RootGroup(click.Group):
-    """The commands that entry points name; one that is called is the only one that is imported."""
+    """The commands from entry points; only the called one is imported."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [*super().list_commands(ctx), *plugins(COMMANDS)]
@@ -47,28 +47,28 @@ def root() -> None:
 
     \b
     slslab run scatterreduce --epochs 5      train, and see what it did and what it cost
-    slslab show                              the last run again
-    slslab compare last~1 last               two runs side by side
-    slslab check                             whether the last run lost or repeated anything
-    slslab report --open                     the last run's page, which every run leaves in its directory
-    slslab serve --open                      runs in the browser, while they go on
-    slslab replay last --memory 1024,3008    what it would have been on Lambda, and with other memory
-    slslab ask --help                        questions about a run: cheapest memory, waiting, crossings
-    slslab reproduce --help                  published tables beside the model
-    slslab atlas                             which system is fastest, and which cheapest, over sizes and workers
-    slslab up                                Lambda and S3 as endpoints for your own functions
-    slslab show up                           what they have done since, and what it cost
-    slslab tune hello                        which memory size such a function should have
+    slslab show                              show the last run again
+    slslab compare last~1 last               compare two runs
+    slslab check                             check whether the last run lost or repeated anything
+    slslab report --open                     open the last run's page
+    slslab serve --open                      watch runs in the browser
+    slslab replay last --memory 1024,3008    predict time and cost on Lambda with other memory sizes
+    slslab ask --help                        ask about a run: cheapest memory, waiting, crossings
+    slslab reproduce --help                  compare published tables with the model
+    slslab atlas                             find the fastest and cheapest system by model size and workers
+    slslab up                                start Lambda and S3 endpoints for your own functions
+    slslab show up                           show what your functions did and what it cost
+    slslab tune hello                        find the best memory size for a function
 
-    A RUN is an id, its unambiguous beginning, a path, `last`, `last~N`, or `up`. Runs that go on are not counted in
-    `last`.
+    A RUN is an id or its unambiguous beginning, a path, `last`, `last~N`, or `up`. `last` is the last run that has
+    ended.
     """
 
 
 def execute(arguments: Sequence[str] | None) -> int:
     """Execute a command, by default this process's; return its exit code, or raise KeyboardInterrupt."""
     if isinstance(sys.stdout, TextIOWrapper):
-        # A terminal that is not UTF-8 lacks some characters of the tables.
+        # Terminals without UTF-8 lack some characters of the tables.
         sys.stdout.reconfigure(errors="replace")
     try:
         given = list(arguments) if arguments is not None else None
@@ -78,7 +78,7 @@ def execute(arguments: Sequence[str] | None) -> int:
         return error.exit_code
     except click.ClickException as error:
         command = getattr(error, "ctx", None) or click.Context(root, info_name=root.name)
-        click.echo(f"Error: {error.format_message()}\nHint: `{command.command_path} --help` says more.", err=True)
+        click.echo(f"Error: {error.format_message()}\nHint: type `{command.command_path} --help`.", err=True)
         return error.exit_code
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
@@ -87,10 +87,10 @@ def execute(arguments: Sequence[str] | None) -> int:
         _print_error(lacking(module))
         return HostError.exit_code
     except OSError as error:
-        # Wherever a path is looked for: no other error of the system is certainly that of the request.
+        # Any command may open a path. Only this system error is certainly the user's mistake.
         if error.errno != errno.ENAMETOOLONG:
             raise
-        click.echo(f"Error: {str(error.filename)[:60]}… is longer than a path can be.\nHint: give another.", err=True)
+        click.echo(f"Error: {str(error.filename)[:60]}… is too long for a path.\nHint: use a shorter one.", err=True)
         return RequestError.exit_code
     except click.Abort as error:
         raise KeyboardInterrupt from error

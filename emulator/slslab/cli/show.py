@@ -1,4 +1,4 @@
-"""`slslab show`: what a run, or `slslab up`, did and costs."""
+"""`slslab show`: what a run, or `slslab up`, did and cost."""
 
 import click
 
@@ -8,7 +8,7 @@ from slslab_workers.trace.kinds import HANDLER_KINDS
 kind_option = click.option(
     "--kind",
     type=click.Choice(HANDLER_KINDS),
-    help="The kind of work of the functions that `up` ran; without it the range covers all kinds.",
+    help="The kind of work that your functions do (`up` only); without it, the range covers all kinds.",
 )
 
 
@@ -16,15 +16,15 @@ kind_option = click.option(
 @run_argument
 @kind_option
 @click.option(
-    "--full", is_flag=True, help="Also the bill, phases per worker, messages, accuracy per epoch, host delay."
+    "--full", is_flag=True, help="Also print the bill, phases per worker, messages, accuracy per epoch and host delay."
 )
 @json_option
 def show(run: str, kind: str | None, full: bool, json_: bool) -> None:
-    """Show a run: what it takes and costs on Lambda, next to what this machine measured.
+    """Show a run's time and cost on Lambda, next to this machine's measurements.
 
-    A run whose command was killed keeps its trace; showing it compacts the trace and says what is missing. The run
-    `up` is what your own functions have done since `slslab up`: invocations, requests, state transitions, bill; each
-    function's durations on Lambda stand next to those of this host.
+    If a run's command was killed, its trace remains, and `show` tells what is missing. The run `up` shows what your own
+    functions have done since `slslab up`: invocations, requests, state transitions, bill, and each function's durations
+    on this host and on Lambda.
     """
     from slslab.report import run as tables
     from slslab.report.services import open_run

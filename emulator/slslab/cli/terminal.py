@@ -1,4 +1,4 @@
-"""Share what all commands at a terminal need: options, a bar on stderr, and one document on stdout."""
+"""Options, progress bars on stderr and documents on stdout, for all commands."""
 
 import json
 import sys
@@ -18,31 +18,31 @@ from slslab.errors import RequestError
 if TYPE_CHECKING:
     from slslab.report.page import Parts
 
-# Between two lines about one stage, seconds.
+# Seconds between two lines about one stage.
 EVERY_S = 10.0
-# All control characters but tabulators and line breaks: C0, DEL and C1.
+# All control characters except tabs and line breaks: C0, DEL and C1.
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(9), *range(11, 32), *range(127, 160))}
 _DROPPED = dict.fromkeys(_CONTROL)
 
 
 def printable(text: str) -> str:
-    """Return a text that a terminal only prints: escape sequences of a function's output do nothing."""
+    """Return the text with control characters escaped, so that a function's output can't control the terminal."""
     return text.translate(_CONTROL)
 
 
 class _Console(Console):
-    """A console that leaves out the control characters of texts, for which tables have no room."""
+    """A console that drops control characters, which tables have no room for."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(segment.text.translate(_DROPPED), segment.style)
 
 
-json_option = click.option("--json", "json_", is_flag=True, help="Print one JSON document on stdout and nothing else.")
+json_option = click.option("--json", "json_", is_flag=True, help="Print only one JSON document on stdout.")
 
 
 def find_up(_context: click.Context, _parameter: click.Parameter, value: Any) -> Any:
-    """Return runs as they were named; instead of `up` the directory of what `slslab up` records, up to date.
+    """Return runs as named, but replace `up` with the directory of the record of `slslab up`, after updating it.
 
     RequestError if it has recorded nothing.
     """
@@ -60,19 +60,19 @@ def find_up(_context: click.Context, _parameter: click.Parameter, value: Any) ->
         return str(directory)
     if kept_variables():
         raise RequestError(
-            "A stack in containers records runs only, and not what your own functions do.",
-            "`slslab up` without --stack compose records it; `docker compose logs emulator` has the REPORT lines.",
+            "A stack in containers records only runs, not your own functions.",
+            "use `slslab up` without --stack compose, or read REPORT lines in `docker compose logs emulator`.",
         )
     if not (root() / "up" / SERVICE).exists():
         raise RequestError(
-            f"No `slslab up` has recorded anything in {root()}.",
-            "start one: slslab up --detach; or name the directory of its runs in SLSLAB_RUNS.",
+            f"`slslab up` hasn't recorded anything in {root()}.",
+            "type slslab up --detach, or set SLSLAB_RUNS to the folder of its records.",
         )
     return str(root() / "up")
 
 
 def complete_run(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the names of runs that begin so, for a shell's completion; a path's completion is the shell's own."""
+    """Return the runs with names that start like this, for completion; without any, let the shell complete paths."""
     from slslab.run.directory import list_runs
 
     names = ("last", "up", *(run.id for run in list_runs()))
@@ -84,7 +84,7 @@ run_argument = click.argument("run", default="last", callback=find_up, shell_com
 
 
 class Bar:
-    """Progress on stderr: a bar per stage on a terminal; elsewhere a line per finished stage, and one every 10 s."""
+    """Progress on stderr: a bar per stage on a terminal, otherwise a line per finished stage and every 10 s."""
 
     LABELS: ClassVar = {
         "load": "loading images",
@@ -117,16 +117,16 @@ class Bar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._console.is_terminal:  # elsewhere it would print an empty line
+        if self._console.is_terminal:  # otherwise this would print an empty line
             self._progress.stop()
 
     @property
     def on_terminal(self) -> bool:
-        """Whether somebody watches: stderr is a terminal."""
+        """Whether stderr is a terminal."""
         return self._console.is_terminal
 
     def report(self, stage: str, done: int, total: int) -> None:
-        """Show that `done` of `total` of a stage are done."""
+        """Show that `done` of a stage's `total` units are done."""
         if not self._console.is_terminal:
             silent = time.monotonic() - self._printed_s < EVERY_S
             if stage not in self._finished and (done >= total or not silent):
@@ -145,16 +145,16 @@ class Bar:
 
 
 def print_document(document: Mapping[str, object], parts: Callable[[], "Parts"], as_json: bool) -> None:
-    """Print a document as JSON, or the parts that are made of it. Its schema is 1 unless it has one of its own."""
+    """Print a document as JSON, or its parts as text. Its schema is 1 unless it contains another."""
     if as_json:
-        # At once: the reader may be waiting for a service that goes on.
+        # Flush, because the reader may wait for a service that keeps running.
         print(json.dumps({"schema": 1, **document}, indent=2), flush=True)
     else:
-        # Piped into a file, tables keep their width instead of the terminal's guess of 80 columns. Sentences are left
-        # to the terminal to wrap: an address or path in them stays one.
+        # In a pipe, tables keep their width; Rich would guess 80 columns. The terminal wraps sentences, so that
+        # addresses and paths in them stay whole.
         from slslab.report.terminal import render
 
         shown = render(parts())
-        # What is printed has names of others in it, and text such as slslab[docker]: brackets are brackets.
+        # Users' names and texts such as slslab[docker] contain brackets that aren't markup.
         console = _Console(width=None if sys.stdout.isatty() else 140, markup=False, emoji=False)
         console.print(shown, soft_wrap=isinstance(shown, Text))

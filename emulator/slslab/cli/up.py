@@ -1,4 +1,4 @@
-"""`slslab up | down | status`: a stack as endpoints for your own functions."""
+"""`slslab up | down | status | env`: a stack as endpoints for your own functions."""
 
 import shlex
 import threading
@@ -31,14 +31,14 @@ def _stack_option(default: str | None, text: str) -> Callable[[Any], Any]:
 
 
 @click.command()
-@_stack_option("embedded", "Processes of this host, or the services of docker-compose.yml in containers.")
-@click.option("--offline", is_flag=True, help="Compose: from images built here (`make images`), without a registry.")
+@_stack_option("embedded", "Processes on this host, or the services of docker-compose.yml in containers.")
+@click.option("--offline", is_flag=True, help="Compose: use locally built images (`make images`), without a registry.")
 @click.option(
     "--file",
     "files",
     multiple=True,
     type=click.Path(path_type=Path),
-    help="Compose: another file than this checkout's docker-compose.yml; several are merged.",
+    help="Compose: use this file instead of the checkout's docker-compose.yml. Several are merged.",
 )
 @click.option("--detach", "-d", is_flag=True, help="Return when everything answers; `slslab down` stops it.")
 @Options.decorate
@@ -54,13 +54,13 @@ def up(
     json_: bool,
     **values: Any,
 ) -> None:
-    """Lambda, S3, Step Functions, tensor databases and a queue as endpoints for your own functions, until Ctrl-C.
+    """Start Lambda, S3, Step Functions, tensor databases and a queue for your own functions, until Ctrl-C.
 
     \b
     slslab up --detach
     eval "$(slslab env)"                     endpoints and keys, for this shell
     aws lambda list-functions
-    slslab show up                           what your functions have done since: invocations, requests, bill
+    slslab show up                           what your functions have done: invocations, requests, bill
     slslab down
 
     \b
@@ -69,11 +69,11 @@ def up(
     slslab status
     slslab down
 
-    With --stack compose, `docker compose` starts the services, and the command waits until all are healthy; --workers
-    again changes the number of databases of a running stack.
+    With --stack compose, `docker compose` starts the services, and the command waits until all are healthy. Type it
+    again with another --workers to change the number of databases.
 
-    What your functions do is recorded in $SLSLAB_RUNS/up or ./runs/up, and remains there until the next `slslab up`;
-    show, bill and report read it by the name `up`. A stack in containers records runs only.
+    What your functions do is recorded in $SLSLAB_RUNS/up or ./runs/up until the next `slslab up`; show, bill and report
+    read it by the name `up`. A stack in containers records only runs.
     """
     from slslab.up import embedded
 
@@ -109,7 +109,7 @@ def _up_compose(files: Sequence[Path], offline: bool, tensor_databases: int | No
 
 
 @click.command()
-@_stack_option(None, "Stop only this stack (by default whatever `slslab up` started).")
+@_stack_option(None, "Stop only this stack (by default everything that `slslab up` started).")
 def down(stack: str | None) -> None:
     """Stop what `slslab up` started, and remove its functions, objects and logs."""
     from slslab.up import compose, embedded
@@ -117,19 +117,17 @@ def down(stack: str | None) -> None:
     stops = {"embedded": lambda: embedded.stop(lambda line: click.echo(line, err=True)), "compose": compose.stop}
     ended = {kind: stop() for kind, stop in stops.items() if stack in (None, kind)}
     if ended.get("embedded"):
-        click.echo(
-            "Its functions, objects and logs are removed; its record stays until the next `slslab up`.", err=True
-        )
-    click.echo("slslab is down." if any(ended.values()) else "slslab was not up.", err=True)
+        click.echo("Functions, objects and logs are removed. The record stays until the next `slslab up`.", err=True)
+    click.echo("slslab is down." if any(ended.values()) else "slslab wasn't up.", err=True)
 
 
 @click.command()
 @_stack_option(None, "Show this stack (by default the embedded one if it runs, else the other).")
 @json_option
 def status(stack: str | None, json_: bool) -> None:
-    """Show whether a stack runs: its endpoints, and each service with its version, health and address.
+    """Show a running stack: its endpoints, and each service with its version, health and address.
 
-    Exit code 1 if none runs. A compose stack, whoever started it, is found by its emulator at $SLSLAB_EMULATOR_URL or
+    Exit code 1 if none runs. A compose stack is found by its emulator at $SLSLAB_EMULATOR_URL or
     http://127.0.0.1:9001.
     """
     from slslab.up import compose, embedded
@@ -147,22 +145,22 @@ def status(stack: str | None, json_: bool) -> None:
     else:
         click.echo("slslab is not up. Start it with `slslab up --detach`.", err=True)
         if (log := embedded.last_log()) is not None:
-            click.echo(f"The last one was not ended by `slslab down`: {log} has its output.", err=True)
+            click.echo(f"The last one ended without `slslab down`. Its output is in {log}.", err=True)
     raise click.exceptions.Exit(1)
 
 
 @click.command()
-@_stack_option(None, "This stack's (by default the embedded one's if it runs, else the other's).")
+@_stack_option(None, "Print this stack's (by default the embedded one's if it runs, else the other's).")
 @json_option
 def env(stack: str | None, json_: bool) -> None:
-    """Print the endpoints and keys of what `slslab up` started, as commands for a shell. Exit code 1 if none runs.
+    """Print the endpoints and keys of a running stack as shell commands. Exit code 1 if none runs.
 
     \b
     eval "$(slslab env)"
     aws lambda list-functions
 
-    Only the user who started it can read the keys. A profile and a session token of the shell's are unset, as the aws
-    CLI and boto3 would take them.
+    Only the user who started it can read the keys. The commands unset the shell's profile and session token, which the
+    aws CLI and boto3 would otherwise use.
     """
     from slslab.up import compose, embedded
 

@@ -1,1 +1,1 @@
-"""Reports: what a run's document says, for people; pages and tables, and those of `up` and of a session of tests."""
+"""Reports for people: pages and tables about runs, `slslab up` and test sessions, from their documents."""

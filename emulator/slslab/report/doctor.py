@@ -1,4 +1,4 @@
-"""What `slslab doctor`, `slslab limits` and `slslab status` print."""
+"""The output of `slslab doctor`, `slslab limits` and `slslab status`."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from slslab_workers.channels.endpoints import QUEUE_URL, TENSOR_URLS
 
 OK, PARTLY, MISSING = "ok", "partly", "missing"
 MOODS = {OK: "good", PARTLY: "warn", MISSING: "bad"}
-# Endpoints whose variable is not AWS_ENDPOINT_URL_ and their name.
+# Endpoints with other variables than AWS_ENDPOINT_URL_ and their name.
 VARIABLES = {"aws": "AWS_ENDPOINT_URL", "states": "AWS_ENDPOINT_URL_SFN", "tensors": TENSOR_URLS, "queue": QUEUE_URL}
 
 
@@ -38,7 +38,7 @@ def limits(document: Mapping[str, Any]) -> tuple[Table, Table]:
         Table(
             ("setting", "here"),
             list(document["without_effect"].items()),
-            caption="Settings of functions that are stored and answered, and change nothing here",
+            caption="Function settings that are stored and returned, but have no effect here",
             words=WORDS,
         ),
     )
@@ -58,7 +58,7 @@ def _source(row: Mapping[str, Any]) -> str:
 
 
 def service(described: Mapping[str, Any]) -> Iterator[Table]:
-    """Yield the endpoints of a running stack and how to use them, and its services if they were examined."""
+    """Yield tables of a running stack's endpoints, and of its services if they were examined."""
     yield _endpoints(described)
     if "services" in described:
         rows = [
@@ -89,6 +89,6 @@ def _endpoints(described: Mapping[str, Any]) -> Table:
 
 
 def findings(examined: Sequence[Finding]) -> Table:
-    """Return what `doctor` found."""
+    """Return the table of `doctor`'s findings."""
     rows = [(each.subject, Cell(each.state, mood=MOODS[each.state]), each.found, each.hint) for each in examined]
-    return Table(("", "", "found", "what follows"), rows, words=WORDS)
+    return Table(("", "", "found", "what it means"), rows, words=WORDS)

@@ -1,21 +1,21 @@
-"""Numbers as people read them, with their units."""
+"""Format numbers for people, with units."""
 
 import math
 from collections.abc import Sequence
 from decimal import Decimal
 
-# Decimal, as AWS's price lists and the tables of a terminal count.
+# Decimal prefixes, as in AWS's price lists and our tables.
 BYTES = ("B", "kB", "MB", "GB", "TB")
 MISSING = "–"
 
 
 def integer(value: int | None) -> str:
-    """Return a whole number with separators of thousands."""
+    """Return a whole number with thousands separators."""
     return MISSING if value is None else f"{value:,}"
 
 
 def significant(value: float | None, digits: int = 4) -> str:
-    """Return a number with at least so many significant digits, all integral digits, and never an exponent."""
+    """Return a number with at least `digits` significant digits, all integral digits, and no exponent."""
     if value is None:
         return MISSING
     if isinstance(value, int) or value == 0:
@@ -25,16 +25,16 @@ def significant(value: float | None, digits: int = 4) -> str:
 
 
 def span(low: float, high: float) -> str:
-    """Return a range with as many digits as its width allows, and the same number of decimals at both ends.
+    """Return a range with the digits that its width justifies, and equally many decimals at both ends.
 
-    These are one significant digit of half of the width, or two if that begins with a 1. The lower end keeps one.
+    That is one significant digit of half the width, or two if it begins with a 1. The lower end keeps at least one.
     """
     half = (high - low) / 2
     if half <= 0:
         return significant(low)
     exponent = _exponent(half)
     places = (half < 1.95 * 10.0**exponent) - exponent
-    # Tens and hundreds are written out, so two digits of the half-width are shown there.
+    # Tens and hundreds are written out, so they show two digits of the half-width.
     places = places if places >= 0 else 1 - exponent
     if low > 0:
         places = max(places, -_exponent(low))
@@ -46,17 +46,17 @@ def _exponent(value: float) -> int:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names as a sentence has them: A, B and C."""
+    """Return names joined for a sentence: A, B and C."""
     return f"{', '.join(names[:-1])} and {names[-1]}" if len(names) > 1 else names[0]
 
 
 def seconds(value: float | None) -> str:
-    """Return seconds, with as many decimals as are useful."""
+    """Return seconds with four significant digits."""
     return MISSING if value is None else f"{significant(value)} s"
 
 
 def megabytes(value: float | None) -> str:
-    """Return a memory size."""
+    """Return a memory size in MB."""
     return MISSING if value is None else f"{value:,.0f} MB"
 
 
@@ -81,7 +81,7 @@ def share(value: float | None) -> str:
 
 
 def difference(value: float | None) -> str:
-    """Return a relative difference as a signed percentage, and from twice as much on as a multiple."""
+    """Return a relative difference as a signed percentage, or as a multiple from 2 times on."""
     if value is None:
         return MISSING
     return f"{significant(1.0 + value, 2)} times" if value >= 1 else f"{value:+.1%}".replace("%", " %")

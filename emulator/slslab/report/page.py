@@ -1,4 +1,4 @@
-"""What a subject shows: cards with charts, tables and notes. `terminal` and `html` render them."""
+"""Parts of pages and terminal output: cards with charts, tables and notes. `terminal` and `html` render them."""
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,13 +7,13 @@ from typing import Any
 from slslab.run.metrics import Records, Rows
 
 Document = Mapping[str, Any]
-# Events and invocations of a run as it is modelled.
+# Events and invocations of a modelled run.
 Played = tuple[Rows, Records]
 
 
 @dataclass(frozen=True)
 class Key:
-    """An entry of a legend; `colour` is one that page.css names."""
+    """An entry of a legend; `colour` is a name from page.css."""
 
     label: str
     colour: str
@@ -23,9 +23,8 @@ class Key:
 class Chart:
     """A Vega-Lite specification and its data.
 
-    `data` has columns and rows by the name that the specification gives the data. `label` says in words what is drawn,
-    for readers who cannot see it; `name` is the heading. The id is the same for every run, so that a page can be kept
-    up to date."""
+    `data` has columns and rows by the names in the specification. `label` describes the chart for readers who can't
+    see it; `name` is the heading. The id is the same for every run, so that a live page can be updated."""
 
     id: str
     label: str
@@ -46,8 +45,8 @@ class Data:
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table; `about` stands small beneath its text, `basis` says how its number is known, `mood` whether it
-    is good or bad news."""
+    """A cell of a table. `about` is small print below its text, `basis` the source of its number (measured, modelled,
+    ...), `mood` whether it is good or bad news."""
 
     text: str
     about: str = ""
@@ -57,22 +56,22 @@ class Cell:
 
 
 Row = Sequence[str | Cell]
-# The columns of a table of words alone.
+# For `words` of a table without numbers.
 WORDS = range(100)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table whose columns in `words` hold words, and the others numbers; `note` stands below it.
+    """A table with a `note` below it. Columns in `words` contain words, the others numbers.
 
-    `dispensable` are the columns that a narrow terminal leaves out, in this order; None if it breaks words instead."""
+    A narrow terminal omits the `dispensable` columns, in this order; with None it breaks words instead."""
 
     columns: Sequence[str]
     rows: Sequence[Row]
     totals: Sequence[Row] = ()
     caption: str = ""
     words: Container[int] = (0,)
-    # On a page, folded tables stand below a chart of the same numbers and are shown on demand.
+    # On a page, folded tables are below a chart of the same numbers and open on demand.
     folded: bool = False
     note: str = ""
     dispensable: Sequence[str] | None = None
@@ -80,9 +79,9 @@ class Table:
 
 @dataclass(frozen=True)
 class Figure:
-    """A number that stands for the whole, with its basis (measured, modelled, exact ...).
+    """A key figure with its basis (measured, modelled, exact ...).
 
-    `other` is the same figure on another basis, with that basis."""
+    `other` is the same figure on another basis, and that basis."""
 
     title: str
     value: str
@@ -103,14 +102,13 @@ class Card:
     notes: tuple[str, ...] = ()
     verdict: Cell | None = None
     wide: bool = False
-    # Its charts show one thing in several ways; buttons with their names choose which is seen.
+    # Its charts show the same data in several ways; buttons switch between them.
     switched: bool = False
 
 
 @dataclass(frozen=True)
 class Note:
-    """Sentences, and what they are: an `answer`, `muted` details, or what a reader must know before believing a number
-    (`warn`, `bad`)."""
+    """Sentences, and their kind: an `answer`, `muted` details, or a caveat on the numbers (`warn`, `bad`)."""
 
     text: str
     mood: str = "warn"
@@ -118,7 +116,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Page:
-    """A whole page; `answers` are the sentences that a reader came for, `answers_note` what must be known of them."""
+    """A whole page; `answers` are its main sentences, `answers_note` caveats on them."""
 
     title: str
     subtitle: str
@@ -133,7 +131,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Live:
-    """A page that is kept up to date: the addresses of its content, and of the server-sent events of changes."""
+    """The URL from which a live page gets its content, and the URL of server-sent events about changes."""
 
     url: str
     events: str

@@ -1,4 +1,4 @@
-"""What a terminal shows of runs, and of what `slslab up` recorded, made from their documents."""
+"""Terminal output about runs and records of `slslab up`, from their documents."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -41,14 +41,14 @@ from slslab.report.summaries import (
     uncertain_note,
 )
 
-# So many epochs are shown of a longer run.
+# Long runs show only this many epochs.
 EPOCHS = 10
 
 
 def brief(document: Document) -> Iterator[Part]:
-    """Yield the answer that `run` and `show` print: what the run takes and costs on Lambda next to what was measured.
+    """Yield what `run` and `show` print: the run's time and cost on Lambda next to the measurements.
 
-    Of a run that failed, why and what to do. Functions of `slslab up` have no plan, and all is shown of them.
+    For a failed run, that is the reason and what to do. Records of `slslab up` are printed in full.
     """
     if "architecture" not in document:
         yield from summary(document)
@@ -75,7 +75,7 @@ def brief(document: Document) -> Iterator[Part]:
 
 
 def summary(document: Document) -> Iterator[Part]:
-    """Yield all that `show --full` prints of one run: what it takes and costs on Lambda, then what was measured."""
+    """Yield what `show --full` prints: the run's time and cost on Lambda, then the measurements."""
     found = replayed(document)
     yield from _headline(document)
     yield _identity(document)
@@ -96,7 +96,7 @@ def summary(document: Document) -> Iterator[Part]:
 
 
 def interrupted(document: Document) -> Iterator[Part]:
-    """Yield what `run` prints of a run that was interrupted: that it was, and how to see what it did."""
+    """Yield what `run` prints after an interruption: the error, and how to see what the run did."""
     yield _identity(document)
     yield from _failure(document["error"])
     yield f"`slslab show {document['run']}` prints what it did until then."
@@ -107,7 +107,7 @@ def _cards(document: Document, *cards: Callable[[Document], Card | None]) -> Ite
 
 
 def runs(documents: Sequence[Document]) -> Table:
-    """Return one line per run, with its seconds and its bill on Lambda."""
+    """Return a table with one line per run, with its seconds and bill on Lambda."""
     named = ("architecture", "model", "dataset", "workers")
     rows = []
     for document in documents:
@@ -127,13 +127,13 @@ def runs(documents: Sequence[Document]) -> Table:
         ("run", "status", *named, "epochs", "AWS s", "bill USD", "accuracy"),
         rows,
         note=range_note(*map(replayed, documents)),
-        # The run's id has the architecture and the model.
+        # The run's id contains the architecture and the model.
         dispensable=("dataset", "model", "architecture", "epochs", "workers", "accuracy", "AWS s"),
     )
 
 
 def _learning(document: Document) -> Card | None:
-    """Return loss and accuracy of up to ten epochs, spread over the run, the last among them."""
+    """Return loss and accuracy of up to ten epochs, spread over the run, including the last."""
     card = learning_card(document)
     if card is None or len(rows := card.tables[0].rows) <= EPOCHS:
         return card
@@ -144,17 +144,17 @@ def _learning(document: Document) -> Card | None:
 def _nodes(host: Document) -> str:
     nodes = host.get("nodes", ())
     lost = sum(node["lost"] for node in nodes)
-    return f" of {counted(len(nodes), 'node')}{f', {lost} of which were lost' if lost else ''}" if nodes else ""
+    return f" of {counted(len(nodes), 'node')}{f', {lost} lost' if lost else ''}" if nodes else ""
 
 
 def host_notes(document: Document) -> Iterator[str | Note]:
-    """Yield what a reader must know of the host before believing a duration."""
+    """Yield caveats about the host that concern durations."""
     host, launched = document["host"], document.get("instances")
     if host["cores"] is None:
-        yield f"{document['run']}: host delay {host['delay_seconds']:,.2f} s; its host was not recorded."
+        yield f"{document['run']}: host delay {host['delay_seconds']:,.2f} s; its host wasn't recorded."
         return
     shares = {True: ", CPU share enforced", False: ", CPU share NOT enforced on this host", None: ""}
-    share = ", which do not confine instances" if launched else shares[cpu_share_enforced(document)]
+    share = ", which don't confine instances" if launched else shares[cpu_share_enforced(document)]
     name = f"{host['name']}, " if "name" in host else ""
     yield (
         f"{document['run']}: {name}{counted(host['cores'], 'core')}{_nodes(host)}{share}, "
@@ -163,14 +163,14 @@ def host_notes(document: Document) -> Iterator[str | Note]:
     if waited := uncertain_note(document):
         yield Note(waited)
     if launched:
-        enforced = f"{len(launched)} × {launched[0]['type']}, whose vCPUs and memory are not enforced"
+        enforced = f"{len(launched)} × {launched[0]['type']}: vCPUs and memory aren't enforced"
         yield Note("; ".join((enforced, *document["cost"]["notes"])))
     package = document.get("package")
     if package and package["needs_container_image"] and document["invocations"]:
         yield (
             f"On AWS these functions need a container image: {package['unzipped_bytes'] / 2**20:,.1f} MB of code and "
-            f"the layer {package['layer']} of {package['layer_bytes'] / 2**20:,.0f} MB are more than the "
-            f"{package['limit_bytes'] / 2**20:.0f} MB of a zip package."
+            f"the layer {package['layer']} ({package['layer_bytes'] / 2**20:,.0f} MB) exceed the "
+            f"{package['limit_bytes'] / 2**20:.0f} MB limit for zip packages."
         )
 
 
@@ -203,7 +203,7 @@ def _identity(document: Document) -> Note:
         if aim := document["plan"].get("until_accuracy"):
             epochs += f", until {aim:.0%} accuracy,"
     if document["status"] == "done" and document["replicas_equal"] is None:
-        # Nothing is trained.
+        # A pattern, which trains nothing.
         what, steps = counted(document["parameters"], "parameter"), counted(document["batches"], "round")
         machines = f"at {peak_limit_mb(document):,} MB"
     line = (
@@ -224,7 +224,7 @@ def _failure(error: Document) -> Iterator[str | Note]:
 
 
 def _figures(document: Document) -> Table:
-    """Return the figures that most readers look for: on AWS, if the run is modelled, and as measured here."""
+    """Return the main figures: on AWS, if the run is modelled, and as measured here."""
     found, cost = replayed(document), document["cost"]
     accuracy = f"{document['accuracy'][-1]:.2%}" if document["accuracy"] else ""
     loss = f"{document['loss'][-1]:.4f}" if document["loss"] else ""
@@ -284,7 +284,7 @@ def _death(death: Document) -> Row:
 
 
 def _decision(decision: Document) -> Row:
-    """Return what MLLess's auto-tuner decided; the losses are those it projected for ten seconds later."""
+    """Return a decision of MLLess's auto-tuner; its losses are projections for ten seconds later."""
     removed = MISSING if decision["removed"] is None else f"worker {decision['removed']}"
     figures = [f"knee at step {decision['knee']}", "", ""]
     if decision["r"] is not None:
@@ -292,7 +292,7 @@ def _decision(decision: Document) -> Row:
     return str(decision["step"]), str(decision["workers"]), removed, *figures
 
 
-# Their names in documents, titles and headings, and what makes a row of each.
+# The names in documents, titles, headings, and functions that make rows.
 DETAILS: tuple[tuple[str, str, Sequence[str], Callable[[Document], Row]], ...] = (
     (
         "joins",

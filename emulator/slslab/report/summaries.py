@@ -1,4 +1,4 @@
-"""What the terminal and the pages both show of a run's document: its headline, and rows of tables."""
+"""Sentences and figures about a run's document that both the terminal and the pages show."""
 
 import re
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ from slslab.report import formats
 from slslab.report.formats import MISSING, listed, significant, span
 from slslab.report.page import Document
 
-# The bill is Lambda's; what the usage of the host that ran it would cost is named so.
+# The name for the cost of the usage as metered on the host; "bill" always means Lambda's.
 HOST_PRICED = "this host's seconds, priced"
-# A saving below this share is not spoken of.
+# Smaller savings than this share aren't mentioned.
 NOTEWORTHY = 0.02
 # Sources that widen a range by less than this share are not printed.
 LEAST_WIDTH = 0.005
@@ -35,26 +35,26 @@ RECORDED_BEFORE = "Recorded before ranges: `slslab replay RUN` gives one."
 
 
 def replayed(document: Document) -> Document | None:
-    """Return the run on AWS Lambda, modelled; None if it is not modelled."""
+    """Return the run as modelled on AWS; None if it isn't modelled."""
     found: Document = document.get("lambda") or {}
     return found if found.get("status") == "modelled" else None
 
 
 def epochs_of(document: Document) -> int:
-    """Return the epochs that a run trained, or those of its plan if it has no result."""
+    """Return the number of epochs that a run trained, or planned if it has no result."""
     return int(document.get("epochs_trained") or document["epochs"])
 
 
 def predicted(document: Document) -> Document | None:
-    """Return what the functions of `slslab up` or of a session of tests take on Lambda; None if it isn't known."""
+    """Return the prediction on Lambda for functions of `slslab up` or a test session; None if there isn't one."""
     found: Document = document.get("predicted") or {}
     return found if found.get("status") == "modelled" else None
 
 
 def headline(document: Document) -> str:
-    """Return the sentence that a reader came for: what the run takes and costs on AWS, or why that is not known.
+    """Return the main sentence: the run's time and cost on AWS, or why they aren't modelled.
 
-    It is empty if `slslab up` has recorded no invocation.
+    Empty if `slslab up` hasn't recorded an invocation.
     """
     if "lambda" not in document:
         return _predicted_headline(document) if document.get("invocations") and "predicted" in document else ""
@@ -90,7 +90,7 @@ def predicted_ms(row: Document) -> str:
 
 
 def predicted_notes(document: Document) -> list[str]:
-    """Return what the ranges of a prediction cover, and what else a reader must know of it, in sentences."""
+    """Return what the ranges of a prediction cover, and other caveats, in sentences."""
     found = predicted(document)
     return [] if found is None or not document.get("invocations") else [PREDICTED_RANGES, *found["notes"]]
 
@@ -104,7 +104,7 @@ def advice(document: Document) -> str:
     own, sizes = own_size(document), found.get("memory_sizes", ())
     if own is None:
         return f"{sentence}."
-    # Every size is taken to be as uncertain as the run's own.
+    # Assume that every size is as uncertain as the run's own.
     uncertain = {name: read_uncertainty(each).of_one_recording() for name, each in found.get("uncertainty", {}).items()}
 
     def changes(size: Document, figure: str) -> tuple[float, float]:
@@ -126,7 +126,7 @@ def advice(document: Document) -> str:
 
 
 def _changed(ends: tuple[float, float], less: str, more: str) -> str:
-    """Return a change in words, by the ends of its range as shares: 12 to 20 % cheaper."""
+    """Return a range of changes (as shares) in words, such as 12 to 20 % cheaper."""
     low, high = ends
     if low < 0 < high:
         return f"{_percent(-low)} {less} to {_percent(high)} {more}"
@@ -140,13 +140,13 @@ def _percent(share: float) -> str:
 
 
 def own_size(document: Document) -> Document | None:
-    """Return the run's own memory size among those that were played; None if there is none, as of instances."""
+    """Return the replayed memory size that is the run's own; None if there isn't one, as for instances."""
     sizes = (replayed(document) or {}).get("memory_sizes", ())
     return next((size for size in sizes if size["memory_mb"] == document["memory_mb"]), None)
 
 
 def build_note(torch: str | None) -> str:
-    """Return on which build of PyTorch a measured peak memory depends, as the end of a clause; empty without it."""
+    """Return which build of PyTorch a peak memory was measured with, as the end of a clause; empty if unknown."""
     if torch is None:
         return ""
     other = "a CUDA build takes about twice as much" if torch.endswith("+cpu") else "a CPU build takes about half"
@@ -154,7 +154,7 @@ def build_note(torch: str | None) -> str:
 
 
 def region(found: Document) -> str:
-    """Return the region that a run was modelled in; for a profile that isn't a region's, its name."""
+    """Return the region that a run was modelled in, or the profile's name if it doesn't contain a region."""
     name = str(found["profile"]["name"])
     region = re.match(r"aws-([a-z]+-[a-z]+-\d+)", name)
     return region[1] if region else name
@@ -175,7 +175,7 @@ def figure_text(found: Document, figure: str, digits: int = 4) -> str:
 
 
 def range_note(*found: Document | None) -> str:
-    """Return what the ranges of these modelled runs are made of, in a sentence; empty if none is modelled."""
+    """Return a sentence on the sources of these modelled runs' ranges; empty if no run is modelled."""
     known = [one for one in found if one is not None]
     notes = [ranges_made_of([one["uncertainty"]["seconds"] for one in known if "uncertainty" in one])]
     notes += [RECORDED_BEFORE] if any("ranges" not in one for one in known) else []
@@ -196,7 +196,7 @@ def ranges_made_of(deviations: Sequence[Document]) -> str:
 
 
 def half_widths(found: Document, figure: str = "seconds") -> list[tuple[str, float]]:
-    """Return the sources of a modelled figure's range with the half-width that each gives alone, largest first."""
+    """Return the sources of a modelled figure's range with each one's half-width, largest first."""
     if "uncertainty" not in found:
         return []
     widths = read_uncertainty(found["uncertainty"][figure]).half_widths()
@@ -204,15 +204,15 @@ def half_widths(found: Document, figure: str = "seconds") -> list[tuple[str, flo
 
 
 def made_of(found: Document) -> str:
-    """Return what the range of a modelled run's seconds comes from, source by source; empty if it has no range."""
+    """Return the sources of the range of a modelled run's seconds, as a sentence; empty without a range."""
     sources = ", ".join(f"{name} {_percent(width)}" for name, width in half_widths(found) if width >= LEAST_WIDTH)
     return f"The range comes from: {sources}." if sources else ""
 
 
 def processor_note(document: Document) -> str:
-    """Return by which anchors this machine's processor is compared with Lambda's, or how to find out.
+    """Return the anchors that compare this machine's processor with Lambda's, or how to measure them.
 
-    Empty for a run without a range, and for one whose range doesn't depend on the processor.
+    Empty for a run without a range, and if the range doesn't depend on the processor.
     """
     found = replayed(document) or {}
     if HOST not in dict(half_widths(found)):
@@ -227,7 +227,7 @@ def processor_note(document: Document) -> str:
 
 
 def not_anchored(which: str = "this run") -> str:
-    """Return that the machine of these runs wasn't compared with Lambda's processors, and what to type."""
+    """Return a note that the machine of these runs wasn't compared with Lambda's processors, and what to type."""
     return (
         f"The machine of {which} wasn't compared with Lambda's processors, so the range is wide. Before the next run, "
         "type: slslab calibrate --processor"
@@ -235,7 +235,7 @@ def not_anchored(which: str = "this run") -> str:
 
 
 def unanchored_note(documents: Sequence[Document], names: Sequence[str]) -> str:
-    """Return which runs were recorded on a machine whose processor wasn't compared with Lambda's, and what to type."""
+    """Return which runs' machines weren't compared with Lambda's processors, and what to type; may be empty."""
     named = [
         name for name, document in zip(names, documents, strict=True) if processor_note(document) == not_anchored()
     ]
@@ -243,7 +243,7 @@ def unanchored_note(documents: Sequence[Document], names: Sequence[str]) -> str:
 
 
 def instances_note(document: Document) -> str:
-    """Return that the speed of a run's instances is assumed, and whether the range allows for it.
+    """Return a note that the speed of a run's instances is assumed, and whether the range allows for it.
 
     Empty for a run of functions or without a range.
     """
@@ -275,9 +275,9 @@ def limit_notes(document: Document) -> list[str]:
 
 
 def bills(documents: Sequence[Document]) -> tuple[str, list[Document | None]]:
-    """Return a title and the bill of each run, None for one that is not modelled.
+    """Return a title and each run's bill on Lambda, None if it isn't modelled.
 
-    If none of them is, what their usage of the hosts that ran them would cost stands in its place.
+    If no run is modelled, return the cost of their usage as metered on their hosts.
     """
     found = [replayed(document) for document in documents]
     if any(found):
@@ -286,13 +286,13 @@ def bills(documents: Sequence[Document]) -> tuple[str, list[Document | None]]:
 
 
 def amount(cost: Document, digits: int = 4) -> str:
-    """Return the total of a bill with its currency and so many significant digits."""
+    """Return the total of a bill with its currency and `digits` significant digits."""
     number = significant(float(cost["total"]), digits)
     return f"${number}" if cost["currency"] == "USD" else f"{number} {cost['currency']}"
 
 
 def peak_limit_mb(document: Document) -> int | None:
-    """Return the memory size of the function that used most, MB; None for instances, and where it is not known."""
+    """Return the memory size of the function with the highest peak, MB; None for instances and if unknown."""
     if document.get("instances"):
         return None
     limit: int | None = document.get("peak_memory_limit_mb", document.get("memory_mb"))
@@ -300,38 +300,38 @@ def peak_limit_mb(document: Document) -> int | None:
 
 
 def cpu_share_enforced(document: Document) -> bool | None:
-    """Return whether functions had no more than Lambda's CPU share; None where none ran, and where it is not known."""
+    """Return whether functions were limited to Lambda's CPU share; None if none ran, and if unknown."""
     enforced: bool | None = document["host"]["cpu_share_enforced"] if document.get("invocations") else None
     return enforced
 
 
 def uncertain_note(document: Document) -> str:
-    """Return how much of the invocations' durations may be the host's; empty if none was held up so."""
+    """Return how much of the invocations' durations this host may have caused; empty if none."""
     host = document.get("host", {})
     if not (marked := host.get("uncertain_invocations")):
         return ""
     return (
         f"{marked:,} of {document['invocations']:,} invocations waited for files or services while this host was "
-        f"short of processors, memory or disks: up to {formats.seconds(host['uncertain_seconds'])} of their durations "
-        "may be the host's."
+        f"short of processors, memory or disks. That may account for up to "
+        f"{formats.seconds(host['uncertain_seconds'])} of their durations."
     )
 
 
 def handler_seconds(worker: Document) -> float:
-    """Return the seconds of a worker's handlers: all phases but init, which comes before them."""
+    """Return the seconds of a worker's handlers: all phases except init."""
     return float(sum(worker["phases"].values()) - worker["phases"]["init"])
 
 
 def alone_note(alone: Document) -> str:
-    """Return what a reader must know of CPU seconds that were measured alone."""
+    """Return caveats on CPU seconds that were measured alone."""
     if alone["status"] != "measured":
-        return f"CPU seconds were not measured alone, so replay takes the run's own. {alone['reason']}"
+        return f"CPU seconds weren't measured alone, so replay uses the run's own. {alone['reason']}"
     steps = counted(sum(kind["count"] for kind in alone["kinds"]), "step")
-    note = f"CPU seconds of replay are of {steps} measured alone, in {alone['seconds']:,.1f} s before the run."
+    note = f"Replay uses CPU seconds of {steps} measured alone before the run, within {alone['seconds']:,.1f} s."
     if alone.get("priority") == "normal":
         note += " They were measured at normal priority: this host doesn't allow a higher one, so the range is wider."
     if not alone["quiet"]:
-        note += f" NOT QUIET: others slowed this host down {alone['probe_ratio']:,.2f} times, so the range is wider."
+        note += f" NOT QUIET: other programs slowed the host {alone['probe_ratio']:,.2f} times, so the range is wider."
     return note
 
 
@@ -341,6 +341,6 @@ def seconds(value: float | None) -> str:
 
 
 def quantity(text: str) -> str:
-    """Return a quantity of a bill, with six decimals unless it is a whole number."""
+    """Return a bill's quantity, with six decimals unless it is a whole number."""
     number = Decimal(text)
     return f"{number:,}" if number == number.to_integral_value() else f"{number:,.6f}"

@@ -1,4 +1,4 @@
-"""What a terminal shows of cards, tables and notes."""
+"""Render cards, tables and notes for a terminal, with Rich."""
 
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -18,7 +18,7 @@ STYLES = {"answer": "bold", "muted": "dim", "good": "green", "warn": "yellow", "
 
 
 def render(shown: page.Parts) -> RenderableType:
-    """Return what Rich prints of a part, or of several."""
+    """Return one or several parts as something that Rich prints."""
     match shown:
         case str():
             return Text(shown)
@@ -41,16 +41,16 @@ def _text(shown: str | page.Note | page.Cell) -> Text:
 
 
 class FittingTable(Table):
-    """A table of which no word is cut where it is wider than the terminal.
+    """A table that avoids breaking words on a narrow terminal.
 
-    Its names and headings are wrapped; if that is not enough, it is turned, or else columns are left out in the order
-    of `dispensable`, which a line below it tells. Words are broken only where nothing of that is enough.
+    It wraps names and headings. If that isn't enough, it swaps rows and columns, or else omits columns in the order of
+    `dispensable` and says so below the table. Only if all that fails does it break words.
     """
 
     dispensable: Sequence[str] = ()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Render the first of its forms that fits."""
+        """Render the table's first form that fits."""
         for table in self._forms():
             if table.fit(console, options):
                 break
@@ -60,13 +60,13 @@ class FittingTable(Table):
         yield from Table.__rich_console__(table, console, options)
 
     def fit(self, console: Console, options: ConsoleOptions) -> bool:
-        """Set the widths of columns so that no word is broken; return whether there is room for them."""
+        """Set column widths so that no word is broken; return whether the table fits."""
         measured = [
             [Measurement.get(console, options, cell) for cell in (column.header, *column.cells)]
             for column in self.columns
         ]
         least = [max(cell.minimum for cell in cells) for cells in measured]
-        # A space at both sides of each cell, one between two cells, and one at both edges.
+        # Each cell has a space on both sides; cells are separated, and the table edged, by another one.
         spare = options.max_width - sum(least) - 3 * len(least) - 1
         for column, width, cells in zip(self.columns, least, measured, strict=True):
             more = max(0, min(spare, max(cell.maximum for cell in cells) - width))
@@ -94,7 +94,7 @@ class FittingTable(Table):
 
 
 def _table(shown: page.Table) -> Table:
-    """Return a table with a line before its totals: one that fits its terminal if it says which columns may go."""
+    """Return a table with a line before its totals; if it has `dispensable` columns, one that fits the terminal."""
     kind = Table if shown.dispensable is None else FittingTable
     table = kind(box=box.SIMPLE_HEAD, title=shown.caption, title_justify="left", title_style="bold")
     table.caption, table.caption_justify = shown.note, "left"

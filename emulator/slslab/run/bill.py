@@ -1,12 +1,12 @@
 """Bills: what metered usage costs by the prices of a dated book.
 
 Money and quantities are exact decimals, never floats: every amount is its quantity times its unit price, and the total
-is the sum of the amounts, digit for digit. Rounding happens in one place only, the unit price of a book whose listed
-price does not divide evenly: 0.526 per hour is 0.00014611111111111111111 per second, 20 significant digits, half to
-even. Whoever displays a bill rounds for display.
+is the sum of the amounts, digit for digit. Rounding happens in one place only: the unit price, if a book's listed
+price doesn't divide evenly: 0.526 per hour is 0.00014611111111111111111 per second, 20 significant digits, half to
+even. Code that displays a bill rounds for display.
 
-A bill is that of one run in a month of its own: tiers start at zero, and a free tier, which belongs to an account and
-a month, is listed in the book but not applied.
+A bill treats its run as the only one of a month, so tiers start at zero. Free tiers belong to an account and a month:
+the book lists them, but they aren't applied.
 """
 
 import re
@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, field_validator
 
-# Those of `typing` can be checked from Python 3.12 on.
+# pydantic can check TypedDicts from `typing` only from Python 3.12 on.
 from typing_extensions import TypedDict
 
 from slslab.errors import RequestError
@@ -47,18 +47,18 @@ METERS = {
 }
 HOST = "host."
 
-# Traps turn every digit that would be lost into an exception: what leaves this context is exact.
+# Traps turn every digit that would be lost into an exception, so results are exact.
 _EXACT = Context(prec=1000, traps=[Inexact, InvalidOperation, DivisionByZero, Overflow])
 _UNIT_PRICE = Context(prec=20)
 _PRICE = re.compile(r"[0-9]{1,8}(\.[0-9]{1,12})?")
 
 
 class BookError(RequestError):
-    """A price book that cannot be found, read or trusted."""
+    """A price book that is missing, unreadable or invalid."""
 
 
 class UsageError(ValueError):
-    """Usage that cannot have happened, such as a negative duration."""
+    """Impossible usage, such as a negative duration."""
 
 
 def _parse_price(value: object) -> Decimal:
@@ -79,7 +79,7 @@ class _Entry(BaseModel):
 
 
 class Rate(_Entry):
-    """A price and where it was found."""
+    """A price and its source."""
 
     price: Annotated[Decimal, BeforeValidator(_parse_price)]
     source: Annotated[str, Field(min_length=1)]
@@ -87,13 +87,13 @@ class Rate(_Entry):
 
 
 class Tier(Rate):
-    """The price of what lies above a quantity of the same month, until the next tier."""
+    """The price of usage above a monthly quantity, up to the next tier."""
 
     above: Annotated[int, Field(gt=0)]
 
 
 class Price(Rate):
-    """What one meter costs: `price` for `per` units; with `minimum`, whole units and at least so many per launch."""
+    """The `price` of `per` units of one meter; with a `minimum`, a launch is billed in whole units, at least that."""
 
     unit: str
     per: Annotated[int, Field(gt=0)] = 1
@@ -109,7 +109,7 @@ class Price(Rate):
 
 
 class FreeTier(_Entry):
-    """What an account gets for nothing each month; listed for the reader, never applied."""
+    """What an account gets free each month; listed for information, never applied."""
 
     item: str
     quantity: Annotated[int, Field(gt=0)]
@@ -119,7 +119,7 @@ class FreeTier(_Entry):
 
 
 class Book(_Entry):
-    """A dated list of prices, each with its source; `gb_mb` is how many MB of memory size the book calls a GB."""
+    """A dated list of prices, each with its source; `gb_mb` is the number of MB in the book's GB."""
 
     name: Annotated[str, Field(min_length=1)]
     date: date
@@ -137,9 +137,9 @@ class Book(_Entry):
             except KeyError:
                 raise ValueError(f"{meter} is not something this program meters") from None
             if price.unit != unit:
-                raise ValueError(f"{meter} is metered by the {unit}, not by the {price.unit}")
+                raise ValueError(f"{meter} is metered per {unit}, not per {price.unit}")
             if price.minimum is not None and not meter.startswith(HOST):
-                raise ValueError(f"{meter} cannot have a minimum, only hosts have launches")
+                raise ValueError(f"{meter} cannot have a minimum: only hosts are launched")
         return prices
 
 
@@ -161,22 +161,20 @@ def _load(path: Path) -> Book:
     return validate(Book, document, path, "price book", BookError)
 
 
-# What is built in stays as it is.
+# Built-in books don't change.
 _built_in = cache(_load)
 
 
 @dataclass(frozen=True)
 class Usage:
-    """What a run used, in the words of the meters.
+    """What a run used, by meter.
 
-    `invocations` are metered records; of each, `memory_mb`, `billed_ms`, `architecture`, `ephemeral_mb` and `requests`
-    (1 unless it says otherwise) count.
-    `object_requests` counts S3 requests by op (object.put, object.list, object.get, object.delete) and DynamoDB's
-    request units (dynamodb.put, …); S3 bills 4xx answers too (S3 user guide, "Billing for Amazon S3 error responses"),
-    so a failed get is a get. Messages of
-    RabbitMQ, and requests to Memcached and Redis, cost nothing beside the host. `hosts` holds one (instance type,
-    seconds) for each launch, seconds as int or Decimal; `service_hosts` likewise those of databases, queues and
-    channels, whose instance types are assumed.
+    `invocations` are metered records. Their `memory_mb`, `billed_ms`, `architecture`, `ephemeral_mb` and `requests` (by
+    default 1) count. `object_requests` counts S3 requests by op (object.put, object.list, object.get, object.delete)
+    and DynamoDB's request units (dynamodb.put, …). S3 bills 4xx answers, too (S3 user guide, "Billing for Amazon S3
+    error responses"), so a failed get is a get. RabbitMQ messages, and requests to Memcached and Redis, cost only the
+    host. `hosts` holds one (instance type, seconds) for each launch, seconds as int or Decimal. `service_hosts` holds
+    the same for databases, queues and channels; their instance types are assumed.
     """
 
     invocations: Iterable[Mapping[str, Any]] = ()
@@ -186,7 +184,7 @@ class Usage:
     service_hosts: Hosts = ()
 
     def __post_init__(self) -> None:
-        # An iterator would be spent by the first bill and leave the second one empty.
+        # The first bill would exhaust an iterator, and the second bill would be empty.
         object.__setattr__(self, "invocations", tuple(self.invocations))
 
 
@@ -194,7 +192,7 @@ class Usage:
 class Line:
     """A line of a bill; amount = quantity × price exactly.
 
-    `status` says how well the price is known, `assumed` that no paper names the type of this host.
+    `status` is documented or assumed (the price); `assumed` is true if no paper names the type of this host.
     """
 
     item: str
@@ -208,22 +206,22 @@ class Line:
 
 @dataclass(frozen=True)
 class Unpriced:
-    """What was used but has no price in the book."""
+    """Usage that the book has no price for."""
 
     item: str
     quantity: Decimal
     unit: str
 
 
-# How the decimals of a document are written.
+# Decimals in a document are strings.
 Decimals = Annotated[str, StringConstraints(pattern=r"^-?[0-9]+(\.[0-9]+)?(E[+-]?[0-9]+)?$")]
 
 
 class BillLine(TypedDict):
-    """What one meter costs; decimals are texts.
+    """What one meter costs; decimals are strings.
 
-    `status` says how well the price is known, documented or assumed; `assumed` is there, and true, where no paper names
-    the type of a database's or queue's host.
+    `status` tells whether the price is documented or assumed. `assumed` exists, and is true, only if no paper names the
+    type of a database's or queue's host.
     """
 
     item: str
@@ -236,7 +234,7 @@ class BillLine(TypedDict):
 
 
 class NotBilled(TypedDict):
-    """What was used and has no price in the book."""
+    """Usage that the book has no price for."""
 
     item: str
     quantity: Decimals
@@ -251,7 +249,7 @@ class BookName(TypedDict):
 
 
 class Cost(TypedDict):
-    """What usage costs; `notes` must be known by whoever reads it (Lambda's has none)."""
+    """What usage costs; `notes` are caveats for readers (a bill of Lambda lacks them)."""
 
     book: BookName
     currency: str
@@ -263,7 +261,7 @@ class Cost(TypedDict):
 
 @dataclass(frozen=True)
 class Bill:
-    """The lines of a bill, and what its book leaves out."""
+    """The lines of a bill, and usage that its book doesn't price."""
 
     book: str
     date: date
@@ -291,7 +289,7 @@ class Bill:
 def compute_bill(usage: Usage, book: Book) -> Bill:
     """Return the bill of this usage by this book: a line for each meter that was used, and each tier that it reaches.
 
-    What the book does not price is named in `not_billed`. UsageError for usage that cannot have happened.
+    `not_billed` lists usage without a price. UsageError for impossible usage.
     """
     lines: list[Line] = []
     not_billed: list[Unpriced] = []
@@ -324,7 +322,7 @@ def _meter(usage: Usage, book: Book) -> dict[str, Decimal]:
         units[op] += _count(requests, op)
     units["states.transitions"] = _count(usage.transitions, "transitions")
     quantities = {
-        # MB·ms over 1000 or 1024 MB and 1000 ms always ends: both are products of twos and fives.
+        # Dividing by 1000 or 1024 MB and 1000 ms gives finite decimals: both are products of twos and fives.
         meter: Decimal(mb_ms[meter]) / (book.gb_mb * 1000) if unit == "GB-second" else Decimal(units[meter])
         for meter, (_, unit) in METERS.items()
     }
@@ -343,7 +341,7 @@ def _read(record: Mapping[str, Any]) -> tuple[str, int, int, int, int]:
     memory_mb, billed_ms, ephemeral_mb = (
         _count(record.get(key), f"{key} of {name}") for key in ("memory_mb", "billed_ms", "ephemeral_mb")
     )
-    # Records of earlier versions do not say: they were of small payloads.
+    # Earlier versions recorded no requests; their payloads were small.
     requests = _count(record.get("requests", 1), f"requests of {name}")
     return architecture, memory_mb, billed_ms, ephemeral_mb, requests
 
@@ -376,12 +374,12 @@ def _split_by_tier(item: str, quantity: Decimal, price: Price) -> Iterator[Line]
 
 
 def _plain(number: Decimal) -> str:
-    """Return the digits without exponent and without trailing zeros."""
+    """Return the number without exponent and trailing zeros."""
     text = f"{number:f}"
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def _document(entry: Line | Unpriced) -> dict[str, str | bool]:
-    """Return the entry safe for JSON; `assumed` is there only if it is true."""
+    """Return the entry safe for JSON; `assumed` only if it is true."""
     values = {name: _plain(value) if isinstance(value, Decimal) else value for name, value in vars(entry).items()}
     return {name: value for name, value in values.items() if value is not False}

@@ -8,25 +8,25 @@ from typing import Any
 from slslab.run.metrics import grouped
 from slslab_workers.trace.operations import ALL_REDUCE, KEYED, OPERATIONS
 
-# Channel, name and version of what one event makes and others get.
+# Channel, name and version of something that one event makes and others get.
 Source = tuple[str, str, str]
 PUTS, GETS = (tuple(f"{channel}.{name}" for channel in KEYED) for name in ("put", "get"))
 MAKING = (*PUTS, "parameter.push", "tensor.set", "tensor.script", "queue.publish")
 GETTING = (*GETS, "tensor.get", "queue.deliver")
-# What has no version: there is one vector of each worker for each sum.
+# These have no version: each worker has one vector for each sum.
 UNVERSIONED = ("parameter.push", "parameter.pull")
 
 
 def find_causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
-    """Return for each event the numbers of those that must precede it: see docs/trace.md, "Causes are resolved".
+    """Return for each event the numbers of the events that must precede it: see docs/trace.md, "Causes are resolved".
 
-    No cycle can arise, whatever the events are: an event in program order ends before its effect starts, and one that a
-    peer had before an all-reduce ends before the all-reduce does. A source (the
-    put of an object, the publish of a message, the set of a tensor) ends before its effect ends, or has no cause but
-    program order and starts before its effect ends. So along any path the ends only decrease.
+    The events can't form a cycle. An event in program order ends before its effect starts. A peer's last event before
+    an all-reduce ends before the all-reduce does. A source (the put of an object, the publish of a message, the set of
+    a tensor) ends before its effect ends; or its only cause is program order and it starts before its effect ends. So
+    along any path the ends only decrease.
     """
     sources = grouped((source, number) for number, event in enumerate(events) for source in _made(event))
-    # A script reads and writes, so that only an event that had ended before is certain to have come first.
+    # A script reads and writes, so only an event that ended before it certainly came first.
     for source, makers in sources.items():
         if source[0] == "tensor":
             makers.sort(key=lambda number: events[number]["end_ns"])
@@ -42,7 +42,7 @@ def find_causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
             spanning.append(number)
             previous = None
         elif event["op"] == "transition":
-            # It names the invocation that it waits for, and is not a part of it.
+            # It names the invocation that it waits for, but isn't part of it.
             previous = None
         elif invocation:
             # If events overlap (a function with threads), their common predecessor counts.
@@ -56,18 +56,18 @@ def find_causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
             joined[event["resource"]].append(number)
         for source in _got(event):
             makers = sources.get(source, [])
-            # The latest that had started (of tensors: ended) when the get or the delivery ended.
+            # The latest one that had started (for tensors: ended) before the get or the delivery ended.
             mark = "end_ns" if source[0] == "tensor" else "start_ns"
             if index := bisect_left(makers, event["end_ns"], key=lambda put: events[put][mark]):
                 preceding.add(makers[index - 1])
         causes.append(sorted(preceding))
     for peers in joined.values():
-        # Each gets the sum when all have come.
+        # Each peer gets the sum when all have joined.
         came = sorted({last for peer in peers if (last := before[peer]) is not None})
         for peer in peers:
             causes[peer] = [last for last in came if events[last]["end_ns"] <= events[peer]["end_ns"]]
     for number in spanning:
-        # Events of a retry under the same request id came later.
+        # A retry has the same request id, but its events came later.
         last = latest.get(events[number]["invocation"])
         while last is not None and events[last]["end_ns"] > events[number]["end_ns"]:
             last = before[last]
@@ -76,8 +76,7 @@ def find_causes(events: Sequence[Mapping[str, Any]]) -> list[list[int]]:
 
 
 def _made(event: Mapping[str, Any]) -> list[Source]:
-    """Return what an event makes for others to get."""
-    # A failed publish counts: a connection can break after the broker has the message and before it confirms.
+    # A failed publish counts: the connection may have broken after the broker received the message.
     if event["op"] not in MAKING or (event["failed"] and event["op"] != "queue.publish"):
         return []
     return _sources(event, event["resource"])

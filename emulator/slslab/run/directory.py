@@ -1,4 +1,4 @@
-"""Run directories: where a run's plan, trace, records, bill and document live. A finished run is never modified."""
+"""Run directories: a run's plan, trace, records, bill and document. A finished run is never modified."""
 
 import fcntl
 import json
@@ -25,16 +25,16 @@ from slslab_workers.plan import PlanError
 
 DOCUMENT = "run.json"
 PLAN = "plan.toml"
-# A function's name comes first.
+# Follows the function's name.
 FITTED = ".aws.toml"
 BILL = "bill.json"
 LOCK = ".lock"
-# When a run began, as its id begins.
+# The start time, with which a run's id begins.
 BEGAN = "%Y%m%d-%H%M%S"
 
 
 def root() -> Path:
-    """Return where runs live: $SLSLAB_RUNS or ./runs."""
+    """Return the folder of all runs: $SLSLAB_RUNS or ./runs."""
     return Path(os.environ.get("SLSLAB_RUNS", "runs"))
 
 
@@ -53,7 +53,7 @@ class RunDirectory:
 
     @classmethod
     def create(cls, path: Path) -> "RunDirectory":
-        """Make the directory; RequestError if something is there already."""
+        """Make the directory; RequestError if it isn't empty."""
         taken = RequestError(f"{path} is not empty, and a run never overwrites another.", "choose another --out.")
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ class RunDirectory:
         try:
             (path / "logs").mkdir()
         except FileExistsError:
-            # Another command was given the same directory at the same time.
+            # Another command uses the same directory at the same time.
             raise taken from None
         except OSError as error:
             raise RequestError(f"{path} cannot be written: {error.strerror}.", "choose another --out.") from error
@@ -72,7 +72,7 @@ class RunDirectory:
 
     @property
     def id(self) -> str:
-        """Return the run's id, as its plan says; the directory's name if there is no plan that can be read."""
+        """Return the run's id from its plan, or the directory's name if the plan is missing or unreadable."""
         path = self.path / PLAN
         try:
             return str(tomllib.loads(path.read_text())["run"]) if path.is_file() else self.path.name
@@ -81,18 +81,18 @@ class RunDirectory:
 
     @property
     def logs(self) -> Path:
-        """Return where the functions' logs are."""
+        """Return the folder of the functions' logs."""
         return self.path / "logs"
 
     @property
     def trace_log(self) -> Path:
-        """Return where the trace is appended."""
+        """Return the path of the trace log."""
         return self.path / LOG
 
     def lock(self) -> int:
-        """Mark the run as going on until this process exits; return the descriptor to close at the run's end.
+        """Mark the run as running until this process exits; return the descriptor to close at the run's end.
 
-        HostError if the directory cannot be written.
+        HostError if the directory can't be written.
         """
         try:
             descriptor = os.open(self.path / LOCK, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -103,13 +103,12 @@ class RunDirectory:
         return descriptor
 
     def process(self) -> int | None:
-        """Return a descriptor of the process that runs it (a pidfd, to be closed); None if the run does not go on or
-        its process cannot be seen from here."""
+        """Return a pidfd (to be closed) of the process that runs it; None if it isn't running or can't be seen."""
         try:
             descriptor = os.pidfd_open(int((self.path / LOCK).read_text()))
         except (OSError, ValueError):
             return None
-        # Only now is it certain that the number is still that process's.
+        # The lock shows that the process id hasn't been reused.
         if self.locked():
             return descriptor
         os.close(descriptor)
@@ -125,7 +124,7 @@ class RunDirectory:
         self._replace(PLAN, tomli_w.dumps(plan))
 
     def plan(self) -> dict[str, Any]:
-        """Read plan.toml; RunError if it is not a plan, or not there."""
+        """Read plan.toml; RunError if it is missing or invalid."""
         path = self.path / PLAN
         with reading(path, "a plan"):
             document = tomllib.loads(path.read_text())
@@ -136,7 +135,7 @@ class RunDirectory:
         return document
 
     def write(self, name: str, document: Any) -> None:
-        """Write a JSON file at once or not at all; the document, written last, finishes the run."""
+        """Write a JSON file atomically; the document, written last, finishes the run."""
         self._replace(name, json.dumps(document, indent=2) + "\n")
 
     def write_invocations(self, records: list[dict[str, Any]]) -> None:
@@ -145,30 +144,30 @@ class RunDirectory:
         write_records(self.path / INVOCATIONS, records)
 
     def digests(self) -> dict[str, str]:
-        """Return the SHA-256 of each file that a finished run's figures come from, by its name."""
+        """Return the SHA-256, by name, of each file that a finished run's figures come from."""
         kept = (PLAN, TABLE, INVOCATIONS, INSTANCES, BILL)
         return {name: _sha256(self.path / name) for name in kept if (self.path / name).exists()}
 
     def finish(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Write the document, with the digests of all files and its own, and return it: the run is finished."""
+        """Finish the run: write the document, with the digests of all files and its own, and return it."""
         whole: dict[str, Any] = json.loads(json.dumps({**document, "files": self.digests()}))
         whole["files"][DOCUMENT] = _document_digest(whole)
         self.write(DOCUMENT, whole)
         return whole
 
     def verify(self, document: Mapping[str, Any]) -> None:
-        """Raise RunError for a file that is not what the run left, by the digests in its document.
+        """Raise RunError if a file doesn't match its digest in the document.
 
-        Documents of runs before 0.2 have no digests.
+        Documents from before version 0.2 have no digests.
         """
         for name, digest in document.get("files", {}).items():
             path = self.path / name
             with reading(path, "what the run left"):
                 if name != DOCUMENT and digest != _sha256(path):
-                    raise ValueError("its digest is another than in run.json")
+                    raise ValueError("its digest differs from the one in run.json")
 
     def digest(self) -> str:
-        """Return the SHA-256 of what a finished run is: its document, plan, trace and metered records."""
+        """Return the SHA-256 of a finished run: its document, plan, trace and metered records."""
         total = sha256()
         for path in sorted(self.path.iterdir()):
             if path.name in (DOCUMENT, PLAN, TABLE, LOG, INVOCATIONS, INSTANCES):
@@ -176,7 +175,7 @@ class RunDirectory:
         return total.hexdigest()
 
     def service(self) -> dict[str, Any] | None:
-        """Return what is known of the service that recorded it, None for a run's; RunError if it is not JSON."""
+        """Return the description of the service that recorded here, None for a run; RunError if it isn't JSON."""
         path = self.path / SERVICE
         if not path.exists():
             return None
@@ -184,32 +183,32 @@ class RunDirectory:
             return dict(json.loads(path.read_text()))
 
     def profile(self, function: str) -> Path:
-        """Return the file of the profile that was fitted to AWS's times of a service's function, where it may be."""
+        """Return the path of the profile that is fitted to a function's times on AWS; it may not exist."""
         return self.path / f"{function}{FITTED}"
 
     def profiles(self) -> dict[str, Path]:
-        """Return the files of these profiles by function."""
+        """Return the fitted profiles' files by function."""
         return {path.name.removesuffix(FITTED): path for path in sorted(self.path.glob(f"*{FITTED}"))}
 
     def document(self) -> dict[str, Any] | None:
-        """Return the run's document, or None while it has not come to its end."""
+        """Return the run's document, None before it has ended."""
         path = self.path / DOCUMENT
         if not path.exists():
             return None
         with reading(path, "a run's document"):
             document = check_document(json.loads(path.read_text()))
             if document.get("files", {}).get(DOCUMENT) not in (None, _document_digest(document)):
-                raise ValueError("its digest is another than it says")
+                raise ValueError("its digest differs from the one that it contains")
             return document
 
     def ended(self) -> bool:
-        """Return whether it does not go on; a run that has its document has come to its end."""
+        """Return whether it has ended; a run with a document has."""
         return not self.locked() or (self.path / DOCUMENT).exists()
 
     def began(self) -> str:
-        """Return when it began, UTC, as a run's id tells it; "" if that is not known.
+        """Return when it began (UTC, from the run's id or the service's description); "" if unknown.
 
-        Times of files are not the run's: copying changes them.
+        File times don't tell, because copying changes them.
         """
         try:
             service = self.service()
@@ -221,7 +220,7 @@ class RunDirectory:
 
     def status(self) -> str:
         """Return done, failed, running, or interrupted (by a signal, or a killed command); an ended service is done."""
-        # In this order, a run that ends in between is not taken for an interrupted one.
+        # In this order, so that a run that ends in between doesn't look interrupted.
         locked, document = self.locked(), self.document()
         if document is not None:
             return str(document["status"])
@@ -230,7 +229,7 @@ class RunDirectory:
         return "done" if "ended_at" in (self.service() or {}) else "interrupted"
 
     def summary(self) -> dict[str, Any]:
-        """Return what `runs` lists: the document, or what is known of a run without one."""
+        """Return what `runs` lists: the document, or else id, status and plan."""
         document = self.document()
         if document is not None:
             return document
@@ -238,13 +237,13 @@ class RunDirectory:
         return {"run": self.id, "status": self.status()} | {k: v for k, v in plan.items() if k != "run"}
 
     def locked(self) -> bool:
-        """Return whether the run goes on, or the service that records here."""
+        """Return whether the run, or the service that records here, is running."""
         try:
             descriptor = os.open(self.path / LOCK, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return False
         try:
-            # Shared, so that two commands that ask do not take each other for the run.
+            # Shared, so that two commands that check don't mistake each other for the run.
             fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
@@ -254,24 +253,25 @@ class RunDirectory:
             os.close(descriptor)
 
     def check_removable(self) -> None:
-        """Raise RequestError if the directory goes on, is a link, or is not certainly a run's alone."""
+        """Raise RequestError if the run is still running, or the directory is a link or may contain other files."""
         if self.locked():
-            raise RequestError(f"{self.path} still goes on.", "end it first: Ctrl-C, or `slslab down` for `up`.")
+            raise RequestError(f"{self.path} is still running.", "stop it first: Ctrl-C, or `slslab down` for `up`.")
         if self.path.is_symlink():
             raise RequestError(f"{self.path} is a link to a run.", "name the run itself.")
-        # A plan may lie among other files of its author's. A run that was killed before it had a trace left its lock.
+        # A plan may lie among its author's other files. A run that was killed before its trace began left its lock.
         if not any((self.path / name).exists() for name in (DOCUMENT, LOG, TABLE, LOCK)):
-            raise RequestError(f"{self.path} has a plan, and nothing that a run left.", "remove it yourself.")
+            raise RequestError(f"{self.path} has a plan, but no results of a run.", "remove it yourself.")
 
     def remove(self) -> int:
-        """Remove the directory with all that is in it, and nothing that a link in it names; return the bytes of its
-        files. HostError if it cannot be removed."""
+        """Remove the directory without following links; return its size in bytes. HostError if that fails."""
         files = (Path(folder, name) for folder, _, names in os.walk(self.path) for name in names)
         size = sum(file.lstat().st_size for file in files)
         try:
             shutil.rmtree(self.path.resolve())
         except OSError as error:
-            raise HostError(f"{error.filename} cannot be removed: {error.strerror}.", "see whose it is.") from error
+            raise HostError(
+                f"{error.filename} cannot be removed: {error.strerror}.", "check its owner with `ls -l`."
+            ) from error
         return size
 
     def _replace(self, name: str, text: str) -> None:
@@ -295,7 +295,7 @@ def _document_digest(document: Mapping[str, Any]) -> str:
 
 
 def list_runs(folder: Path | None = None) -> list[RunDirectory]:
-    """Return all runs in a folder, or where runs live, newest first, by when they began."""
+    """Return all runs in a folder (by default `root()`), newest first."""
     folder = folder or root()
     if not folder.is_dir():
         return []
@@ -306,11 +306,11 @@ def list_runs(folder: Path | None = None) -> list[RunDirectory]:
 def resolve(run: str) -> RunDirectory:
     """Return the run by id, unambiguous beginning, path, `last` or `last~N`; RequestError if none or several match.
 
-    `last` is the one that began last of those that have ended.
+    `last` is the ended run that began last.
     """
     known = list_runs()
     if match := re.fullmatch(r"last(?:~(\d+))?", run):
-        # What `slslab up` records is asked for by its own name.
+        # The records of `slslab up` have a name of their own.
         known = [directory for directory in known if not (directory.path / SERVICE).exists() and directory.ended()]
         back = int(match[1] or 0)
         if back >= len(known):

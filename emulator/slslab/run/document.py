@@ -1,13 +1,12 @@
-"""The shape of a run's document, run.json: what a run leaves at its end, and `--json` prints. It has schema 2.
+"""The schema (2) of a run's document, run.json, which a run writes at its end and `--json` prints.
 
-Documents of schema 1, which earlier versions left, are read as of schema 2: what they call `modelled` is `lambda`, and
-states no error."""
+Documents with schema 1, from earlier versions, are converted: their `modelled` becomes `lambda`, without an error."""
 
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import AfterValidator, TypeAdapter
 
-# Those of `typing` can be checked from Python 3.12 on.
+# pydantic can check TypedDicts from `typing` only from Python 3.12 on.
 from typing_extensions import TypedDict
 
 from slslab.run.bill import Cost, Decimals
@@ -34,12 +33,12 @@ def _check_instance(record: dict[str, Any]) -> dict[str, Any]:
 Instance = Annotated[dict[str, Any], AfterValidator(_check_instance)]
 PlanDocument = Annotated[dict[str, Any], AfterValidator(_check_plan)]
 
-# Bytes of bodies that were put into stores or sent to peers, and that were got from them.
+# Bytes of bodies put into stores or sent to peers (in), and got from them (out).
 Moved = TypedDict("Moved", {"in": int, "out": int})
 
 
 class Failure(TypedDict):
-    """Why a run failed; worker, epoch and step where they are known, and a sentence on what that worker did last."""
+    """Why a run failed; worker, epoch and step if known, and a sentence on what that worker did last."""
 
     type: str
     message: str
@@ -51,8 +50,8 @@ class Failure(TypedDict):
 
 
 class ClusterNode(TypedDict):
-    """A node that had environments, with the memory that it gave them; `clock_error_ms` is by how much times of its
-    events may be wrong beside those of other nodes."""
+    """A node that ran environments, and the memory that it gave them; `clock_error_ms` is by how much the times of
+    its events may be off compared with other nodes."""
 
     name: str
     cores: int
@@ -62,12 +61,12 @@ class ClusterNode(TypedDict):
 
 
 class Host(TypedDict):
-    """The host that made the run, or the nodes of the cluster together; None for what is not known of a run whose
+    """The host that made the run, or all nodes of the cluster together; None for figures that were lost because the
     command was killed.
 
-    Runs before 0.2 do not tell how much of their durations is uncertain. A host that was not that of the command, but a
-    node of a cluster, has its name and processors. `stolen_share` is the share of the processors' work time in which
-    the hypervisor ran other guests; the Lambda clock's durations have it.
+    Runs before 0.2 don't record how much of their durations is uncertain. A cluster node other than the command's host
+    has its name and processors. `stolen_share` is the share of the processors' work time in which the hypervisor ran
+    other guests; durations on the Lambda clock include it.
     """
 
     cores: int | None
@@ -84,7 +83,7 @@ class Host(TypedDict):
 
 
 class Package(TypedDict):
-    """The functions' code and the layer that they share, against Lambda's limit."""
+    """The size of the functions' code and their shared layer, and Lambda's limit."""
 
     unzipped_bytes: int
     layer: str | None
@@ -94,7 +93,7 @@ class Package(TypedDict):
 
 
 class Seconds(TypedDict):
-    """Wall time of the run on its host, and of its functions from the first to the last."""
+    """Wall time of the run on its host, and from its first function's start to its last one's end."""
 
     measured: float
     span: NotRequired[float]
@@ -120,7 +119,7 @@ class Traffic(TypedDict):
 
 
 class Worker(TypedDict):
-    """What one worker did; rank -1 for what belongs to none."""
+    """What one worker did; rank -1 is everything outside workers."""
 
     worker: int
     phases: Phases
@@ -132,7 +131,7 @@ class Worker(TypedDict):
 
 
 class Spread(TypedDict):
-    """Least, median and greatest of a figure of the REPORT lines."""
+    """Minimum, median and maximum of a figure in the REPORT lines."""
 
     min: float
     median: float
@@ -140,7 +139,7 @@ class Spread(TypedDict):
 
 
 class Reports(TypedDict):
-    """The REPORT lines in short; None for a figure that no line has."""
+    """A summary of the REPORT lines; None for a figure that no line has."""
 
     endings: dict[str, int]
     duration_ms: Spread | None
@@ -157,9 +156,9 @@ class Deviation(TypedDict):
 
 
 class StatedError(TypedDict):
-    """How far modelled figures are off, by the replay's error and the profile's, and when the replay's was measured.
+    """How far modelled figures are off (the replay's and the profile's error), and when the replay's was measured.
 
-    That of billed seconds is the cost's, too.
+    The cost has the same error as billed seconds.
     """
 
     seconds: Deviation
@@ -175,21 +174,21 @@ class Range(TypedDict):
 
 
 class Deviations(TypedDict):
-    """Standard deviations of a figure's logarithm, by source: those that all figures share, and its own."""
+    """Standard deviations of a figure's logarithm, by source: shared by all figures, and its own."""
 
     shared: dict[str, float]
     own: dict[str, float]
 
 
 class ModelledProfile(TypedDict):
-    """Name and date of the profile that a run is modelled by."""
+    """Name and date of the profile used for modelling."""
 
     name: str
     date: str
 
 
 class Parts(TypedDict):
-    """Seconds of a modelled worker by what they are spent on."""
+    """Seconds of a modelled worker, by activity."""
 
     init: float
     compute: float
@@ -198,7 +197,7 @@ class Parts(TypedDict):
 
 
 class ModelledWorker(TypedDict):
-    """One worker's seconds, modelled."""
+    """One worker's modelled seconds."""
 
     worker: int
     seconds: float
@@ -207,7 +206,7 @@ class ModelledWorker(TypedDict):
 
 
 class MemorySize(TypedDict):
-    """What the run would take and cost with this memory size of its training functions, modelled."""
+    """The run's modelled time and cost with this memory size for its training functions."""
 
     memory_mb: int
     seconds: float
@@ -215,10 +214,10 @@ class MemorySize(TypedDict):
 
 
 class Crossing(TypedDict):
-    """A limit that a function kept on the host that recorded a run (or exceeded there) and may not on Lambda (or may).
+    """A limit that a function kept on the recording host but may exceed on Lambda, or the other way round.
 
-    `limit` is that of `init` or the `timeout`; `low` and `high` are the 80 % range, s, of the function's longest init
-    or invocation on Lambda.
+    `limit` is the limit of `init` or the `timeout`. `low` and `high` are the 80 % range, s, of the function's longest
+    init or invocation on Lambda.
     """
 
     function: str
@@ -230,12 +229,12 @@ class Crossing(TypedDict):
 
 
 class Modelled(TypedDict):
-    """What the run takes and costs on Lambda: its trace replayed (`slslab_lab.replay.modelled`).
+    """The run's time and cost on Lambda, from a replay of its trace (`slslab_lab.replay.modelled`).
 
-    `ranges` are 80 % ranges of seconds, billed seconds and cost, and `uncertainty` what they are made of
-    (`slslab_lab.replay.ranges`). Older documents have an `error` instead, None in those of schema 1. `memory_sizes` are
-    those that the functions fit into, the run's own among them. Documents before 0.2 do not have them. `limits` are
-    Lambda's that the run may be on the other side of there (`slslab_lab.replay.limits`).
+    `ranges` are 80 % ranges of seconds, billed seconds and cost, and `uncertainty` their sources
+    (`slslab_lab.replay.ranges`). Older documents have an `error` instead (None with schema 1). `memory_sizes` are all
+    sizes that the functions fit into, including the run's own; documents before 0.2 lack them. `limits` are Lambda's
+    limits that the run may cross on Lambda but not here, or the other way round (`slslab_lab.replay.limits`).
     """
 
     status: Literal["modelled"]
@@ -256,18 +255,17 @@ class Modelled(TypedDict):
 
 
 class NotModelled(TypedDict):
-    """Why a trace cannot be replayed."""
+    """Why a trace can't be replayed."""
 
     status: Literal["not modelled"]
     reason: str
 
 
 def not_modelled(reason: str) -> NotModelled:
-    """Return the modelled part of the document of a run that cannot be replayed."""
+    """Return the `lambda` part of the document of a run that can't be replayed."""
     return {"status": "not modelled", "reason": reason}
 
 
-# What a reader came for: the run on Lambda.
 OnLambda = TypedDict("OnLambda", {"lambda": Modelled | NotModelled})
 
 
@@ -280,11 +278,11 @@ class Quartiles(TypedDict):
 
 
 class AloneKind(TypedDict):
-    """What steps of a kind took alone, of which `count` were measured.
+    """CPU seconds of a kind of step, measured alone in `count` steps.
 
-    `function` is the end of its name, empty for the workers', `*` for any; that of a script is its name. `resource`
-    is how gradients are combined. `first` are the first ones of their environments. `bytes` are those that a step went
-    over, if its CPU time grows with them.
+    `function` is the end of the function's name (empty for workers, `*` for any) or a script's name. `resource` is how
+    gradients are combined. `first` marks the first step of an environment. `bytes` are the bytes that a step
+    processed, if its CPU time grows with them.
     """
 
     function: str
@@ -298,13 +296,12 @@ class AloneKind(TypedDict):
 
 
 class Alone(TypedDict):
-    """CPU seconds measured alone before the run, in so many wall seconds, or `kept` from before another run.
+    """CPU seconds measured alone before the run, which took `seconds` of wall time, or `kept` from an earlier run.
 
-    `quiet` tells whether strangers left the host alone meanwhile: `probe_ratio` is how many times longer than
-    undisturbed the same work took, `stalled_share` the share of the time in which anything waited for processors,
-    memory or disks (None where the kernel does not tell), `delayed_share` that in which the worker was held up, and
-    `stolen_share` the share of the processors' work time in which the hypervisor ran other guests. `priority` tells
-    whether the worker ran at the highest priority.
+    `quiet` tells whether the host was otherwise idle: `probe_ratio` is the time of the same work compared with an idle
+    host, `stalled_share` the share of time in which something waited for processors, memory or disks (None if the
+    kernel doesn't tell), `delayed_share` the share in which the worker was delayed, and `stolen_share` the share of the
+    processors' work time in which the hypervisor ran other guests. `priority` is the worker's scheduling priority.
     """
 
     status: Literal["measured"]
@@ -320,21 +317,21 @@ class Alone(TypedDict):
 
 
 class NotAlone(TypedDict):
-    """Why CPU seconds could not be measured alone; replay takes the run's own."""
+    """Why CPU seconds couldn't be measured alone; replay uses the run's own."""
 
     status: Literal["not measured"]
     reason: str
 
 
 class Join(TypedDict):
-    """A peer that was not there at the beginning, and the epoch that it joined in."""
+    """A peer that joined after the start, and its first epoch."""
 
     worker: int
     epoch: int | None
 
 
 class Death(TypedDict):
-    """A peer that failed, when (s since 1970), and who found it."""
+    """A peer that failed, when (s since 1970), and which peer noticed."""
 
     worker: int
     epoch: int
@@ -355,7 +352,7 @@ class ScaleIn(TypedDict):
 
 
 class Late(TypedDict):
-    """A peer of SPIRT's that came too late to an epoch's barrier, and the peer that went on without its average."""
+    """A SPIRT peer that reached an epoch's barrier too late, and the peer that continued without its average."""
 
     worker: int
     epoch: int
@@ -363,7 +360,7 @@ class Late(TypedDict):
 
 
 class FailedFunction(TypedDict):
-    """A function of KubeML's that failed, and was left out of the merges from then on."""
+    """A KubeML function that failed, and was left out of all later merges."""
 
     epoch: int
     function: int
@@ -390,10 +387,10 @@ class Page(TypedDict):
 
 
 class Totals(TypedDict):
-    """The figures that trace, invocations and instances decide.
+    """Figures computed from trace, invocations and instances.
 
-    `peak_memory_limit_mb` is the memory size of the function that used most; runs before 0.2 do not tell, and instances
-    have none.
+    `peak_memory_limit_mb` is the memory size of the function with the highest peak; runs before 0.2 don't record it,
+    and it is None for instances.
     """
 
     billed_seconds: float
@@ -414,11 +411,11 @@ class Totals(TypedDict):
 
 
 class RunDocument(Totals, OnLambda):
-    """Everything that is known of a run that does not go on any more.
+    """Everything known about a run that has ended.
 
-    `plan` is the plan's own document; what only a driver or a running system can tell is None for a run whose command
-    was killed. Runs before 0.2 that were interrupted say failed. `lambda` has a `status`, and either a `reason` or
-    figures; all others are those of this host, and `cost` is what its usage would cost.
+    `plan` is the plan's own document. If the command was killed, figures from the driver or the running system are
+    None. In runs before 0.2, interrupted ones have the status failed. `lambda` has a `status`, and either a `reason` or
+    figures. All other figures are this host's, and `cost` is the price of its usage.
     """
 
     schema: Literal[2]
@@ -452,24 +449,24 @@ class RunDocument(Totals, OnLambda):
     confinement: str | None
     package: Package | None
     seconds: Seconds
-    # None if CPU seconds are the run's own (`record` of the plan).
+    # None if the run's own CPU seconds are used (`record` in the plan).
     alone: NotRequired[Alone | NotAlone | None]
-    # The host's processor next to Lambda's (`slslab.predict.processor`), None if it was not measured.
+    # The host's processor compared with Lambda's (`slslab.predict.processor`), None if it wasn't measured.
     processor: NotRequired[dict[str, Any] | None]
-    # What each fault of the plan did; runs before 0.2 have none.
+    # What each fault in the plan did; runs before 0.2 lack it.
     faults: NotRequired[list[Injected]]
     cost: Cost
     trace_torn: bool
 
 
 class StoredDocument(RunDocument):
-    """A document in a run's directory; `files` are the SHA-256 of its other files by name, which older ones lack."""
+    """A document in a run's directory; `files` has the SHA-256 of its files by name (older documents lack it)."""
 
     files: NotRequired[dict[str, str]]
 
 
 class EndedDocument(StoredDocument):
-    """The document of a run that came to its end, done or failed, and so has a page."""
+    """The document of a run that is done or failed, and so has a page."""
 
     report: Page
 
@@ -478,7 +475,7 @@ _CHECKED: TypeAdapter[StoredDocument] = TypeAdapter(StoredDocument)
 
 
 def check_document(document: Any) -> dict[str, Any]:
-    """Return the document of a run, one of schema 1 as of schema 2; ValueError if it has not the shape of one."""
+    """Return a run's document, converted to schema 2 if necessary; ValueError if it is invalid."""
     if isinstance(document, dict) and document.get("schema") == 1:
         document = _from_schema_1(document)
     _CHECKED.validate_python(document, strict=True)
@@ -486,8 +483,7 @@ def check_document(document: Any) -> dict[str, Any]:
 
 
 def _from_schema_1(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a document of schema 1 as of schema 2; what is not of the shape of either stays as it is."""
-    before = not_modelled("It was recorded before runs were modelled; `slslab replay` models it.")
+    before = not_modelled("It was recorded by a version without modelling; run `slslab replay`.")
     replayed = document.get("modelled", before)
     if isinstance(replayed, dict) and replayed.get("status") == "modelled":
         replayed = {**replayed, "error": None}

@@ -1,4 +1,4 @@
-"""Why a run failed, and what to do about it."""
+"""Explain why a run failed, and suggest what to do."""
 
 from contextlib import suppress
 
@@ -12,7 +12,7 @@ from slslab_workers.architecture import RunFailed
 from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan, PlanError
 
-# Memory sizes are suggested in these steps, MB.
+# Suggested memory sizes are multiples of this.
 STEP_MB = 64
 
 
@@ -40,9 +40,9 @@ def _hint(failure: RunFailed, plan: Plan, records: metrics.Records) -> str:
             return f"killed at its limit of {max(limits):,} MB, {which}"
         return _larger(plan.memory_mb, _finished_peak_mb(plan), _usual_mb(plan))
     if failure.type == "Sandbox.Timedout":
-        return f"a step and its waits did not fit into {plan.timeout} s: give more --timeout, or more --memory (CPU)."
+        return f"a step and its waits took longer than {plan.timeout} s: raise --timeout, or --memory (more CPU)."
     if failure.type == "Interrupted":
-        return "run it again; `slslab show` has what was measured."
+        return "run it again; `slslab show` prints what was measured."
     return "`slslab logs` prints what its functions wrote."
 
 
@@ -55,9 +55,9 @@ def _usual_mb(plan: Plan) -> int:
 
 
 def _larger(memory_mb: int, peak_mb: int | None, usual_mb: int) -> str:
-    """Return the hint for functions that were killed at a memory size: the next to try, and the known peak, if any.
+    """Return the hint for functions that were killed at a memory size: the size to try next, and the peak if known.
 
-    Without a peak it is twice the size, and at least the model's usual one.
+    Without a peak, that is twice the size, but at least the model's usual one.
     """
     killed = f"killed at its limit of {memory_mb:,} MB; "
     largest = lambda_limits().memory_mb.maximum
@@ -76,11 +76,11 @@ def _finished_peak_mb(plan: Plan) -> int | None:
     same = ("architecture", "model", "dataset", "workers", "batch_size")
     for directory in list_runs():
         document = None
-        with suppress(RunError):  # another run, which is damaged
+        with suppress(RunError):  # skip damaged runs
             document = directory.document()
         if document is None or document["status"] != "done":
             continue
-        # Runs of before there were memory formats had the default one.
+        # Older runs recorded no memory format, and used the default one.
         formatted = document["plan"].get("memory_format", "default") == plan.memory_format
         if formatted and all(document[name] == getattr(plan, name) for name in same):
             return int(document["peak_memory_mb"])

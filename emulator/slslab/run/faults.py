@@ -1,4 +1,4 @@
-"""What became of a run's fault plan, and what a worker that failed did last, both by the trace."""
+"""What a run's faults did, and what a failed worker did last, both from the trace."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,8 +16,8 @@ Event = Mapping[str, Any]
 class Injected(TypedDict):
     """What one entry of a fault plan did.
 
-    It happened so many `times`, the first time at this place (None if it never did; -1 where a part of the place has no
-    number, as the worker of a function that is none), and held workers up for so many seconds in all.
+    It happened `times` times and delayed workers for `held_up_seconds` in total. The other fields are the place where
+    it first happened: None if it never did, -1 for a part that doesn't apply (a function that isn't a worker).
     """
 
     number: int
@@ -32,7 +32,7 @@ class Injected(TypedDict):
 
 
 def injected(events: Sequence[Event], plan: Mapping[str, Any] | None) -> list[Injected]:
-    """Return what each entry of a fault plan's document did, in the order of the plan; nothing without a plan."""
+    """Return what each entry of a fault plan's document did, in the plan's order; empty without a plan."""
     happened = grouped((int(e["resource"].partition(" ")[0]), e) for e in events if e["op"] == "fault")
     found: list[Injected] = []
     for number, entry in enumerate(plan["fault"] if plan else (), 1):
@@ -55,32 +55,32 @@ def injected(events: Sequence[Event], plan: Mapping[str, Any] | None) -> list[In
 
 
 def blame(events: Sequence[Event], worker: int | None) -> str | None:
-    """Return which fault a failure of this worker, or of the whole run, comes from, as a sentence; None without one.
+    """Return which fault made this worker, or the whole run, fail, as a sentence; None if no fault did.
 
-    That is a death of its own, a refusal after which it did nothing more but fail, or else another's death, or the loss
-    of a database or a message.
+    That is the worker's own death, or a refusal right before it failed, or else another worker's death or the loss of
+    a database or message.
     """
     faults = [event for event in events if event["op"] == "fault"]
     own = [e for e in events if e["worker"] == worker and e["worker"] >= 0 and e["function"] != "driver"]
     own = _that_died(own) or own
     for event in own[-2:] if own and own[-1]["failed"] else own[-1:]:
         if event["op"] == "fault" and _kind(event) in (*DEATHS, *REFUSALS):
-            return f"{_name(event)} of the run's fault plan did that."
+            return f"{_name(event)} in the fault plan caused this."
     for event in faults:
         if _kind(event) in (*DEATHS, *LOSSES, *MESSAGES):
-            return f"{_name(event)} of the run's fault plan had happened to worker {event['worker']}."
+            return f"{_name(event)} in the fault plan happened to worker {event['worker']} before this."
     return None
 
 
 def epochs_with_losses(events: Iterable[Event]) -> Iterator[int]:
-    """Yield the epochs in which a fault plan took away a database or a message that peers wait for."""
+    """Yield the epochs in which a fault plan removed a database or a message that peers wait for."""
     for event in events:
         if event["op"] == "fault" and _kind(event) in (*LOSSES, "message-lost"):
             yield int(event["epoch"])
 
 
 def _that_died(own: Sequence[Event]) -> list[Event]:
-    """Return the events of those of a worker's invocations, of which there may be several at once, that ended so."""
+    """Return the events of the invocations that a fault killed; a worker may have several at once."""
     deaths = {event["invocation"] for event in own if event["op"] == "fault" and _kind(event) in DEATHS}
     return [event for event in own if event["invocation"] in deaths]
 
@@ -95,7 +95,7 @@ def _name(event: Event) -> str:
 
 
 def last_activity(events: Sequence[Event], worker: int) -> str:
-    """Return what a worker did last, as a sentence: in which epoch and step, and what it waited for if it polled."""
+    """Return a sentence on what a worker did last: its epoch and step, and what it waited for if it polled."""
     own = [e for e in events if e["worker"] == worker and e["function"] != "driver"]
     own = [e for e in _that_died(own) or own if e["op"] not in ("wait", "fault", "transition")]
     if not own:

@@ -1,4 +1,4 @@
-"""The trace of a run: appended to while it goes on, compacted into Parquet at its end or after a crash.
+"""The trace of a run: a log while it runs, compacted into Parquet at its end or after a crash.
 
 Schema 2 is documented in docs/trace.md. Times are nanoseconds of CLOCK_MONOTONIC, one clock domain per host and boot.
 """
@@ -23,14 +23,14 @@ from slslab_workers.trace.appending import append
 
 LOG = "trace.jsonl"
 TABLE = "trace.parquet"
-# Instead of a plan: what `slslab up` is, in the directory that it records.
+# The description of `slslab up`, in place of a plan in its directory.
 SERVICE = "service.json"
 INVOCATIONS = "invocations.jsonl"
 INSTANCES = "instances.jsonl"
 
 
 class TraceWriter:
-    """Appends records to a run's trace log, each with one write, so that a killed run keeps what was written."""
+    """Appends records to a run's trace log, each with one write, so that a killed run keeps them."""
 
     def __init__(self, path: Path, run: str) -> None:
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class TraceWriter:
             self._descriptor = -1
 
     def write(self, record: Mapping[str, Any]) -> None:
-        """Append one record, whole or, with a HostError, not at all; after the end of the trace it is dropped."""
+        """Append one record, or raise HostError and write nothing; after the end of the trace, drop it."""
         line = json.dumps(record, separators=(",", ":")).encode() + b"\n"
         with self._lock:
             if self._descriptor < 0:
@@ -75,7 +75,7 @@ def read_log(path: Path) -> tuple[list[dict[str, Any]], bool]:
 
 
 def parse(line: bytes, place: str) -> dict[str, Any]:
-    """Return the record of a line; RunError, naming its place, if it is not one."""
+    """Return the record of a line; RunError, naming its place, if it is invalid."""
     with reading(place, "a trace record"):
         record: dict[str, Any] = json.loads(line)
         check_record(record)
@@ -83,11 +83,11 @@ def parse(line: bytes, place: str) -> dict[str, Any]:
 
 
 def compact(directory: Path) -> Trace:
-    """Replace the log of a run that has ended by its Parquet table, invocations.jsonl and, if any, instances.jsonl.
+    """Replace an ended run's log with a Parquet table, invocations.jsonl and, if any, instances.jsonl.
 
-    The same log gives the same files; the log is removed when they are on disk. Two commands may do it at once.
+    The same log gives the same files; the log is removed when they are on disk. Two commands may call this at once.
     """
-    from slslab.run.parquet import read_table, write_table  # many commands read no finished run
+    from slslab.run.parquet import read_table, write_table  # slow to import, and many commands don't need it
 
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -106,9 +106,9 @@ def compact(directory: Path) -> Trace:
 
 
 def load(directory: Path) -> Trace:
-    """Return the trace of a run that has ended; after a crash, compact its log first. RunError if there is none.
+    """Return the trace of a run that has ended; after a crash, compact its log first. RunError if it is missing.
 
-    A log stays as it is where pyarrow is not installed, and that of a service, which may still append to it.
+    Without pyarrow a log isn't compacted, nor is a service's log, which may still grow.
     """
     if (directory / SERVICE).exists():
         return _tabulated(directory / LOG)[0]
@@ -135,7 +135,7 @@ def invocations(directory: Path) -> list[dict[str, Any]]:
 
 
 def instances(directory: Path) -> list[dict[str, Any]]:
-    """Return the metered records of a run's instances, likewise."""
+    """Return the metered records of a run's instances, from the same places."""
     return _read_records(directory, "instance", INSTANCES)
 
 
@@ -153,7 +153,7 @@ def _read_records(directory: Path, kind: str, name: str) -> list[dict[str, Any]]
 
 
 def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
-    """Write a metered record on each line; of invocations with their REPORT lines, in order of their ends."""
+    """Write a metered record on each line."""
     with writing(path) as file:
         file.writelines(json.dumps(record).encode() + b"\n" for record in records)
 
@@ -162,7 +162,7 @@ def write_records(path: Path, records: Sequence[Mapping[str, Any]]) -> None:
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` once it is complete and on disk; an exception leaves `path` as it was.
 
-    A device or a pipe is no file to replace: it is written to.
+    If `path` is a device or a pipe, write to it directly.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as file:
@@ -176,13 +176,13 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:
-        with suppress(OSError):  # it could not be made
+        with suppress(OSError):  # it may not exist
             temporary.unlink(missing_ok=True)
 
 
 @contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
-    """Open a file of a run, which is replaced at once or not at all; HostError if it cannot be written."""
+    """Open a file of a run that is replaced atomically; HostError if it can't be written."""
     try:
         with replacing(path) as file:
             yield file
@@ -193,5 +193,5 @@ def writing(path: Path) -> Iterator[BinaryIO]:
 
 
 def metered(records: Sequence[Mapping[str, Any]], kind: str) -> list[dict[str, Any]]:
-    """Return the metered records of ended invocations or instances among a log's."""
+    """Return the metered records of this kind (`invocation` or `instance`) from a log's records."""
     return [{k: v for k, v in r.items() if k != "record"} for r in records if r["record"] == kind]

@@ -1,4 +1,4 @@
-"""What a run's trace and metered invocations add up to; nothing here talks to a running system."""
+"""Compute figures from a run's trace and metered invocations, without a running system."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from slslab_workers.trace.operations import BILLED, PROTOCOL, billed_requests, m
 
 PHASES = ("init", "fetch", "compute", "synchronise", "update", "wait", "other")
 OVERSUBSCRIBED = 0.02
-# An invocation is marked if more of its time may be the host's.
+# If this host may account for a larger share of an invocation's time, the invocation is marked.
 UNCERTAIN = 0.1
 Records = Sequence[Mapping[str, Any]]
 Rows = list[dict[str, Any]]
@@ -28,12 +28,12 @@ def grouped(pairs: Iterable[tuple[Key, Value]]) -> defaultdict[Key, list[Value]]
 
 
 def lambda_clock_ns(event: Mapping[str, Any]) -> int:
-    """Return an event's duration on the Lambda clock, ns: its wall time less the host delay within it."""
+    """Return an event's duration on the Lambda clock, ns: its wall time minus the host delay."""
     return int(event["end_ns"] - event["start_ns"] - event["host_delay_ns"])
 
 
 def protocol(events: Rows) -> dict[str, Any]:
-    """Return counts and bytes of the training protocol, and of everything else, the overheads, under the same keys."""
+    """Return counts and bytes of the training protocol and, with the same keys, of the overheads (everything else)."""
 
     def part(overhead: bool) -> dict[str, Any]:
         chosen = [event for event in events if event["op"] in PROTOCOL and event["overhead"] is overhead]
@@ -54,7 +54,7 @@ def _moved(events: Rows) -> dict[str, int]:
 
 
 def object_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the requests by operation that S3 and DynamoDB bill: failed ones and polls, too."""
+    """Return the requests that S3 and DynamoDB bill, by operation, including failed ones and polls."""
     billed = grouped(
         (e["op"], billed_requests(e["op"], e["requests"], e["bytes"])) for e in events if e["op"] in BILLED
     )
@@ -62,19 +62,19 @@ def object_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def driver_requests(events: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the driver's requests to the object store, which are billed and belong to no worker."""
+    """Return the driver's billed requests to the object store, by operation."""
     return object_requests(event for event in events if event["worker"] < 0)
 
 
 def workers(events: Rows, records: Records, instances: Records = ()) -> list[dict[str, Any]]:
     """Return for each worker the seconds of each phase on the Lambda clock, bytes, billed seconds and peak memory.
 
-    The phases of a worker add up to its invocations' init and duration. `other` is therefore also what is in no event:
-    the runtime between events, and what was going on when an invocation was killed. The host delay of an event is
-    interpolated between samples of the clock, so that `other` may be some ms below zero. An instance has no Lambda
-    clock: its phases are wall time, and add up to the time from its launch to its end. Events whose invocation was
-    never metered (the command was killed) count without init and `other`. An invocation whose worker is not known (it
-    ended before its first event) is of worker -1.
+    The phases of a worker add up to its invocations' init and duration. So `other` includes time outside events: the
+    runtime between events, and the last moments of a killed invocation. The host delay of an event is interpolated
+    between samples of the clock, so `other` may be a few ms below zero. An instance has no Lambda clock: its phases are
+    wall time, and add up to the time from its launch to its end. If the command was killed before an invocation was
+    metered, its events count without init and `other`. An invocation that ended before its first event counts as
+    worker -1.
     """
     owner = {e["invocation"]: e["worker"] for e in events if e["worker"] >= 0}
     owner |= {instance["id"]: instance["worker"] for instance in instances}
@@ -94,7 +94,7 @@ def workers(events: Rows, records: Records, instances: Records = ()) -> list[dic
         worker = owner.get(record["request_id"], -1)
         by_worker.setdefault(worker, []).append(record)
         seconds[worker]["init"] += (record["init_ms"] or 0.0) / 1000
-        # Retries of an asynchronous invocation share its request id: what was traced is subtracted once.
+        # Retries of an asynchronous invocation share its request id: subtract the traced time once.
         seconds[worker]["other"] += record["duration_ms"] / 1000 - traced_s.pop(record["request_id"], 0.0)
     return [
         {
@@ -111,7 +111,7 @@ def workers(events: Rows, records: Records, instances: Records = ()) -> list[dic
 
 
 def _as_invocation(instance: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys of an instance's record that are added up, under the names that an invocation's has."""
+    """Return the figures of an instance's record under the names of an invocation's."""
     return {
         "request_id": instance["id"],
         "init_ms": None,
@@ -150,9 +150,9 @@ def totals(events: Rows, records: Records, instances: Records = ()) -> dict[str,
 
 
 def oversubscribed(records: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether this host held invocations or instances up for more than 2 % of their time.
+    """Return whether this host delayed invocations or instances by more than 2 % of their time.
 
-    Their CPU seconds, too, may then be more than on a host with less to do."""
+    If so, their CPU seconds may also be higher than on an idle host."""
     delay_ms, time_ms = 0.0, 0.0
     for record in records:
         delay_ms += record["host_delay_ms"]
@@ -161,34 +161,34 @@ def oversubscribed(records: Iterable[Mapping[str, Any]]) -> bool:
 
 
 def delayed(records: Records, instances: Records = ()) -> float:
-    """Return for how much of the wall time of invocations and instances this host held them up, from 0 to 1."""
+    """Return the share of the wall time of invocations and instances that this host delayed them, from 0 to 1."""
     ran = (*records, *instances)
     wall_ms = sum((one["end_ns"] - one["start_ns"]) / 1e6 + (one.get("init_ms") or 0.0) for one in ran)
     return min(1.0, float(sum(one["host_delay_ms"] for one in ran)) / wall_ms) if wall_ms else 0.0
 
 
 def uncertain(record: Mapping[str, Any]) -> bool:
-    """Return whether more than a tenth of an invocation's time may be waits that this host made longer."""
+    """Return whether waits that this host prolonged may be more than a tenth of an invocation's time."""
     return bool((record.get("uncertain_ms") or 0.0) > UNCERTAIN * (record["duration_ms"] + (record["init_ms"] or 0.0)))
 
 
 def span_seconds(events: Iterable[Mapping[str, Any]], instances: Records = ()) -> float:
     """Return the wall seconds from the first invocation's acceptance or instance's launch to the end of the last one.
 
-    What the emulator and the driver did before and after is not in them.
+    They exclude what the emulator and the driver do before and after.
     """
-    # The emulator's own `invoke` spans an invocation from its acceptance on.
+    # The emulator's own `invoke` event begins when it accepts an invocation.
     accepted = [e for e in events if e["op"] == "transition" or (e["op"] == "invoke" and e["worker"] < 0)]
     spans = [(e["start_ns"], e["end_ns"]) for e in (*accepted, *instances)]
     return (max(end for _, end in spans) - min(start for start, _ in spans)) / 1e9 if spans else 0.0
 
 
 def orchestration_seconds(events: Rows) -> float | None:
-    """Return the seconds of state machines' executions in which none of their own invocations was under way.
+    """Return the seconds in which a state machine's execution ran without one of its invocations running.
 
-    An execution lasts from its first transition's start to its last one's end; the seconds of all executions are added
-    up, even if they ran at once. Waits (Wait states, and between retries) are orchestration, and so is the time of an
-    invocation that a Task's TimeoutSeconds gave up, because its transition cannot name it. None without state machines.
+    An execution lasts from the start of its first transition to the end of its last one. Executions are added up, even
+    if they ran at the same time. Waits (Wait states, and between retries) count as orchestration. So does an invocation
+    that a Task's TimeoutSeconds abandoned, because its transition can't name it. None without state machines.
     """
     spans = {e["invocation"]: (e["start_ns"], e["end_ns"]) for e in events if e["op"] == "invoke" and e["worker"] < 0}
     executions = grouped((e["resource"].partition("/")[0], e) for e in events if e["op"] == "transition")
@@ -199,7 +199,7 @@ def orchestration_seconds(events: Rows) -> float | None:
         first, last = min(e["start_ns"] for e in attempts), max(e["end_ns"] for e in attempts)
         covered = first
         for start, end in sorted(spans[e["invocation"]] for e in attempts if e["invocation"] in spans):
-            # Each instant of overlapping invocations counts once, and none beyond the execution.
+            # Overlapping invocations count once, and only within the execution.
             total += max(0, min(start, last) - covered)
             covered = max(covered, min(end, last))
         total += last - covered
@@ -207,7 +207,7 @@ def orchestration_seconds(events: Rows) -> float | None:
 
 
 def hosts(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, Decimal]]:
-    """Return instance type and seconds, in whole ms, of each host of a database or queue: wall time of the run."""
+    """Return the instance type and wall seconds (in whole ms) of each database's or queue's host."""
     return [
         (event["resource"], Decimal(round((event["end_ns"] - event["start_ns"]) / 1e6)) / 1000)
         for event in events
@@ -216,12 +216,12 @@ def hosts(events: Iterable[Mapping[str, Any]]) -> list[tuple[str, Decimal]]:
 
 
 def transitions(events: Iterable[Mapping[str, Any]]) -> int:
-    """Return the number of state transitions that Step Functions bills, retries among them."""
+    """Return the number of state transitions that Step Functions bills, including retries."""
     return sum(event["requests"] for event in events if event["op"] == "transition")
 
 
 def report_summary(records: Records) -> dict[str, Any]:
-    """Summarise the REPORT lines: how many invocations ended how, and least, median and greatest of their figures."""
+    """Summarise the REPORT lines: count the endings, and return minimum, median and maximum of each figure."""
 
     def spread(key: str) -> dict[str, float] | None:
         values = [record[key] for record in records if record[key] is not None]
@@ -238,6 +238,6 @@ def gb_seconds(records: Records) -> Decimal:
 
 
 def last_position(events: Rows, worker: int | None) -> tuple[int, int] | None:
-    """Return the last epoch and step that a worker, or any worker, reached; None if there is no event of a step."""
+    """Return the last epoch and step that a worker (None: any worker) reached; None before the first step."""
     positions = ((e["epoch"], e["step"]) for e in events if e["step"] >= 0 and worker in (None, e["worker"]))
     return max(positions, default=None)

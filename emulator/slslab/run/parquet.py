@@ -1,4 +1,4 @@
-"""The Parquet file that keeps a trace's events; docs/trace.md has its columns."""
+"""Read and write the Parquet file of a trace's events; docs/trace.md lists its columns."""
 
 from pathlib import Path
 from typing import BinaryIO
@@ -23,24 +23,24 @@ COLUMNS = pa.schema([(name, _OTHER[name] if name in _OTHER else _TYPES[FIELDS[na
 
 
 def read_table(path: Path) -> Trace:
-    """Read a trace; RunError if it is not one, or of another schema."""
+    """Read a trace; RunError if it is invalid or has another schema."""
     with reading(path, "a trace"):
         try:
             table = pq.ParquetFile(path, page_checksum_verification=True).read()
-        except pa.ArrowException as error:  # not all are errors of Python's own, too
+        except pa.ArrowException as error:  # not all derive from Python's errors
             raise ValueError(str(error)) from error
         metadata = table.schema.metadata or {}
         if int(metadata.get(b"slslab.schema", b"0")) != SCHEMA:
-            raise RunError(f"{path} is not of trace schema {SCHEMA}.", "use the version of slslab that recorded it.")
+            raise RunError(f"{path} doesn't have trace schema {SCHEMA}.", "use the version of slslab that recorded it.")
         for column in COLUMNS:
             if table.schema.field(column.name).type != column.type:
-                raise ValueError(f"its column {column.name} is not of type {column.type}")
+                raise ValueError(f"its column {column.name} doesn't have type {column.type}")
         _check_values(table)
         return Trace(table.to_pylist(), metadata[b"slslab.torn"] == b"1")
 
 
 def _check_values(table: pa.Table) -> None:
-    """Raise ValueError for what no event has: no time, a negative one, a cause that is not there."""
+    """Raise ValueError for impossible values: a missing or negative time, an unknown cause."""
     for name in NAMES:
         if name != "etag" and table[name].null_count:
             raise ValueError(f"an event has no {name}")
@@ -51,7 +51,7 @@ def _check_values(table: pa.Table) -> None:
     if table["event"].to_pylist() != list(range(len(table))):
         raise ValueError("its events are not numbered in their order")
     if not all(cause in range(len(table)) for cause in pc.list_flatten(table["causes"]).unique().to_pylist()):
-        raise ValueError("events have causes that are not there")
+        raise ValueError("events have unknown causes")
     if pc.any(pc.less(table["end_ns"], table["start_ns"])).as_py():
         raise ValueError("an event ends before it starts")
 

@@ -1,4 +1,4 @@
-"""Read a run's files, each of which may be damaged: one sentence names the file and says what is wrong with it."""
+"""Read a run's files, and turn any damage into a RunError that names the file and the problem."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,14 +8,14 @@ from pydantic import ValidationError
 
 from slslab.errors import RunError
 
-CHANGED = "the file was changed; mend it, or remove the run and make it again."
+CHANGED = "the file was changed; repair it, or remove the run and run it again."
 
 
 @contextmanager
 def reading(path: Path | str, noun: str) -> Iterator[None]:
-    """Raise RunError if the block cannot read the file, or finds by an error of Python's own that it is not `noun`.
+    """Raise RunError if the block can't read the file, or raises one of Python's errors because it isn't `noun`.
 
-    A path may name a pipe or a device, from which nothing is read; a text names a part of a file.
+    A string names a part of a file. A pipe or device is refused without reading it.
     """
     try:
         if isinstance(path, Path) and path.exists() and not path.is_file() and not path.is_dir():

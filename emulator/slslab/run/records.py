@@ -24,14 +24,14 @@ class _Record:
 class InvocationRecord(_Record):
     """The metered record of one invocation; durations in milliseconds, memory in MB as Lambda counts (MiB).
 
-    `template` names the modules of the template that the environment was forked from, empty for one started afresh. A
-    fork shares memory with its template, so that peaks and limits of such an invocation are not Lambda's.
+    `template` names the modules of the template that the environment was forked from; it is empty for a new process. A
+    fork shares memory with its template, so its memory peaks and limits aren't Lambda's.
 
-    `cpu_share` is the vCPUs of an invocation, `init_cpu_share` those of a first init; both are enforced by periods of
-    `quota_period_ms`. `cpu_ms` is the CPU time of init and invocation together, `init_cpu_ms` that of init alone (None
-    where the environment was warm). `requests` are those that Lambda bills. `host_delay_ms` is not in the durations.
-    `uncertain_ms` is how much of them may be the host's, too: waits for a file or a service while the host was short of
-    processors, memory or disks (None where the kernel does not tell).
+    `cpu_share` is the vCPUs of an invocation, `init_cpu_share` the vCPUs of a first init; `quota_period_ms` is the
+    period in which they are enforced. `cpu_ms` is the CPU time of init and invocation together, `init_cpu_ms` of init
+    alone (None if the environment was warm). `requests` are billed requests. The durations exclude `host_delay_ms`, but
+    may include up to `uncertain_ms` caused by this host: waits for a file or a service while it was short of
+    processors, memory or disks (None if the kernel doesn't tell).
     """
 
     request_id: str
@@ -66,7 +66,7 @@ class InvocationRecord(_Record):
 
 
 # documented: Lambda's pricing page: an asynchronous invocation is one request for the first 256 KB of its payload, and
-# one more for each further 64 KB that begin. assumed: each attempt is.
+# one more for each additional 64 KB or part of it. assumed: each attempt is billed.
 FIRST_EVENT_BYTES, FURTHER_EVENT_BYTES = 262_144, 65_536
 
 
@@ -83,7 +83,7 @@ def billed_ms(duration_ms: float, init_ms: float | None) -> int:
     Init is billed for every package kind since 2025-08-01 (AWS Compute blog, "AWS Lambda standardizes billing for
     INIT phase"); a REPORT line of 2026 with 31000.00 + 3439.00 ms billed 34440 (documented by observation).
     """
-    # The printed durations have two decimals; rounding first keeps the line's own arithmetic consistent.
+    # REPORT lines print two decimals; rounding first keeps their sum consistent.
     return math.ceil(round(duration_ms + (init_ms or 0.0), 2))
 
 
@@ -94,9 +94,9 @@ BILLED_MINIMUM_S = 60  # documented: AWS What's New, 2 October 2017, "Per-second
 class InstanceRecord(_Record):
     """The metered record of one instance; times in ns of CLOCK_MONOTONIC, memory in MiB.
 
-    `billed_seconds` are EC2's: whole seconds, at least 60. `device` is `cpu`, or a GPU by torch's number and its name.
-    `host_delay_ms` is how long its threads waited for a processor of this host; nothing is corrected by it. `status` is
-    success, error (it failed), or ended (another one failed, or the run was interrupted).
+    `billed_seconds` are whole seconds, at least 60, as on EC2. `device` is `cpu`, or a GPU's number in torch and name.
+    `host_delay_ms` is how long its threads waited for a processor of this host; the times aren't corrected for it.
+    `status` is success, error (it failed), or ended (another instance failed, or the run was interrupted).
     """
 
     id: str
@@ -116,18 +116,18 @@ class InstanceRecord(_Record):
 
 
 def billed_seconds(nanoseconds: int) -> int:
-    """Return the seconds that EC2 bills for a launch: begun seconds count whole, and at least 60 are billed."""
+    """Return the seconds that EC2 bills for a launch: rounded up, at least 60."""
     return max(BILLED_MINIMUM_S, -(-nanoseconds // 1_000_000_000))
 
 
 def seconds_used(record: Mapping[str, Any]) -> Decimal:
-    """Return the seconds from an instance's launch to its end, priced by a book; a begun millisecond counts whole."""
+    """Return the seconds from an instance's launch to its end, rounded up to a millisecond, before a book's minimum."""
     return Decimal(-((record["start_ns"] - record["end_ns"]) // 1_000_000)) / 1000
 
 
 def notes(instances: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return what a reader of these records' times and prices must know, without a subject: one sentence for each
-    device, except a CPU that stands for a CPU."""
+    """Return caveats on these records' times and prices: a sentence without subject for each device, except for CPU
+    instances that ran on a CPU."""
     sentences = []
     for device, count in Counter(record["device"] for record in instances).items():
         kind = next(record["type"] for record in instances if record["device"] == device)
@@ -143,12 +143,12 @@ def notes(instances: Sequence[Mapping[str, Any]]) -> list[str]:
 def launch_record(
     of: str, id_: str, instance_type: str, start_ns: int, worker: int = -1, device: str = ""
 ) -> dict[str, Any]:
-    """Return a trace record: an instance, or a host of a database or queue (`of`), is billed by its time from now."""
+    """Return the trace record that starts the bill of an instance, or of a database's or queue's host (`of`)."""
     kind = {"record": "begin", "of": of, "id": id_, "type": instance_type}
     return {**kind, "worker": worker, "device": device, "start_ns": start_ns}
 
 
-# Fields without which a record can be read.
+# Optional fields.
 UNREAD = {
     "version", "invocation_type", "template", "cgroup_peak_mb", "uncertain_ms", "report", "cpu_seconds", "exit_code",
     "requests", "init_cpu_share", "quota_period_ms", "init_cpu_ms",
@@ -161,7 +161,7 @@ def _fields(record: type[_Record]) -> dict[str, Any]:
     return {name: _AS_WRITTEN.get(kind, kind) for name, kind in get_type_hints(record).items()}
 
 
-# What a record must have to be read; more keys are allowed.
+# Required fields; other keys are allowed.
 EVENT_FIELDS = {**REQUIRED, "function": str, "environment": str}
 RECORD_FIELDS: Mapping[str, Mapping[str, Any]] = {
     "header": {"schema": int, "run": str, "clock": str},
@@ -171,12 +171,12 @@ RECORD_FIELDS: Mapping[str, Mapping[str, Any]] = {
     "invocation": _fields(InvocationRecord),
     "instance": _fields(InstanceRecord),
 }
-# What may be negative: no worker, and a process that a signal has ended.
+# -1 stands for no worker; a signal's exit code is negative.
 BELOW_ZERO = ("worker", "exit_code")
 
 
 def check_record(record: Any) -> None:
-    """Raise ValueError if the record is not of the schema."""
+    """Raise ValueError if the record doesn't follow the schema."""
     kind = record.get("record") if isinstance(record, dict) else None
     if not isinstance(kind, str) or kind not in RECORD_FIELDS:
         raise ValueError("it is not a header, event, clock, begin, invocation or instance")
@@ -189,9 +189,9 @@ def check_record(record: Any) -> None:
 
 
 def check_metered(record: Any, kind: str) -> None:
-    """Raise ValueError if the record lacks a field of its kind, or has another type or an impossible number there."""
+    """Raise ValueError if a field of this kind of record is missing, or has a wrong type or an impossible number."""
     if not isinstance(record, dict):
-        raise ValueError(f"it is no {kind}")
+        raise ValueError(f"an {kind} must be a JSON object")
     for name, type_ in RECORD_FIELDS[kind].items():
         value = record.get(name, record)
         if value is record and name in UNREAD:
@@ -205,6 +205,6 @@ def check_metered(record: Any, kind: str) -> None:
 
 
 def _possible(name: str, number: float) -> bool:
-    """Return whether a figure of a record can have this value, which JSON lets be NaN."""
+    """Return whether a figure can have this value; in JSON it may be NaN."""
     greatest = RANGES.get(name, AMOUNTS).stop
     return math.isfinite(number) and abs(number) < greatest and (number >= 0 or name in BELOW_ZERO)

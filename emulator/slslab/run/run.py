@@ -1,4 +1,4 @@
-"""A run: what it left in its directory, or what is known of it in memory."""
+"""A run, read from its directory or kept in memory."""
 
 import json
 import os
@@ -24,10 +24,10 @@ from slslab_workers.architecture import Outcome, RunFailed, read_plan
 from slslab_workers.models import spec_of
 from slslab_workers.plan import Plan, PlanError
 
-# The directory of what is in memory alone, in which there is no file.
+# Stands for the directory of a run that is only in memory.
 MEMORY = RunDirectory(Path(os.devnull))
-NOT_ENDED = not_modelled("The run did not come to its end, and so its trace has none.")
-# What is not known of the host of a run whose command was killed.
+NOT_ENDED = not_modelled("The run didn't finish, so its trace is incomplete.")
+# Host figures that are unknown if the command was killed.
 UNKNOWN: Mapping[str, Any] = {
     **dict.fromkeys(("cores", "cpu_share_enforced", "confinement", "package", "own_cpu_seconds")),
     "stack": {},
@@ -41,10 +41,10 @@ class Run:
     """A run. A part that isn't given is read from the run's directory when it is first asked for.
 
     `events` are the rows of its trace, and `torn` tells whether its log broke off in the middle of a line.
-    `invocations` and `instances` are metered records. `document` is what the run left at its end, None if it has none:
-    it goes on, or its command was killed. `bill` is its bill.json. A run that is not `complete` failed, was
-    interrupted, or lost the end of its trace, so nothing follows from what is missing in it. `running_hosts` are
-    those of databases and queues that still run, as if they ended now.
+    `invocations` and `instances` are metered records. `document` is its run.json, None while it runs and if its command
+    was killed. `bill` is its bill.json. A run that isn't `complete` failed, was interrupted, or lost the end of its
+    trace, so missing events prove nothing. `running_hosts` are the hosts of databases and queues that still run, as if
+    they ended now.
     """
 
     PARTS: ClassVar[tuple[str, ...]] = (
@@ -59,14 +59,14 @@ class Run:
 
     @classmethod
     def read(cls, directory: RunDirectory) -> Self:
-        """Return the run of a directory; RequestError if it still goes on."""
+        """Return the run of a directory; RequestError if it is still running."""
         run = cls(directory)
         if run.document is None and directory.status() == "running":
-            raise RequestError(f"The run {directory.id} is still going on.", "wait for its end.")
+            raise RequestError(f"The run {directory.id} is still running.", "wait until it ends.")
         return run
 
     def parts(self) -> dict[str, Any]:
-        """Return the parts that were given or read until now."""
+        """Return the parts that were given or have been read."""
         return {name: value for name, value in vars(self).items() if name in self.PARTS}
 
     def replace(self, **parts: Any) -> Self:
@@ -75,12 +75,12 @@ class Run:
 
     @cached_property
     def document(self) -> dict[str, Any] | None:
-        """The document that it left."""
+        """Its run.json, None if it has no document."""
         return self.directory.document()
 
     @cached_property
     def plan(self) -> Plan:
-        """Its plan. A finished run has it twice; the document's is the one that was carried out."""
+        """Its plan. A finished run has two copies; the document's copy is the executed one."""
         return read_plan(self.directory.plan() if self.document is None else self.document["plan"])
 
     @property
@@ -94,7 +94,7 @@ class Run:
 
     @cached_property
     def events(self) -> metrics.Rows:
-        """The rows of its trace; RunError if there is none, or it cannot be read."""
+        """The rows of its trace; RunError if it is missing or unreadable."""
         return self._trace.events
 
     @cached_property
@@ -114,7 +114,7 @@ class Run:
 
     @cached_property
     def bill(self) -> Mapping[str, Any] | None:
-        """The bill that it left; recordings of a repository may have none."""
+        """Its bill, None if there isn't one, as in some recordings of a repository."""
         path = self.directory.path / BILL
         if not path.exists():
             return None
@@ -123,7 +123,7 @@ class Run:
 
     @cached_property
     def complete(self) -> bool:
-        """Whether it came to its end and its trace is whole."""
+        """Whether it finished and its trace is complete."""
         return self.document is not None and self.document["status"] == "done" and not self.torn
 
     @property
@@ -133,18 +133,18 @@ class Run:
 
     @property
     def peak_memory_mb(self) -> int:
-        """The most memory that a training function used, those of the plan's size; 0 for a run on instances."""
+        """The peak memory of training functions (those with the plan's memory size), MB; 0 for a run on instances."""
         return max((r["max_memory_mb"] for r in self.invocations if r["memory_mb"] == self.plan.memory_mb), default=0)
 
     @property
     def alone(self) -> Sequence[AloneKind] | None:
-        """The kinds of steps whose CPU time was measured alone; None if it is the run's own."""
+        """CPU times of steps measured alone, by kind; None if they weren't measured alone."""
         kinds: Sequence[AloneKind] | None = ((self.document or {}).get("alone") or {}).get("kinds")
         return kinds
 
     @cached_property
     def parameters(self) -> int | None:
-        """How many parameters the model has; None if that is known neither to the document nor without building it."""
+        """The model's number of parameters; None if neither the document nor the model's specification has it."""
         if self.document is not None and self.document["parameters"] is not None:
             return int(self.document["parameters"])
         try:
@@ -154,13 +154,12 @@ class Run:
 
     @property
     def gradient_bytes(self) -> int | None:
-        """The bytes of all parameters in float32, if their number is known."""
+        """The bytes of all parameters in float32, None if their number is unknown."""
         return None if self.parameters is None else 4 * self.parameters
 
     @cached_property
     def failing(self) -> int | None:
-        """The first epoch in which a peer failed or was left out, or a fault plan took its database or its message
-        away; None if all went well."""
+        """The first epoch in which a peer failed, was left out, or lost its database or message to a fault; or None."""
         details = {} if self.document is None else self.document["details"]
         without = [int(one["epoch"]) for name in ("deaths", "late") for one in details.get(name, ())]
         return min((*without, *epochs_with_losses(self.events)), default=None)
@@ -172,7 +171,7 @@ class Run:
 
     @cached_property
     def puts(self) -> dict[tuple[int, int, int], list[int]]:
-        """Numbers of the events of the training protocol that put an object, by worker, epoch and step."""
+        """Numbers of the training protocol's events that put an object, by worker, epoch and step."""
         return self._numbers("object.put", overhead=False)
 
     def _numbers(self, op: str, *, overhead: bool = True) -> dict[tuple[int, int, int], list[int]]:
@@ -186,14 +185,14 @@ class Run:
         return metrics.grouped(((e["worker"], e["epoch"], e["step"], e["phase"]), e["event"]) for e in updates)
 
     def entered(self, worker: int, after: Place) -> int | None:
-        """Return the event with which a worker begins the step that follows one."""
+        """Return the number of the first event of a worker's next step after a place."""
         places, first = self._steps.get(worker, ([], []))
         index = bisect_right(places, after)
         return first[index] if index < len(places) else None
 
     @cached_property
     def _steps(self) -> dict[int, tuple[list[Place], list[int]]]:
-        """The steps of each worker, with the first event of each."""
+        """Each worker's steps, and their first events."""
         found: dict[int, dict[Place, int]] = {}
         for event in self.events:
             if event["step"] >= 0:
@@ -201,11 +200,11 @@ class Run:
         return {worker: (sorted(first), [first[place] for place in sorted(first)]) for worker, first in found.items()}
 
     def totals(self) -> dict[str, Any]:
-        """Return the figures that its trace, invocations and instances decide (`metrics.totals`)."""
+        """Return the figures from its trace, invocations and instances (`metrics.totals`)."""
         return metrics.totals(self.events, self.invocations, self.instances)
 
     def span_ns(self) -> tuple[int, int]:
-        """Return when its first event began and its last one ended, ns on the trace's clock; zeros without events."""
+        """Return the first event's start and the last one's end, ns on the trace's clock; zeros without events."""
         starts, ends = ([event[name] for event in self.events] for name in ("start_ns", "end_ns"))
         return min(starts, default=0), max(ends, default=0)
 
@@ -215,7 +214,7 @@ class Run:
         return metrics.span_seconds(self.events, self.instances)
 
     def usage(self) -> Usage:
-        """Return the usage that it is billed for, as it was metered here."""
+        """Return its billed usage, as metered on this host."""
         return Usage(
             self.invocations,
             metrics.object_requests(self.events),
@@ -225,20 +224,18 @@ class Run:
         )
 
     def cost(self, book: Book) -> Cost:
-        """Return what its usage of this host costs by a book."""
+        """Return what its usage on this host costs by a book."""
         return cast(Cost, {**compute_bill(self.usage(), book).as_document(), "notes": notes(self.instances)})
 
     def summary(self) -> dict[str, Any]:
-        """Return its document; that of a run whose command was killed is made of its trace, as far as that goes."""
+        """Return its document; if its command was killed, make one from its trace."""
         return self._killed if self.document is None else self.document
 
     @cached_property
     def _killed(self) -> dict[str, Any]:
-        failure = RunFailed("Killed", "The command was killed before the run ended; this is what its trace holds.")
+        failure = RunFailed("Killed", "The command was killed before the run ended; this is what its trace contains.")
         made = self.describe(UNKNOWN, None, failure, None, load_book(DEFAULT_BOOK))
-        made["error"]["hint"] = (
-            "invocations and instances that were running when it was killed are in the trace, and are not priced."
-        )
+        made["error"]["hint"] = "what was running when it was killed is in the trace, but not in the bill."
         return made
 
     def describe(
@@ -251,11 +248,10 @@ class Run:
         alone: Alone | NotAlone | None = None,
         processor: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return the document (`RunDocument`) of a run that has ended, by its trace, the system that it ran on, what
-        its driver computed, what was measured before it, and the host's processor next to Lambda's.
+        """Return the document (`RunDocument`) of a run that has ended, from its trace, its host, its driver's outcome,
+        the measurements before it, and a comparison of the host's processor with Lambda's.
 
-        `seconds` are the command's, None for those of the trace. `lambda` is left open: replay says what the run takes
-        and costs there.
+        `seconds` is how long the command took; None takes the trace's duration. Replay fills in `lambda` later.
         """
         plan, totals, (began_ns, ended_ns) = self.plan, self.totals(), self.span_ns()
         held_up = totals.pop("host")
@@ -308,13 +304,13 @@ def _status(failure: RunFailed | None) -> str:
 
 
 def read_run(directory: RunDirectory) -> Run:
-    """Return a run that has ended, whose files are those that it left.
+    """Return a run that has ended, after checking that its files haven't changed.
 
-    RequestError for one that goes on, and for what `slslab up` records; RunError for a file that was changed.
+    RequestError for a run that is still running, and for a record of `slslab up`; RunError for a changed file.
     """
     if directory.service() is not None:
         raise RequestError(
-            f"{directory.id} is what `slslab up` recorded, and follows no plan.", "name a run: `slslab runs`."
+            f"{directory.id} is a record of `slslab up`, which has no plan.", "name a run: `slslab runs`."
         )
     run = Run.read(directory)
     if run.document is not None:
@@ -323,9 +319,9 @@ def read_run(directory: RunDirectory) -> Run:
 
 
 def bill_document(replayed: Modelled | NotModelled, cost: Cost) -> dict[str, Any]:
-    """Return the bill of a run: Lambda's with its 80 % range, or why there is none.
+    """Return the bill of a run: on Lambda with its 80 % range, or why it isn't modelled.
 
-    `host` is what the usage of the host that ran it would cost, by the same prices.
+    `host` is what its usage as metered on its host would cost at the same prices.
     """
     if replayed["status"] == "modelled":
         return {

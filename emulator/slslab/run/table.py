@@ -1,4 +1,4 @@
-"""The events that a trace's log is compacted into: their fields, and what only the whole log tells."""
+"""Turn a trace's log into its events, with fields that need the whole log: number, causes, host delay."""
 
 from bisect import bisect
 from collections.abc import Mapping, Sequence
@@ -16,17 +16,17 @@ NAMES = ("event", *(name for name in FIELDS if name not in ("reads", "loss")), "
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace: its events (with the keys NAMES) by start, and whether its log broke off in the middle of a line."""
+    """A trace: its events (with the keys NAMES), ordered by start, and whether its log broke off within a line."""
 
     events: Rows
     torn: bool
 
 
 def tabulate(records: Sequence[Mapping[str, Any]]) -> Rows:
-    """Return the events of a log's records, of which the header is the first, with NAMES for keys."""
+    """Return the events of a log's records (the header comes first), with the keys NAMES."""
     header = records[0]
     events = [record for record in records if record["record"] == "event"]
-    # Events that start at once are ordered by their ends, then by arrival, so that the numbering is reproducible.
+    # Events that start at the same time are ordered by their ends, then by arrival, so that numbers are reproducible.
     events.sort(key=lambda event: (event["start_ns"], event["end_ns"]))
     delays = _host_delays(events, [record for record in records if record["record"] == "clock"])
     found: Rows = []
@@ -36,7 +36,7 @@ def tabulate(records: Sequence[Mapping[str, Any]]) -> Rows:
             "run": header["run"],
             "clock": header["clock"],
             "host_delay_ns": delay,
-            # Only workers' events have it.
+            # Only workers' events have this field.
             "cpu_before_ns": event.get("cpu_before_ns", 0),
             "causes": causes,
         }
@@ -45,10 +45,9 @@ def tabulate(records: Sequence[Mapping[str, Any]]) -> Rows:
 
 
 def _host_delays(events: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[str, Any]]) -> list[int]:
-    """Return the host delay within each event, nanoseconds: its environment's cumulative delay, interpolated.
+    """Return the host delay within each event, ns, linearly interpolated between samples of its environment.
 
-    Interpolation is linear between samples. Before an environment's first sample and after its last one there is no
-    delay, and none without samples.
+    Before an environment's first sample and after its last one, the delay is 0.
     """
     sampled = grouped((sample["environment"], (sample["wall_ns"], sample["host_delay_ns"])) for sample in samples)
     members = grouped((e["environment"], number) for number, e in enumerate(events) if e["environment"] in sampled)
@@ -57,15 +56,14 @@ def _host_delays(events: Sequence[Mapping[str, Any]], samples: Sequence[Mapping[
         walls, totals = zip(*sorted(sampled[environment]), strict=True)
         for number in numbers:
             start_ns, end_ns = events[number]["start_ns"], events[number]["end_ns"]
-            # Rounded before the difference, so that delays of adjoining events add up to that of the whole.
+            # Round before subtracting, so that delays of adjacent events add up.
             delay_ns = _interpolated(end_ns, walls, totals) - _interpolated(start_ns, walls, totals)
             delays[number] = max(0, min(delay_ns, end_ns - start_ns))
     return delays
 
 
 def _interpolated(wall_ns: int, walls: Sequence[int], totals: Sequence[int]) -> int:
-    """Return the total at a time, between two samples in proportion; in integers, because nanoseconds since the host's
-    boot are not exact as floats."""
+    """Return the total at a time, linearly interpolated, in integers: floats can't hold ns since the boot exactly."""
     after = bisect(walls, wall_ns)
     if after in (0, len(walls)):
         return totals[max(0, after - 1)]

@@ -1,6 +1,6 @@
-"""`slslab up --stack compose` and its end: docker-compose.yml through `docker compose`, until all services answer.
+"""`slslab up --stack compose` and `slslab down`: run docker-compose.yml with `docker compose`.
 
-The command that started the stack is kept in `compose.json` in the state directory, for `slslab down`.
+`compose.json` in the state directory keeps the command that started the stack, for `slslab down`.
 """
 
 import json
@@ -49,28 +49,28 @@ def compose_command() -> list[str]:
 
 
 def compose_files(files: Sequence[Path], *, offline: bool) -> list[Path]:
-    """Return these files, or else those of $COMPOSE_FILE, which is Compose's own variable, or else the checkout's.
+    """Return these files, or else the files in Compose's variable $COMPOSE_FILE, or else the checkout's.
 
-    `offline` adds the file with the images that are built here. Raises RequestError if one does not exist.
+    `offline` adds the file with locally built images. Raises RequestError if a file doesn't exist.
     """
     separator = os.environ.get("COMPOSE_PATH_SEPARATOR", os.pathsep)
     variable = [Path(name) for name in os.environ.get("COMPOSE_FILE", "").split(separator) if name]
-    # emulator/slslab/up/compose.py of a checkout; an installed package has no compose file.
+    # This file is emulator/slslab/up/compose.py in a checkout; an installed package has no compose file.
     paths = list(files) or variable or [Path(__file__).resolve().parents[3] / FILE]
     if offline and paths[0].parent / OFFLINE not in paths:
         paths.append(paths[0].parent / OFFLINE)
     for path in paths:
         if not path.is_file():
-            raise RequestError(f"There is no file {path}.", f"run it in a checkout, or name one: --file {FILE}.")
+            raise RequestError(f"There is no file {path}.", f"run this in a checkout, or type --file {FILE}.")
     return [path.absolute() for path in paths]
 
 
 def start(
     files: Sequence[Path], tensor_databases: int | None, say: Callable[[str], None], limit_s: float = HEALTHY_LIMIT_S
 ) -> dict[str, Any]:
-    """Start the stack, or scale a running one to this number of tensor databases; returns its description when healthy.
+    """Start the stack, or scale a running one to this number of tensor databases; return its description when healthy.
 
-    `say` is called for each service when it answers. Raises HostError if Compose fails or a service does not answer.
+    `say` gets a line for each service that answers. Raises HostError if Compose fails or a service doesn't answer.
     """
     command = [*compose_command(), *(word for file in files for word in ("-f", str(file)))]
     state = make_state_directory() / STATE
@@ -78,25 +78,25 @@ def start(
     with open(state, "w", opener=only_owner) as file:
         json.dump({"command": command, "variables": variables}, file)
     scale = [] if tensor_databases is None else ["--scale", f"tensors={tensor_databases}"]
-    # Its progress goes to standard error, as ours does.
+    # Its progress goes to standard error, like ours.
     code = subprocess.run(
         [*command, "up", "-d", *scale], stdout=sys.stderr, env=os.environ | variables, check=False
     ).returncode
     if code != 0:
         raise HostError(
             f"`{command[0]} … up` ended with exit code {code}.",
-            "see its output above; `slslab down` removes what it has started.",
+            "see its output above; `slslab down` removes what it started.",
         )
     return _wait_healthy(say, limit_s)
 
 
 def stop() -> bool:
-    """Stop the stack that `start` started, with its volumes; False if there is none. Raises HostError if that fails."""
+    """Remove the stack that `start` started, with its volumes; False if there wasn't one. HostError if that fails."""
     state = state_directory() / STATE
     if not state.exists():
         return False
     stored = json.loads(state.read_text())
-    # Compose leaves services of a profile that is not named.
+    # Compose removes only services of named profiles.
     profiles = ",".join([*filter(None, [os.environ.get("COMPOSE_PROFILES")]), *CHANNELS])
     command, environment = stored["command"], os.environ | stored["variables"] | {"COMPOSE_PROFILES": profiles}
     done = subprocess.run(
@@ -105,7 +105,7 @@ def stop() -> bool:
     if done.returncode != 0:
         raise HostError(
             f"`{command[0]} … down` ended with exit code {done.returncode}.",
-            "see its output above; then call `slslab down` again.",
+            "see its output above; then type `slslab down` again.",
         )
     state.unlink()
     with suppress(OSError):
@@ -114,7 +114,7 @@ def stop() -> bool:
 
 
 def status() -> dict[str, Any] | None:
-    """Return the description of the compose stack by its emulator; None if none answers."""
+    """Return the compose stack's description from its emulator; None if it doesn't answer."""
     try:
         return describe(RemoteEmulator(emulator_url()).about())
     except HostError:
@@ -122,7 +122,7 @@ def status() -> dict[str, Any] | None:
 
 
 def environment() -> dict[str, str] | None:
-    """Return the variables by which clients of this host find the stack, with its keys; None if there is none."""
+    """Return the variables with endpoints and keys for clients on this host; None if no stack runs."""
     emulator = RemoteEmulator(emulator_url())
     try:
         services = {service["part"]: service["host"] for service in emulator.about()["services"]}
@@ -140,7 +140,7 @@ def environment() -> dict[str, str] | None:
 
 
 def _key_variables() -> dict[str, str]:
-    """Return the compose variables of keys and passwords: random ones, but a stack that is up keeps its own."""
+    """Return the compose variables with keys and passwords: a running stack's own, or else random ones."""
     if kept := kept_variables():
         return kept
     emulator = RemoteEmulator(emulator_url())
@@ -157,7 +157,7 @@ def _for_compose(pair: Pair) -> dict[str, str]:
 
 
 def describe(about: dict[str, Any]) -> dict[str, Any]:
-    """Return the document that `up` and `status` print, with the keys of the embedded stack's."""
+    """Return the document that `up` and `status` print, with the same keys as for the embedded stack."""
     services = {service["part"]: dict(service) for service in about["services"]}
     services["tensors"]["host"] = " ".join(_answering(services["tensors"]["host"].split()))
     for service in services.values():
@@ -195,15 +195,15 @@ def _wait_healthy(say: Callable[[str], None], limit_s: float) -> dict[str, Any]:
             )
             if not problem:
                 return describe(about)
-        time.sleep(ASK_S)  # a service that does not run yet can only be asked again
+        time.sleep(ASK_S)  # all we can do until a service runs
     raise HostError(
         f"The stack is not healthy after {limit_s:.0f} s: {problem}.",
-        "see `docker compose ps` and `docker compose logs`; `slslab down` ends it.",
+        "see `docker compose ps` and `docker compose logs`; `slslab down` stops the stack.",
     )
 
 
 def _answering(addresses: Sequence[str]) -> list[str]:
-    """Return the addresses where a tensor database answers: more ports are reserved, for a larger stack."""
+    """Return the addresses where a tensor database answers; other ports are reserved for a larger stack."""
     answering = []
     for address in addresses:
         with suppress(redis.RedisError):

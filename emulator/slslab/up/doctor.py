@@ -1,4 +1,4 @@
-"""What this host can enforce and measure, found by trying, and what it means for a run where it cannot."""
+"""Try what this host can enforce and measure, and tell what the gaps mean for a run."""
 
 import os
 import shutil
@@ -26,7 +26,7 @@ from slslab.stack.queues import find_rabbitmq
 
 
 def examine() -> list[Finding]:
-    """Examine this host; returns the findings in the order in which they are printed."""
+    """Examine this host; return the findings in the order they are printed."""
     hierarchy = detect()
     return [
         Finding("Python", OK, sys.version.split()[0], needed=True),
@@ -36,7 +36,7 @@ def examine() -> list[Finding]:
         _reports(),
         _processors(),
         _memory(),
-        _limit(hierarchy, "memory", "memory limit", "a resident-set watchdog looks every 10 ms instead"),
+        _limit(hierarchy, "memory", "memory limit", "a watchdog checks the resident set every 10 ms instead"),
         _limit(hierarchy, "cpu", "CPU share (memory/1769)", "compute runs at the host's speed, and the run says so"),
         _limit(hierarchy, "pids", "1,024 processes", "a function may start more processes than on Lambda"),
         _limits_hold(hierarchy),
@@ -71,7 +71,7 @@ def _runtimes() -> Finding:
         "runtimes",
         not stood_for,
         f"functions run on Python {', '.join(versions)}",
-        f"{sys.version.split()[0]} stands for {', '.join(stood_for)}; alone it has this host's packages",
+        f"{sys.version.split()[0]} replaces {', '.join(stood_for)}; only it sees this host's packages",
     )
 
 
@@ -95,9 +95,9 @@ def _reports() -> Finding:
 
 
 def _gpus() -> Finding:
-    hint = "`slslab run gpu` computes on the CPU instead, and says so"
+    hint = "`slslab run gpu` runs on the CPU instead, and says so"
     devices = cuda_devices() if installed("torch") else ()
-    return Finding("GPUs", OK, ", ".join(devices)) if devices else Finding("GPUs", MISSING, "torch sees none", hint)
+    return Finding("GPUs", OK, ", ".join(devices)) if devices else Finding("GPUs", MISSING, "torch finds no GPU", hint)
 
 
 def _processors() -> Finding:
@@ -110,7 +110,7 @@ def _processors() -> Finding:
         "processors",
         load <= cores / 2,
         summary,
-        "other work is running; durations stay on the Lambda clock, runs will be marked oversubscribed",
+        "other programs are running; the Lambda clock corrects durations, but runs will be marked oversubscribed",
     )
 
 
@@ -123,7 +123,7 @@ def _memory() -> Finding:
         "memory",
         memory_budget_mb() >= 4 * 1024,
         summary,
-        "four workers of 1,024 MB do not fit: use --workers or --memory",
+        "four workers of 1,024 MB don't fit: lower --workers or --memory",
     )
 
 
@@ -151,10 +151,10 @@ def _lambda_clock() -> Finding:
     return _finding(
         "Lambda clock",
         any(times.cpu_ns > 0 for times in sample.threads.values()),
-        "schedstat has the run delay of each thread",
-        "durations are wall time: keep the host idle while a run goes on",
+        "schedstat reports each thread's run delay",
+        "durations are wall time: keep the host idle during a run",
         state=MISSING,
-        otherwise="the kernel keeps no schedstat",
+        otherwise="the kernel has no schedstat",
     )
 
 
@@ -188,8 +188,7 @@ def _queue() -> Finding:
             "RabbitMQ",
             MISSING,
             "not installed",
-            "queues are lists of the tensor database instead; install Debian's package rabbitmq-server for the real "
-            "one",
+            "queues are lists in the tensor database instead; for RabbitMQ, install Debian's package rabbitmq-server",
         )
     return Finding("RabbitMQ", OK, installed.version)
 
@@ -197,7 +196,7 @@ def _queue() -> Finding:
 def _channels() -> Iterator[Finding]:
     for name, program, otherwise in (
         ("Memcached", "memcached", "--channel memcached needs it: apt-get install memcached"),
-        ("Redis", "redis-server", "--channel redis takes the tensor database instead; apt-get install redis-server"),
+        ("Redis", "redis-server", "--channel redis uses the tensor database instead; apt-get install redis-server"),
     ):
         yield _finding(
             name, find_server(program) is not None, "installed", otherwise, state=MISSING, otherwise="not installed"
@@ -207,10 +206,10 @@ def _channels() -> Iterator[Finding]:
 def _isolation() -> Finding:
     isolation = namespaces()
     if not isolation.mode:
-        hint = "a function reads what you can read, your keys, too: run as root, or allow user namespaces"
+        hint = "functions can read your files and keys: run as root, or allow user namespaces"
         return Finding("isolation", MISSING, isolation.description, hint)
     hint = (
-        "functions are kept from each other, your files and your keys, not from the host's network and kernel: run "
+        "functions can't reach each other, your files and your keys, but can use the host's network and kernel: run "
         "only code that you trust (docs/threat-model.md)"
     )
     state = PARTLY if isolation.missing else OK
@@ -241,7 +240,7 @@ def _freezing(hierarchy: Hierarchy) -> Finding:
         "freezing between invocations",
         hierarchy.version == 2 or "freezer" in hierarchy.parents,
         f"by cgroup v{hierarchy.version}",
-        "threads of a function go on between its invocations, as they do not on Lambda",
+        "a function's threads keep running between invocations, unlike on Lambda",
         state=MISSING,
         otherwise="no freezer control group",
     )
@@ -250,7 +249,7 @@ def _freezing(hierarchy: Hierarchy) -> Finding:
 def _visible_processors() -> Finding:
     cores, limits = len(os.sched_getaffinity(0)), lambda_limits()
     most = limits.visible_processors(limits.memory_mb.maximum)
-    summary = f"{cores} of the up to {most} that functions see on Lambda"
+    summary = f"{cores} of up to {most} that functions see on Lambda"
     return _finding("visible cores", cores >= most, summary, "large functions see fewer cores than on Lambda")
 
 

@@ -1,6 +1,6 @@
-"""`slslab up`, `down`, `status`: the emulator and its stack as local endpoints, one per user.
+"""`slslab up`, `down`, `status`: the emulator and its stack as local endpoints, one service per user.
 
-A running service holds a lock on its state file, so that a crashed one is never taken for a running one.
+A running service locks its state file, so that a crashed service doesn't look like a running one.
 """
 
 import fcntl
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from slslab.stack.assembly import EmbeddedStack
 
 STOP_LIMIT_S = 60.0
-# The longest that a service in use takes to end; one that has recorded much takes longer.
+# Stopping usually takes less; with a large record it takes longer, and we say so.
 SILENT_S = 2.0
 LOOK_S = 1.0
 READY_VARIABLE = "SLSLAB_READY_FD"
@@ -45,19 +45,19 @@ FLOCK = struct.Struct("hhqqi0q")
 
 
 def status() -> dict[str, Any] | None:
-    """Return the running service's description of itself; None if there is none."""
+    """Return the running service's description; None if none runs."""
     return (_stored() or {}).get("description")
 
 
 def environment() -> dict[str, str] | None:
-    """Return the variables by which clients find the running service, with its keys; None if there is none."""
+    """Return the variables with the running service's endpoints and keys; None if none runs."""
     return (_stored() or {}).get("environment")
 
 
 def recorded() -> Path | None:
-    """Have the running service write down everything until now; return the directory of its record.
+    """Tell the running service to bring its record up to date; return the record's directory.
 
-    None if there is no service; HostError if it cannot.
+    None if no service runs; HostError if it can't.
     """
     from slslab.aws.clients import signed_headers
     from slslab.aws.keys import Pair
@@ -83,10 +83,10 @@ def recorded() -> Path | None:
 def _stored() -> dict[str, Any] | None:
     try:
         with (state_directory() / "up.json").open() as file:
-            # Only asked about: a lock that is held even for a moment would make a starting service refuse.
+            # Query the lock without taking it: even a moment's lock would make a starting service fail.
             found = fcntl.fcntl(file, fcntl.F_OFD_GETLK, _lock(fcntl.F_RDLCK))
             locked = FLOCK.unpack(found)[0] != fcntl.F_UNLCK
-            # A service that was killed has left its file. One that runs adds lines; the last one may still be written.
+            # A killed service leaves its file. A running one appends lines; the last one may be incomplete.
             return json.loads(_last_line(file.read()) or "null") if locked else None
     except (FileNotFoundError, NotADirectoryError):
         return None
@@ -99,13 +99,13 @@ def _last_line(text: str) -> str:
 
 
 def last_log() -> Path | None:
-    """Return the output of the last service in the background, if it has ended without `stop`."""
+    """Return the log of the last background service if it ended without `stop`, else None."""
     path = state_directory() / "up.log"
     return path if path.exists() and _stored() is None else None
 
 
 def examine_services(running: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Ask the services of the running stack; returns them with whether they still answer."""
+    """Return the running stack's services, each with its health."""
     from slslab.compose import services
 
     variables = environment() or {}
@@ -116,7 +116,7 @@ def examine_services(running: Mapping[str, Any]) -> list[dict[str, Any]]:
         "queue": QUEUE_URL,
     }
     asked = {part: variables[name].split() for part, name in named.items() if name in variables}
-    # A request would start these; the service itself notices when they have ended.
+    # A request would start these; `serve` notices when they end.
     watched = {part: url for part, url in running["endpoints"].items() if part in ("states", "aws")}
     ended = running["ended"]
     found = [services.Service(part, "", url, url, ended.get(part, "")) for part, url in watched.items()]
@@ -133,7 +133,7 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
     """Run the service until SIGINT or SIGTERM.
 
     `ready` receives its description as soon as everything answers, `log` the REPORT line of every invocation.
-    Raises RequestError if a service runs already, HostError if this host cannot run it.
+    Raises RequestError if a service is already running, HostError if this host can't run it.
     """
     from slslab.aws.arns import REGION
     from slslab.aws.keys import Keyring, Pair
@@ -187,7 +187,7 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
                     description["ended"][part] = sentence
                     _store(file, description, variables)
         except KeyboardInterrupt as signalled:
-            log(f"slslab up was ended by {str(signalled) or 'a signal'}.")
+            log(f"{str(signalled) or 'A signal'} stopped slslab up.")
 
 
 def _start_others(options: Options, stack: "EmbeddedStack") -> None:
@@ -226,13 +226,13 @@ def _describe(stack: "EmbeddedStack") -> dict[str, Any]:
 
 
 def _store(file: IO[str], description: Mapping[str, Any], variables: Mapping[str, str]) -> None:
-    """Add a line with the present state: a reader always finds a complete one."""
+    """Append the current state as a line, so that readers always find a complete one."""
     file.write(json.dumps({"description": description, "environment": variables}) + "\n")
     file.flush()
 
 
 def _ends(servers: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield each server that ends by itself, once, with a sentence about it; never return."""
+    """Yield each server that ends by itself, with a sentence about it; never return."""
     left = dict(servers)
     while True:
         for part, server in list(left.items()):
@@ -251,9 +251,9 @@ def _places(options: Options, limits: Limits, session: "Session") -> "Places | N
 
 
 def start(options: Options) -> dict[str, Any]:
-    """Start the service in the background; returns its description when everything answers.
+    """Start the service in the background; return its description when everything answers.
 
-    Raises its error if it exited instead.
+    If it exits instead, raise its error.
     """
     options.account_limits()
     options.fault_plan()
@@ -279,19 +279,19 @@ def start(options: Options) -> dict[str, Any]:
             output = dict(line.partition(": ")[::2] for line in (directory / "up.log").read_text().splitlines())
             error = RequestError if code == RequestError.exit_code else HostError
             raise error(
-                output.get("Error", f"The service ended with exit code {code}."),
+                output.get("Error", f"The service exited with code {code}."),
                 output.get("Hint", f"see {directory}/up.log."),
             )
-    process.returncode = 0  # it goes on by itself, and Popen must not wait for it
+    process.returncode = 0  # it keeps running, and Popen must not wait for it
     description = status()
     assert description is not None
     return description
 
 
 def stop(say: Callable[[str], None]) -> bool:
-    """End the running service and wait for its exit; False if there was none. Raises HostError if it does not exit.
+    """Stop the running service and wait for its exit; False if none ran. Raises HostError if it doesn't exit.
 
-    `say` is told why it takes long, if it does.
+    `say` gets a line if that takes long.
     """
     running = status()
     if running is None:
@@ -304,11 +304,11 @@ def stop(say: Callable[[str], None]) -> bool:
         signal.pidfd_send_signal(process, signal.SIGTERM)
         ended = select.select([process], [], [], SILENT_S)[0]
         if not ended:
-            say("slslab is stopping: it completes its record, and removes functions and objects.")
+            say("slslab is stopping: it is completing its record and removing functions and objects.")
         if not ended and not select.select([process], [], [], STOP_LIMIT_S)[0]:
             raise HostError(
-                f"The service (process {running['pid']}) has not ended within {STOP_LIMIT_S:.0f} s.",
-                "end it with kill -9; its reaper cleans up.",
+                f"The service (process {running['pid']}) didn't stop within {STOP_LIMIT_S:.0f} s.",
+                f"type kill -9 {running['pid']}; its reaper cleans up.",
             )
     finally:
         os.close(process)
@@ -320,7 +320,7 @@ def stop(say: Callable[[str], None]) -> bool:
 
 def _refuse(running: Mapping[str, Any] | None) -> None:
     where = f" at {running['endpoints']['lambda']} (process {running['pid']})" if running else ", still starting"
-    raise RequestError(f"slslab is up already{where}.", "see it with `slslab status`, end it with `slslab down`.")
+    raise RequestError(f"slslab is already running{where}.", "see it with `slslab status`, stop it with `slslab down`.")
 
 
 def _report_ready() -> None:
@@ -335,7 +335,7 @@ def _lock(kind: int) -> bytes:
 
 @contextmanager
 def _state() -> Iterator[tuple[IO[str], bool]]:
-    """Yield the state file, and whether its lock was free and is now ours; if so, the file is removed at the end."""
+    """Yield the state file and whether we got its lock; if so, remove the file at the end."""
     directory = make_state_directory()
     path = directory / "up.json"
     with ExitStack() as stack:
@@ -347,7 +347,7 @@ def _state() -> Iterator[tuple[IO[str], bool]]:
                 file.seek(0)
                 yield file, False
                 return
-            # A service that ended meanwhile has removed the file that was opened.
+            # A service that ended in the meantime removed the file we opened.
             if path.exists() and os.fstat(file.fileno()).st_ino == path.stat().st_ino:
                 break
         try:
@@ -355,5 +355,5 @@ def _state() -> Iterator[tuple[IO[str], bool]]:
             yield file, True
         finally:
             path.unlink(missing_ok=True)
-            with suppress(OSError):  # the log of a service in the background stays until `down`
+            with suppress(OSError):  # a background service's log stays until `down`
                 directory.rmdir()

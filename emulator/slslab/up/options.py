@@ -1,4 +1,4 @@
-"""The options of `slslab up` for the embedded stack: of its command, and of the process that `--detach` starts."""
+"""The options of `slslab up` for the embedded stack, for the command and for the process that `--detach` starts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 PORT = click.IntRange(0, 65535)
 ACCOUNT_HELP = (
-    "Whose limits: default (Lambda's), new (a new account's: concurrency 10, 3,008 MB), or a TOML file with names of "
-    "limits and numbers (see `slslab limits`)."
+    "The account's limits: default (Lambda's), new (a new account's: concurrency 10, 3,008 MB), or a TOML file with "
+    "names of limits and numbers (see `slslab limits`)."
 )
 
 
@@ -25,7 +25,7 @@ def _option(*names: str, default: Any = None, **settings: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """A field for each option, in the order of `slslab up --help`."""
+    """All options, in the order of `slslab up --help`."""
 
     port: int = _option(
         "--port", type=PORT, default=4600, show_default=True, help="Port of the Lambda endpoint; 0: any free one."
@@ -36,42 +36,41 @@ class Options:
     edge_port: int | None = _option(
         "--edge-port",
         type=PORT,
-        help="Port of the one endpoint of all services, with slslab[aws]; 0: any free one.  [default: 4566]",
+        help="Port of the endpoint for all services, with slslab[aws]; 0: any free one.  [default: 4566]",
     )
     limits: tuple[str, ...] = _option(
         "--limit",
         default=(),
         multiple=True,
         metavar="NAME=VALUE",
-        help="Another limit than Lambda's, for instance account_concurrency=10 or idle_s=60 (see `slslab limits`).",
+        help="Change one limit, for instance account_concurrency=10 or idle_s=60 (see `slslab limits`).",
     )
     account: str = _option("--account", default="default", show_default=True, metavar="ACCOUNT", help=ACCOUNT_HELP)
     template: str = _option(
         "--template",
         default="",
         metavar="MODULES",
-        help="Import these once (for instance torch) and fork environments from it: faster cold starts, "
-        "whose memory is not Lambda's; records say so.",
+        help="Import these modules once (for instance torch) and fork environments from there: cold starts are faster, "
+        "but memory differs from Lambda's, and records say so.",
     )
     strict_packages: bool = _option(
         "--strict-packages",
         default=False,
         is_flag=True,
-        help="Functions see no packages of this host: what a zip archive and its layers lack fails as on Lambda.",
+        help="Hide this host's packages from functions, so that imports missing from their packages fail as on Lambda.",
     )
     environment: str = _option(
         "--environment",
         type=click.Choice(["process", "ray"]),
         default="process",
         show_default=True,
-        help="What functions run in: processes of this host, or of all nodes of the Ray cluster that it belongs to "
-        "(docs/cluster.md).",
+        help="Where functions run: in processes on this host, or on all nodes of its Ray cluster (docs/cluster.md).",
     )
     budget_mb: int | None = _option(
         "--memory-budget",
         type=click.IntRange(128),
         metavar="MB",
-        help="Memory for all environments (by default 0.9 of what is available).",
+        help="Memory for all environments (by default 90 % of the available memory).",
     )
     code: tuple[Path, ...] = _option(
         "--code",
@@ -79,8 +78,7 @@ class Options:
         type=click.Path(path_type=Path, exists=True, file_okay=False),
         metavar="DIR",
         default=(Path("."),),
-        help="Hot reload may use directories below this one as functions' code (by default the working directory); "
-        "repeat it for several.",
+        help="Hot reload may use code in this directory and below (by default the working directory). Repeatable.",
     )
     tensor_databases: int = _option(
         "--tensor-databases",
@@ -88,14 +86,14 @@ class Options:
         type=click.IntRange(0, 1000),
         default=1,
         show_default=True,
-        help="RedisAI-compatible databases, each with a port of its own: one per peer of SPIRT.",
+        help="Number of RedisAI-compatible databases, each with its own port. SPIRT needs one per peer.",
     )
     queue: str = _option(
         "--queue",
         type=click.Choice(["embedded", "rabbitmq", "auto"]),
         default="embedded",
         show_default=True,
-        help="Lists of a tensor database, or RabbitMQ where its server is installed.",
+        help="Queues: lists in a tensor database, or RabbitMQ if its server is installed.",
     )
     credentials: tuple[str, ...] = _option(
         "--credentials",
@@ -103,33 +101,33 @@ class Options:
         multiple=True,
         metavar="KEY:SECRET",
         envvar="SLSLAB_CREDENTIALS",
-        help="Accept this pair of keys, too, for instance test:test, or the one that your code brings. Repeatable.",
+        help="Also accept this pair of keys, for instance test:test or the keys that your code uses. Repeatable.",
     )
     function_policy: Path | None = _option(  # noqa: RUF009 - it returns a field
         "--function-policy",
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
         metavar="FILE",
-        help="Policy document of IAM, in JSON, that grants functions more than their keys do, or denies them "
-        "something; docs/threat-model.md has what they may do.",
+        help="IAM policy document, in JSON, that adds to or restricts what functions may do "
+        "(defaults: docs/threat-model.md).",
     )
     faults: Path | None = _option(  # noqa: RUF009 - it returns a field
         "--faults",
         type=click.Path(path_type=Path),
         metavar="FILE",
-        help="Fault plan, a TOML file: functions are throttled, killed or hang. One of its tables [[fault]] has "
-        'kind = "throttle", function = "NAME", invocation = 0; docs/reliability.md has all kinds.',
+        help="Fault plan, a TOML file that throttles, kills or hangs functions. Example of a table [[fault]]: "
+        'kind = "throttle", function = "NAME", invocation = 0. docs/reliability.md lists all kinds.',
     )
 
     @classmethod
     def decorate(cls, command: Callable[..., None]) -> Callable[..., None]:
-        """Give a function of click these options; they are passed on by the names of the fields."""
+        """Add these options to a click command, which gets them under the fields' names."""
         for known in reversed(fields(cls)):
             settings = known.metadata["settings"] | {"default": known.default}
             command = click.option(*known.metadata["names"], known.name, **settings)(command)
         return command
 
     def arguments(self) -> list[str]:
-        """Return them as words of a command line, but for credentials: any user can read a process's arguments."""
+        """Return them as words of a command line, except credentials: any user can read a process's arguments."""
         words = []
         for known in fields(self):
             value, name = getattr(self, known.name), known.metadata["names"][0]
@@ -144,7 +142,7 @@ class Options:
         return tuple(module for module in self.template.split(",") if module)
 
     def resolved(self) -> Self:
-        """Return them with absolute paths: a service in the background may run elsewhere."""
+        """Return them with absolute paths, because a background service may run in another directory."""
         from slslab.aws.accounts import DEFAULT, NEW
 
         try:
@@ -156,17 +154,17 @@ class Options:
                 faults=self.faults and self.faults.resolve(),
             )
         except FileNotFoundError:
-            raise RequestError("The working directory does not exist any more.", "change to another one.") from None
+            raise RequestError("The working directory no longer exists.", "cd to another one.") from None
 
     def account_limits(self) -> "Limits":
-        """Return the limits of the account, with those that are given by name."""
+        """Return the account's limits, with the changes from `--limit`."""
         from slslab.aws.accounts import account_limits
 
         pairs = (limit.partition("=") for limit in self.limits)
         return account_limits(self.account, {name: value for name, _, value in pairs})
 
     def fault_plan(self) -> dict[str, Any] | None:
-        """Return the document of the fault plan, whose faults are those of functions."""
+        """Return the fault plan's document, checked to contain only faults of functions; None without one."""
         from slslab.lambda_.faults import read_function_plan
         from slslab.toml_files import read_toml
 

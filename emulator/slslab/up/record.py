@@ -1,8 +1,8 @@
-"""What `slslab up` records: the trace of its users' functions in `runs/up`, for the commands that read runs.
+"""Record the trace of users' functions during `slslab up` in `runs/up`, for the commands that read runs.
 
-The records are those of a run, but for samples of the Lambda clock and beginnings of invocations: about 1 KB for each
-invocation, 0.4 KB for each state transition and each request of a function to S3, and at most one of 0.4 KB a second
-for each other kind of request to a store.
+The records are the same as a run's, without samples of the Lambda clock and starts of invocations. They take about 1 KB
+for each invocation, 0.4 KB for each state transition and each S3 request of a function, and at most 0.4 KB a second for
+each other kind of request to a store.
 """
 
 import fcntl
@@ -36,11 +36,11 @@ from slslab.stack.urls import without_passwords
 from slslab_workers.architecture import Requirements
 
 NAME = "up"
-# Of the Lambda endpoint.
+# A path of the Lambda endpoint.
 PATH = "/slslab/record"
 FLUSH_NS = 1_000_000_000
 ANSWER_S = 5.0
-# Commands that make no use of a database; a client sends some of them by itself.
+# Commands that don't count as using a database; clients send some of them automatically.
 IDLE = frozenset(
     "auth hello ping echo select quit reset client info command config memory time multi exec discard".split()
 )
@@ -54,11 +54,10 @@ OTHER = "tensor.command"
 
 
 class Record:
-    """The record of a service, as a context manager that its stack is within: what it receives between `begin` and its
-    end is in its directory.
+    """The record of a service, a context manager around the service's stack. It records from `begin` on.
 
-    `access_log` is for the S3 server. All methods may be called by several
-    threads. A record that cannot be written is the last one, which `say` reports; the service goes on.
+    `access_log` is for the S3 server. Methods are thread-safe. If writing fails, the record ends there and `say`
+    reports it; the service continues.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -84,10 +83,10 @@ class Record:
             self._end(self._writer)
 
     def begin(self, about: Mapping[str, Any], tensor_urls: Sequence[str], queue_url: str) -> Path:
-        """Begin to record, in `runs/up` in place of what the last service left there; returns the directory.
+        """Start recording in `runs/up`, replacing the last service's record; return the directory.
 
-        `about` is what a reader is told of the service; the host's processor next to Lambda's is added to it. A running
-        service keeps its directory, and this one's is then `up-2`, and so on. Raises RequestError if it cannot be made.
+        `about` describes the service; a comparison of this host's processor with Lambda's is added. If a running
+        service uses the directory, the new one is `up-2`, and so on. Raises RequestError if it can't be made.
         """
         self._about = {"started_at": _now(), **about, "processor": load_processor().to_dict()}
         self._directory, self._locked = _make_directory(self._about)
@@ -97,22 +96,22 @@ class Record:
         self._began_ns = self._flushed_ns = time.monotonic_ns()
         self._writer = TraceWriter(self._directory.trace_log, NAME)
         if queue_url and queue_url not in self._databases:
-            # Whether RabbitMQ is used, only its plug-ins could tell; it was asked for by an option.
+            # Only RabbitMQ's plug-ins could tell whether it is used. The user chose it, so bill its host.
             self._use(queue_url, Requirements.queue_host)
         return self._directory.path
 
     def event(self, record: Mapping[str, Any]) -> None:
-        """Write a trace event; what else a run records is dropped."""
+        """Write a trace event; drop other kinds of records."""
         if record["record"] == "event":
             self._write(record)
 
     def invocation(self, record: InvocationRecord) -> None:
-        """Write a metered invocation, and say its REPORT line."""
+        """Write a metered invocation, and print its REPORT line."""
         self._write({"record": "invocation", **record.as_document()})
         self._say(f"{record.function} {record.report.strip()}")
 
     def update(self) -> None:
-        """Ask the stores what was done until now, and write it; raises HostError if a record was lost before."""
+        """Write what the stores have done until now. Raises HostError if a record was lost."""
         with self._updating:
             self._look_at_processor()
             self.access_log.drain()
@@ -120,17 +119,17 @@ class Record:
                 self._ask(url, host)
             self._flush()
         if self._trouble:
-            raise HostError(self._trouble, "make room for runs, and start `slslab up` again.")
+            raise HostError(self._trouble, "make room for runs, and restart `slslab up`.")
 
     def update_at_end(self) -> None:
-        """Do so once more before the stores end; what they do not tell is reported."""
+        """Update once more before the stores stop; print what fails."""
         try:
             self.update()
         except HostError as error:
-            self._say(f"{error.message} What the stores did last is not recorded.")
+            self._say(f"{error.message} The stores' last requests aren't recorded.")
 
     def route(self) -> Route:
-        """Return where the commands that read the record have it updated; it is the owner's."""
+        """Return the route with which commands update the record before they read it; only the owner may call it."""
 
         async def answer(request: Request) -> JSONResponse:
             principal(request).require("slslab:UpdateRecord", "*")
@@ -148,12 +147,12 @@ class Record:
             self._write(own_event("host.run", self._began_ns, "", resource=host, function="stack"))
         writer.__exit__()
         if not self._trouble:
-            with suppress(OSError):  # without it, the record is one that broke off
+            with suppress(OSError):  # without it, the record counts as interrupted
                 _describe(self._directory, {**self._about, "ended_at": _now()})
         self._directory.unlock(self._locked)
 
     def request(self, logged: Logged) -> None:
-        """Write a function's request to S3; other requests of one kind in a second become one event."""
+        """Write a function's request to S3; merge other requests of one kind within a second into one event."""
         if logged.function:
             event = own_event(logged.operation, logged.start_ns, "", resource="", function=logged.function)
             moved = {"bytes": logged.size, "requests": 1, "overhead": False}
@@ -165,20 +164,20 @@ class Record:
             self._flush()
 
     def _look_at_processor(self) -> None:
-        """Describe the processor again if it has been measured since."""
+        """Update the description if the processor has been measured in the meantime."""
         processor = load_processor().to_dict()
         if self._writer is not None and processor != self._about["processor"]:
             self._about["processor"] = processor
-            with suppress(OSError):  # the record stays as it was
+            with suppress(OSError):  # the old description stays
                 _describe(self._directory, self._about)
 
     def _ask(self, url: str, host: str) -> None:
-        """Count the commands that a database has executed since it was asked before."""
+        """Count the commands that a database has executed since the last call."""
         try:
             with redis.Redis.from_url(url, socket_timeout=ANSWER_S) as client:
                 stats: Mapping[str, Any] = client.info("commandstats")
-        except redis.RedisError as error:  # it may be busy, and tells all that it did when it is asked again
-            self._say(f"{without_passwords(url)} does not answer; what it did last is not recorded yet: {error}")
+        except redis.RedisError as error:  # it may be busy; its counters lose nothing until the next call
+            self._say(f"{without_passwords(url)} doesn't answer, so its last requests aren't recorded yet: {error}")
             return
         names = ((name.removeprefix("cmdstat_"), entry["calls"]) for name, entry in stats.items())
         calls = Counter({name: number for name, number in names if name.partition("|")[0] not in IDLE})
@@ -191,7 +190,7 @@ class Record:
                 self._calls[url] = calls
 
     def _use(self, url: str, host: str) -> None:
-        """Record that AWS would bill the host of a database or queue, since the service's beginning."""
+        """Record that AWS would bill the host of a database or queue from the service's start."""
         if url not in self._hosts:
             self._hosts[url] = host
             self._write(launch_record("host", str(len(self._hosts)), host, self._began_ns))
@@ -224,7 +223,7 @@ def _describe(directory: RunDirectory, about: Mapping[str, Any]) -> None:
 
 
 def _make_directory(about: Mapping[str, Any]) -> tuple[RunDirectory, int]:
-    """Return a new directory, locked and described; it replaces that of a service that has ended."""
+    """Return a new directory, locked and described; it replaces the directory of an ended service."""
     folder = root()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -240,8 +239,8 @@ def _make_directory(about: Mapping[str, Any]) -> tuple[RunDirectory, int]:
                 return directory, directory.lock()
     except OSError as error:
         raise RequestError(
-            f"{folder.absolute()}, where slslab records, cannot be written: {error.strerror}.",
-            "name another folder in SLSLAB_RUNS.",
+            f"slslab can't record in {folder.absolute()}: {error.strerror}.",
+            "set SLSLAB_RUNS to another folder.",
         ) from error
     raise AssertionError("there is always another name")
 
@@ -255,7 +254,7 @@ def _names(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Keep other services from choosing a directory at the same time."""
+    """Prevent other services from choosing a directory at the same time."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)

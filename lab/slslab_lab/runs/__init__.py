@@ -1,1 +1,1 @@
-"""A run from its plan to its document."""
+"""Make a run, from its plan to its document."""

@@ -1,4 +1,4 @@
-"""Refuse a plan whose environments do not fit at once into the host's memory, or into the account's concurrency."""
+"""Refuse plans that need more memory than the host has, or more concurrency than the account allows."""
 
 import math
 from bisect import bisect_left
@@ -13,27 +13,27 @@ from slslab_workers.plan import Plan
 
 
 def admit_concurrency(plan: Plan, architecture: Architecture) -> None:
-    """Refuse a plan whose functions wait for more of each other than the account runs at once (RequestError)."""
+    """Raise RequestError if the plan needs more concurrent functions than the account allows."""
     most = account_limits(plan.account).account_concurrency
     for phase in architecture.resident_set(plan):
         if architecture.requirements(plan).instances is None and phase.environments > most:
             raise RequestError(
-                f"{phase.name} needs {counted(phase.environments, 'function')} at once, and the account "
-                f"{plan.account} runs at most {most:,} (account_concurrency): the others would be throttled.",
+                f"{phase.name} needs {counted(phase.environments, 'function')} at once, but the account "
+                f"{plan.account} allows only {most:,} (account_concurrency).",
                 f"choose --workers {most} or fewer, or another --account.",
             )
 
 
 def admit(plan: Plan, architecture: Architecture, budgets_mb: Sequence[int]) -> None:
-    """Refuse a plan that cannot be resident in the hosts' memory for functions, with the arithmetic (HostError)."""
+    """Raise HostError, with the arithmetic, if the plan doesn't fit into the hosts' memory for functions."""
     there = f"there are {terms(budgets_mb)} MB for functions"
     for phase in architecture.resident_set(plan):
         if not _fits(phase, plan, budgets_mb):
             needed_mb = phase.environments * plan.memory_mb + phase.beside_mb
             if not phase.environments:
                 raise HostError(
-                    f"{phase.name} needs {needed_mb:,} MB, and {there}.",
-                    f"an option may give it less: slslab run {plan.architecture} --help",
+                    f"{phase.name} needs {needed_mb:,} MB, but {there}.",
+                    f"an option may lower that: slslab run {plan.architecture} --help",
                 )
             beside = f" + {phase.beside_mb:,} MB of smaller functions and databases" if phase.beside_mb else ""
             fits = bisect_left(
@@ -42,15 +42,15 @@ def admit(plan: Plan, architecture: Architecture, budgets_mb: Sequence[int]) -> 
             raise HostError(
                 f"{phase.name} needs {counted(phase.environments, 'environment')} at once: "
                 f"{phase.environments:,} × "
-                f"{plan.memory_mb:,} MB{beside} = {needed_mb:,} MB, and {there}.",
+                f"{plan.memory_mb:,} MB{beside} = {needed_mb:,} MB, but {there}.",
                 f"--workers {fits} fits, or a smaller --memory." if fits else "choose a smaller --memory.",
             )
 
 
 def _fits(phase: ResidentPhase, plan: Plan, budgets_mb: Sequence[int]) -> bool:
-    """Return whether the hosts have room for the phase; each environment is on one of them.
+    """Return whether the phase fits into the hosts' memory; each environment runs on one host.
 
-    Of several hosts, what is beside is counted as whole environments: it may consist of parts as large as these.
+    With several hosts, `beside_mb` is rounded up to whole environments, because its parts may be that large.
     """
     places = sum(budget_mb // plan.memory_mb for budget_mb in budgets_mb)
     beside = math.ceil(phase.beside_mb / plan.memory_mb) if len(budgets_mb) > 1 else 0
@@ -59,6 +59,6 @@ def _fits(phase: ResidentPhase, plan: Plan, budgets_mb: Sequence[int]) -> bool:
 
 
 def _all_fit(plan: Plan, architecture: Architecture, workers: int, budgets_mb: Sequence[int]) -> bool:
-    """Return whether there is room for the plan with another number of workers."""
+    """Return whether the plan fits with this number of workers."""
     smaller = replace(plan, workers=workers)
     return all(_fits(phase, smaller, budgets_mb) for phase in architecture.resident_set(smaller))

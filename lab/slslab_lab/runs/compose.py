@@ -1,4 +1,4 @@
-"""Run a plan on a compose stack that is up."""
+"""Run a plan on a running compose stack."""
 
 import json
 import time
@@ -32,7 +32,7 @@ from slslab_lab.runs.watch import Watch
 from slslab_workers.architecture import Cloud, Requirements, RunFailed
 from slslab_workers.plan import Plan
 
-# The operations by which something is made, and the parameter that names it.
+# The operations that create something, the parameter with its name, and its kind.
 MAKING = {
     "lambda": ("CreateFunction", "FunctionName", "function"),
     "s3": ("CreateBucket", "Bucket", "bucket"),
@@ -42,7 +42,7 @@ MAKING = {
 
 # A history's times are exact to the millisecond.
 TOLERANCE_NS = 2_000_000
-# The commands that start a channel's server, where it has a password with that of the stack.
+# The commands that start a channel's server, with the stack's password if it needs one.
 START_CHANNEL = {
     "memcached": "docker compose up -d memcached",
     "redis": 'eval "$(slslab env)" && docker compose up -d redis',
@@ -52,7 +52,7 @@ START_CHANNEL = {
 
 
 class ComposeSystem:
-    """A running compose stack, if a plan can run on it; HostError or RequestError with the reason if not."""
+    """A running compose stack; HostError or RequestError if the plan can't run on it."""
 
     def __init__(self, plan: Plan, requirements: Requirements) -> None:
         self._emulator = RemoteEmulator(emulator_url())
@@ -61,29 +61,29 @@ class ComposeSystem:
         self._about = self._emulator.about()
         self._services = {service["part"]: service for service in self._about["services"]}
         self.budgets_mb = [int(self._about["memory_budget_mb"])]
-        # On which devices instances compute is known when they have been launched; their records tell.
+        # Instances' devices are known only after their launch, from their records.
         self.automatic: Mapping[str, str] = {"queue": self._queue_kind()}
         if requirements.channel_host:
             self.automatic = {**self.automatic, "channel-host": requirements.channel_host}
         self._check()
 
     def start(self) -> AbstractContextManager[Self]:
-        """Return a context that does nothing: the stack is up."""
+        """Return a context that does nothing, because the stack is already up."""
         return nullcontext(self)
 
     def ready(self) -> None:
-        """Do nothing, likewise."""
+        """Do nothing, because the stack is already up."""
 
     def high_priority(self) -> AbstractContextManager[bool]:
         """Return a context that yields False: the stack's containers keep their priority."""
         return nullcontext(False)
 
     def clear(self) -> None:
-        """Do nothing: the end of a recording has removed what it named, and the next one empties the databases."""
+        """Do nothing: the end of a recording removes what it named, and the next one empties the databases."""
 
     @contextmanager
     def running(self, recorder: Recorder, logs: Path) -> Iterator[Running]:
-        """Record what the stack does for the run within the block."""
+        """Record what the stack does for the run in this context."""
         requirements, about = self._requirements, self._about
         began = time.process_time()
         asked = (self._plan.run, requirements.tensor_databases, requirements.channel)
@@ -134,46 +134,46 @@ class ComposeSystem:
         about, required = self._about, self._requirements
         if required.instances is not None and about["environment"] != "docker":
             raise HostError(
-                f"The emulator at {self._emulator.url} runs no containers, and so launches no instances.",
-                "--stack embedded launches them as processes of this host.",
+                f"The emulator at {self._emulator.url} can't launch instances, because it doesn't run containers.",
+                "--stack embedded launches them as processes on this host.",
             )
         if about["environment"] != self._plan.environment:
             raise RequestError(
-                f"The emulator at {self._emulator.url} runs functions as {about['environment']}, and the plan wants "
+                f"The emulator at {self._emulator.url} runs functions as {about['environment']}, but the plan wants "
                 f"{self._plan.environment}.",
-                f"--environment {about['environment']}",
+                f"type --environment {about['environment']}.",
             )
         if self._plan.account != DEFAULT:
             raise RequestError(
-                f"The emulator at {self._emulator.url} has the limits that it was started with.",
+                f"The emulator at {self._emulator.url} can't change its limits while it runs.",
                 "leave out --account, or choose --stack embedded.",
             )
         if about["version"] != __version__:
             raise RequestError(
-                f"The emulator at {self._emulator.url} is slslab {about['version']}, and this is {__version__}.",
-                "build the stack's images anew, or use that version.",
+                f"The emulator at {self._emulator.url} is slslab {about['version']}, but this is {__version__}.",
+                "rebuild the stack's images, or use that version.",
             )
         if about["clock"] != clock_domain():
             raise HostError(
-                f"The emulator at {self._emulator.url} runs on another host, whose clock is not this one's.",
+                f"The emulator at {self._emulator.url} runs on another host with another clock.",
                 "run the command on that host.",
             )
         if required.tensor_databases:
-            # Also where there is none: a service that is scaled to nothing is not an unhealthy one.
+            # Check this first: a service scaled to zero doesn't count as unhealthy.
             _check_replicas(required.tensor_databases, len(self._services["tensors"]["inside"].split()))
         if required.channel and required.channel not in self._services:
-            raise HostError(f"The stack's {required.channel} does not run.", START_CHANNEL[required.channel])
+            raise HostError(f"The stack's {required.channel} isn't running.", START_CHANNEL[required.channel])
         for part in self._parts():
             if not self._services[part]["healthy"]:
                 raise HostError(
-                    f"The stack's {part} at {self._services[part]['inside']} does not answer: "
+                    f"The stack's {part} at {self._services[part]['inside']} doesn't answer: "
                     f"{self._services[part]['trouble']}.",
-                    "`docker compose ps` and `logs`.",
+                    "see `docker compose ps` and `docker compose logs`.",
                 )
         if required.queue not in ("", "auto", self._queue_kind()):
             raise RequestError(
-                f"The stack's queue is {self._services['queue']['name']}, and the plan wants {required.queue}.",
-                "--queue auto takes the stack's.",
+                f"The stack's queue is {self._services['queue']['name']}, but the plan wants {required.queue}.",
+                "type --queue auto to use the stack's.",
             )
 
     def _queue_kind(self) -> str:
@@ -181,15 +181,15 @@ class ComposeSystem:
 
 
 class _Clients:
-    """The driver's boto3 clients, observed: the recording is given the name of what they make before it is made, and
-    the histories of state machines' executions are read before they are deleted."""
+    """The driver's boto3 clients. They tell the recording the name of what they create before they create it, and read
+    the histories of state machines' executions before they delete them."""
 
     def __init__(self, services: Mapping[str, Any], pair: Pair, recording: RemoteRecording) -> None:
         self._services = services
         self._pair = pair
         self._recording = recording
         self._machines: dict[str, Any] = {}
-        # Name, input and transitions.
+        # The name, input and transitions of each.
         self.executions: list[tuple[str, Any, list[Transition]]] = []
 
     def client(self, service: str) -> Any:
@@ -209,14 +209,14 @@ class _Clients:
         return client
 
     def read_executions(self) -> None:
-        """Read the executions of the machines that were not deleted."""
+        """Read the executions of the machines that still exist."""
         try:
             for arn, client in list(self._machines.items()):
                 self._read(client, arn)
         except (botocore.exceptions.ClientError, botocore.exceptions.BotoCoreError) as error:
             raise HostError(
-                f"Step Functions at {self._services['states']['host']} cannot be read: {error}.",
-                "`docker compose ps` and `logs` tell more.",
+                f"Step Functions at {self._services['states']['host']} can't be read: {error}.",
+                "see `docker compose ps` and `docker compose logs`.",
             ) from error
 
     def _created(self, client: Any, parsed: Mapping[str, Any], **_: Any) -> None:
@@ -239,7 +239,7 @@ class _Clients:
 
 
 class _Received:
-    """Hands records to the run's recorder, and keeps those by which a transition's invocation is found."""
+    """Passes records to the run's recorder, and keeps those that identify a transition's invocation."""
 
     def __init__(self, recorder: Recorder, launcher: RemoteLauncher | None) -> None:
         self._recorder = recorder
@@ -249,7 +249,7 @@ class _Received:
         self._invocations: list[dict[str, Any]] = []
 
     def record(self, record: dict[str, Any]) -> None:
-        """Hand on a record of the recording."""
+        """Pass on a record."""
         if record["record"] == "invocation":
             self._environments[record["environment"]] = None
             self._recorder.invocation(InvocationRecord(**{k: v for k, v in record.items() if k != "record"}))
@@ -277,9 +277,9 @@ class _Received:
     def transitions(self, name: str, input_: Any, transitions: list[Transition]) -> Iterator[dict[str, Any]]:
         """Yield the trace's events of an execution.
 
-        A history does not name invocations. A Task's is the one of its function and worker that lies within it, and of
-        those the first that is left: branches run one function for one worker at once, and which of them had which
-        invocation is not known. The execution's own time, for which they are added up, does not depend on it.
+        A history doesn't name invocations, so a Task gets the first unclaimed invocation of its function and worker
+        that lies within it. If parallel branches run one function for one worker, the assignment is arbitrary, but the
+        execution's time, which sums over them, doesn't depend on it.
         """
         worker, _ = labels(input_)
         left = [event for event in self._invocations if self._workers.get(event["invocation"]) == worker]
@@ -294,7 +294,7 @@ class _Received:
             yield {**transition_event(name, input_, entry), **OWNER}
 
     def fetch_logs(self, emulator: RemoteEmulator, logs: Path) -> None:
-        """Keep the logs of all environments of the run."""
+        """Save the logs of all environments of the run."""
         logs.mkdir(parents=True, exist_ok=True)
         for environment in self._environments:
             status, body = emulator.ask("GET", f"/slslab/logs/{quote(environment)}")
@@ -306,27 +306,27 @@ def _check_replicas(needed: int, there: int) -> None:
     """Raise HostError if there are fewer tensor databases than the plan needs."""
     if there < needed:
         raise HostError(
-            f"The plan needs {counted(needed, 'tensor database')}, and the stack has {there}.",
+            f"The plan needs {counted(needed, 'tensor database')}, but the stack has {there}.",
             f"docker compose up -d --scale tensors={needed}",
         )
 
 
 def _host_addresses(tensors: Mapping[str, str], service: Mapping[str, Any], needed: int) -> tuple[str, ...]:
-    """Return the first databases' addresses on the host, in the order of those inside the network.
+    """Return the first databases' addresses on the host, in the same order as inside the network.
 
-    The engine publishes replicas at the host's ports in any order; a server's id tells at which port it is.
+    Docker publishes replicas on the host's ports in any order; a server's id tells which port it has.
     """
     if not needed:
         return ()
     addresses: dict[str, str] = {}
     for address in service["host"].split():
-        with suppress(redis.RedisError):  # nothing is there, or something else
+        with suppress(redis.RedisError):  # not a tensor database
             addresses[server_information(address)["run_id"]] = address
     reached = [addresses[run] for run in tensors.values() if run in addresses]
     if len(reached) < len(tensors):
         raise HostError(
-            f"Only {len(reached)} of the stack's {len(tensors)} tensor databases are at the host's ports "
-            f"{service['host']}.",
+            f"Only {len(reached)} of the stack's {len(tensors)} tensor databases have a port on this host "
+            f"({service['host']}).",
             "publish enough ports: SLSLAB_TENSORS_PORTS=6379-6410.",
         )
     return tuple(reached[:needed])

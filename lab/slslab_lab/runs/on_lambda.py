@@ -1,4 +1,4 @@
-"""What a recorded run takes and costs on Lambda."""
+"""The time and cost of a recorded run on Lambda."""
 
 from collections.abc import Mapping
 from typing import Any, cast
@@ -12,23 +12,23 @@ from slslab.run.run import NOT_ENDED, Run, bill_document
 
 
 def play(run: Run, book: Book) -> Modelled | NotModelled:
-    """Return what a run takes and costs on Lambda, or why that is not known."""
+    """Return a run's time and cost on Lambda, or why it can't be modelled."""
     if not run.complete:
         return NOT_ENDED
     if not installed("numpy") or not installed("scipy"):
         missing = lacking("numpy")
         return not_modelled(f"{missing.message} Install it: {missing.hint}")
     if run.plan.faults is not None:
-        return not_modelled("Faults were injected into it, and a replay would be of a run without them.")
+        return not_modelled("Faults were injected into it, and a replay would run without them.")
     from slslab_lab.replay.modelled import model
 
     return cast(Modelled, model(run, book))
 
 
 def bill_of(name: str, book: str, kind: str | None = None) -> Mapping[str, Any]:
-    """Return the bill of a run by another book, from its trace and its invocations (`bill_document`).
+    """Return a run's bill by another price book, from its trace and invocations (`bill_document`).
 
-    That of a service (`slslab up`) is the bill of its invocations as Lambda would run them; `kind` as for `open_run`.
+    For a record of `slslab up`, the bill is of its invocations as Lambda would run them; `kind` as for `open_run`.
     """
     directory, prices = resolve(name), load_book(book)
     run = open_run(directory, kind)

@@ -1,4 +1,4 @@
-"""The processor that records a run: as it was measured on this host, and as fast as it was around the run."""
+"""Measure this host's processor, and probe its speed before and after a run."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -13,9 +13,9 @@ from slslab_workers.plan import Plan
 
 
 def measure_first(progress: Progress) -> None:
-    """Measure this host's processor in short forms (at most 20 s) if it never was, and keep the result.
+    """Measure this host's processor in short form (at most 20 s) if it never was, and keep the result.
 
-    A host that can't be measured stays unanchored, and the run's document says so.
+    If that fails, the host stays unanchored, and the run's document says so.
     """
     if not load_processor().anchored:
         with suppress(HostError):
@@ -23,10 +23,10 @@ def measure_first(progress: Progress) -> None:
 
 
 class ProcessorWatch:
-    """Probes this host's processor for about a second before and after what is recorded.
+    """Probes this host's processor for about a second before and after a recording.
 
-    A host can drift by a third within minutes. Nothing is probed if the processor was never measured, or if the run's
-    workers compute on other hosts.
+    A host's speed can drift by a third within minutes. Skips the probe if the processor was never measured, or if the
+    run's workers compute on other hosts.
     """
 
     def __init__(self, plan: Plan, progress: Progress) -> None:
@@ -35,10 +35,10 @@ class ProcessorWatch:
         self._before = self._probe(1)
 
     def end(self) -> dict[str, Any] | None:
-        """Return the processor's document, by its speed before and after; None if its workers compute elsewhere.
+        """Return the processor's document, corrected by both probes; None if the workers compute on other hosts.
 
-        Its speed then takes the place of the measured one. Work differs from the probe's in how much another guest
-        slows it down, so half of that correction is one standard deviation, too.
+        Another guest may slow a run's work down more or less than the probe, so half of the correction is added as one
+        standard deviation.
         """
         if self._processor is None:
             return None

@@ -1,4 +1,4 @@
-"""Write what a run reports to its trace and its progress."""
+"""Write what a run reports to its trace and progress bar."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -14,9 +14,9 @@ from slslab_workers.plan import Plan
 
 @dataclass
 class Recorder:
-    """Receives what happens while a run goes on, for the trace and the progress, and keeps the invocations.
+    """Receives records during a run, for the trace and the progress, and keeps the invocations.
 
-    `broken` is told when the trace cannot be written any more; it then ends with the last record that could be.
+    `broken` is called when the trace can't be written any more; the trace then ends with the last written record.
     """
 
     writer: TraceWriter
@@ -35,11 +35,11 @@ class Recorder:
             with self.lock:
                 self.computed += 1
             total = self.plan.workers * self.plan.batches * self.plan.epochs
-            # Where workers leave, the others may take a few minibatches twice.
+            # After a worker leaves, others may repeat a few minibatches.
             self.progress.report("train", min(self.computed, total), total)
 
     def driver_event(self, record: dict[str, Any]) -> None:
-        """Write a trace event of the driver, which runs in no environment."""
+        """Write a trace event of the driver, which doesn't run in an environment."""
         self._write({"record": "event", **record, "function": "driver", "environment": "driver"})
 
     def invocation(self, record: InvocationRecord) -> None:

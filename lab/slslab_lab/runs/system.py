@@ -1,4 +1,4 @@
-"""What a plan runs on, whichever stack that is: the protocol, and the hosts that AWS would bill beside Lambda."""
+"""The interface of stacks that plans run on, and a meter for hosts that AWS would bill in addition to Lambda."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -15,11 +15,11 @@ from slslab_workers.architecture import Cloud, Requirements
 
 @dataclass(frozen=True)
 class Running:
-    """A system that runs: the driver's view of it, what it is, and its end.
+    """A running system: the driver's view of it, its description, and its end.
 
-    `finish` waits for all records of the finished invocations, and returns what else the document says of the host: how
-    it was until then, and what the system itself has taken, `package` and `own_cpu_seconds`. `watched` is a context
-    that raises RunFailed when the run cannot go on.
+    `finish` waits for all records of the finished invocations, and returns more entries of the document's host, such as
+    the system's own `own_cpu_seconds`, and the `package`. `watched` is a context that raises RunFailed if the run can't
+    continue.
     """
 
     cloud: Cloud
@@ -29,43 +29,42 @@ class Running:
 
 
 class Started(Protocol):
-    """A system that has started. Runs are made on it one after the other.
+    """A started system, on which runs are made one after the other.
 
-    `budgets_mb` is the memory that environments may take together on each of its hosts.
+    `budgets_mb` is the memory for all environments on each of its hosts.
     """
 
     budgets_mb: list[int]
 
     def ready(self) -> None:
-        """Wait until nothing starts any more in the background."""
+        """Wait until everything has started in the background."""
 
     def high_priority(self) -> AbstractContextManager[bool]:
-        """Return a context in which everything here runs at the highest priority; it yields whether that is allowed."""
+        """Return a context in which everything runs at the highest priority; it yields whether that is allowed."""
 
     def running(self, recorder: Recorder, logs: Path) -> AbstractContextManager[Running]:
-        """Return a context in which a run can be driven and is recorded."""
+        """Return a context in which a run can be driven, and is recorded."""
 
     def clear(self) -> None:
-        """End and remove all that the last run has left, so that the next finds nothing, and record the last of it."""
+        """Stop and remove everything that the last run left, and write its last records."""
 
 
 class System(Protocol):
-    """What a plan can run on.
+    """A system that a plan can run on.
 
-    `budgets_mb` is what `Started` has, before it is known exactly; `automatic` has what an option that is `auto`
-    becomes here.
+    `budgets_mb` is an estimate of `Started.budgets_mb`. `automatic` has the values that options set to `auto` get here.
     """
 
     budgets_mb: list[int]
     automatic: Mapping[str, str]
 
     def start(self) -> AbstractContextManager[Started]:
-        """Return a context in which the system runs; afterwards nothing of it is left."""
+        """Return a context in which the system runs; it removes everything at the end."""
 
 
 def host_meter(requirements: Requirements, on_event: Callable[[dict[str, Any]], None]) -> Callable[[], None]:
-    """Return a function that records, from now until it is called, the hosts that AWS would bill beside Lambda, S3 and
-    Step Functions."""
+    """Return a function that records the hosts that AWS would bill in addition to Lambda, S3 and Step Functions, from
+    now until it is called."""
     began_ns = time.monotonic_ns()
     for number, instance_type in enumerate(requirements.hosts):
         on_event(launch_record("host", str(number), instance_type, began_ns))

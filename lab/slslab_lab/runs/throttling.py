@@ -1,4 +1,4 @@
-"""Refuse invocations of a run as its fault plan says, with the answer that Lambda gives when there are too many."""
+"""Refuse invocations according to a run's fault plan, with Lambda's answer to too many invocations."""
 
 import json
 import time
@@ -12,15 +12,15 @@ from slslab.lambda_.events import Request
 from slslab.run.events import own_event
 from slslab_workers.faults.plan import FaultPlan
 
-# What architectures call a worker's number in their events; KubeML's workers are functions.
+# The names of a worker's number in architectures' events; KubeML's workers are functions.
 RANKS = ("rank", "function")
 
 
 class Throttling:
-    """The throttled invocations of a plan: the first attempts at each.
+    """Throttles the first attempts of invocations that a fault plan chooses.
 
-    Invocations are told apart by their function and the numbers in their events: rank, epoch, step. `record` receives
-    the event of every fault that happens.
+    Invocations are identified by their function and the numbers in their events: rank, epoch, step. `record` receives
+    an event for each fault.
     """
 
     def __init__(self, plan: FaultPlan, run: str, retry_after_s: int, record: Callable[[dict[str, Any]], None]) -> None:

@@ -1,4 +1,4 @@
-"""End a run at once when it cannot go on: instead of when all who ask a server that has ended have given up."""
+"""Stop a run as soon as it can't continue, instead of after all clients of an ended server have given up."""
 
 import os
 import select
@@ -20,9 +20,9 @@ REPEAT_S = 0.05
 
 
 class Watch(Managed):
-    """What breaks off the driver: a failure that another thread tells, or the end of a server that the run needs.
+    """Interrupts the driver if another thread reports a failure, or a server that the run needs ends.
 
-    `logs` is where a server that has ended leaves its output.
+    `logs` is the folder for an ended server's output.
     """
 
     def __init__(self, logs: Path) -> None:
@@ -36,18 +36,18 @@ class Watch(Managed):
         stack.callback(os.close, self._wake)
 
     def fail(self, failure: RunFailed) -> None:
-        """Break off the driver, from any thread; the first failure counts."""
+        """Interrupt the driver, from any thread; the first failure counts."""
         self._failure = self._failure or failure
         os.eventfd_write(self._wake, 1)
 
     def check(self, **_: Any) -> None:
-        """Raise the failure, if there is one; a handler of botocore's events, too."""
+        """Raise the failure, if there is one; also a handler of botocore's events."""
         if self._failure is not None:
             raise self._failure
 
     @contextmanager
     def watched(self, servers: Mapping[str, ServerProcess]) -> Iterator[None]:
-        """Break off the block and raise RunFailed at a failure; it is entered on the main thread."""
+        """Interrupt the block and raise RunFailed after a failure; use it on the main thread."""
         with ExitStack() as undo:
             exits = {self._exit_of(server, undo): name for name, server in servers.items()}
             undo.callback(signal.signal, signal.SIGUSR1, signal.signal(signal.SIGUSR1, self._interrupt))
@@ -64,7 +64,7 @@ class Watch(Managed):
 
     @staticmethod
     def _exit_of(server: ServerProcess, undo: ExitStack) -> int:
-        """Return a descriptor that can be read once the server has ended."""
+        """Return a descriptor that becomes readable when the server ends."""
         descriptor = os.pidfd_open(server.pid)
         undo.callback(os.close, descriptor)
         return descriptor
@@ -76,12 +76,12 @@ class Watch(Managed):
         ended = [descriptor for descriptor, _ in poll.poll() if descriptor in exits]
         if ended:
             name = exits[ended[0]]
-            with suppress(OSError):  # on a full disk, of which it may have ended
+            with suppress(OSError):  # the disk may be full, which may be why it ended
                 (self.logs / f"{name}.log").write_text(servers[name].output())
             self._failure = RunFailed("StackFailed", f"the {name.replace('_', ' ')} ended ({servers[name].end()})")
         if self._failure is not None:
-            # A signal that arrives just before the main thread begins to wait does not wake it, and one that arrives
-            # where nothing may be raised has no effect: it is sent again.
+            # Repeat the signal: it doesn't wake the main thread if it arrives just before that begins to wait, and has
+            # no effect where nothing may be raised.
             while self._within:
                 signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
                 time.sleep(REPEAT_S)

@@ -61,8 +61,8 @@ def test_what_is_not_there_is_one_sentence(run: Path) -> None:
     wrong = slslab("logs", run, "work")
     assert (wrong.code, wrong.out) == (2, "")
     assert wrong.err == (
-        "Error: Nothing of 20261121-204856-allreduce-lenet-0f1b is called 'work'.\n"
-        "Hint: there are logs of i-0ab1, supervisor, worker.\n"
+        "Error: 20261121-204856-allreduce-lenet-0f1b has no logs of 'work'.\n"
+        "Hint: choose from i-0ab1, supervisor, worker.\n"
     )
     none = slslab("logs", RECORDED)
     assert (none.code, none.out) == (2, "")

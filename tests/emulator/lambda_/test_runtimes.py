@@ -188,7 +188,7 @@ def test_l18_the_emulators_own_python_stands_for_one_that_is_missing(caplog: pyt
     finding = doctor._runtimes()
     assert finding.found == f"functions run on Python {platform.python_version()}"
     assert f"{wanted} (no {wanted} is installed)" in finding.hint
-    assert finding.hint.startswith(f"{platform.python_version()} stands for ")
+    assert finding.hint.startswith(f"{platform.python_version()} replaces ")
 
 
 def test_l18_a_python_that_awslambdaric_does_not_know_counts_as_missing(bare: Path) -> None:

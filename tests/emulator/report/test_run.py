@@ -294,15 +294,15 @@ def test_the_bill_is_lambdas_and_what_this_host_used_stands_behind_it() -> None:
 def test_cpu_seconds_measured_alone_are_told_and_marked_if_the_host_was_not_quiet() -> None:
     alone = {"status": "measured", "seconds": 12.34, "quiet": True, "probe_ratio": 1.01, "kinds": [{"count": 7}] * 2}
     text = shown(run.summary(document(alone=alone)))
-    assert "CPU seconds of replay are of 14 steps measured alone, in 12.3 s before the run." in text
+    assert "Replay uses CPU seconds of 14 steps measured alone before the run, within 12.3 s." in text
     assert "NOT QUIET" not in text
     loaded = shown(run.summary(document(alone={**alone, "quiet": False, "probe_ratio": 1.987})))
-    assert "NOT QUIET: others slowed this host down 1.99 times, so the range is wider." in loaded
+    assert "NOT QUIET: other programs slowed the host 1.99 times, so the range is wider." in loaded
     assert "normal priority" not in shown(run.summary(document(alone={**alone, "priority": "high"})))
     refused = " ".join(shown(run.summary(document(alone={**alone, "priority": "normal"}))).split())
     assert "at normal priority: this host doesn't allow a higher one, so the range is wider." in refused
     failed = shown(run.summary(document(alone={"status": "not measured", "reason": "It failed."})))
-    assert "CPU seconds were not measured alone, so replay takes the run's own. It failed." in failed
+    assert "CPU seconds weren't measured alone, so replay uses the run's own. It failed." in failed
 
 
 def test_report_lines_name_every_ending_and_leave_out_what_no_invocation_had() -> None:
@@ -391,7 +391,7 @@ def test_a_run_that_was_killed_at_once_has_no_empty_tables() -> None:
         assert title not in text
     for label in ("replicas equal", "training loss", "test accuracy"):
         assert row(text, label) == ["–"]
-    assert "host delay 1.50 s; its host was not recorded." in text
+    assert "host delay 1.50 s; its host wasn't recorded." in text
 
 
 def test_a_host_that_was_busy_or_could_not_enforce_is_told() -> None:

@@ -416,7 +416,7 @@ def test_a_book_is_utf_8_whatever_the_locale(tmp_path: Path) -> None:
         ('price = "0.20"', 'price = "2E-1"', "prices.lambda.requests.price"),
         ('price = "0.20"', "", "prices.lambda.requests.price: Field required"),
         ('source = "a contract"\n', "", "prices.lambda.requests.source: Field required"),
-        ('unit = "request"', 'unit = "GB-second"', "lambda.requests is metered by the request"),
+        ('unit = "request"', 'unit = "GB-second"', "lambda.requests is metered per request"),
         ('unit = "request"', 'unit = "request"\nminimum = 1', "lambda.requests cannot have a minimum"),
         ("lambda.requests", "lambda.request", "lambda.request is not something this program meters"),
         ("per = 1000000", "per = 0", "prices.lambda.requests.per"),

@@ -57,7 +57,7 @@ def test_a_run_of_before_there_were_models_says_so() -> None:
     before = {name: value for name, value in OF_SCHEMA_1.items() if name != "modelled"}
     found = check_document(before)["lambda"]
     assert found["status"] == "not modelled"
-    assert "`slslab replay` models it" in found["reason"]
+    assert "run `slslab replay`" in found["reason"]
 
 
 def test_a_document_of_schema_2_is_what_it_was() -> None:

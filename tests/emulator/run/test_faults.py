@@ -37,18 +37,18 @@ def test_every_fault_of_the_plan_says_what_it_did() -> None:
 @pytest.mark.parametrize(
     ("events", "says"),
     [
-        ([event("compute"), event("fault", resource="2 kill")], "fault 2 (kill) of the run's fault plan did that."),
+        ([event("compute"), event("fault", resource="2 kill")], "fault 2 (kill) in the fault plan caused this."),
         (
             [event("fault", resource="1 slow-down object.put"), event("object.put", failed=True)],
-            "fault 1 (slow-down) of the run's fault plan did that.",
+            "fault 1 (slow-down) in the fault plan caused this.",
         ),
-        ([event("fault", resource="1 throttle")], "fault 1 (throttle) of the run's fault plan did that."),
+        ([event("fault", resource="1 throttle")], "fault 1 (throttle) in the fault plan caused this."),
         ([event("fault", resource="1 slow-down object.put"), event("object.put")], None),
         ([event("fault", resource="1 slow-down object.put"), event("object.put"), event("wait", failed=True)], None),
         ([event("fault", resource="1 straggler")], None),
         (
             [event("fault", resource="2 kill", worker=0), event("compute")],
-            "fault 2 (kill) of the run's fault plan had happened to worker 0.",
+            "fault 2 (kill) in the fault plan happened to worker 0 before this.",
         ),
         ([], None),
     ],
@@ -59,7 +59,7 @@ def test_a_failure_is_blamed_on_a_fault_that_can_have_made_it(events: list[dict[
 
 def test_the_failure_of_a_whole_run_is_blamed_on_any_death() -> None:
     events = [event("fault", resource="2 database-loss"), event("compute", worker=0)]
-    assert blame(events, None) == "fault 2 (database-loss) of the run's fault plan had happened to worker 1."
+    assert blame(events, None) == "fault 2 (database-loss) in the fault plan happened to worker 1 before this."
 
 
 @pytest.mark.parametrize(

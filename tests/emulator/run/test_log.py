@@ -356,7 +356,7 @@ def test_a_table_of_another_schema_is_refused(tmp_path: Path) -> None:
     table = to_arrow(compact(tmp_path).events)
     for metadata in (None, {b"slslab.schema": b"1"}):
         pq.write_table(table.replace_schema_metadata(metadata), tmp_path / TABLE)
-        with pytest.raises(RunError, match="is not of trace schema 2"):
+        with pytest.raises(RunError, match="doesn't have trace schema 2"):
             load(tmp_path)
 
 

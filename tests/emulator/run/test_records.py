@@ -184,5 +184,5 @@ def test_what_an_event_may_have_is_of_its_type(name: str) -> None:
 
 
 def test_what_is_no_record_at_all() -> None:
-    with pytest.raises(ValueError, match=r"^it is no invocation$"):
+    with pytest.raises(ValueError, match=r"^an invocation must be a JSON object$"):
         check_metered([], "invocation")

@@ -92,11 +92,11 @@ def test_a_run_that_goes_on_and_what_follows_no_plan_are_refused(tmp_path: Path)
     write_log(tmp_path / "running")
     directory = RunDirectory(tmp_path / "running")
     lock = directory.lock()
-    with pytest.raises(RequestError, match="is still going on"):
+    with pytest.raises(RequestError, match="is still running"):
         read_run(directory)
     directory.unlock(lock)
     (directory.path / SERVICE).write_text("{}")
-    with pytest.raises(RequestError, match="follows no plan"):
+    with pytest.raises(RequestError, match="has no plan"):
         read_run(directory)
 
 

@@ -83,7 +83,7 @@ def test_cores_that_functions_of_lambda_would_see(cores: int, state: str, monkey
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(cores)))
     finding = examined()["visible cores"]
     assert finding.state == state
-    assert finding.found.startswith(f"{cores} of the up to 6 ")
+    assert finding.found.startswith(f"{cores} of up to 6 ")
 
 
 @pytest.mark.parametrize("installed", [True, False])
@@ -93,7 +93,7 @@ def test_the_queue_is_rabbitmq_where_its_server_is_installed(installed: bool, mo
     monkeypatch.setattr(doctor, "find_rabbitmq", lambda: server if installed else None)
     finding = examined()["RabbitMQ"]
     assert (finding.state, finding.needed) == (OK if installed else MISSING, False)
-    assert ("lists of the tensor database" in finding.hint) is not installed
+    assert ("lists in the tensor database" in finding.hint) is not installed
 
 
 @pytest.mark.parametrize("installed", [True, False])

@@ -174,16 +174,16 @@ def test_up_status_down(state: dict[str, str]) -> None:
         states_client.close()
         again = slslab(state, "up", "--detach")
         assert again.code == 2
-        assert f"slslab is up already at {described['endpoints']['lambda']}" in again.err
+        assert f"slslab is already running at {described['endpoints']['lambda']}" in again.err
         assert "Hint: " in again.err
     finally:
-        removed = "Its functions, objects and logs are removed; its record stays until the next `slslab up`.\n"
+        removed = "Functions, objects and logs are removed. The record stays until the next `slslab up`.\n"
         assert slslab(state, "down").err.endswith(f"{removed}slslab is down.\n")
     os.waitpid(described["pid"], 0)
     assert not psutil.pid_exists(described["pid"])
     assert not Path(described["logs"]).exists()
     assert not Path(state["SLSLAB_STATE"]).exists()
-    assert slslab(state, "down").err == "slslab was not up.\n"
+    assert slslab(state, "down").err == "slslab wasn't up.\n"
 
 
 def test_a_service_that_dies_is_said_and_no_longer_healthy(state: dict[str, str]) -> None:
@@ -209,8 +209,8 @@ def test_a_service_that_dies_is_said_and_no_longer_healthy(state: dict[str, str]
         os.kill(described["pid"], signal.SIGTERM)
         os.waitpid(described["pid"], 0)
         gone = slslab(state, "status")
-        assert (gone.code, f"{log} has its output." in gone.err) == (1, True)
-        assert log.read_text().endswith("slslab up was ended by SIGTERM.\n")
+        assert (gone.code, f"Its output is in {log}." in gone.err) == (1, True)
+        assert log.read_text().endswith("SIGTERM stopped slslab up.\n")
     finally:
         slslab(state, "down")
 
@@ -351,7 +351,7 @@ def test_functions_code_is_below_the_working_directory_or_those_named(
     )
     assert (gone.returncode, gone.stderr) == (
         2,
-        "Error: The working directory does not exist any more.\nHint: change to another one.\n",
+        "Error: The working directory no longer exists.\nHint: cd to another one.\n",
     )
 
 

@@ -54,5 +54,5 @@ def test_a_working_directory_that_is_gone_is_refused(tmp_path: Path, monkeypatch
     (tmp_path / "gone").mkdir()
     monkeypatch.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
-    with pytest.raises(RequestError, match="The working directory does not exist any more"):
+    with pytest.raises(RequestError, match="The working directory no longer exists"):
         Options().resolved()

@@ -144,7 +144,7 @@ def test_a_processor_that_is_measured_later_is_described_again(monkeypatch: pyte
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("SLSLAB_RUNS", str(tmp_path / "file" / "runs"))
-    with Record(pytest.fail) as started, pytest.raises(RequestError, match="cannot be written") as refused:
+    with Record(pytest.fail) as started, pytest.raises(RequestError, match="slslab can't record in") as refused:
         started.begin(ABOUT, (), "")
     assert "SLSLAB_RUNS" in refused.value.hint
 
@@ -171,7 +171,7 @@ def test_a_database_that_has_ended_is_named_and_the_rest_is_recorded() -> None:
         started.request(asked("object.get"))
         started.update()
         assert open_run(RunDirectory(directory)).summary()["counts"] == {"object.get": 1}
-    assert f"redis://127.0.0.1:{port} does not answer" in lines[0]
+    assert f"redis://127.0.0.1:{port} doesn't answer" in lines[0]
     assert "secret" not in lines[0]
 
 

@@ -144,7 +144,7 @@ def test_commands_that_need_a_plan_say_so(service: Service, tmp_path: Path) -> N
     for command in (["replay", "up"], ["ask", "waiting", "up"], ["export", "up", "--to", "csv", "--out", tmp_path]):
         done = slslab(service.state, *command)
         assert (done.code, done.out) == (2 if command[0] == "export" else 1, "")
-        assert "up is what `slslab up` recorded" in done.err
+        assert "which has no plan" in done.err
         assert "Hint: " in done.err
     done = slslab(service.state, "compare", "up", "up", "--html", tmp_path / "page.html")
     assert done.code == 2
@@ -217,7 +217,7 @@ def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) 
     assert slslab(service.state, "down").code == 0
     gone = slslab(service.state, "logs", "up")
     assert (gone.code, gone.out) == (2, "")
-    assert gone.err.startswith("Error: The logs of `slslab up` are removed at its end.\nHint: ")
+    assert gone.err.startswith("Error: `slslab down` removes the logs of `slslab up`.\nHint: ")
     ended = service.document()
     assert ended["status"] == "done"
     assert {**ended, "seconds": None, "status": None} == {**shown, "seconds": None, "status": None}
@@ -281,11 +281,11 @@ def check_page(page: str) -> None:
 def test_without_a_record_the_error_tells_where_it_was_looked_for(state: dict[str, str]) -> None:
     done = slslab(state, "show", "up")
     assert done.code == 2
-    assert f"No `slslab up` has recorded anything in {state['SLSLAB_RUNS']}." in done.err
+    assert f"`slslab up` hasn't recorded anything in {state['SLSLAB_RUNS']}." in done.err
     # What `slslab up --stack compose` keeps.
     Path(state["SLSLAB_STATE"]).mkdir()
     Path(state["SLSLAB_STATE"], "compose.json").write_text('{"command": [], "variables": {"KEY": "value"}}')
     done = slslab(state, "bill", "up")
     assert done.code == 2
-    assert "A stack in containers records runs only" in done.err
-    assert "Hint: `slslab up` without --stack compose records it" in done.err
+    assert "A stack in containers records only runs" in done.err
+    assert "Hint: use `slslab up` without --stack compose" in done.err

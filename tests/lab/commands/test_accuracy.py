@@ -168,7 +168,7 @@ def refused(done: Done, code: int, *words: str) -> None:
 
 def test_what_is_refused(slslab: Slslab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small = (*SMALL, "--epochs", "1", "--out", "out")
-    refused(slslab("allreduce", *small, "--resume"), 2, "no checkpoint to go on with")
+    refused(slslab("allreduce", *small, "--resume"), 2, "no checkpoint to continue from")
     refused(slslab("allreduce", *small, "--device", "cuda"), 3, "no CUDA device")
     refused(slslab("mlless", *small, "--max-time", "5"), 2, "depends on the time that functions take")
     refused(slslab("gpu", *small, "--as-released"), 2, "without an exchange to run as released")
@@ -177,7 +177,7 @@ def test_what_is_refused(slslab: Slslab, tmp_path: Path, monkeypatch: pytest.Mon
     refused(slslab("seventh", *small), 2, "There is no architecture")
     assert list(tmp_path.iterdir()) == []
     assert slslab("allreduce", *small).code == 0
-    refused(slslab("allreduce", *small), 2, "is not empty", "--resume to go on")
+    refused(slslab("allreduce", *small), 2, "is not empty", "--resume to continue")
     refused(slslab("allreduce", *small, "--seed", "3", "--resume"), 2, "has seed 0, and this command 3")
     refused(slslab("scatterreduce", *small, "--resume"), 2, "has architecture 'allreduce'")
     with monkeypatch.context() as patch:

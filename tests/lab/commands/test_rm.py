@@ -84,10 +84,10 @@ def test_if_one_is_refused_all_remain(runs: Path) -> None:
     (up / SERVICE).write_text("{}")
     recording = RunDirectory(up).lock()
     says = {
-        going: f"{going} still goes on.",
-        planned: f"{planned} has a plan, and nothing that a run left.",
+        going: f"{going} is still running.",
+        planned: f"{planned} has a plan, but no results of a run.",
         bare: f"There is no run '{bare}' in {runs}.",
-        Path("up"): f"{up} still goes on.",
+        Path("up"): f"{up} is still running.",
     }
     for name, message in says.items():
         done = rm(runs, "20260101", name)

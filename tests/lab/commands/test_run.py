@@ -121,7 +121,7 @@ def test_out_of_memory_ends_the_run_with_a_hint(recorded_runs: RecordedRuns, tmp
     assert document["error"]["hint"] == "killed at its limit of 128 MB; try --memory 1024, the model's default."
     assert document["error"]["worker"] in (0, 1)
     assert document["cost"]["lines"], "what ran is priced"
-    reason = "The run did not come to its end, and so its trace has none."
+    reason = "The run didn't finish, so its trace is incomplete."
     assert document["lambda"] == {"status": "not modelled", "reason": reason}
     bill = commands.slslab("bill", tmp_path / "killed", "--json").document
     assert bill == {"schema": 1, **document["lambda"], "host": document["cost"]}
@@ -263,7 +263,7 @@ def test_bad_requests_get_one_sentence_and_a_hint(
 def test_doctor(slslab: Slslab) -> None:
     found = {finding["subject"]: finding for finding in slslab("doctor", "--json").document["findings"]}
     assert found["training"]["state"] == "ok"
-    assert "kept from each other, your files and your keys" in found["isolation"]["hint"]
+    assert "can't reach each other, your files and your keys" in found["isolation"]["hint"]
 
 
 @pytest.fixture

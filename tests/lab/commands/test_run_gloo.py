@@ -42,7 +42,7 @@ def test_the_bill_has_instances_and_no_function(run: RecordedRun) -> None:
 
 def test_the_last_line_says_what_is_not_enforced(run: RecordedRun) -> None:
     shown = commands.slslab("show", run.path, "--full").out
-    assert shown.rstrip().endswith("3 × c5.large, whose vCPUs and memory are not enforced")
+    assert shown.rstrip().endswith("3 × c5.large: vCPUs and memory aren't enforced")
 
 
 def test_the_page_names_the_architecture_and_who_sent_to_whom(run: RecordedRun) -> None:

@@ -93,7 +93,7 @@ def test_a_run_shows_its_stages_while_they_go_on_and_then_its_tables(
     assert measured == [True], "the first run on a terminal measures the processor"
     assert "training (worker steps)" in shown, "other stages may be over before they can be shown"
     assert "\x1b[" in shown, "bars move"
-    assert shown.rindex("Bill") > shown.rindex("training (worker steps)"), "they are gone when the tables come"
+    assert shown.rindex("bill, USD") > shown.rindex("training (worker steps)"), "they are gone when the tables come"
     code, listed = at_terminal(variables, "runs")
     assert code == 0
     assert "allreduce" in listed

@@ -260,7 +260,7 @@ def test_a_run_of_schema_1_states_no_error() -> None:
 def test_a_run_that_is_not_modelled_says_why_in_the_place_of_its_figures() -> None:
     parts = Parts(run_page(document("allreduce")))
     assert parts.answers == [
-        "On AWS Lambda: not modelled. It was recorded before runs were modelled; `slslab replay` models it."
+        "On AWS Lambda: not modelled. It was recorded by a version without modelling; run `slslab replay`."
     ]
     assert "This host's seconds, priced" in parts.headings
 

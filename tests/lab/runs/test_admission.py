@@ -55,5 +55,5 @@ def test_environments_that_no_host_has_room_for_are_refused(
 ) -> None:
     needed = f"{workers} × 1,000 MB + 200 MB of smaller functions and databases = {workers}"
     said = refusal(workers, *budgets_mb)
-    assert said.startswith(f"training needs {workers} environments at once: {needed},200 MB, and there are {there} for")
+    assert said.startswith(f"training needs {workers} environments at once: {needed},200 MB, but there are {there} for")
     assert said.endswith(f"Hint: {hint}")

@@ -429,10 +429,10 @@ def test_an_emulator_that_ends_is_told(composed: Composed, tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "code", "message", "hint"),
     [
-        (("spirt", "--workers", "3", *COMPOSE), 3, "needs 3 tensor databases, and the stack has 2.",
+        (("spirt", "--workers", "3", *COMPOSE), 3, "needs 3 tensor databases, but the stack has 2.",
          "docker compose up -d --scale tensors=3"),
-        (("gpu", *COMPOSE), 3, "runs no containers, and so launches no instances", "--stack embedded"),
-        (("allreduce", "--stack", "compose"), 2, "runs functions as process, and the plan wants docker",
+        (("gpu", *COMPOSE), 3, "can't launch instances, because it doesn't run containers", "--stack embedded"),
+        (("allreduce", "--stack", "compose"), 2, "runs functions as process, but the plan wants docker",
          "--environment process"),
         (("mlless", "--queue", "rabbitmq", *COMPOSE), 2, "the plan wants rabbitmq", "--queue auto"),
         (("allreduce", "--memory", "10240", "--workers", "50", *COMPOSE), 3, "50 × 10,240 MB", "smaller --memory"),
@@ -649,7 +649,7 @@ def test_up_status_and_down_of_a_compose_stack(composed: Composed, slslab: Comma
     assert "slslab S3" in table
     assert slslab(composed.url, "status", "--stack", "embedded")[0] == 1
     assert slslab(composed.url, "down", PATH=path)[2].endswith("slslab is down.\n")
-    assert slslab(composed.url, "down", PATH=path)[2] == "slslab was not up.\n"
+    assert slslab(composed.url, "down", PATH=path)[2] == "slslab wasn't up.\n"
     files = f"-f {file} -f {tmp_path}/compose/offline.yml"
     calls = [
         "compose version",

@@ -125,4 +125,4 @@ def test_a_worker_that_fails_alone_is_named_and_the_run_says_the_rest(tmp_path: 
     assert done.printed["alone"]["reason"].startswith("Runtime.OutOfMemory: ")
     assert done.printed["error"]["type"] == "Runtime.OutOfMemory"
     shown = commands.slslab("show", tmp_path / "run", "--full").out
-    assert "CPU seconds were not measured alone, so replay takes the run's own." in shown
+    assert "CPU seconds weren't measured alone, so replay uses the run's own." in shown

@@ -84,12 +84,12 @@ def test_doctor_tells_what_is_missing_and_lambdas_limits_hold_by_the_means_that_
         found: dict[str, dict[str, Any]] = {finding["subject"]: finding for finding in json.loads(printed)["findings"]}
         for subject in ("memory limit", "CPU share (memory/1769)", "1,024 processes", "freezing between invocations"):
             assert (found[subject]["state"], bool(found[subject]["hint"])) == ("missing", True), subject
-        assert "a resident-set watchdog looks every 10 ms instead" in found["memory limit"]["hint"]
+        assert "a watchdog checks the resident set every 10 ms instead" in found["memory limit"]["hint"]
         assert found["a group can be made and removed"]["state"] == "missing"
         isolation = found["isolation"]
         assert isolation["found"].startswith(ISOLATION[host])
         assert isolation["state"] == {"no-groups": "ok", "no-privileges": "partly", "no-namespaces": "missing"}[host]
-        apart = "a function reads what you can read" if host == "no-namespaces" else "docs/threat-model.md"
+        apart = "functions can read your files and keys" if host == "no-namespaces" else "docs/threat-model.md"
         assert apart in isolation["hint"]
         assert found["Lambda clock"]["state"] == "ok"
         printed, _ = tests.communicate(timeout=300)

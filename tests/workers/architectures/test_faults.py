@@ -167,7 +167,7 @@ def check_killed(run: Faulted) -> None:
     assert "killed" in error["message"] or "SIGKILL" in error["message"]
     assert (error["worker"], error["epoch"]) == (1, 0)
     assert error["last_activity"].startswith("Worker 1 was in epoch 0, step 1: ")
-    assert error["hint"] == "fault 1 (kill) of the run's fault plan did that."
+    assert error["hint"] == "fault 1 (kill) in the fault plan caused this."
     assert run.met() == [("1 kill", 1, 0, 1, "compute")]
     [fault] = run.document["faults"]
     assert (fault["times"], fault["worker"], fault["epoch"], fault["step"]) == (1, 1, 0, 1)
@@ -226,7 +226,7 @@ def test_a_refusal_that_stays_ends_the_run_by_name(name: str, faulted: Run) -> N
     assert "SlowDown" in error["message"]
     assert (error["worker"], error["epoch"], error["step"]) == (1, 0, 1)
     assert "its last event was object.put (synchronise) of " in error["last_activity"]
-    assert error["hint"] == "fault 1 (slow-down) of the run's fault plan did that."
+    assert error["hint"] == "fault 1 (slow-down) in the fault plan caused this."
 
 
 @pytest.mark.parametrize("name", ["allreduce", "scatterreduce", "mlless", "spirt"])
@@ -234,7 +234,7 @@ def test_a_throttled_invocation_is_given_up_after_as_many_attempts_as_boto3_make
     document = faulted(name, {**THROTTLE, "count": 9}).document
     assert document["error"]["type"] == "TooManyRequestsException"
     assert document["error"]["worker"] == 1
-    assert document["error"]["hint"] == "fault 1 (throttle) of the run's fault plan did that."
+    assert document["error"]["hint"] == "fault 1 (throttle) in the fault plan caused this."
     assert document["faults"][0]["times"] == 5
 
 
@@ -267,7 +267,7 @@ def check_lost(run: Faulted) -> None:
     assert error["type"] == "TimeoutError"
     assert error["message"].startswith("Step 1 waited for C of the supervisor")
     assert (error["epoch"], error["step"]) == (0, 1)
-    assert error["hint"] == "fault 1 (message-lost) of the run's fault plan had happened to worker 1."
+    assert error["hint"] == "fault 1 (message-lost) in the fault plan happened to worker 1 before this."
     assert run.met() == [("1 message-lost queue.publish", 1, 0, 1, "synchronise")]
 
 
@@ -316,5 +316,5 @@ def test_spirt_says_that_a_database_has_restarted_empty(how: str, request: pytes
     run = request.getfixturevalue(how)("spirt", fault)
     error = run.document["error"]
     assert error["worker"] == 1
-    assert error["hint"] == "fault 1 (database-restart) of the run's fault plan had happened to worker 1."
+    assert error["hint"] == "fault 1 (database-restart) in the fault plan happened to worker 1 before this."
     assert run.met() == [("1 database-restart", 1, 0, 0, "compute")]

@@ -624,6 +624,6 @@ def test_clients_is_another_spelling_for_this_architecture_alone() -> None:
 def test_an_aggregator_that_does_not_fit_into_the_host_is_refused(make_plan: MakePlan) -> None:
     plan = make_plan("gradssharding", options={"gradients": "uploaded", "aggregator-memory": 3008})
     admit(plan, architecture, [3008])
-    with pytest.raises(HostError, match="an aggregator needs 3,008 MB, and there are 3,007 MB") as refused:
+    with pytest.raises(HostError, match="an aggregator needs 3,008 MB, but there are 3,007 MB") as refused:
         admit(plan, architecture, [3007])
-    assert refused.value.hint == "an option may give it less: slslab run gradssharding --help"
+    assert refused.value.hint == "an option may lower that: slslab run gradssharding --help"

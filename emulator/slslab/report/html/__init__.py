@@ -1,1 +1,1 @@
-"""Pages: what they are made of, and how they become one HTML file that needs nothing beside itself."""
+"""Render pages as self-contained HTML files."""

@@ -1,4 +1,4 @@
-"""A page as text, and as a file."""
+"""Render a page as HTML, and write it."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def make_page(page: Page, live: Live | None = None) -> str:
-    """Return a page as HTML; with `live` it fetches its content again whenever that reports a change."""
+    """Return a page as HTML; with `live` it reloads its content after each reported change."""
     style, script = page_file("page.css"), page_file("page.js")
     # A page that changes may get charts later.
     library = charting_library() if live is not None or any(card.charts for card in page.cards) else ""
@@ -58,7 +58,7 @@ def make_content(page: Page) -> str:
 
 
 def _finite(data: Data) -> list[list[str | int | float | None]]:
-    """Return rows without infinities and NaN, such as the loss of a run that diverged: JSON has neither."""
+    """Return rows with None for infinities and NaN (the loss of a diverged run), which JSON lacks."""
     return [
         [None if isinstance(value, float) and not math.isfinite(value) else value for value in row] for row in data.rows
     ]
@@ -79,16 +79,16 @@ def templates(package: str) -> "Environment":
 
 
 def page_file(name: str) -> str:
-    """Return a file of which pages are made: their style, or their script."""
+    """Return the pages' style sheet or script, by file name."""
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
 
 
 def inline_hash(text: str) -> str:
-    """Return the hash by which a content security policy names an inline element's text."""
+    """Return the hash of an inline element's text for a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
 def write_page(path: Path, text: str) -> None:
-    """Write the file at once or not at all; RequestError if it cannot be written."""
+    """Write the file atomically; RequestError if it can't be written."""
     with writable(path, "choose another file."), log.replacing(path) as file:
         file.write(text.encode())

@@ -1,4 +1,4 @@
-"""The page of a session of tests: tables without charts, which need no charting library."""
+"""The page of a test session: tables without charts."""
 
 from slslab.report import formats
 from slslab.report.cards import cost_cell, functions_card
@@ -8,7 +8,7 @@ from slslab.report.summaries import predicted_notes
 
 
 def session_page(document: Document) -> str:
-    """Return the page of a session of tests: what `pytest --slslab-report FILE.json` writes."""
+    """Return the page of a test session from the document of `pytest --slslab-report FILE.json`."""
     cards = (_tests_card(document), functions_card(document))
     book = document["cost"]["book"]
     prices, notes = f"{book['name']}, {book['date']}", " ".join(predicted_notes(document))
@@ -29,7 +29,7 @@ def _tests_card(document: Document) -> Card | None:
     rows = [(row["test"], *_figures(row), formats.money(row["cost"]), cost_cell(row)) for row in document["tests"]]
     columns = ("test", "invocations", "cold", "billed s", "peak memory", "this host, USD", "Lambda")
     total = ("total", *_figures(document), formats.money(document["cost"]["total"]), cost_cell(document))
-    note = "The peak is that of the invocation that used most. What a test left running counts where it ended."
+    note = "The peak is the highest of all invocations. An invocation counts for the test during which it ended."
     return Card("card-tests", "Tests", (), (Table(columns, rows, (total,)),), notes=(note,), wide=True)
 
 

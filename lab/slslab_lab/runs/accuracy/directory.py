@@ -1,6 +1,6 @@
-"""Directories of accuracy curves: what was learnt epoch by epoch, how it was made, and where it goes on.
+"""Directories of accuracy curves: results by epoch, how they were made, and a checkpoint to continue from.
 
-`curve.json` holds everything, `curve.csv` its epochs; `checkpoint.bin` is for this host alone.
+`curve.json` contains everything, `curve.csv` the epochs; `checkpoint.bin` works only on the host that wrote it.
 """
 
 import csv
@@ -18,10 +18,10 @@ from slslab.errors import RequestError, RunError
 from slslab.run.log import replacing
 
 DOCUMENT, TABLE, CHECKPOINT = "curve.json", "curve.csv", "checkpoint.bin"
-# Names of what `replacing` writes first.
+# The temporary files of `replacing`.
 TEMPORARY = ".*.tmp"
 SCHEMA = 1
-# Bytes of the length before each part of a checkpoint.
+# Each part of a checkpoint follows its length, in this many bytes.
 LENGTH = 8
 
 
@@ -33,9 +33,9 @@ class CurveDirectory:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Make the directory and lock it against other commands; remove it in the end if it is empty.
+        """Make the directory and lock it against other commands; remove it at the end if it is empty.
 
-        RequestError if another command has it, or it cannot be made.
+        RequestError if another command uses it, or it can't be made.
         """
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -47,9 +47,9 @@ class CurveDirectory:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise RequestError(
-                    f"Another command is making the curve in {self.path}.", "wait for its end, or choose another --out."
+                    f"Another command is making the curve in {self.path}.", "wait for it, or choose another --out."
                 ) from None
-            # What a killed process was writing when it ended.
+            # Left by a killed process.
             for left in self.path.glob(TEMPORARY):
                 left.unlink()
             try:
@@ -65,11 +65,11 @@ class CurveDirectory:
         if any(self.path.iterdir()):
             raise RequestError(
                 f"{self.path} is not empty, and a curve never overwrites another.",
-                "give --resume to go on with the curve in it, or choose another --out.",
+                "type --resume to continue the curve in it, or choose another --out.",
             )
 
     def write(self, document: Mapping[str, Any]) -> None:
-        """Write the curve in its two forms, each completely or not at all."""
+        """Write curve.json and curve.csv, each atomically."""
         rows = document["epochs"]
         with self._replacing(DOCUMENT) as file:
             file.write((json.dumps(document, indent=2) + "\n").encode())
@@ -81,7 +81,7 @@ class CurveDirectory:
             file.write(text.getvalue().encode())
 
     def write_checkpoint(self, header: Mapping[str, Any], bodies: Iterable[bytearray]) -> None:
-        """Write what training goes on with, completely or not at all: a JSON header, and a body per worker."""
+        """Write the checkpoint (a JSON header, and a body per worker) atomically."""
         with self._replacing(CHECKPOINT) as file:
             _write_part(file, json.dumps({"schema": SCHEMA, **header}).encode())
             for body in bodies:
@@ -89,14 +89,13 @@ class CurveDirectory:
 
     @contextmanager
     def checkpoint(self) -> Iterator[tuple[dict[str, Any], Iterator[bytearray]]]:
-        """Yield the header, and the bodies one by one; RequestError without a checkpoint, RunError if it is not
-        complete."""
+        """Yield the header and an iterator of bodies; RequestError without a checkpoint, RunError for a broken one."""
         path = self.path / CHECKPOINT
         try:
             file = path.open("rb")
         except OSError as error:
             raise RequestError(
-                f"{self.path} has no checkpoint to go on with: {error.strerror}.", "leave out --resume."
+                f"{self.path} has no checkpoint to continue from: {error.strerror}.", "leave out --resume."
             ) from error
         with file:
             parts = _read_parts(file)
@@ -119,7 +118,7 @@ class CurveDirectory:
         except OSError as error:
             raise RunError(
                 f"{self.path / name} cannot be written: {error.strerror}.",
-                "free some space there, then go on with --resume.",
+                "free some space there, then continue with --resume.",
             ) from error
 
 

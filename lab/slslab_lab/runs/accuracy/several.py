@@ -1,4 +1,4 @@
-"""Several curves of one architecture, which differ in their seed or threshold, each in a directory of its own."""
+"""Several curves of one architecture with different seeds or thresholds, each in its own directory."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,24 +12,24 @@ from slslab_lab.runs.accuracy.directory import CHECKPOINT, CurveDirectory
 from slslab_lab.runs.planning import architectures, make_plan, refused_plans
 from slslab_lab.runs.sweeps.sweep import sweep
 
-# The options that differ, with their values.
+# The names and values of options that differ between curves.
 Varied = tuple[tuple[str, Any], ...]
 
 
 class Unwatched:
-    """Receives the progress of a curve in a process without a terminal."""
+    """Ignores the progress of a curve, in a process without a terminal."""
 
     def report(self, stage: str, done: int, total: int) -> None:
-        """Receive how far a curve is."""
+        """Ignore the progress."""
 
     def say(self, line: str) -> None:
-        """Receive what has been reached."""
+        """Ignore the line."""
 
 
 @dataclass(frozen=True)
 class Curves:
-    """What the curves have in common: architecture, values and options as `make_curve` takes them, the folder of their
-    directories, and whether they go on where they stopped."""
+    """What the curves share: architecture, values and options as for `make_curve`, the folder of their directories, and
+    whether to resume."""
 
     name: str
     values: Mapping[str, Any]
@@ -40,16 +40,16 @@ class Curves:
     command: str
 
     def make(self, varied: Sequence[Varied], on: str | None, report: Callable[[int, int], None]) -> list[Any]:
-        """Make all curves where `on` says (`slslab_lab.runs.sweeps.sweep`), and return their documents.
+        """Make all curves on `on` (as for `slslab_lab.runs.sweeps.sweep`), and return their documents.
 
-        RequestError or HostError as of `make_curve`; KeyboardInterrupt if one is interrupted, and then the directories
-        have the epochs that are complete.
+        RequestError or HostError as in `make_curve`. KeyboardInterrupt if one is interrupted; the directories then
+        contain the completed epochs.
         """
         places = [self.directory(each) for each in varied]
         try:
             return sweep(self.learn, varied, on, report)
         finally:
-            # Of a curve whose process was ended in its first epoch the empty directory is left.
+            # A process that is killed in its first epoch leaves an empty directory.
             for place in filter(Path.is_dir, places):
                 with suppress(RequestError), CurveDirectory(place).held():
                     pass
@@ -57,7 +57,7 @@ class Curves:
                 self.folder.rmdir()
 
     def learn(self, varied: Varied) -> dict[str, Any]:
-        """Make one curve, in whatever process."""
+        """Make one curve, in any process."""
         place = self.directory(varied)
         curves = replace(self, resume=self.resume and (place / CHECKPOINT).exists())
         document = curves.make_one(varied, place, Unwatched())
@@ -66,12 +66,12 @@ class Curves:
         return document
 
     def make_one(self, varied: Varied, out: Path | None, watcher: Watcher) -> dict[str, Any]:
-        """Make one curve, in this process, and return its document; see `make_curve`."""
+        """Make one curve in this process and return its document; see `make_curve`."""
         made_of: dict[str, Any] = {"device": self.device, "resume": self.resume, "command": self.command}
         return make_curve(self.name, *self.chosen(varied), out=out, watcher=watcher, **made_of)
 
     def directory(self, varied: Varied) -> Path:
-        """Return where a curve is; RequestError for a plan that cannot be."""
+        """Return a curve's directory; RequestError for an impossible plan."""
         with refused_plans():
             plan = make_plan(architectures()[self.name], *self.chosen(varied))
         return self.folder / "-".join([curve_name(plan), *(f"{name}-{value}" for name, value in varied)])

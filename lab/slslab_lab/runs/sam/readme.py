@@ -1,4 +1,4 @@
-"""The README of an exported folder, which begins with what the run will cost."""
+"""The README of an exported folder, which begins with the run's expected cost."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ TEXT = """\
 {sentence}
 {source}
 {bill}
-Not in it: logs (CloudWatch), the image's storage (ECR), tax, and hosts of databases and a broker without a run.
+Not included: logs (CloudWatch), the image's storage (ECR), tax, and idle hosts of databases and a broker.
 
-`template.yaml` is for AWS, where functions are of one container image: PyTorch is larger than an archive may be.
-`emulator.yaml` has the same functions as archives of `code/`, which is all that slslab needs. `driver.py` needs Python
-{python} with the packages of requirements.txt; it prints the outcome as JSON, and empties the bucket at its end.
+`template.yaml` is for AWS. Its functions share a container image, because PyTorch exceeds the size limit of archives.
+`emulator.yaml` is for slslab. It has the same functions as archives of `code/`. `driver.py` needs Python {python} with
+the packages in requirements.txt; it prints the outcome as JSON, and empties the bucket at the end.
 
 On the emulator:
 
@@ -46,7 +46,7 @@ aws cloudformation delete-stack --stack-name {stack}
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run will cost on AWS: a sentence, how it is known, and the replayed bill (None if nothing is known)."""
+    """A run's expected cost on AWS: a sentence, its source, and the replayed bill (None if unknown)."""
 
     sentence: str
     source: str
@@ -54,7 +54,7 @@ class Cost:
 
 
 def make_readme(plan: Plan, cost: Cost, requirements: Requirements) -> str:
-    """Return what the folder says of itself."""
+    """Return the README's text."""
     needs, overrides, databases = "", "", ""
     if requirements.queue:
         needs += ", a RabbitMQ broker (amqps://USER:PASSWORD@HOST:5671/%2F)"
@@ -77,7 +77,7 @@ def make_readme(plan: Plan, cost: Cost, requirements: Requirements) -> str:
 
 
 def _rows(bill: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of the bill as a table, with an empty line before and after it."""
+    """Yield the bill as a Markdown table, with an empty line before and after it."""
     yield from ("", f"| item | quantity | unit | {bill['currency']} |", "|---|---:|---|---:|")
     for line in bill["lines"]:
         item = f"{line['item']} (assumed)" if line.get("assumed") else line["item"]

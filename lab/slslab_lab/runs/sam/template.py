@@ -1,8 +1,8 @@
 """The AWS SAM template of a plan: functions, their roles, a bucket and a state machine.
 
-There are two of it, which differ in how functions are packaged. On AWS they are of one container image, because PyTorch
-alone is larger than the 250 MB that an archive and its layers may unpack to; the emulator has the host's PyTorch beside
-an archive, as of any run. Neither needs more than CloudFormation's transform `AWS::Serverless-2016-10-31`.
+It has two variants, which package functions differently. On AWS they share a container image, because PyTorch alone
+exceeds the 250 MB limit of an unpacked archive with its layers. On the emulator they are archives that use the host's
+PyTorch, as in any run. Both need only CloudFormation's transform `AWS::Serverless-2016-10-31`.
 """
 
 import json
@@ -21,16 +21,16 @@ from slslab_workers.plan import Plan
 Template = dict[str, Any]
 PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
 CODE, ADDRESSES = "code/", {"QueueUrl": QUEUE_URL, "TensorUrls": TENSOR_URLS}
-# An invocation that fails leaves its record in the bucket, for which Lambda takes the function's own role.
+# Lambda uses the function's own role to put a failed invocation's record into the bucket.
 # documented: lambda/latest/dg/invocation-async-retain-records.html, "Configuring destination permissions".
 RECORDS = ("s3:PutObject", "s3:ListBucket")
 LOGS = ("logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
 
 
 def deployment_of(plan: Plan, architecture: Architecture) -> Deployment | None:
-    """Return what runs the plan, by which its functions are known; None for an architecture that has none.
+    """Return the plan's deployment with its functions; None if the architecture can't be deployed.
 
-    PlanError for a plan that cannot be carried out.
+    PlanError for an impossible plan.
     """
     architecture.requirements(plan)
     found: Deployment | None = architecture.deployment(plan, Cloud(lambda _: None, lambda _: None), Unwatched())
@@ -38,7 +38,7 @@ def deployment_of(plan: Plan, architecture: Architecture) -> Deployment | None:
 
 
 def make_template(deployment: Deployment, requirements: Requirements, *, image: bool) -> Template:
-    """Return the template, with functions of an image whose address is a parameter, or of the folder `code`."""
+    """Return the template: functions are images (their address is a parameter) or archives of the folder `code`."""
     plan = deployment.plan
     parameters = _parameters(requirements) if image else {}
     variables = {BUCKET: {"Ref": "Bucket"}} | {
@@ -69,7 +69,7 @@ def make_template(deployment: Deployment, requirements: Requirements, *, image: 
 
 
 def _parameters(requirements: Requirements) -> Template:
-    """Return the parameters: the image, and addresses of what is no AWS service that a template makes."""
+    """Return the parameters: the image, and addresses of services that the template can't create."""
     found: Template = {
         "ImageUri": {"Type": "String", "Description": "The image of this folder in your registry (Amazon ECR)"}
     }
@@ -106,10 +106,10 @@ def _function(spec: FunctionSpec, logical: str, image: bool, machine: Template) 
     }
     actions = list(spec.actions)
     if spec.invokes == spec.name:
-        # It is invoked asynchronously, too. A worker that is repeated would change its peers' view of a step.
+        # It is invoked asynchronously, too. Don't retry it: a repeated worker would change its peers' view of a step.
         destination = {"Type": "S3Bucket", "Destination": {"Fn::GetAtt": ["Bucket", "Arn"]}}
         if image:
-            # Lambda ends a chain after some 16 invocations; the emulator knows no such limit.
+            # Lambda stops a chain after some 16 invocations; the emulator has no such limit.
             # documented: lambda/latest/dg/invocation-recursion.html
             properties["RecursiveLoop"] = "Allow"
         properties["EventInvokeConfig"] = {"MaximumRetryAttempts": 0, "DestinationConfig": {"OnFailure": destination}}
@@ -132,7 +132,7 @@ def _function(spec: FunctionSpec, logical: str, image: bool, machine: Template) 
 
 
 def _machine(name: str, definition: Template, arns: Mapping[str, Any]) -> Template:
-    """Return the state machine and its role, which may invoke the functions that its states name."""
+    """Return the state machine and its role, which may invoke the functions in its states."""
     text = json.dumps(definition)
     called = [arn for arn in arns.values() if json.dumps(arn) in text]
     return {
@@ -160,5 +160,5 @@ def _allow(actions: "list[str] | tuple[str, ...]", *resources: Template) -> Temp
 
 
 def _arn(service: str, resource: str) -> Template:
-    """Return the ARN of what is in the stack's own region and account."""
+    """Return the ARN of a resource in the stack's region and account."""
     return {"Fn::Sub": f"arn:${{AWS::Partition}}:{service}:${{AWS::Region}}:${{AWS::AccountId}}:{resource}"}

@@ -1,4 +1,4 @@
-"""Results of sweeps in the user's cache: what was computed once, by a digest of all that it depends on."""
+"""Cache sweeps' results in the user's cache, by a digest of everything they depend on."""
 
 import os
 import pickle
@@ -14,17 +14,17 @@ from typing import Any
 from slslab.errors import HostError
 from slslab.installation import cache_directory
 
-# s; what is computed in less is computed in less than its file is written, found and read.
+# s; results that took less are recomputed faster than read from a file.
 LEAST_S = 0.002
 # Code, tables and the small datasets.
 SOURCES = (".py", ".toml", ".npz")
 
 
 class Results:
-    """What a function with these inputs returned, a file for each point.
+    """What a function with these inputs returned, in one file for each point.
 
-    The digest is that of the function's name, of slslab's own source and that of `packages` beside it, of the versions
-    of Python, NumPy and SciPy, and of `inputs`: what is bound to the function. Points are told apart by their `repr`.
+    The digest covers the function's name, the source of slslab and of `packages`, the versions of Python, NumPy and
+    SciPy, and `inputs`, which are bound to the function. Points are identified by their `repr`.
     """
 
     def __init__(self, function: Callable[..., Any], inputs: Iterable[str], packages: Iterable[str] = ()) -> None:
@@ -34,23 +34,23 @@ class Results:
         self._folder = folder() / _digest(named.__module__, named.__qualname__, *versions, *sources, *inputs)
 
     def read(self, points: Sequence[Any]) -> dict[int, Any]:
-        """Return what is known, by the number of the point; a file that cannot be read is none."""
-        if not os.path.isdir(self._folder):  # not Path.is_dir, which raises where nothing may be read
+        """Return the cached results, by the number of the point; ignore unreadable files."""
+        if not os.path.isdir(self._folder):  # Path.is_dir would raise without permission
             return {}
         found = {}
         for number, point in enumerate(points):
             try:
                 found[number] = pickle.loads(self._path(point).read_bytes())
-            except Exception:  # of a damaged file pickle raises anything
+            except Exception:  # pickle may raise anything for a damaged file
                 continue
         return found
 
     def keep(self, point: Any, result: Any, seconds: float) -> None:
-        """Keep what took so many seconds, if that is worth it; HostError if it cannot be written."""
+        """Cache a result unless it took too few seconds; HostError if it can't be written."""
         if seconds < LEAST_S:
             return
         path = self._path(point)
-        # First under a name of this process: another one may be reading or writing.
+        # Write to a process-specific name first, because another process may be reading or writing.
         temporary = path.with_suffix(f".{os.getpid()}")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -61,8 +61,8 @@ class Results:
                 temporary.unlink(missing_ok=True)
         except OSError as error:
             raise HostError(
-                f"Results cannot be kept in {self._folder}: {error.strerror}.",
-                "name another cache folder in XDG_CACHE_HOME, or leave out --on.",
+                f"Results can't be cached in {self._folder}: {error.strerror}.",
+                "set XDG_CACHE_HOME to another folder, or leave out --on.",
             ) from error
 
     def _path(self, point: Any) -> Path:
@@ -70,13 +70,13 @@ class Results:
 
 
 def folder() -> Path:
-    """Return where results are kept; who removes it loses time and nothing else."""
+    """Return the folder of cached results; removing it only costs time."""
     return cache_directory() / "sweeps"
 
 
 @cache
 def _source(package: str) -> str:
-    """Return the digest of a package's code and tables: results of another version are others."""
+    """Return the digest of a package's code and tables."""
     spec = find_spec(package)
     assert spec is not None, "it was imported"
     places = [Path(place) for place in spec.submodule_search_locations or ()]
@@ -88,7 +88,7 @@ def _source(package: str) -> str:
 def _digest(*texts: str) -> str:
     total = sha256()
     for text in texts:
-        # With its length, so that no two lists of texts have the same bytes.
+        # Add the length, so that different lists of texts give different bytes.
         data = text.encode()
         total.update(len(data).to_bytes(8, "little") + data)
     return total.hexdigest()

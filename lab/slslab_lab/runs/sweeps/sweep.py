@@ -1,7 +1,7 @@
-"""What a function returns at many points, computed one after another or, by joblib or Ray, over many cores.
+"""Compute a function at many points, one after another or, with joblib or Ray, on many cores.
 
-The function is pickled once, and each worker process receives it once, with all that is bound to it: a recording is
-sent to every worker and not with every point. joblib sends points in batches that take 0.2 s or more.
+The function is pickled once, and each worker process receives it once, with everything bound to it. So a recording is
+sent once per worker and not with every point. joblib sends points in batches that take 0.2 s or more.
 """
 
 import ctypes
@@ -24,7 +24,7 @@ from slslab_lab.runs.sweeps.results import Results
 
 Point = TypeVar("Point")
 Result = TypeVar("Result")
-# The number of a point, what the function returned there, and the seconds that it took.
+# The number of a point, the function's result there, and the seconds it took.
 Computed = tuple[int, Any, float]
 Report = Callable[[int, int], None]
 
@@ -35,9 +35,9 @@ PR_SET_PDEATHSIG = 1
 
 
 def check_place(on: str) -> str:
-    """Return where to compute: local, ray, or ray://HOST:PORT; RequestError for anything else."""
+    """Return `on` if it is local, ray or ray://HOST:PORT; RequestError for anything else."""
     if on not in (LOCAL, RAY) and not CLUSTER.fullmatch(on):
-        raise RequestError(f"--on {on[:60]!r} is not a place to compute.", "give local, ray, or ray://HOST:PORT.")
+        raise RequestError(f"--on {on[:60]!r} is not a place to compute.", "type local, ray, or ray://HOST:PORT.")
     return on
 
 
@@ -48,12 +48,12 @@ def sweep(
     report: Report,
     results: Results | None = None,
 ) -> list[Result]:
-    """Return what the function returns at each point, in their order; equal wherever it is computed.
+    """Return the function's results at all points, in order; the place doesn't change them.
 
-    `on` is None for this process, or a place (`check_place`); function, points and results are pickled there. `report`
-    receives how many of how many points are done. What is among `results` is not computed again, and what takes longer
-    than reading it is kept there at once, so that a sweep that was interrupted goes on. HostError if the place cannot
-    compute; what the function raises at a point ends the sweep.
+    `on` is None for this process, or a place (`check_place`) to which function and points are pickled. `report`
+    receives the number of finished points, and of all. Points in `results` aren't computed again, and slow ones are
+    kept there at once, so that an interrupted sweep can continue. HostError if the place fails; an exception of the
+    function ends the sweep.
     """
     found: dict[int, Result] = {} if results is None else results.read(points)
     missing = [(number, point) for number, point in enumerate(points) if number not in found]
@@ -71,7 +71,7 @@ def sweep(
 def _compute(
     function: Callable[[Any], Any], tasks: Sequence[tuple[int, Any]], on: str | None
 ) -> Generator[Computed, None, None]:
-    """Yield what is computed as it comes, in any order."""
+    """Yield results as they finish, in any order."""
     if on is None or not tasks:
         yield from (_timed(function, *task) for task in tasks)
     elif on == LOCAL:
@@ -81,7 +81,7 @@ def _compute(
 
 
 def _compute_here(function: Callable[[Any], Any], tasks: Sequence[tuple[int, Any]]) -> Iterator[Computed]:
-    """Yield what processes of this host compute, one for each processor; they end with the sweep."""
+    """Compute in one process for each processor of this host; they end with the sweep."""
     require("joblib")
     from joblib import effective_n_jobs
 
@@ -98,8 +98,8 @@ def _compute_here(function: Callable[[Any], Any], tasks: Sequence[tuple[int, Any
             yield from computed
         except BrokenExecutor as error:
             raise HostError(
-                "A process of the sweep was ended from outside, as the kernel does where memory is short.",
-                "the same command goes on where it stopped; without --on it needs the memory of one process.",
+                "Something killed a process of the sweep, probably the kernel because memory ran out.",
+                "type the same command to continue; without --on it needs the memory of only one process.",
             ) from error
 
 
@@ -107,14 +107,14 @@ def _compute_here(function: Callable[[Any], Any], tasks: Sequence[tuple[int, Any
 def _parallel(
     tasks: Iterable[tuple[int, Any]], workers: int, backend: Any, initializer: Callable[..., None], *initargs: Any
 ) -> Iterator[Iterator[Computed]]:
-    """Yield what joblib computes, as it comes; at the end of the block what is not done yet is given up."""
+    """Yield joblib's results as they finish; the end of the block cancels the rest."""
     from joblib import Parallel, delayed
 
     parallel = Parallel(
         workers, backend, return_as="generator_unordered", max_nbytes=None, initializer=initializer, initargs=initargs
     )
     with warnings.catch_warnings():
-        # It warns of results that nobody wanted after Ctrl-C, and of workers that it replaces as they grow.
+        # It warns about unused results after Ctrl-C, and about workers that it replaces because they grow.
         warnings.simplefilter("ignore", UserWarning)
         with closing(parallel(delayed(compute_received)(*task) for task in tasks)) as computed:
             yield computed
@@ -129,8 +129,8 @@ def _end_workers() -> None:
 
 @contextmanager
 def _deaf_children() -> Iterator[None]:
-    """Have processes that start in the block ignore what a terminal sends to all of a job: this process ends them."""
-    # It would start with the first of them, and unblock what is blocked.
+    """Make processes that start in the block ignore a terminal's signals to the whole job: this process ends them."""
+    # Otherwise it would start with the first of them, and unblock the signals.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDINGS)
     try:
@@ -140,18 +140,18 @@ def _deaf_children() -> Iterator[None]:
 
 
 class _Worker:
-    """What this process computes as a worker of a sweep."""
+    """The function that this process computes as a worker of a sweep."""
 
     function: Callable[[Any], Any]
 
 
 def receive(payload: bytes) -> None:
-    """Take over the function, in a worker process."""
+    """Receive the function, in a worker process."""
     _Worker.function = pickle.loads(payload)
 
 
 def receive_here(payload: bytes, parent: int) -> None:
-    """Take over the function, in a process that the kernel kills when its parent ends, in whatever way that ends."""
+    """Receive the function, in a process that the kernel kills as soon as its parent ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
