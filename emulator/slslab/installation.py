@@ -13,7 +13,7 @@ from typing import Any
 
 from slslab.errors import HostError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 # Commands of `slslab`, each a click.Command by its name.
 COMMANDS = "slslab.commands"
 # Modules with the endpoint for services other than Lambda, S3 and Step Functions: `Edge`, its PORT, and `installed`.

@@ -1,3 +1,3 @@
 """The workers of serverless training: ordinary AWS Lambda handlers. Never imports slslab."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -12,6 +12,7 @@ from tests.machines.cluster.conftest import need_cluster
 from tests.machines.cluster.network import Nodes, other_version
 from tests.machines.cluster.test_runs import command
 
+from slslab.installation import __version__
 from slslab.run.directory import RunDirectory
 from slslab.run.run import read_run
 from slslab_lab.checks.run import check
@@ -75,7 +76,7 @@ def test_a_node_of_another_version_is_refused_by_its_name_and_the_others_are_use
     gone.start(LATE, variables={"PYTHONPATH": str(other_version(tmp_path))})
     done = gone.run(0, command("allreduce", tmp_path / "run", "--environment", "ray"))
     assert done.returncode == 0, done.stderr
-    assert f"({gone.address(LATE)}) is not used: it has slslab 9, but this host has 0.1.0." in done.stderr
+    assert f"({gone.address(LATE)}) is not used: it has slslab 9, but this host has {__version__}." in done.stderr
     assert len(json.loads(done.stdout)["host"]["nodes"]) == 1
 
 

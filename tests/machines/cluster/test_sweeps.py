@@ -16,6 +16,8 @@ from tests.lab.replay.recordings import TRACES
 from tests.machines.cluster.conftest import need_cluster
 from tests.machines.cluster.network import BIN, LIMIT_S, Nodes, other_version
 
+from slslab.installation import __version__
+
 RUN = TRACES / "mobilenet-idle"
 GRID = ("replay", str(RUN), "--workers", "2,3,4,5,6", "--memory", "1500,1769,3008", "--json")
 # What takes minutes.
@@ -57,7 +59,7 @@ def test_a_cluster_with_a_node_of_another_version_is_refused_by_its_name(nodes: 
     variables = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONPATH": str(other_version(tmp_path))}
     done = nodes.run(0, [str(BIN / "slslab"), *GRID, "--on", "ray"], variables=variables)
     assert (done.returncode, done.stdout) == (3, "")
-    assert f"({nodes.address(1)}): it has slslab 0.1.0, but this host has 9" in done.stderr
+    assert f"({nodes.address(1)}): it has slslab {__version__}, but this host has 9" in done.stderr
     assert done.stderr.count("Hint: ") == 1
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from slslab.installation import __version__
 from slslab_ray.described import described, difference
 
 
@@ -15,7 +16,7 @@ def test_a_host_does_not_differ_from_itself() -> None:
         ({"slslab": ""}, "slslab is not installed there"),
         ({"slslab": "0.0.1"}, "it has slslab 0.0.1, but this host has "),
         ({"python": "3.9.1"}, "it has Python 3.9.1, but this host has "),
-        ({"code": "other"}, "its slslab 0.1.0 differs from this host's code"),
+        ({"code": "other"}, f"its slslab {__version__} differs from this host's code"),
         ({"machine": "sparc"}, "it has a processor of kind sparc, but this host has "),
     ],
 )
