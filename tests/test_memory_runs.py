@@ -89,7 +89,7 @@ def overlooks_the_failure_of_an_event(patch: Patch) -> None:
     ("plant", "said"),
     [
         (counts_a_gradient_twice, "it learnt something else than one process"),
-        (takes_a_mean_twice, "once more than the protocol has it"),
+        (takes_a_mean_twice, "more often than the protocol says"),
         (passes_a_barrier_early, "passed the barrier"),
         (takes_a_want_of_memory_for_a_kill, "out-of-memory is reported as Runtime.ExitError"),
         (overlooks_the_failure_of_an_event, "it took"),

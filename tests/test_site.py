@@ -111,6 +111,6 @@ def test_the_readmes_errors_are_those_of_the_accuracy_of_replay(site: Path) -> N
     for row in ("seconds of a worker's handlers", "billed seconds of all functions", "left out of the fit", *blind):
         [(mean, greatest)] = re.findall(rf"^\|.*{row}.*\| ([\d.]+)% \| ([\d.]+)% \|", page, re.MULTILINE)
         assert f"{mean} % ({greatest} %)" in readme, row
-    [mean] = re.findall(r"without anything fitted to them, (\d+)%", page)
+    [mean] = re.findall(r"with nothing fitted to them, by (\d+)%", page)
     greatest = max(float(each) for each in re.findall(r"^\|.*\| predicted \|.*\| ([\d.]+)% \|", page, re.MULTILINE))
     assert f"{mean} % ({greatest:.0f} %)" in readme

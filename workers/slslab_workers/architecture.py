@@ -1,7 +1,7 @@
-"""What an architecture is to those who run it: the whole plugin surface.
+"""The interface of an architecture, which is the whole plugin surface.
 
-A package registers one object with these attributes under the entry point group `slslab.architectures`; the built-in
-ones do the same. Importing it must not import torch.
+A package registers one object with these attributes under the entry point group `slslab.architectures`, as the built-in
+architectures do. Importing that object must not import torch.
 """
 
 import sys
@@ -22,7 +22,7 @@ from slslab_workers.patterns.messages import Protocol, Recorded, derive
 from slslab_workers.plan import Plan, Value
 from slslab_workers.trace.operations import SERVERS
 
-# What one worker does in each environment while its CPU time is measured.
+# Steps of a single worker in each environment while its CPU time is measured.
 ALONE_BATCHES = 4
 NO_OPTIONS: Mapping[str, Value] = MappingProxyType({})
 TENSOR_HOST = Option(
@@ -41,9 +41,9 @@ QUEUE_HOST = Option(
 
 @dataclass(frozen=True)
 class ResidentPhase:
-    """What must be resident at once in a phase, because it waits for each other.
+    """The memory that a phase needs at once, because its functions wait for each other.
 
-    `environments` have the plan's memory size; `beside_mb` is the memory of smaller functions and of databases, MB.
+    `environments` counts those with the plan's memory size; `beside_mb` adds smaller functions and databases, MB.
     """
 
     name: str
@@ -53,9 +53,9 @@ class ResidentPhase:
 
 @dataclass(frozen=True)
 class Fleet:
-    """Long-running machines instead of functions: their EC2 instance type, and what they are to compute on.
+    """Long-running machines instead of functions: their EC2 instance type, and the device they compute on.
 
-    `device` is `cuda`, `cpu`, or `auto`: CUDA where there is a GPU.
+    `device` is `cuda`, `cpu`, or `auto`, which uses CUDA if there is a GPU.
     """
 
     instance_type: str
@@ -63,19 +63,19 @@ class Fleet:
 
     @property
     def has_gpu(self) -> bool:
-        """Return whether machines of this type have GPUs: AWS's families G and P."""
+        """Return whether machines of this type have GPUs, as AWS's families G and P do."""
         return self.instance_type.startswith(("g", "p"))
 
 
 @dataclass(frozen=True)
 class Requirements:
-    """What a plan needs beside Lambda and S3.
+    """What a plan needs in addition to Lambda and S3.
 
-    `tensor_databases` counts RedisAI-compatible databases, one per peer; `queue` is the kind that is asked for
-    (`auto`, `rabbitmq`, `embedded`), or empty; `channel` is what workers exchange objects by (`memcached`, `redis`,
-    `dynamodb`), or empty; `instances` are long-running machines, one per worker. `tensor_host`, `queue_host` and
-    `channel_host` are the instance types by which a database, the queue and the channel's server are billed; AWS bills
-    DynamoDB by requests.
+    `tensor_databases` counts RedisAI-compatible databases, one per peer. `queue` is the requested kind (`auto`,
+    `rabbitmq`, `embedded`), or empty. `channel` is the service through which workers exchange objects (`memcached`,
+    `redis`, `dynamodb`), or empty. `instances` are long-running machines, one per worker. A database, the queue and the
+    channel's server are billed as the instance types `tensor_host`, `queue_host` and `channel_host`; AWS bills DynamoDB
+    by requests.
     """
 
     tensor_databases: int = 0
@@ -104,9 +104,9 @@ class Requirements:
 class Outcome:
     """What a finished run computed.
 
-    `loss` is the mean training loss over all minibatches of each epoch, `accuracy` the test accuracy after it;
-    `parameters_sha256` is of rank 0's final float32 parameters in `model.parameters()` order; `updates` counts how
-    often rank 0's model was updated. Where no model is trained the fingerprint is of what was made instead, and
+    `loss` is the mean training loss over all minibatches of each epoch, and `accuracy` the test accuracy after it.
+    `parameters_sha256` is the fingerprint of rank 0's final float32 parameters in `model.parameters()` order. `updates`
+    counts the updates of rank 0's model. A run that trains no model has the fingerprint of its result instead, and
     `replicas_equal` is None.
     """
 
@@ -122,7 +122,7 @@ class Outcome:
 
 
 class RunFailed(Exception):
-    """A worker failed, and with it the run."""
+    """The run failed because a worker failed."""
 
     def __init__(self, type_: str, message: str, worker: int | None = None, log_tail: str = "") -> None:
         super().__init__(message)
@@ -133,20 +133,20 @@ class RunFailed(Exception):
 
 
 class Progress(Interface):
-    """Receives how far a run is; stages: load, upload, deploy, train, evaluate."""
+    """Receives the progress of a run in its stages: load, upload, deploy, train, evaluate."""
 
     def report(self, stage: str, done: int, total: int) -> None:
-        """Report that `done` of `total` of this stage are done."""
+        """Report that `done` of this stage's `total` units are done."""
 
 
 class Instances(Interface):
     """Instances that have been launched."""
 
     def check(self) -> None:
-        """Raise RunFailed if one of them has failed; the others are ended then."""
+        """Raise RunFailed if an instance has failed, and stop the others."""
 
     def join(self) -> None:
-        """Wait until all have ended without an error; RunFailed as soon as one of them fails."""
+        """Wait until all instances have finished; raise RunFailed as soon as one fails."""
 
 
 class InstanceLauncher(Interface):
@@ -155,18 +155,18 @@ class InstanceLauncher(Interface):
     def launch(
         self, module: str, events: Sequence[Mapping[str, Any]], variables: Mapping[str, str]
     ) -> AbstractContextManager[Instances]:
-        """Launch one instance per event, of rank 0 and up, which find `variables` in their environment.
+        """Launch one instance per event, with ranks from 0 and `variables` in their environment.
 
-        Each runs `python -m module` with its event as JSON on standard input, stores what it computes, and fails by its
-        exit code. Instances that still run at the end of the context are ended.
+        Each runs `python -m module` with its event as JSON on standard input, stores its results, and reports a failure
+        by its exit code. Instances that still run at the end of the context are stopped.
         """
 
 
 @dataclass(frozen=True)
 class Deployed:
-    """What a template has made before the driver starts, and what stays: functions, bucket and state machine (its ARN).
+    """What a template created and the driver must not delete: functions, bucket and state machine (its ARN).
 
-    The functions have the names that a driver gives them, with `function` as the workers'.
+    The functions are named as a driver names them; `function` is the workers' function.
     """
 
     function: str
@@ -176,11 +176,11 @@ class Deployed:
 
 @dataclass(frozen=True)
 class Cloud:
-    """AWS as the driver sees it: boto3 clients by service name, and where the driver's own trace events go.
+    """AWS as the driver sees it: boto3 clients by service name, and the function that takes the driver's trace events.
 
-    `environment` holds what the functions find in theirs: addresses of the stack's parts that are not AWS services.
-    `launcher` is there if the architecture's requirements name instances, `deployed` if the driver is not to make what
-    it runs on.
+    `environment` is added to the functions' environment: addresses of the parts of the stack that are not AWS services.
+    `launcher` is set if the architecture's requirements name instances. `deployed` is set if the driver should use
+    existing functions, bucket and state machine instead of creating them.
     """
 
     client: Callable[[str], Any]
@@ -191,44 +191,44 @@ class Cloud:
 
 
 class Architecture(Interface):
-    """What a package registers; a class that inherits from it has the defaults."""
+    """The object that a package registers. Inherit from this class to get the defaults."""
 
     name: str
     summary: str
-    # What papers call it, if that is not its name; and the papers that describe it.
+    # Its name in papers, if that differs from `name`; and the papers that describe it.
     title: ClassVar[str] = ""
     paper: ClassVar[str] = ""
-    # Other spellings of --workers, if its authors call them otherwise.
+    # Other spellings of --workers, if its authors call workers something else.
     workers_also: tuple[str, ...] = ()
     options: tuple[Option, ...] = ()
-    # What `pattern` returns for a workload with all options; None: replay cannot.
+    # Makes what `pattern` returns, for a workload with all options. None: replay doesn't support it.
     messages: ClassVar[Callable[..., Pattern] | None] = None
-    # What `protocol` returns, as "module:function" of a recorded run, where the keys of `messages` don't say it.
+    # "module:function" that returns a recorded run's `protocol`, if the keys of `messages` don't define it.
     exchange: ClassVar[str] = ""
-    # The puts and gets of a round that follow each other, by the number of workers; None: there is no such formula.
+    # The longest chain of puts and gets in a round, from the number of workers. None if the formula isn't known.
     longest_chain: ClassVar[Callable[..., Chain] | None] = None
-    # What `replicas` returns, as "module:class"; empty: `slslab accuracy` cannot.
+    # "module:class" that `replicas` returns. Empty: `slslab accuracy` doesn't support it.
     learns: ClassVar[str] = ""
 
     def complete(self, options: Mapping[str, Value]) -> dict[str, Value]:
-        """Return these options, and all others of the architecture with their defaults."""
+        """Return these options, and the defaults of the architecture's other options."""
         return {option.name: option.default for option in self.options} | dict(options)
 
-    def requirements(self, plan: Plan) -> Requirements:  # noqa: ARG002 - those that override it use it
-        """Return the parts of the stack beside Lambda and S3; PlanError for a plan that cannot be carried out."""
+    def requirements(self, plan: Plan) -> Requirements:  # noqa: ARG002 - overriding methods use it
+        """Return what the plan needs in addition to Lambda and S3; raise PlanError for a plan that can't run."""
         return Requirements()
 
     def resident_set(self, plan: Plan) -> tuple[ResidentPhase, ...]:
-        """Return the environments that must be resident together, by phase; by default all workers at once."""
+        """Return the environments that must be in memory together in each phase; by default all workers at once."""
         return (ResidentPhase(self.name, plan.workers),)
 
     def counts(
         self, workers: int, batches: int, epochs: int, parameters: int, options: Mapping[str, Value] = NO_OPTIONS
     ) -> Counts:
-        """Return messages and bytes of the training protocol over all epochs.
+        """Return the messages and bytes of the training protocol over all epochs.
 
-        Options that are left out have their defaults. Counts the pattern; an architecture without a pattern overrides
-        this method, or raises NotImplementedError.
+        Missing options have their defaults. The counts come from the pattern. An architecture without a pattern
+        must override this method, or it raises NotImplementedError.
         """
         pattern = self.pattern(Workload(workers, batches, epochs, parameters, self.complete(options)))
         if pattern is None:
@@ -236,51 +236,59 @@ class Architecture(Interface):
         return count(pattern)
 
     def counts_of(self, plan: Plan, epochs: int, parameters: int) -> Counts:
-        """Return the `counts` of a plan that trained so many epochs of a model with so many parameters."""
+        """Return the `counts` of a plan that trained a model of this size for this number of epochs."""
         return self.counts(plan.workers, plan.batches, epochs, parameters, plan.options)
 
     def pattern(self, workload: Workload) -> Pattern | None:
-        """Return who sends what to whom and waits for whom, from which replay makes runs of other sizes: `messages`.
+        """Return the pattern of messages between workers, from which replay predicts runs of other sizes.
 
-        None without it: replay cannot. PlanError for options that it does not cover.
+        `messages` makes it; without it return None, and replay doesn't support the architecture. Raise PlanError for
+        options that the pattern doesn't cover.
         """
         complete = replace(workload, options=self.complete(workload.options))
         return None if self.messages is None else self.messages(complete)
 
     def counts_in(self, run: Recorded, epochs: int) -> Counts:
-        """Return the `counts` of a recorded run that trained so many epochs; PlanError where what happened in it
-        decides how many messages there are: its message says why."""
+        """Return the `counts` of a recorded run that trained this number of epochs.
+
+        Raise PlanError, with the reason, if the number of messages depends on what happened in the run.
+        """
         assert run.parameters is not None
         return self.counts_of(run.plan, epochs, run.parameters)
 
     def protocol(self, run: Recorded) -> Protocol | None:
-        """Return what workers make for each other in a recorded run, by which `slslab check` judges it.
+        """Return the objects that workers exchange in a recorded run, against which `slslab check` compares its trace.
 
-        None if neither the pattern's signals have keys nor `exchange` says it; PlanError as `pattern` raises it.
+        Return None without `exchange` if the pattern's signals have no keys. Raise PlanError as `pattern` does.
         """
         if self.exchange:
             made: Protocol = resolve_name(self.exchange)(run)
             return made
         plan = run.plan
-        # Of an unknown number no size is used.
+        # If the number is unknown, no size is used.
         parameters = run.parameters or plan.workers
         workload = Workload(plan.workers, plan.batches, plan.epochs, parameters, plan.options)
-        # A single worker may have nobody to make anything for.
+        # A single worker may have no partner for its messages.
         pattern, several = self.pattern(workload), self.pattern(replace(workload, workers=max(2, plan.workers)))
         return derive(pattern, run) if pattern and several and several.names_messages else None
 
-    def participant(self, plan: Plan, worker: int) -> str:  # noqa: ARG002 - those that override it use it
-        """Return who has a number in the trace; numbers from the plan's workers on are of other functions."""
+    def participant(self, plan: Plan, worker: int) -> str:  # noqa: ARG002 - overriding methods use it
+        """Return the name of a worker number in the trace. Numbers above the workers' ranks are other functions."""
         return f"worker {worker}"
 
     def replicas(self) -> Any:
-        """Return a subclass of `slslab_workers.training.replicas.Replicas`, all workers in one process, with which
-        `slslab accuracy` trains: `learns`, imported now; None without it."""
+        """Import `learns` and return it; None if it is empty.
+
+        It is a subclass of `slslab_workers.training.replicas.Replicas`, with which `slslab accuracy` trains all workers
+        in one process.
+        """
         return resolve_name(self.learns) if self.learns else None
 
     def alone(self, plan: Plan) -> Plan:
-        """Return the plan of a single worker that does a few of this plan's steps, no two at once: by it CPU time is
-        measured alone."""
+        """Return the plan of a single worker that does a few of this plan's steps, one after the other.
+
+        It measures CPU time while no other worker runs.
+        """
         return replace(
             plan,
             workers=1,
@@ -295,23 +303,27 @@ class Architecture(Interface):
         )
 
     def deployment(self, plan: Plan, cloud: Cloud, progress: Progress) -> Any | None:  # noqa: ARG002
-        """Return the `slslab_workers.driver.deployment.Deployment` that `drive` runs, which says what functions it has:
-        `slslab export sam` makes a template of it. None by default: it cannot."""
+        """Return the `slslab_workers.driver.deployment.Deployment` that `drive` runs, with its functions.
+
+        `slslab export sam` makes a template from it. By default return None: the export doesn't support it.
+        """
         return None
 
     def drive(self, plan: Plan, cloud: Cloud, progress: Progress) -> Outcome:
-        """Run the plan through AWS's APIs; RunFailed when a worker fails."""
+        """Run the plan through AWS's APIs; raise RunFailed if a worker fails."""
 
     def run_scripts_alone(self, plan: Plan, cloud: Cloud, parameters: int) -> None:  # noqa: ARG002
-        """Have the first tensor database do for a worker of the plan what it does not for that single one, likewise; by
-        default nothing."""
+        """Run the plan's scripts that `alone` leaves out on the first tensor database, while nothing else runs.
+
+        By default, do nothing.
+        """
         return
 
 
 def architectures() -> dict[str, Architecture]:
-    """Return every registered architecture by name, built in or of another package; none where nothing can train.
+    """Return every registered architecture by name, built in or from another package; empty if NumPy is missing.
 
-    One that cannot be imported is left out: `unusable` says why.
+    Architectures that can't be imported are left out: `unusable` gives the reasons.
     """
     if find_spec("numpy") is None:
         return {}
@@ -320,49 +332,49 @@ def architectures() -> dict[str, Architecture]:
 
 
 def unusable() -> dict[str, str]:
-    """Return why registered architectures cannot be imported, by name."""
+    """Return the names of the architectures that can't be imported, with the reasons."""
     loaded = {entry.name: _load(entry) for entry in _registered(tuple(sys.path))}
     return {name: why for name, why in loaded.items() if isinstance(why, str)}
 
 
 def _load(entry: EntryPoint) -> Architecture | str:
-    """Return the architecture of an entry point, or in one sentence why it cannot be imported."""
+    """Return the architecture of an entry point, or a sentence that says why it can't be imported."""
     try:
         loaded: Architecture = entry.load()
-    except Exception as error:  # whatever a stranger's module raises
+    except Exception as error:  # another package's module may raise anything
         return f"{entry.value} cannot be imported: {type(error).__name__}: {error}."
     return loaded
 
 
 def with_chains() -> tuple[str, ...]:
-    """Return the names of the architectures that know their `longest_chain`."""
+    """Return the names of the architectures that have a `longest_chain`."""
     return tuple(name for name, registered in architectures().items() if registered.longest_chain)
 
 
 def on_gpus() -> str:
-    """Return the name of the architecture whose instances have GPUs by default."""
+    """Return the name of the architecture that uses GPU instances by default."""
     chosen = {name: each.complete({}).get("instance-type", "") for name, each in architectures().items()}
     return next(name for name, instance_type in chosen.items() if Fleet(str(instance_type)).has_gpu)
 
 
 def title(name: str) -> str:
-    """Return what papers call an architecture, or its name."""
+    """Return the architecture's name in papers, or else its own name."""
     registered = architectures().get(name)
     return (registered and registered.title) or name
 
 
 @cache
 def _registered(_path: tuple[str, ...]) -> list[EntryPoint]:
-    """Read the entry points of all packages on the path, which takes milliseconds."""
+    """Read the entry points of all packages on the path; cached, because it takes milliseconds."""
     return sorted(entry_points(group="slslab.architectures"), key=lambda entry: entry.name)
 
 
 def read_plan(document: Mapping[str, Any]) -> Plan:
-    """Return the plan that a run recorded, complete; PlanError as `Plan.from_document` raises it.
+    """Return the plan that a run recorded, with all options; raise PlanError as `Plan.from_document` does.
 
-    Plans of schema 1 leave out the options that had their defaults. Today's defaults are still those of the versions
-    that wrote them: when one changes, its old value must be filled in here. One option decided otherwise before it
-    existed: MLLess divided by the senders before it had `mean-over`, which nothing that reads a plan depends on.
+    Plans of schema 1 leave out options that had their defaults. The defaults haven't changed since: when one does, fill
+    in its old value here. There is one exception: before MLLess had the option `mean-over`, it divided by the senders.
+    No code that reads a plan depends on it.
     """
     plan = Plan.from_document(document)
     architecture = architectures().get(plan.architecture)
@@ -370,7 +382,7 @@ def read_plan(document: Mapping[str, Any]) -> Plan:
 
 
 def chosen_options(architecture: str, options: Mapping[str, Value]) -> dict[str, Value]:
-    """Return the options that differ from the architecture's defaults; all, if it is not registered."""
+    """Return the options that differ from the architecture's defaults; all options if it isn't registered."""
     registered = architectures().get(architecture)
     defaults = {} if registered is None else registered.complete({})
     return {name: value for name, value in options.items() if name not in defaults or value != defaults[name]}

@@ -2,8 +2,8 @@
 
 The papers' networks for images are LeNet-5, MobileNet v1, ResNet-18, ResNet-34 and ResNet-50 for CIFAR; their parameter
 counts were measured by building them. Models for rows of features are logistic regression, a linear SVM and k-means;
-their names end in the number of features, such as lr-30, or kmeans-10x30 with ten clusters. A plan with a model of
-another package, or with another number of classes, has the model's description in `model_spec`.
+their names end in the number of features, such as lr-30, or kmeans-10x30 with ten clusters. If a plan's model comes
+from another package, or has another number of classes, `model_spec` describes it.
 """
 
 import re
@@ -24,7 +24,7 @@ SIDE = 32
 class ModelSpec:
     """A model's figures, known without building it.
 
-    A sample has this `shape`: (C, H, W) for an image, (D,) for a row of features. The model answers with `outputs`
+    A sample has this `shape`: (C, H, W) for an image, (D,) for a row of features. The model returns `outputs`
     numbers: the scores of classes or clusters, or the one number of a regression. `builder` is the "module:function"
     that builds it. `parameters` is None for a model that must be built to be counted. `memory_mb` is enough for a
     minibatch of 512 with PyTorch 2.13. Its state_dict has `tensors` entries (0 for a model that must be built to be
@@ -77,7 +77,7 @@ SPECS = MappingProxyType(
 
 
 def spec(name: str) -> ModelSpec:
-    """Return the specification of a built-in model; raise PlanError for a model that does not exist."""
+    """Return the specification of a built-in model; raise PlanError for an unknown name."""
     if name.startswith(TORCHVISION):
         return ModelSpec(name, (3, SIDE, SIDE), None, 4096, f"{NETWORKS}:torchvision")
     row_model = re.fullmatch(r"(?:(lr|svm)-|(kmeans)-([1-9]\d{0,5})x)([1-9]\d{0,8})", name)
@@ -95,7 +95,7 @@ def spec(name: str) -> ModelSpec:
 
 
 def spec_of(plan: Plan) -> ModelSpec:
-    """Return the specification of a plan's model; PlanError for a model that does not exist, or a wrong model_spec."""
+    """Return the specification of a plan's model; raise PlanError for an unknown name or a wrong model_spec."""
     if plan.model_spec is None:
         return spec(plan.model)
     document = dict(plan.model_spec)
@@ -115,7 +115,7 @@ def spec_of(plan: Plan) -> ModelSpec:
 
 
 def to_document(known: ModelSpec) -> dict[str, Any] | None:
-    """Return what a plan records of a model as its model_spec; None for a built-in model as its name says it."""
+    """Return the model_spec that a plan records; None for a built-in model that its name describes fully."""
     document = asdict(known)
     name = document.pop("name")
     try:
@@ -125,6 +125,6 @@ def to_document(known: ModelSpec) -> dict[str, Any] | None:
 
 
 def own_packages(plan: Plan) -> tuple[str, ...]:
-    """Return the top-level module that builds the plan's model, which its functions need; none for a built-in model."""
+    """Return the top-level module that builds the plan's model; functions need it. Empty for a built-in model."""
     module = spec_of(plan).builder.partition(":")[0].partition(".")[0]
     return () if module == __name__.partition(".")[0] else (module,)

@@ -1,4 +1,4 @@
-"""An option of an architecture, as the command line offers it, and what its value names."""
+"""An option of an architecture, as the command line offers it, and the choice that its value names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ Choice = TypeVar("Choice")
 
 @dataclass(frozen=True)
 class Option:
-    """One option of an architecture: name as on the command line, type, default, help and, if limited, its choices.
+    """One option of an architecture: its name on the command line, type, default, help and, if limited, its choices.
 
-    `released` is what `--as-released` chooses, where the authors' code differs from the default. A `memory` size is of
-    a function, MB; 0 leaves it to the architecture if that is the default.
+    `released` is the value that `--as-released` chooses, if the authors' code differs from the default. With `memory`,
+    the value is a function's memory size, MB; if the default is 0, the architecture chooses the size.
     """
 
     name: str
@@ -26,15 +26,15 @@ class Option:
     memory: bool = False
 
     def of(self, options: Mapping[str, Value]) -> Value:
-        """Return the value that a plan's options have, or the default if their architecture lacks this option."""
+        """Return this option's value in a plan's options, or the default if their architecture lacks it."""
         return options.get(self.name, self.default)
 
     def check(self, value: Value) -> None:
-        """Raise PlanError if the option cannot have this value."""
+        """Raise PlanError if the option can't have this value."""
         if self.choices:
             fits, hint = value in self.choices, f"choose one of {', '.join(self.choices)}."
         else:
-            # In TOML and JSON an infinite number is a text.
+            # TOML and JSON store an infinite number as text.
             fits = type(value) in KINDS[self.type] or (self.type is float and value in (self.default, "inf"))
             hint = f"give a value of type {self.type.__name__}."
         if not fits:
@@ -47,7 +47,7 @@ class Option:
 
 
 def choose(kind: str, name: str, choices: Mapping[str, Choice]) -> Choice:
-    """Return the choice of this name; raise PlanError, with the names there are, if there is none."""
+    """Return the choice with this name; raise PlanError, which lists the names, for an unknown one."""
     if name not in choices:
         raise PlanError(f"There is no {kind} {name!r}.", f"choose {', '.join(choices)}.")
     return choices[name]

@@ -21,7 +21,7 @@ CHOICES = {
     "record": ("together", "alone"),
 }
 LEAST = {"workers": 1, "batch_size": 1, "batches": 1, "epochs": 1, "timeout": 1, "seed": 0}
-# A seed of NumPy's and torch's generators is a number of 32 bits; the others are far beyond what any host can do.
+# Seeds of NumPy's and torch's generators have 32 bits; the other limits are far beyond what any host can do.
 MOST = {"workers": 4096, "batch_size": 10**6, "batches": 10**6, "epochs": 10**6, "seed": 2**32 - 1}
 KINDS: Mapping[Any, tuple[type, ...]] = {
     int: (int,),
@@ -33,7 +33,7 @@ KINDS: Mapping[Any, tuple[type, ...]] = {
 
 
 class PlanError(ValueError):
-    """A plan that cannot be carried out: one sentence says what is wrong, one what to do."""
+    """A plan that can't run. `message` says what is wrong, and `hint` what to do."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -48,14 +48,14 @@ class PlanError(ValueError):
 class Plan:
     """Everything that decides a run; equal plans give equal bits.
 
-    `batch_size` counts samples per minibatch and worker, `batches` minibatches per worker and epoch; `memory_mb` and
-    `timeout` (s) are the functions' limits; `memory_format` is how models and minibatches lie in memory while they are
-    computed on, which changes nothing but how sums are rounded; without `evaluation` no epoch's accuracy is known;
-    `record` says which CPU seconds replay takes: those of the run, whose workers run together, or those of one worker
-    alone, measured before; `account` says whose limits hold (default, new, or a TOML file); `prices` names the book of
-    the bill; `faults` is the document of a fault plan (`slslab_workers.faults.plan`); `model_spec`
-    describes a model that isn't built in, or has other outputs (`slslab_workers.models`); `options` are all those of
-    the architecture.
+    `batch_size` is the number of samples per minibatch and worker, `batches` the number of minibatches per worker and
+    epoch. `memory_mb` and `timeout` (s) are the functions' limits. `memory_format` is the memory layout of models and
+    minibatches during computation; it only changes how sums are rounded. Without `evaluation`, the epochs' accuracy is
+    unknown. `record` selects the CPU seconds that replay uses: `together` takes them from the run, in which all workers
+    run at once, `alone` from one worker measured before it. `account` selects the AWS limits (default, new, or a TOML
+    file), `prices` the price book of the bill. `faults` is the document of a fault plan (`slslab_workers.faults.plan`).
+    `model_spec` describes a model that isn't built in, or has other outputs (`slslab_workers.models`). `options` holds
+    all options of the architecture.
     """
 
     run: str
@@ -92,7 +92,7 @@ class Plan:
     def __post_init__(self) -> None:
         for entry in fields(self):
             value, kinds = getattr(self, entry.name), KINDS.get(entry.type)
-            # To Python, True is an integer.
+            # In Python, True is an integer.
             if kinds is not None and type(value) not in kinds:
                 raise PlanError(f"{entry.name} is {value!r}.", f"it must be a value of type {kinds[-1].__name__}.")
         for name, least in LEAST.items():
@@ -142,20 +142,20 @@ class Plan:
 
     @property
     def gradual(self) -> bool:
-        """Return whether the driver decides after each epoch if there is another."""
+        """Return whether the driver decides after each epoch if training continues."""
         return self.early_stopping or self.until_accuracy is not None
 
     def to_document(self) -> dict[str, Any]:
-        """Return a mapping safe for JSON and TOML; what is None is left out."""
+        """Return a mapping safe for JSON and TOML, which leaves out None values."""
         document = asdict(self)
         document["options"] = {name: _finite(value) for name, value in self.options.items()}
         return {"schema": SCHEMA} | {name: value for name, value in document.items() if value is not None}
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
-        """Return the plan that `to_document` described; PlanError for a field that does not exist, or that is missing.
+        """Return the plan that `to_document` described; raise PlanError for an unknown or missing field.
 
-        A document without `schema` is of schema 1, which left out fields and options that had their defaults.
+        A document without `schema` has schema 1, which left out fields and options that had their defaults.
         """
         if document.get("schema", 1) not in (1, SCHEMA):
             raise PlanError(
@@ -176,7 +176,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Assignment:
-    """What one invocation is asked to do (the event): the plan, its rank, from where, and how far."""
+    """The task of one invocation (the event): the plan, the worker's rank, and the steps from `first` to `until`."""
 
     plan: Plan
     bucket: str
@@ -189,7 +189,7 @@ class Assignment:
 
     @classmethod
     def from_event(cls, event: Mapping[str, Any]) -> Self:
-        """Read a Lambda event; positions count steps from the beginning of the run."""
+        """Read a Lambda event. Positions count steps from the beginning of the run."""
         return cls(**{**event, "plan": Plan.from_document(event["plan"])})
 
     def to_event(self) -> dict[str, Any]:
@@ -198,10 +198,10 @@ class Assignment:
 
 
 def thread_count(memory_mb: int) -> int:
-    """Return the threads of a worker: its CPU share (memory / 1,769 MB) rounded up."""
+    """Return a worker's number of threads: its CPU share (memory / 1,769 MB), rounded up."""
     return math.ceil(memory_mb / VCPU_MB)
 
 
 def _finite(value: Value) -> Value:
-    """Return an infinite number as text, since JSON has none; it is a number again where the option is read."""
+    """Return an infinite number as text, since JSON can't hold it; reading the option turns it back into a number."""
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

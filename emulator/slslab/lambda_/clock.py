@@ -47,8 +47,7 @@ class LambdaClock:
         # No thread can have used more than all of the time. (The kernel's accounts of one that runs lag by some
         # milliseconds: so this is not asked of each interval.)
         busiest = busiest_ns(last, sample)
-        since_first = busiest if last is self._first else busiest_ns(self._first, sample)
-        passed = min(wall, max(passed, since_first - self.elapsed_ns))
+        passed = min(wall, max(passed, busiest_ns(self._first, sample) - self.elapsed_ns))
         passed += self._throttle(wall, passed, used)
         self.elapsed_ns += passed
         self.host_delay_ns += wall - passed

@@ -110,6 +110,13 @@ def test_an_interval_has_at_least_the_cpu_time_of_its_busiest_thread() -> None:
     assert advance(clock, Sample(TICK, 31_000_000, 0, threads)) == (30_000_000, 70_000_000)
 
 
+def test_cpu_time_that_the_kernel_booked_early_is_counted_in_the_next_interval() -> None:
+    clock = LambdaClock(2.0, Sample(0, 0, 0, {}))
+    assert advance(clock, Sample(10_000_000, 30_000_000, 0, {1: ThreadTimes(30_000_000, 0)})) == (10_000_000, 0)
+    later = Sample(10_000_000 + TICK, 30_000_000, 0, {1: ThreadTimes(30_000_000, TICK)})
+    assert advance(clock, later) == (20_000_000, TICK - 20_000_000)
+
+
 def test_an_end_that_was_noticed_late_takes_nothing_back() -> None:
     """A sample of the clock was taken while the report lay unread."""
     clock = LambdaClock(1.0, Sample(0, 0, 0, {}))

@@ -75,7 +75,7 @@ def test_a_profile_is_fitted_to_report_lines(slslab: Slslab, run: Path, tmp_path
     # As a table, and never over what is there.
     table = slslab("calibrate", "--cloudwatch", str(log), "--run", str(run))
     assert (
-        f"{counted(len(records), 'REPORT line')}, 0 of them of failed invocations; 1 more could not be read."
+        f"{counted(len(records), 'REPORT line')}, 0 of them from failed invocations; 1 more couldn't be read."
         in table.out
     )
     assert table.out.rstrip().endswith(f"The profile {DEFAULT_PROFILE}-calibrated is in aws-calibrated.toml.")

@@ -61,5 +61,5 @@ def test_the_command_prints_one_document() -> None:
     "more", [["last"], ["--run", "last"], ["--cloudwatch", "-"], ["--epochs", "2"], ["--out", "x"]]
 )
 def test_runs_and_logs_do_not_go_with_it(more: list[str]) -> None:
-    with pytest.raises(RequestError, match="--processor measures this machine and takes no runs, log or file"):
+    with pytest.raises(RequestError, match="--processor takes no runs, log or file"):
         CliRunner().invoke(calibrate, ["--processor", *more], catch_exceptions=False)

@@ -21,11 +21,11 @@ KILL = '[[fault]]\nkind = "kill"\nworker = 1\nepoch = 0\n'
         ("[[fault]\n", (), "is not TOML"),
         ('[[fault]]\nkind = "flood"\n', (), "Fault 1 is of kind 'flood', which does not exist."),
         (KILL + "wroker = 1\n", (), "Fault 1 (kill) has 'wroker', which does not apply to it."),
-        (KILL.replace("= 1", "= 2"), (), "Fault 1 (kill) has worker 2, and the plan has workers 0 to 1."),
-        (KILL.replace("= 0", "= 1"), (), "Fault 1 (kill) has epoch 1, and the plan has epochs 0 to 0."),
-        (KILL + "step = 5\n", (), "Fault 1 (kill) has step 5, and the plan has steps 0 to 4."),
+        (KILL.replace("= 1", "= 2"), (), "Fault 1 (kill) has worker 2, but the plan's workers are 0 to 1."),
+        (KILL.replace("= 0", "= 1"), (), "Fault 1 (kill) has epoch 1, but the plan's epochs are 0 to 0."),
+        (KILL + "step = 5\n", (), "Fault 1 (kill) has step 5, but the plan's steps are 0 to 4."),
         (KILL + 'phase = "dream"\n', (), "Fault 1 (kill) has phase 'dream'."),
-        (KILL + KILL.replace("kill", "database-loss"), (), "Fault 2 (database-loss) is a fault of a tensor database"),
+        (KILL + KILL.replace("kill", "database-loss"), (), "Fault 2 (database-loss) needs a tensor database"),
         (KILL, ("--stack", "compose"), "Faults are injected into the embedded stack alone."),
     ],
 )
@@ -53,7 +53,7 @@ def test_instances_meet_no_limit_of_lambda(tmp_path: Path) -> None:
     (tmp_path / "faults.toml").write_text(KILL.replace("kill", "timeout"))
     done = slslab("run", "gpu", "--faults", "faults.toml", directory=tmp_path)
     assert done.code == 2
-    assert "Fault 1 (timeout) is a limit of Lambda's, and the workers are instances." in " ".join(done.err.split())
+    assert "Fault 1 (timeout) is a limit of Lambda, but the workers are instances." in " ".join(done.err.split())
 
 
 @pytest.fixture

@@ -64,7 +64,7 @@ def test_a_run_is_followed_from_its_beginning_to_its_end(server: Server) -> None
         content = server.get(f"{RUN}/content").text
         # 950 MB of a limit of 1,024 MB, and the bill by hand.
         for text in (
-            "On AWS Lambda: not modelled. The run hasn't finished; it is modelled at its end.",
+            "On AWS Lambda: not modelled. The run hasn&#39;t finished; it is modelled at its end.",
             TOTAL,
             "The price of this host&#39;s seconds is the one so far",
             "950 MB",

@@ -15,6 +15,7 @@ def write_curve(
 ) -> Path:
     """A curve of MobileNet on CIFAR-10, Table 2's minibatches; `more` are `options`, the plan's values, or entries."""
     options, ended, name = more.pop("options", {}), more.pop("ended", "epochs"), more.pop("name", architecture)
+    dataset = more.pop("dataset", "cifar10")
     values = {
         "model": "mobilenet",
         "dataset": "cifar10",
@@ -32,7 +33,8 @@ def write_curve(
     document = {
         "schema": 1,
         "ended": ended,
-        "plan": make_plan(architectures()[architecture], values, options).to_document(),
+        # The images may be on another host.
+        "plan": make_plan(architectures()[architecture], values, options).to_document() | {"dataset": dataset},
         "device": {"kind": "cpu", "name": "2 × a processor"},
         "started": "2026-11-22T00:00:00+00:00",
         "epochs": epochs,

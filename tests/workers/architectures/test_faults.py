@@ -193,7 +193,7 @@ LIMITS = [("out-of-memory", "Runtime.OutOfMemory"), ("timeout", "Sandbox.Timedou
 def check_exceeded(kind: str, error_type: str, run: Faulted) -> None:
     document = run.document
     assert document["error"]["type"] == error_type
-    assert f"fault 1 ({kind}) of the run's fault plan" in document["error"]["hint"]
+    assert f"fault 1 ({kind}) in the fault plan" in document["error"]["hint"]
     assert document["error"]["step"] == 1
     assert run.met() == [(f"1 {kind}", 1, 0, 1, "synchronise")]
     assert document["reports"]["endings"][error_type] >= 1

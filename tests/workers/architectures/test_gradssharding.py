@@ -46,7 +46,7 @@ from slslab_workers.gradssharding.settings import gradient_key, mean_keys, shard
 from slslab_workers.gradssharding.topology import levels, slices
 from slslab_workers.patterns import Workload
 from slslab_workers.plan import Plan, PlanError
-from slslab_workers.training import robust
+from slslab_workers.training import images, robust
 
 Vector = NDArray[np.float32]
 MakePlan = Callable[..., Plan]
@@ -546,9 +546,12 @@ UPLOADED = ("--gradients", "uploaded", "--parameters", "100003", "--clients", "5
 
 
 @pytest.mark.parametrize("topology", TOPOLOGIES)
-def test_uploaded_gradients_need_no_data_and_leave_their_mean(topology: str, in_memory: InMemory) -> None:
+def test_uploaded_gradients_need_no_data_and_leave_their_mean(
+    topology: str, in_memory: InMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(images, "_synthetic", lambda *_: pytest.fail("images are made"))
     options = {"gradients": "uploaded", "parameters": 100_003, "aggregator-memory": 1024, "topology": topology}
-    shape = {"workers": 5, "batches": 2, "epochs": 1, "seed": 7, "dataset": "folder:/nowhere"}
+    shape = {"workers": 5, "batches": 2, "epochs": 1, "seed": 7, "dataset": "synthetic"}
     document: Any = in_memory(ARCHITECTURE, options, **shape).recorded.document
     check_uploaded(topology, document)
 

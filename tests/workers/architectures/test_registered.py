@@ -150,7 +150,7 @@ def test_messages_of_the_example_are_checked_by_the_keys_of_its_pattern(run: Run
     kept = [{**event, "failed": event["failed"] or event is got} for event in recorded.events]
     lost = check(recorded.replace(events=kept), ["lost"]).violations
     assert [violation.sentence for violation in lost] == [
-        "Worker 1 did not take the model of epoch 0, step 1, of worker 0."
+        "Worker 1 did not take the model of epoch 0, step 1, from worker 0."
     ]
 
 

@@ -32,7 +32,7 @@ class MLLessReplicas(Replicas):
         if ends_by_time or scales_in(plan):
             option = "--max-time" if ends_by_time else "--remove-threshold and --remove-interval"
             raise PlanError(
-                f"{option} depends on the time that functions take, and replicas run without functions.",
+                f"Replicas run without functions, which {option} would need to time.",
                 f"leave out {option}, or use `slslab run mlless`.",
             )
 

@@ -4,7 +4,7 @@ import os
 
 
 def append(descriptor: int, line: bytes) -> None:
-    """Append a whole line to a file, or nothing and OSError."""
+    """Append a whole line to a file; if that fails, append nothing and raise OSError."""
     written = 0
     try:
         while written < len(line):

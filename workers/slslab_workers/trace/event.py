@@ -1,4 +1,4 @@
-"""One event of a trace. Records, columns and checks are made of its fields."""
+"""One event of a trace. Records, columns and checks follow from its fields."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -43,7 +43,7 @@ class Event:
     loss: float | None = None
 
     def record(self) -> dict[str, Any]:
-        """Return the event as it is written."""
+        """Return the event as a record for the log."""
         record = dict(zip(ALWAYS, _VALUES(self), strict=True))
         for name in SOMETIMES:
             if (value := getattr(self, name)) is not None:

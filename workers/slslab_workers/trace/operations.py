@@ -1,4 +1,4 @@
-"""Every operation (`op`) of a trace: what is counted, moved or billed is derived from here."""
+"""Every operation (`op`) of a trace. Counts, bytes moved and bills are derived from this table."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -124,5 +124,5 @@ def billed_requests(op: str, requests: int, size: int) -> int:
     unit = OPERATIONS[op].unit_bytes
     if not unit or not requests:
         return requests
-    # Without an item's names and key: they have some 100 bytes, and matter only if a body nearly fills its unit.
+    # An item's names and key are left out: they take about 100 bytes, and matter only if a body nearly fills its unit.
     return requests * max(1, -(-size // (requests * unit)))

@@ -1,8 +1,7 @@
-"""The aggregation rules by name: what a worker applies, made of the sum of what the workers of a step sent.
+"""The aggregation rules by name, which turn the sum of the workers' vectors into the aggregate that workers apply.
 
-A rule takes this sum (P,), how many workers took part in the step and how many of them sent something, and returns the
-aggregate (P,), which is the same vector changed in place. All sums run in rank order, so that equal gradients give
-equal bits.
+A rule takes the sum (P,), the number of workers in the step and the number of senders. It changes the vector in place
+and returns it as the aggregate (P,). All sums run in rank order, so equal gradients give equal bits.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -18,9 +17,9 @@ Rule = Callable[["torch.Tensor", int, int], "torch.Tensor"]
 
 
 def mean(total: "torch.Tensor", workers: int, senders: int) -> "torch.Tensor":  # noqa: ARG001
-    """Divide by all workers, so that every gradient counts once and for 1/n, whenever a filter lets it pass.
+    """Divide by the number of all workers, so that every gradient counts as 1/n, whenever a filter lets it pass.
 
-    The original MLLess adds updates as they are, so that nothing depends on who happens to send in the same step.
+    The original MLLess doesn't divide, so that an update doesn't depend on the other senders of the step.
     """
     return total.div_(workers)
 
@@ -28,13 +27,13 @@ def mean(total: "torch.Tensor", workers: int, senders: int) -> "torch.Tensor":  
 def mean_over_senders(total: "torch.Tensor", workers: int, senders: int) -> "torch.Tensor":  # noqa: ARG001
     """Divide by the workers that sent something, as the released MLLess does.
 
-    Each update may hold the gradients of many steps. The released Adam does not depend on this scale; SGD does.
+    An update may contain the gradients of many steps. The released Adam doesn't depend on this scale; SGD does.
     """
     return total.div_(senders)
 
 
 def plain_sum(total: "torch.Tensor", workers: int, senders: int) -> "torch.Tensor":  # noqa: ARG001
-    """Leave the sum as it is, as the released AllReduce does."""
+    """Return the sum unchanged, as the released AllReduce does."""
     return total
 
 
@@ -44,14 +43,14 @@ RULES: Mapping[str, Rule] = MappingProxyType(
 
 
 def rule(name: str) -> Rule:
-    """Return the rule of this name; raise PlanError for an unknown name."""
+    """Return the rule with this name; raise PlanError for an unknown name."""
     return choose("aggregation rule", name, RULES)
 
 
 def sum_in_rank_order(parts: Iterable["torch.Tensor"]) -> "torch.Tensor":
-    """Return a clone of the first part with the others added in their order.
+    """Return a new vector: the first part, with the others added in order.
 
-    Of parts that are made one by one, two are held at a time.
+    If the parts are made one by one, only two are in memory at a time.
     """
     rest = iter(parts)
     total = next(rest).clone()

@@ -1,8 +1,8 @@
-"""LambdaML's algorithms: what a worker does for itself, what it exchanges and when, and what becomes of the aggregate.
+"""LambdaML's algorithms: how a worker trains locally, what it exchanges and when, and how it uses the aggregate.
 
-GA-SGD exchanges the gradient of each minibatch. MA-SGD and ADMM train locally for some epochs and then exchange what
-they have; EM (k-means) goes over all its rows and exchanges what it found (docs/protocols.md, "Algorithms"). Importing
-this module does not import torch.
+GA-SGD exchanges the gradient of each minibatch. MA-SGD and ADMM train locally for some epochs and then exchange their
+models. EM (k-means) assigns all rows of a worker and exchanges the resulting sums or centroids (docs/protocols.md,
+"Algorithms"). Importing this module does not import torch.
 """
 
 from collections.abc import Callable, Mapping
@@ -71,7 +71,7 @@ SYNCHRONISATION = Option(
 OPTIONS = (ALGORITHM, SYNCHRONISATION, LOCAL_PASSES, RHO, LAMBDA, ADMM_PENALTY, CLUSTERS, CENTROIDS, THRESHOLD)
 # ADMM's messages have one intercept for each of two classes, as in the paper.
 LINEAR_CLASSES = 2
-# Options that one algorithm alone has.
+# Options that only one algorithm has.
 OWN_OPTIONS = {"admm": (RHO, LAMBDA, ADMM_PENALTY), "em": (CLUSTERS, CENTROIDS, THRESHOLD)}
 
 
@@ -81,49 +81,49 @@ def trains_locally(options: Mapping[str, Value]) -> bool:
 
 
 def keeps_samples(options: Mapping[str, Value]) -> bool:
-    """Return whether workers must have the same samples in all epochs: k-means is of one set."""
+    """Return whether workers must keep the same samples in all epochs: k-means clusters one fixed set."""
     return ALGORITHM.of(options) == "em"
 
 
 def ends_by_itself(options: Mapping[str, Value]) -> bool:
-    """Return whether training may end before its last epoch: k-means ends when its centroids hardly move."""
+    """Return whether training may end before its last epoch: k-means ends when the centroids hardly move."""
     return ALGORITHM.of(options) == "em"
 
 
 def is_asynchronous(options: Mapping[str, Value]) -> bool:
-    """Return whether workers take the global model as it is, whoever put it there."""
+    """Return whether workers take the current global model without waiting for each other."""
     return SYNCHRONISATION.of(options) == "s-asp"
 
 
 def exchange_every(options: Mapping[str, Value], batches: int) -> int:
-    """Return how many steps there are from one exchange to the next, an epoch having `batches` of them."""
+    """Return the number of steps from one exchange to the next; an epoch has `batches` steps."""
     return 1 if ALGORITHM.of(options) == "ga" else batches * int(LOCAL_PASSES.of(options))
 
 
 def message_length(options: Mapping[str, Value], parameters: int) -> int:
-    """Return how many float32 numbers a worker exchanges at a time, its model having so many parameters."""
+    """Return how many float32 numbers a worker sends in one exchange, for a model of this size."""
     match ALGORITHM.of(options):
         case "admm":
             # w and its dual variables, and an intercept for each class.
             return 2 * parameters - LINEAR_CLASSES
         case "em":
-            # Sums and numbers of rows; or means and by how much they moved.
+            # Sums and row counts; or means and how far they moved.
             return parameters + (int(CLUSTERS.of(options)) if CENTROIDS.of(options) == "weighted" else 1)
         case _:
             return parameters
 
 
 def largest_bytes(plan: Plan, chunks: int = 1) -> int:
-    """Return the bytes of the largest object exchanged, a message being cut into chunks; 0 for unknown models."""
+    """Return the bytes of the largest exchanged object if messages are cut into `chunks`; 0 for unknown models."""
     parameters = spec_of(plan).parameters or 0
     first = parameters if ALGORITHM.of(plan.options) == "em" else 0
     return 4 * max(first, -(-message_length(plan.options, parameters) // chunks)) if parameters else 0
 
 
 def steps(workload: Workload, exchange: Callable[[int, Part], Blocks]) -> tuple[tuple[Part, ...], ...]:
-    """Return the steps of a pattern's role, which take turns: those that end with an exchange, and those that do not.
+    """Return the cycle of steps that a pattern's role repeats: local steps, and steps that end with an exchange.
 
-    `exchange` gives the blocks of an exchange, by the step's number and what the worker does with the aggregate.
+    `exchange` returns the blocks of an exchange. It takes the step's number and the part that uses the aggregate.
     """
     algorithm, every = ALGORITHM.of(workload.options), exchange_every(workload.options, workload.batches)
     local = () if algorithm == "em" else (UPDATE,)
@@ -137,7 +137,7 @@ def steps(workload: Workload, exchange: Callable[[int, Part], Blocks]) -> tuple[
 
 
 def start(workload: Workload, *, root: bool) -> tuple[Part, ...]:
-    """Return what a worker does before its first step: connect, build, and with EM share the first centroids."""
+    """Return the parts before a worker's first step: connect, build, and with EM share the first centroids."""
     if ALGORITHM.of(workload.options) != "em":
         return (CONNECT, BUILD)
     size, channel = 4 * workload.parameters, traced(workload.options)
@@ -150,7 +150,7 @@ def start(workload: Workload, *, root: bool) -> tuple[Part, ...]:
 
 
 def check(plan: Plan) -> None:
-    """Raise PlanError for an algorithm that the plan's model, epochs or other options rule out."""
+    """Raise PlanError if the algorithm doesn't fit the plan's model, epochs or other options."""
     algorithm, passes = str(ALGORITHM.of(plan.options)), int(LOCAL_PASSES.of(plan.options))
     for owner, own in OWN_OPTIONS.items():
         for option in own:
@@ -222,9 +222,9 @@ def _check_em(plan: Plan) -> None:
 
 
 class ModelAveraging:
-    """MA-SGD: train locally, then go on with the mean of all workers' parameters; buffers stay each worker's own."""
+    """MA-SGD: train locally, then continue from the mean of all workers' parameters. Each worker keeps its buffers."""
 
-    # Whether the first model is made of rank 0's first minibatch.
+    # Whether rank 0's first minibatch gives the first model.
     starts_from_data = False
     # Why training ends, if the algorithm ends it.
     ended: str | None = None
@@ -234,7 +234,7 @@ class ModelAveraging:
         self._every = exchange_every(plan.options, plan.batches)
 
     def first(self, inputs: "torch.Tensor") -> "torch.Tensor":
-        """Return the first parameters (P,) of all workers, made of rank 0's first minibatch (B, D)."""
+        """Return the first parameters (P,) of all workers, from rank 0's first minibatch (B, D)."""
         raise NotImplementedError
 
     def compute(
@@ -250,28 +250,30 @@ class ModelAveraging:
         return (position + 1) % self._every == 0
 
     def correct(self, state: "WorkerState", gradient: "torch.Tensor") -> "torch.Tensor | None":  # noqa: ARG002
-        """Return the gradient (P,) of the local objective, made of that of the loss, perhaps in place; None if the
-        model does not change between two exchanges."""
+        """Return the gradient (P,) of the local objective, given the gradient of the loss, which it may overwrite.
+
+        Return None if the model doesn't change between two exchanges.
+        """
         return gradient
 
     def message(self, state: "WorkerState") -> "torch.Tensor":
-        """Return the vector to exchange, of `message_length` numbers."""
+        """Return the vector to exchange, with `message_length` numbers."""
         from slslab_workers.training import gradients
 
         return gradients.flatten(state.model.parameters()).cpu()
 
     def receive(self, state: "WorkerState", aggregate: "torch.Tensor") -> None:
-        """Go on from the mean of all workers' messages."""
+        """Continue from the mean of all workers' messages."""
         from slslab_workers.training import gradients
 
         gradients.write_parameters(state.model, aggregate)
 
 
 class ADMM(ModelAveraging):
-    """Consensus ADMM of a linear model: weights w and intercepts c of each worker, a consensus z with an L1 norm, and
-    the scaled dual variables u; z and u are zero at first.
+    """Consensus ADMM of a linear model.
 
-    A message is u, w and c, one after the other. Only weights are drawn to the consensus.
+    Each worker has weights w, intercepts c and scaled dual variables u; z is the consensus, with an L1 norm. z and u
+    start at zero. A message is u, w and c, one after the other. Only the weights are pulled towards the consensus.
     """
 
     def correct(self, state: "WorkerState", gradient: "torch.Tensor") -> "torch.Tensor":
@@ -294,7 +296,7 @@ class ADMM(ModelAveraging):
         return torch.cat([self._consensus(state)[1], super().message(state)])
 
     def receive(self, state: "WorkerState", aggregate: "torch.Tensor") -> None:
-        """Take the means of w and c, make the consensus of those of w and u, and add to u by how much w is off it."""
+        """Set w and c to their means, compute z from the means of w and u, and add the mean w minus z to u."""
         import torch
 
         z, u = self._consensus(state)
@@ -317,9 +319,9 @@ class ADMM(ModelAveraging):
 class EM(ModelAveraging):
     """k-means by expectation and maximisation: assign all rows to the nearest centroid, then move the centroids.
 
-    What a minibatch gives are the sums of the rows of each cluster (clusters·D) and their numbers (clusters). A message
-    is the sums and numbers of all rows of a worker (weighted); or its own new centroids, that of an empty cluster being
-    zero, and by how far they moved on average (equal).
+    A minibatch gives the sum of each cluster's rows (clusters·D) and their number (clusters). With weighted centroids,
+    a message is the sums and numbers over all rows of a worker. With equal ones, it is the worker's new centroids,
+    zeros for an empty cluster, and how far they moved on average.
     """
 
     starts_from_data = True
@@ -337,7 +339,7 @@ class EM(ModelAveraging):
     def compute(
         self, model: "torch.nn.Module", inputs: "torch.Tensor", targets: "torch.Tensor"
     ) -> tuple[float, "torch.Tensor"]:
-        """Return the mean squared distance to the nearest centroid, and the sums and numbers of each cluster's rows."""
+        """Return the mean squared distance to the nearest centroid, and the sum and number of each cluster's rows."""
         import torch
 
         from slslab_workers.training import models
@@ -357,7 +359,7 @@ class EM(ModelAveraging):
             state.memory["found"] = gradient
 
     def message(self, state: "WorkerState") -> "torch.Tensor":
-        """Return sums and numbers, or centroids and by how far they moved."""
+        """Return sums and numbers, or centroids and how far they moved."""
         import torch
 
         found = state.memory.pop("found")
@@ -368,7 +370,7 @@ class EM(ModelAveraging):
         return torch.cat([means.flatten(), self._moved(state, means)[None]])
 
     def receive(self, state: "WorkerState", aggregate: "torch.Tensor") -> None:
-        """Move the centroids; that of an empty cluster stays where it is."""
+        """Move the centroids. With weighted centroids, an empty cluster's centroid doesn't move."""
         import torch
 
         if self._weighted:
@@ -398,5 +400,5 @@ LOCAL = MappingProxyType({"ga": ModelAveraging, "ma": ModelAveraging, "admm": AD
 
 
 def local_training(plan: Plan) -> ModelAveraging | None:
-    """Return what a plan's workers do between two exchanges; None if they exchange the gradients of every step."""
+    """Return the algorithm by which workers train between two exchanges; None if they exchange every gradient."""
     return LOCAL[str(ALGORITHM.of(plan.options))](plan) if trains_locally(plan.options) else None

@@ -1,9 +1,9 @@
-"""Read data sets of a user's own: CSV files, NumPy's .npz files, and functions that return arrays.
+"""Read users' data sets: CSV files, NumPy's .npz files, and functions that return arrays.
 
-Arrays are x, y, and a fixed fifth of them is for test; or x_train, y_train, x_test, y_test. Of x, uint8 (N, H, W) or
-(N, C, H, W) are images, and other numbers are rows (N, D), which are standardised, or arrays of any other shape, which
-are taken as they are. Of y, floating-point numbers are a regression's, which are standardised; everything else names
-classes. Importing this module does not import torch.
+Arrays are x and y, with a fixed fifth for test; or x_train, y_train, x_test, y_test. If x is uint8 (N, H, W) or
+(N, C, H, W), it holds images. Other numbers are rows (N, D), which are standardised, or arrays of any other shape,
+which stay unchanged. If y has floating-point numbers, they are standardised and predicted by regression; all other
+values name classes. Importing this module does not import torch.
 """
 
 import csv
@@ -30,7 +30,7 @@ Arrays = tuple[NDArray[Any], ...]
 
 
 def csv_file(name: str) -> Source:
-    """Return the rows of FILE.csv, FILE.csv:LABEL or FILE.csv:LABEL:regression; PlanError if they can't be used."""
+    """Return the rows of FILE.csv, FILE.csv:LABEL or FILE.csv:LABEL:regression; raise PlanError if that fails."""
     path, label, kind, *_ = [*name.split(":", 2), "", ""]
     if kind not in ("", "regression"):
         raise PlanError(f"{name} ends in {kind!r}.", REGRESSION)
@@ -38,29 +38,31 @@ def csv_file(name: str) -> Source:
 
 
 def npz_file(name: str) -> Source:
-    """Return the arrays of FILE.npz; PlanError if they can't be used."""
+    """Return the arrays of FILE.npz; raise PlanError if they can't be used."""
     return _of_file(name, name, _read_npz)
 
 
 def function(name: str, value: str) -> Source:
-    """Return the arrays of another package's function, "module:function"; PlanError if they can't be used."""
+    """Return the arrays of another package's "module:function"; raise PlanError if they can't be used."""
     try:
         made = load_object("data set", value)()
     except PlanError:
         raise
-    except Exception as error:  # whatever a stranger's function raises
+    except Exception as error:  # another package's function may raise anything
         raise failed("data set", name, error) from error
     return _described(arranged(name, made))
 
 
 def load_object(kind: str, value: str) -> Any:
-    """Return what "module:function" names, in an installed package or in a file of this directory; PlanError if it
-    can't be imported."""
+    """Import "module:function" from an installed package or a file in this directory.
+
+    Raise PlanError if it can't be imported.
+    """
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:
         return resolve_name(value)
-    except Exception as error:  # whatever a stranger's module raises
+    except Exception as error:  # another package's module may raise anything
         raise PlanError(
             f"The {kind} {value} can't be imported: {type(error).__name__}: {error}.",
             "give module:function, of an installed package or of a file in this directory.",
@@ -68,7 +70,7 @@ def load_object(kind: str, value: str) -> Any:
 
 
 def failed(kind: str, name: str, error: Exception) -> PlanError:
-    """Return the error for a stranger's function that raised one."""
+    """Return the PlanError for another package's function that raised an error."""
     return PlanError(f"The {kind} {name} can't be made: {type(error).__name__}: {error}.", "correct its function.")
 
 
@@ -84,7 +86,7 @@ def _of_file(name: str, path: str, read: Callable[[Path], Any]) -> Source:
     return _described(_last_read["dataset"], place)
 
 
-# A plan is made from the same file that the run then reads.
+# Making a plan and running it both read the file, so the last one is kept.
 _last_read: dict[str, Any] = {}
 
 
@@ -96,7 +98,7 @@ def _described(dataset: Dataset, *files: Path) -> Source:
 
 
 def arranged(name: str, made: Any) -> Dataset:
-    """Return a data set of arrays: (x, y), or (x_train, y_train, x_test, y_test); PlanError says what is wrong."""
+    """Return arrays as a data set: (x, y) or (x_train, y_train, x_test, y_test); PlanError says what is wrong."""
     if not isinstance(made, tuple | list) or len(made) not in (2, 4):
         raise PlanError(f"The data set {name} isn't two or four arrays.", HINT)
     inputs = [_inputs(name, x) for x in made[::2]]
@@ -119,7 +121,7 @@ def arranged(name: str, made: Any) -> Dataset:
 
 
 def _standard(parts: list[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return training and test arrays with the mean 0 and the standard deviation 1 of those to train with."""
+    """Return the training and test arrays, scaled so that training arrays have mean 0 and standard deviation 1."""
     mean, scale = parts[0].mean(0), parts[0].std(0)
     return [((part - mean) / np.where(scale > 0, scale, 1)).astype(np.float32) for part in parts]
 
@@ -152,7 +154,7 @@ def _inputs(name: str, x: Any) -> NDArray[Any]:
 
 
 def _labels(name: str, parts: list[NDArray[Any]]) -> tuple[list[Labels], bool]:
-    """Return classes as numbers from 0 in the order of their names, or a regression's numbers; and which they are."""
+    """Return the labels, and whether they are a regression's; classes are numbered in the order of their names."""
     if any(part.ndim != 1 for part in parts):
         raise PlanError(f"The labels of {name} have the shape {parts[0].shape}.", HINT)
     together = np.concatenate(parts)
@@ -174,7 +176,7 @@ def _read_npz(path: Path) -> list[NDArray[Any]]:
         with np.load(path) as arrays:
             found = dict(arrays)
     except ValueError as error:
-        # NumPy loads no objects, as which it saves arrays of different sizes.
+        # NumPy saves arrays of different sizes as objects, which it doesn't load.
         raise PlanError(
             f"{path} holds arrays of objects, such as images of different sizes, or isn't an .npz file.", HINT
         ) from error
@@ -224,7 +226,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _column(path: Path, label: str, names: list[str], width: int) -> int:
-    """Return which column has the label; PlanError if this name or number has no column."""
+    """Return the index of the label's column; raise PlanError if no column has this name or number."""
     if label in names:
         return names.index(label)
     try:

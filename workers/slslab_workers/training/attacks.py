@@ -1,6 +1,6 @@
-"""What Byzantine workers send in place of their gradients.
+"""Attacks: the vectors that Byzantine workers send instead of their gradients.
 
-Sign flip, Gaussian and label flip are those of SPIRT's released code. ALIE and IPM are made of all honest workers'
+Sign flip, Gaussian and label flip come from SPIRT's released code. ALIE and IPM are computed from all honest workers'
 gradients: the attacker is omniscient, as in the papers. Importing this module does not import torch.
 """
 
@@ -28,7 +28,7 @@ FLIPPED, DEVIATION, SCALE = -10.0, 100.0, 100.0
 # Baruch et al. 2019 take z = 1.5 for MNIST, Xie et al. 2020 an ε below 1 against median and Krum.
 Z, EPSILON = 1.5, 0.5
 LABELS, ALIE, IPM = "label-flip", "alie", "ipm"
-# Apart from the seeds of models, samples and augmentation.
+# Keeps the noise apart from the randomness of models, samples and augmentation.
 SEED = 7
 
 
@@ -42,12 +42,12 @@ def gaussian(gradient: Vector, seed: Sequence[int]) -> Vector:
 
 
 def times(factor: float) -> Callable[[Vector, Sequence[int]], Vector]:
-    """Return the attack that sends so many times the gradient."""
+    """Return the attack that multiplies the gradient by a factor."""
     return lambda gradient, _seed: gradient * gradient.dtype.type(factor)
 
 
 def filled(value: float) -> Callable[[Vector, Sequence[int]], Vector]:
-    """Return the attack that sends this value everywhere."""
+    """Return the attack that replaces every number by this value."""
 
     def fill(gradient: Vector, _seed: Sequence[int]) -> Vector:
         made = gradient.copy()
@@ -73,7 +73,7 @@ def ipm(honest: "Sequence[torch.Tensor]") -> "torch.Tensor":
     return torch.stack(list(honest)).mean(0).mul_(-EPSILON)
 
 
-# By name: what becomes of a worker's own gradient, with a seed.
+# Attacks that change a worker's own gradient, by name; they take a seed.
 OWN: Mapping[str, Callable[[Vector, Sequence[int]], Vector]] = MappingProxyType(
     {
         "sign-flip": times(FLIPPED),
@@ -90,8 +90,7 @@ NAMES = (*OWN, LABELS, *OMNISCIENT)
 
 @dataclass(frozen=True)
 class Attack:
-    """An attack by the workers of these ranks, in ascending order, in training from a seed; `classes` is how many
-    labels there are."""
+    """An attack by the workers with these ranks, in ascending order; `classes` is the number of labels."""
 
     name: str
     ranks: tuple[int, ...]
@@ -100,7 +99,7 @@ class Attack:
 
     @classmethod
     def of(cls, plan: Plan) -> Self | None:
-        """Return the plan's attack, None if there is none; PlanError if it cannot be read or has no honest worker."""
+        """Return the plan's attack, or None; raise PlanError if it can't be read or leaves too few honest workers."""
         text = str(ATTACK.of(plan.options))
         if text == ATTACK.default:
             return None
@@ -127,23 +126,23 @@ class Attack:
 
     @property
     def omniscient(self) -> bool:
-        """Return whether it is made of the honest workers' gradients."""
+        """Return whether the attack needs the honest workers' gradients."""
         return self.name in OMNISCIENT
 
     def targets(self, rank: int, targets: "torch.Tensor") -> "torch.Tensor":
-        """Return a minibatch's labels (B,) as this worker trains with them."""
+        """Return the labels (B,) that this worker uses for a minibatch."""
         return self.classes - 1 - targets if self.name == LABELS and rank in self.ranks else targets
 
     def replaces(self, rank: int) -> bool:
-        """Return whether this worker sends something else than its gradient, for which it needs no others'."""
+        """Return whether this worker replaces its gradient, and needs no other worker's gradient to do so."""
         return rank in self.ranks and not self.omniscient and self.name != LABELS
 
     def vector(self, rank: int, gradient: Vector, position: int) -> Vector:
-        """Return what this worker sends in place of its gradient (P,), or average, at a position."""
+        """Return the vector that this worker sends at a position instead of its gradient (P,) or average."""
         return OWN[self.name](gradient, (self.seed, SEED, rank, position))
 
     def gradient(self, rank: int, gradient: "torch.Tensor", position: int) -> "torch.Tensor":
-        """Return what this worker sends at a position: its gradient (P,) or, if it attacks, what replaces it."""
+        """Return the vector (P,) that this worker sends at a position: its gradient, or an attacker's replacement."""
         if not self.replaces(rank):
             return gradient
         import torch
@@ -151,12 +150,12 @@ class Attack:
         return torch.from_numpy(self.vector(rank, gradient.numpy(), position))
 
     def of_honest(self, honest: "Sequence[torch.Tensor]") -> "torch.Tensor":
-        """Return what every attacker sends (P,), of the honest workers' gradients in rank order."""
+        """Return the vector (P,) that every attacker sends, given the honest workers' gradients in rank order."""
         return OMNISCIENT[self.name](honest)
 
 
 def check(plan: Plan) -> None:
-    """Raise PlanError for an attack that the plan's workers, algorithm or recording rule out."""
+    """Raise PlanError if the attack doesn't fit the plan's workers, algorithm or recording."""
     from slslab_workers.training.algorithms import trains_locally
 
     if Attack.of(plan) is None:
@@ -171,7 +170,7 @@ def check(plan: Plan) -> None:
 
 
 def refuse_omniscient(options: Mapping[str, Value], why: str, hint: str) -> None:
-    """Raise PlanError, with a sentence, for an attack that needs all honest workers' gradients."""
+    """Raise PlanError, with the reason `why`, for an attack that needs all honest workers' gradients."""
     name = str(ATTACK.of(options)).partition(":")[0]
     if name in OMNISCIENT:
         raise PlanError(f"The attack {name} needs the honest workers' gradients, and {why}.", hint)

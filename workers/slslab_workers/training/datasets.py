@@ -1,9 +1,8 @@
-"""Samples and labels: finding, seeded disjoint partitions, the minibatch's wire format, augmentation in the worker.
+"""Samples and labels: find data sets, partition them by seed, encode minibatches, and augment them in the worker.
 
-Samples are images, sent and stored as uint8 (N, C, H, W), or rows of features, float32 (N, D), perhaps sparse, or other
-float32 arrays; labels are classes, int64 (N,), or the numbers of a regression, float32 (N,).
-All randomness comes from seeds, so that every architecture sees the same minibatches in the same order. Importing this
-module does not import torch.
+Samples are images, sent and stored as uint8 (N, C, H, W); or rows of features, float32 (N, D), perhaps sparse; or other
+float32 arrays. Labels are classes, int64 (N,), or the numbers of a regression, float32 (N,). All randomness comes from
+seeds, so every architecture sees the same minibatches in the same order. Importing this module does not import torch.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 Images = NDArray[np.uint8]
-# Images or rows; these may be sparse.
+# Images or rows; rows may be sparse.
 Inputs: TypeAlias = Any
 # Classes, int64, or the numbers of a regression, float32.
 Labels = NDArray[Any]
@@ -33,10 +32,10 @@ Labels = NDArray[Any]
 
 @dataclass(frozen=True)
 class Policy:
-    """How a data set's images become inputs.
+    """How a data set's images become a model's inputs.
 
     Per-channel mean and standard deviation of values in 0..1, the padding of the random crop, and whether images may be
-    mirrored (a mirrored digit is not a digit).
+    mirrored (digits may not).
     """
 
     mean: tuple[float, ...]
@@ -66,8 +65,8 @@ class Policy:
 class Dataset:
     """Training and test samples with labels (N,), int64 or float32.
 
-    Images (N, C, H, W) uint8 with a policy, or rows (N, D) float32, perhaps sparse, and other float32 arrays, without
-    one: they are taken as they are.
+    Images (N, C, H, W) uint8 have a policy. Rows (N, D) float32, perhaps sparse, and other float32 arrays have none:
+    models take them unchanged.
     """
 
     name: str
@@ -78,8 +77,10 @@ class Dataset:
     policy: Policy | None
 
     def for_model(self, spec: ModelSpec) -> "Dataset":
-        """Return the samples as a model takes them: grey images are repeated, colours are never dropped; PlanError if
-        the model takes others."""
+        """Return the samples in the shape that a model takes; raise PlanError if they don't fit.
+
+        Grey images are repeated for each channel; colours are never dropped.
+        """
         shape, policy = tuple(map(int, self.train_images.shape[1:])), self.policy
         check_shape(spec, self.name, shape)
         if policy is None or spec.shape == shape:
@@ -100,11 +101,11 @@ Report = Callable[[int, int], None]
 class Source:
     """A data set before it is read.
 
-    A sample has this `shape`, (C, H, W) or (D,), and belongs to one of `classes`, 0 for a regression. `read` takes the
-    number of training samples that a generator makes, its seed, and what receives how many of how many are done; it
-    raises PlanError for files that aren't there, as `check` does before anything is deployed. `batches` are the usual
-    batch size and number of minibatches, `samples` how many there are to train with, if that is known without reading.
-    Rows that are `sparse` are held so. `files` are what an export needs to read it.
+    `shape` is a sample's shape, (C, H, W) or (D,), and `classes` the number of classes, 0 for a regression. `read`
+    takes the number of training samples to generate, a seed, and a function that receives the progress. It raises
+    PlanError for missing files; `check` does so before anything is deployed. `batches` are the usual batch size and
+    number of minibatches. `samples` is the number of training samples, if that is known without reading. `sparse` rows
+    stay sparse in memory. `files` are the files that an export needs to read the data set.
     """
 
     shape: tuple[int, ...]
@@ -118,7 +119,7 @@ class Source:
 
 
 def check_shape(spec: ModelSpec, dataset: str, shape: tuple[int, ...]) -> None:
-    """Raise PlanError if a model doesn't take a data set's samples of this shape; grey images may be repeated."""
+    """Raise PlanError if a model can't take samples of this shape, even if grey images are repeated."""
     if shape != spec.shape and not (len(shape) == 3 and shape == (1, *spec.shape[1:])):
         raise PlanError(
             f"The model {spec.name} takes {_shaped(spec.shape)}, and {dataset} has {_shaped(shape)}.",
@@ -133,14 +134,14 @@ def _shaped(shape: tuple[int, ...]) -> str:
 
 
 def split(labels: Labels, fraction: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return indices for training and test: every `fraction`-th sample of each class after one fixed shuffle tests."""
+    """Return indices for training and test: after one fixed shuffle, every `fraction`-th of a class is for test."""
     order = np.random.default_rng(1797).permutation(len(labels))
     test = np.sort(np.concatenate([order[labels[order] == label][::fraction] for label in np.unique(labels)]))
     return np.setdiff1d(np.arange(len(labels)), test), test
 
 
-# What reads a data set, as an entry point of the group has it, by name, by what is before a colon, or by a file's end.
-# Functions and the driver of an export have no entry points, so that the built-in ones are here.
+# The readers of data sets by name, by the part before a colon, or by the end of a file's name, as entry points of the
+# group name them. An exported driver and its functions can't read entry points, so this lists the built-in readers.
 GROUP = "slslab.datasets"
 IMAGES, ROWS, ARRAYS = (f"slslab_workers.training.{module}" for module in ("images", "rows", "arrays"))
 BUILT_IN = MappingProxyType(
@@ -165,9 +166,9 @@ SHOWN = (
 
 
 def find(name: str) -> Source:
-    """Return a data set before it is read, by its name; PlanError, with a hint, for a name or file that can't be used.
+    """Find a data set by its name, without reading it; raise PlanError, with a hint, for an unusable name or file.
 
-    A function of another package, by its name in the group `slslab.datasets` or as module:function, is called.
+    If the name is in the group `slslab.datasets`, or is module:function, call that function.
     """
     family, colon, argument = name.partition(":")
     arguments: tuple[str, ...] = (argument,) if colon else ()
@@ -183,7 +184,7 @@ def find(name: str) -> Source:
 
 
 def _file_kind(name: str) -> str:
-    """Return how the names of such files end, or folder: for a directory; empty for everything else."""
+    """Return the suffix of a file that a built-in reader reads, or folder: for a directory; otherwise an empty text."""
     suffix = Path(name.partition(":")[0]).suffix.lower()
     if suffix in BUILT_IN:
         return suffix
@@ -191,7 +192,7 @@ def _file_kind(name: str) -> str:
 
 
 def value_of(name: str) -> str | None:
-    """Return the "module:function" of another package's data set; None for a built-in name, a file, or no data set."""
+    """Return the "module:function" of another package's data set; None for built-in names, files and unknown names."""
     family, colon, _ = name.partition(":")
     if family + colon in BUILT_IN or _file_kind(name):
         return None
@@ -202,8 +203,8 @@ def value_of(name: str) -> str | None:
 def load(name: str, samples: int = 0, seed: int = 0, report: Report = lambda _done, _total: None) -> Dataset:
     """Load a data set by its name (`find`).
 
-    `samples` is how many training samples a plan needs (generators make exactly as many); `report` receives how many of
-    how many are done. Raise PlanError with a hint for a name or a file that cannot be used.
+    `samples` is the number of training samples that a plan needs; generators make exactly this number. `report`
+    receives the progress. Raise PlanError, with a hint, for a name or file that can't be used.
     """
     return find(name).read(max(samples, 100), seed, report)
 
@@ -221,10 +222,10 @@ def partition(
 ) -> NDArray[np.int64]:
     """Return indices of the samples of every minibatch of an epoch: (workers, batches, batch_size), all different.
 
-    One seeded permutation per epoch, cut into contiguous slices by rank. `overlapping` is what the authors' code did:
-    every worker shuffles the whole set for itself and takes the slice of its rank, so that slices overlap. With `kept`
-    each worker keeps its slice of the first epoch, and shuffles that.
-    Raise PlanError, with the arithmetic, when the set holds too few.
+    Each epoch has one seeded permutation, cut into contiguous slices by rank. `overlapping` does what the authors' code
+    did: each worker shuffles the whole set by itself and takes the slice of its rank, so the slices overlap. With
+    `kept`, each worker keeps its slice of the first epoch and shuffles it. Raise PlanError, with the arithmetic, if the
+    set has too few samples.
     """
     needed = workers * batches * batch_size
     if needed > samples:
@@ -249,7 +250,7 @@ def partition(
 
 
 def encode_minibatch(images: Inputs, labels: Labels, policy: Policy | None) -> tuple[bytes, dict[str, str]]:
-    """Return a minibatch as an object, raw samples and then labels, all little-endian, and its metadata."""
+    """Return a minibatch as an object, with its metadata: raw samples and then labels, all little-endian."""
     metadata = {"shape": ",".join(map(str, images.shape)), **(policy.to_metadata() if policy is not None else {})}
     if isinstance(images, SparseRows):
         body, metadata["layout"] = images.to_bytes(), "sparse"
@@ -261,7 +262,7 @@ def encode_minibatch(images: Inputs, labels: Labels, policy: Policy | None) -> t
 
 
 def decode_minibatch(body: bytearray | bytes, metadata: Mapping[str, str]) -> tuple[Inputs, Labels]:
-    """Return views of a stored minibatch, without a copy of the samples."""
+    """Return views of a stored minibatch, without copying the samples."""
     shape = tuple(int(size) for size in metadata["shape"].split(","))
     if "layout" in metadata:
         size = len(body) - 8 * shape[0]
@@ -280,18 +281,17 @@ def _labels(body: bytearray | bytes, metadata: Mapping[str, str]) -> Labels:
 
 
 def _stored(metadata: Mapping[str, str]) -> str:
-    """Return the type of stored labels, of 8 bytes each."""
+    """Return the type of stored labels, which have 8 bytes each."""
     return "<f8" if "labels" in metadata else "<i8"
 
 
 def prepare(
     images: Inputs, labels: Labels, policy: Policy | None, seed: int, epoch: int, rank: int, step: int
 ) -> tuple["torch.Tensor", "torch.Tensor"]:
-    """Return augmented, normalised inputs (B, C, H, W) float32 and targets (B,); what has no policy as it is, sparse
-    rows as a sparse tensor.
+    """Return augmented, normalised inputs (B, C, H, W) float32 and targets (B,).
 
-    Random crop out of the zero-padded image, then a mirror image for every second one on average; all of it depends on
-    (seed, epoch, rank, step) alone.
+    Samples without a policy stay unchanged; sparse rows become a sparse tensor. Augmentation crops the zero-padded
+    image at random, then mirrors half of the images on average. It depends only on (seed, epoch, rank, step).
     """
     import torch
 

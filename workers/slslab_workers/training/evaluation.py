@@ -1,4 +1,4 @@
-"""Evaluate a model on images: accuracy and loss; and the mean training loss of an epoch."""
+"""Compute the accuracy and loss of a model, and the mean training loss of an epoch."""
 
 import math
 import statistics
@@ -24,17 +24,17 @@ def evaluate(
 
 
 def validation_loss(model: torch.nn.Module, stored: Object) -> float:
-    """Return a model's mean loss on stored validation images (as `datasets.encode_minibatch` wrote them)."""
+    """Return a model's mean loss on stored validation images, which `datasets.encode_minibatch` wrote."""
     images, labels = datasets.decode_minibatch(stored.body, stored.metadata)
     return judge(model, images, labels, datasets.Policy.from_metadata(stored.metadata))[1]
 
 
 def judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Policy | None) -> tuple[float, float]:
-    """Return accuracy (0..1) and mean loss of a model on a data set's samples, computed where the model is.
+    """Return accuracy (0..1) and mean loss of a model on a data set's samples, computed on the model's device.
 
-    The accuracy of k-means is its purity: each cluster stands for the label that most of its samples have. That of a
-    regression is R², the share of the targets' variance that it explains, below 0 if their mean is a better guess. The
-    model is left in evaluation mode.
+    For k-means, the accuracy is its purity: each cluster stands for the most frequent label of its samples. For a
+    regression, it is R², the share of the targets' variance that the model explains; it is negative if the model is
+    worse than the mean. The model stays in evaluation mode.
     """
     model.eval()
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
@@ -60,9 +60,9 @@ def judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Pol
 
 
 def mean_losses(results: Sequence[Mapping[str, Any]], starts: Sequence[int]) -> tuple[float, ...]:
-    """Return each epoch's mean training loss over all workers' minibatches, also of an unfinished one.
+    """Return each epoch's mean training loss over all workers' minibatches, including an unfinished epoch's.
 
-    `starts` are the positions that the epochs begin with; a loss of None is of a worker that did not take part yet.
+    `starts` are the positions of the epochs' first steps. A loss is None if the worker hadn't joined yet.
     """
     return tuple(
         statistics.fmean(loss for result in results for loss in result["losses"][first:until] if loss is not None)

@@ -1,4 +1,4 @@
-"""Exchange vectors as objects: put one, wait for one, collect those of many workers, when the algorithm says so."""
+"""Exchange vectors as objects when the algorithm asks for it: put one, wait for one, collect many workers' vectors."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -18,11 +18,12 @@ from slslab_workers.training.worker import Worker
 
 
 class ObjectWorker(Worker):
-    """A worker that exchanges float32 vectors as objects; the metadata carry its votes to leave and `leaving` gathers
-    those of the others. `exchanged` is the channel of these objects; minibatches, models and results are in the store.
-    `sparse` is how vectors travel as objects, if not raw.
+    """A worker that exchanges float32 vectors as objects.
 
-    Between two exchanges, if the algorithm trains locally, a worker leaves by itself: the others wait for it.
+    The objects' metadata carry each worker's vote to leave; `leaving` collects the votes. `exchanged` is the channel of
+    these objects; minibatches, models and results are in the object store. `sparse` is the vectors' format if they
+    aren't sent raw. If the algorithm trains locally, a worker may leave between two exchanges without the others, which
+    then wait for it.
     """
 
     def __init__(self, *arguments: Any) -> None:
@@ -37,7 +38,7 @@ class ObjectWorker(Worker):
             self.minibatch_gradient = self.local.compute
 
     def run(self) -> dict[str, Any]:
-        """Train as `Worker.run` says, and close the channel."""
+        """Train as `Worker.run` does, and close the channel."""
         with self.exchanged:
             return super().run()
 
@@ -56,14 +57,14 @@ class ObjectWorker(Worker):
         return first
 
     def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
-        """Return the aggregate (P,) of all workers' gradients, or this worker's gradient of its local objective."""
+        """Return the aggregate (P,) of all workers' gradients or, with local training, this worker's."""
         self.leaving = self.is_short_of_time()
         if self.local is None:
             return self.exchange(state, gradient)
         return self.local.correct(state, gradient)
 
     def after_update(self, state: WorkerState) -> None:
-        """Exchange what was trained locally, if it is time to."""
+        """Exchange the results of local training if an exchange is due."""
         if self.local is None or not self.local.exchanges_after(state.position):
             return
         with self.tracer.span("serialise", "synchronise") as span:
@@ -75,9 +76,9 @@ class ObjectWorker(Worker):
         self.ended = self.local.ended
 
     def swap(self, state: WorkerState, vector: torch.Tensor) -> torch.Tensor:
-        """Put a vector in the place of the global one, and return what was there (S-ASP); rank 0's first is the first.
+        """Replace the global vector and return the previous one (S-ASP); rank 0's first vector is the first global one.
 
-        Nobody waits for others, and so nobody leaves because others do.
+        Workers don't wait for each other, so they ignore each other's votes to leave.
         """
         leaving, key = self.leaving, global_key(self.plan)
         seeds = self.rank == 0 and state.updates == self.local_steps
@@ -94,7 +95,7 @@ class ObjectWorker(Worker):
         raise NotImplementedError
 
     def sum_at_server(self, key: str, vector: torch.Tensor) -> torch.Tensor:
-        """Return the aggregate of all workers' vectors, which a parameter server has added up under a key."""
+        """Return the aggregate of all workers' vectors, which a parameter server sums under a key."""
         server, workers = self.exchanged, self.plan.workers
         assert isinstance(server, ParameterServer)
         server.push(key, self.rank, workers, vector.numpy(), "synchronise", leaving=self.leaving)
@@ -105,7 +106,7 @@ class ObjectWorker(Worker):
             return self.combine(torch.from_numpy(total), workers, workers)
 
     def put_vector(self, key: str, vector: torch.Tensor) -> None:
-        """Put a vector, with what is known of votes to leave."""
+        """Put a vector, with the votes to leave so far."""
         metadata = {"dtype": "float32", "leaving": str(int(self.leaving))}
         body: Body = gradients.as_bytes(vector)
         if self.sparse is not None:
@@ -115,13 +116,13 @@ class ObjectWorker(Worker):
         self.exchanged.put(key, body, "synchronise", overhead=False, metadata=metadata)
 
     def wait_for_vector(self, key: str) -> torch.Tensor:
-        """Return a vector as soon as it is there."""
+        """Wait for a vector and return it."""
         return self._take(self.exchanged.wait_for(key, poll_policy(self.plan).gets, "synchronise", overhead=False))
 
     def collect(self, prefix: str, ranks: Iterable[int], *, delete: bool) -> Iterator[tuple[int, torch.Tensor]]:
-        """Yield ranks with their vectors, whose keys are `prefix` and the rank, in the order in which they arrive.
+        """Yield each rank with its vector, in order of arrival; the key is `prefix` followed by the rank.
 
-        With `delete` each is deleted once it is read.
+        With `delete`, delete each vector after reading it.
         """
         missing = {f"{prefix}{rank}": rank for rank in ranks}
         delays = poll_policy(self.plan).lists.delays()
@@ -141,12 +142,12 @@ class ObjectWorker(Worker):
                 self.exchanged.pause(next(delays))
 
     def delete_expired(self, prefix: str, keys: Iterable[str]) -> None:
-        """Delete those of these keys, all of which begin with the prefix, that are there."""
+        """Delete the objects with these keys, if they exist; all keys start with the prefix."""
         for key in self.exchanged.find(prefix, list(keys), "synchronise"):
             self.exchanged.delete(key, "synchronise", overhead=False)
 
     def place_before(self, state: WorkerState) -> tuple[int, int] | None:
-        """Return epoch and step of the exchange before the one that the state's position is at; None at the first."""
+        """Return the epoch and step of the exchange before the state's current one; None at the first exchange."""
         before = state.position - self.local_steps
         return None if before < 0 else divmod(before, self.plan.batches)
 

@@ -1,4 +1,4 @@
-"""Fit a model to a data set when a plan is made, so that what doesn't fit is refused before anything is deployed."""
+"""Fit a model to a data set when a plan is made, so that a mismatch shows before anything is deployed."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     import torch
 
 GROUP = "slslab.models"
-# What PyTorch and a minibatch of rows or images take beside the copies of a model, MB, and how many copies there are.
+# Memory of PyTorch and a minibatch of rows or images, MB, and the number of copies of a model.
 ROWS_MB, OTHERS_MB, COPIES = 1024, 3008, 6
 
 
 def fit(name: str | None, dataset: str, source: Source, options: Mapping[str, Value]) -> ModelSpec:
-    """Return the model of this name, built in, of the group `slslab.models` or module:function, for a data set.
+    """Return the model with this name for a data set: built in, from the group `slslab.models`, or module:function.
 
-    It gets the shape of the samples and the number of classes; without a name it is the usual one for such samples.
-    PlanError if it can't be imported or built, or doesn't answer as the data set needs.
+    It is built for the shape of the samples and the number of classes. Without a name, return the usual model for such
+    samples. Raise PlanError if it can't be imported or built, or if its outputs don't fit the data set.
     """
     name = name or _usual(dataset, source.shape)
     outputs = source.classes or 1
@@ -36,14 +36,14 @@ def fit(name: str | None, dataset: str, source: Source, options: Mapping[str, Va
     check_shape(known, dataset, source.shape)
     if known.clusters and not source.classes:
         raise PlanError(f"k-means finds clusters, and {dataset} is a regression.", "choose --model lr.")
-    # The papers' networks tell at least ten classes apart, as they do in the papers.
+    # The papers' networks have at least ten classes, as in the papers.
     if known.clusters or (source.classes and outputs <= known.outputs):
         return known
     return measure(replace(known, outputs=outputs), source)
 
 
 def check(plan: Plan) -> None:
-    """Raise PlanError if the data set of a plan made earlier isn't there, or its own model isn't what it was."""
+    """Raise PlanError if the data set of an earlier plan is missing, or if its model has changed since."""
     source, known = datasets.find(plan.dataset), spec_of(plan)
     source.check()
     check_shape(known, plan.dataset, source.shape)
@@ -52,14 +52,14 @@ def check(plan: Plan) -> None:
 
 
 def value_of(name: str) -> str | None:
-    """Return the "module:function" of a model of another package; None for a built-in name, or one that is unknown."""
+    """Return the "module:function" of another package's model; None for a built-in or unknown name."""
     if name.startswith(TORCHVISION):
         return None
     return {entry.name: entry.value for entry in entry_points(group=GROUP)}.get(name) or (name if ":" in name else None)
 
 
 def measure(known: ModelSpec, source: Source) -> ModelSpec:
-    """Return the specification with the parameters, tensors and memory that the model has when it is built."""
+    """Build the model and return the specification with its parameters, tensors and memory."""
     import torch
 
     load_object("model", known.builder)
@@ -74,7 +74,7 @@ def measure(known: ModelSpec, source: Source) -> ModelSpec:
         parameters = list(model.parameters())
     except PlanError:
         raise
-    except Exception as error:  # whatever a stranger's model raises
+    except Exception as error:  # another package's model may raise anything
         raise failed("model", f"{known.name} for samples {known.shape} and {known.outputs} outputs", error) from error
     if not parameters or any(parameter.dtype != torch.float32 for parameter in parameters):
         raise PlanError(f"The model {known.name} has no parameters, or not of float32.", "give it some.")
@@ -90,7 +90,7 @@ def measure(known: ModelSpec, source: Source) -> ModelSpec:
 
 
 def _check_answer(known: ModelSpec, source: Source, model: "torch.nn.Module") -> None:
-    """Have the model answer for two samples, and compute their loss."""
+    """Apply the model to two samples and compute their loss."""
     import torch
 
     samples = torch.zeros(2, *known.shape)
@@ -116,7 +116,7 @@ def _usual(dataset: str, shape: tuple[int, ...]) -> str:
 
 
 def _widened(name: str, dataset: str, source: Source, options: Mapping[str, Value]) -> str:
-    """Return the name of a model for rows with the number of features, and of clusters."""
+    """Return the full name of a model for rows, with its number of features and of clusters."""
     if len(source.shape) != 1:
         raise PlanError(
             f"The model {name} takes rows of features, and the data set {dataset} has none.",

@@ -1,6 +1,6 @@
-"""Gradients as one vector: flatten, turn into bytes, fingerprint.
+"""Gradients as one vector: flatten it, turn it into bytes, compute its fingerprint.
 
-The order is that of `model.parameters()`, each in C order, float32; on every wire little-endian.
+Vectors are float32, in the order of `model.parameters()`, each parameter in C order. They are sent little-endian.
 """
 
 import hashlib

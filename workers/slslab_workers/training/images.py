@@ -1,4 +1,4 @@
-"""Read data sets of images: two that are shipped, one that is made, CIFAR-10's archive, and folders of classes.
+"""Read data sets of images: two shipped ones, a generated one, CIFAR-10's archive, and class folders.
 
 Importing this module does not import torch.
 """
@@ -19,9 +19,9 @@ from slslab_workers.models import SIDE
 from slslab_workers.plan import PlanError
 from slslab_workers.training.datasets import Dataset, Images, Labels, Policy, Report, Source, split
 
-# Images (1797, 8, 8) uint8 and labels (1797,) uint8; digits.md says where they are from.
+# Images (1797, 8, 8) uint8 and labels (1797,) uint8; digits.md names their source.
 DIGITS = Path(__file__).with_name("digits.npz")
-# Images (5000, 28, 28) uint8 and labels (5000,) uint8; mnist5k.md says where they are from.
+# Images (5000, 28, 28) uint8 and labels (5000,) uint8; mnist5k.md names their source.
 MNIST5K = Path(__file__).with_name("mnist5k.npz")
 IMAGE_SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm", ".pgm"})
 # Checksums that the data set's own page publishes (https://www.cs.toronto.edu/~kriz/cifar.html).
@@ -34,33 +34,33 @@ CIFAR10_MD5 = {
 # CIFAR statistics, pad-4 random crop and horizontal flip, as in LambdaML and its replication.
 CIFAR_POLICY = Policy((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010), 4, True)
 DIGITS_POLICY = Policy((0.3055,), (0.3237,), 2, False)
-# MNIST's own statistics; nothing is cropped, as in KubeML.
+# MNIST's statistics; images aren't cropped, as in KubeML.
 MNIST_POLICY = Policy((0.1307,), (0.3081,), 0, False)
 
 
 def digits() -> Source:
-    """Return the handwritten digits that are shipped."""
+    """Return the shipped handwritten digits."""
     return Source((1, SIDE, SIDE), 10, lambda *_: _digits(), batches=(64, 5), files=(DIGITS,))
 
 
 def mnist5k() -> Source:
-    """Return the images of MNIST that are shipped."""
+    """Return the shipped images of MNIST."""
     return Source((1, SIDE, SIDE), 10, lambda *_: _mnist5k(), batches=(64, 15), files=(MNIST5K,))
 
 
 def cifar10() -> Source:
-    """Return CIFAR-10, of the archive in $SLSLAB_DATASETS."""
+    """Return CIFAR-10, from the archive in $SLSLAB_DATASETS."""
     place = Path(os.environ.get("SLSLAB_DATASETS", ".datasets"))
     return Source((3, SIDE, SIDE), 10, lambda *_: load_cifar10(place), lambda: _cifar10_archive(place))
 
 
 def synthetic() -> Source:
-    """Return noise around a mean colour for each of ten classes."""
+    """Return generated images of ten classes: noise around a mean colour per class."""
     return Source((3, SIDE, SIDE), 10, lambda samples, seed, _report: _synthetic(samples, seed))
 
 
 def folder(path: str) -> Source:
-    """Return a folder of images; PlanError if it has no folders of classes."""
+    """Return a folder of images; raise PlanError if it has no class folders."""
     place = Path(path).expanduser()
     _, classes = _class_folders(place)
     return Source((3, SIDE, SIDE), len(classes), lambda _samples, _seed, report: _folder(path, place, report))
@@ -90,7 +90,7 @@ def _mnist5k() -> Dataset:
 
 
 def _synthetic(samples: int, seed: int) -> Dataset:
-    """Return noise around a mean colour per class: learnable, as large as a plan needs, and a fifth more for test."""
+    """Generate noise around a mean colour per class, which models can learn; add a fifth more for test."""
     generator = np.random.default_rng([seed, 10])
     centres = generator.integers(64, 192, (10, 3, 1, 1))
 
@@ -104,7 +104,7 @@ def _synthetic(samples: int, seed: int) -> Dataset:
 
 
 def _class_folders(path: Path) -> tuple[list[Path], list[str]]:
-    """Return the folders for training and for tests, or the one for both, and the names of the classes in them."""
+    """Return the folders for training and test, or a single one for both, and the names of their classes."""
     if not path.is_dir():
         raise PlanError(f"{path} is not a directory.", "folder:PATH holds a folder of images for each class.")
     split = (path / "train").is_dir() and (path / "test").is_dir()
@@ -129,7 +129,7 @@ def _folder(name: str, path: Path, report: Report) -> Dataset:
     ]
     if not all(files):
         raise PlanError(f"{path} has no images.", f"images end in {', '.join(sorted(IMAGE_SUFFIXES))}.")
-    # Several runs of one process mostly read the same images, and reading 60,000 takes as long as some minibatches.
+    # Runs in the same process mostly read the same images, and reading 60,000 takes as long as a few minibatches.
     versions = tuple((file, label, file.stat().st_mtime_ns) for group in files for file, label in group)
     if _last_read.get("versions") != versions:
         _last_read.update(versions=versions, groups=_read_images(files, report))
@@ -141,12 +141,12 @@ def _folder(name: str, path: Path, report: Report) -> Dataset:
     return Dataset(name, images[train], labels[train], images[test], labels[test], CIFAR_POLICY)
 
 
-# The folder that was read last: `versions` of its files then, and its `groups` of images with labels.
+# The last folder read: the `versions` of its files at that time, and its `groups` of images with labels.
 _last_read: dict[str, Any] = {}
 
 
 def _read_images(files: list[list[tuple[Path, int]]], report: Report) -> list[tuple[Images, Labels]]:
-    """Read groups of files with their labels as images (N, 3, 32, 32) uint8, read-only, and labels (N,) int64."""
+    """Read groups of labelled files as images (N, 3, 32, 32) uint8, which are read-only, and labels (N,) int64."""
     total, done = sum(map(len, files)), 0
     loaded: list[tuple[Images, Labels]] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -187,7 +187,7 @@ def _cifar10_archive(directory: Path) -> Path:
 
 
 def load_cifar10(directory: Path, md5: Mapping[str, str] = CIFAR10_MD5) -> Dataset:
-    """Read the official CIFAR-10 archive (binary or Python version) in a directory, its checksum verified."""
+    """Read the official CIFAR-10 archive (binary or Python version) in a directory, and verify its checksum."""
     archive = _cifar10_archive(directory)
     name = archive.name
     with archive.open("rb") as stream:
@@ -232,7 +232,7 @@ def _member(members: tarfile.TarFile, name: str) -> bytes:
 
 
 class _ArrayUnpickler(pickle.Unpickler):
-    """Unpickles numpy arrays and plain containers, and nothing that could run code."""
+    """Unpickles NumPy arrays and plain containers, and refuses everything that could run code."""
 
     ALLOWED = frozenset(
         {

@@ -1,7 +1,7 @@
-"""What programs of instances share: what they compute on, their loop, and how they begin.
+"""The shared part of programs that run on instances: the choice of device, the loop and the start.
 
-`python -m MODULE` takes its event as JSON on standard input: the plan, the bucket and the worker's rank. The
-environment gives S3's address (AWS's own variables).
+`python -m MODULE` takes its event as JSON on standard input: the plan, the bucket and the worker's rank. S3's address
+comes from AWS's environment variables.
 """
 
 import json
@@ -22,7 +22,7 @@ class InstanceWorker(Trainer):
     """One worker of a run on instances."""
 
     def run(self) -> dict[str, Any]:
-        """Train to the plan's end, or until the driver says stop; return the worker's result."""
+        """Train to the plan's end, or until the driver stops the training; return the worker's result."""
         plan = self.plan
         state, last = self._fresh(), plan.epochs * plan.batches
         going = True
@@ -34,7 +34,7 @@ class InstanceWorker(Trainer):
         return self.publish(state)
 
     def _goes_on(self, epoch: int) -> bool:
-        """Wait, on billed time, for the driver's verdict after this epoch; return whether there is another."""
+        """Wait for the driver's verdict after this epoch, which is billed time; return whether training continues."""
         verdict = self.objects.wait_for(verdict_key(self.plan, epoch), poll_policy(self.plan).gets, "other")
         return bool(verdict.body == GO_ON)
 
@@ -45,13 +45,13 @@ def choose_device(option: str) -> str:
         return "cpu"
     if not torch.cuda.is_available():
         raise RuntimeError("torch sees no CUDA device")
-    # float32 as on a T4: later GPUs would round the factors of convolutions to 10 bits (TF32).
+    # Compute in float32, as on a T4: later GPUs would round the factors of convolutions to 10 bits (TF32).
     torch.backends.cudnn.allow_tf32 = False
     return "cuda"
 
 
 def main(worker: type[InstanceWorker]) -> None:
-    """Train as the event on standard input says."""
+    """Train the plan from the event on standard input."""
     event = json.load(sys.stdin)
     plan, rank = Plan.from_document(event["plan"]), int(event["rank"])
     tracer = Tracer(run=plan.run, worker=rank)

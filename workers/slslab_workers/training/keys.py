@@ -1,8 +1,8 @@
-"""Names of a run's objects. All are below the run's own prefix, so that runs never share any."""
+"""Names of a run's objects. All start with the run's prefix, so runs never share an object."""
 
 from slslab_workers.plan import Plan
 
-# The end of the key of a model that workers replace without waiting for each other.
+# The end of the key of the global model, which workers replace without waiting for each other.
 GLOBAL = "global"
 # The driver's verdicts.
 GO_ON, STOP = b"go on", b"stop"
@@ -44,10 +44,10 @@ def validation_key(plan: Plan) -> str:
 
 
 def verdict_key(plan: Plan, epoch: int) -> str:
-    """Return the key of the driver's verdict after an epoch, for workers that stay: whether there is another."""
+    """Return the key of the driver's verdict after an epoch: whether workers that stay train another."""
     return f"{plan.run}/verdicts/{epoch}"
 
 
 def rendezvous_key(plan: Plan) -> str:
-    """Return the key of the address at which rank 0's peers find it."""
+    """Return the key of the object with rank 0's address, for its peers."""
     return f"{plan.run}/rendezvous"

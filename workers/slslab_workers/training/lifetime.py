@@ -1,4 +1,4 @@
-"""A function's lifetime: the time that is left, and going on in another invocation when it is too short."""
+"""A function's lifetime: the time left, and continuing in another invocation when it is too short."""
 
 import json
 import os
@@ -13,11 +13,11 @@ from slslab_workers.channels.objects import aws_client
 
 
 def remaining_s(context: Any) -> float:
-    """Return the time left, s: on AWS the context's.
+    """Return the time left, s. On AWS, it comes from the context.
 
-    The emulator uses the Lambda clock, on which a busy host takes no time away; the context counts wall time, and
-    stops at zero. SLSLAB_CLOCK_FILE holds the wall deadline of this invocation on CLOCK_MONOTONIC and the host's delay
-    so far, ns, two little-endian 64-bit integers, before others.
+    The emulator uses the Lambda clock, which excludes delays by a busy host; its context counts wall time and stops at
+    zero. SLSLAB_CLOCK_FILE starts with two little-endian 64-bit integers, ns: the wall deadline of this invocation on
+    CLOCK_MONOTONIC and the host's delay so far.
     """
     path = os.environ.get("SLSLAB_CLOCK_FILE")
     if path is None:
@@ -27,7 +27,7 @@ def remaining_s(context: Any) -> float:
 
 
 def reserve_s(timeout_s: int, longest_step_s: float) -> float:
-    """Return the time to keep for the hand-over, s, by LambdaML's watchdog.
+    """Return the time that LambdaML's watchdog keeps for the hand-over, s.
 
     See docs/protocols.md, "Lifetime of a function".
     """
@@ -35,13 +35,13 @@ def reserve_s(timeout_s: int, longest_step_s: float) -> float:
 
 
 def self_client() -> Any:
-    """Return a Lambda client for `invoke_again`; a small function's CPU share takes a second to make it."""
-    # A retry of an invocation that was accepted would start a second worker of this rank.
+    """Return a Lambda client for `invoke_again`; making one takes a second in a small function."""
+    # Retrying an accepted invocation would start a second worker of this rank.
     return aws_client("lambda", retries={"total_max_attempts": 1})
 
 
 def invoke_again(event: Mapping[str, Any], context: Any, tracer: Tracer, client: Any = None) -> None:
-    """Invoke this very function asynchronously with another event."""
+    """Invoke this function again, asynchronously, with another event."""
     with tracer.span("invoke", "other", context.function_name) as span:
         client = client or self_client()
         client.invoke(FunctionName=context.function_name, InvocationType="Event", Payload=json.dumps(event).encode())

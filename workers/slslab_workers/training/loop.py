@@ -1,7 +1,7 @@
 """The training loop: fetch → compute → synchronise → update, once per step.
 
-An architecture says in `synchronise` how the gradients of all workers become one aggregate; everything else is the same
-for all of them.
+An architecture's `synchronise` turns the gradients of all workers into one aggregate. Everything else is the same for
+all architectures.
 """
 
 import json
@@ -22,15 +22,15 @@ from slslab_workers.training.step import compute_gradient, fetch_minibatch
 class Trainer:
     """One worker's training, wherever it runs.
 
-    `combine` is the aggregation rule, or `robust` the name of one that withstands Byzantine workers; `ended` says why
-    training ends before the plan's last step. The model is on `device` (as torch names it), everything that is
-    exchanged or stored is in the host's memory. `trusted` is the step's minibatch, if this worker scores by it.
+    `combine` is the aggregation rule, or `robust` the name of a rule that withstands Byzantine workers. `ended` is the
+    reason if training ends before the plan's last step. The model is on `device`, a device name of torch; exchanged and
+    stored data are in the host's memory. `trusted` is the step's minibatch, if this worker scores vectors with it.
     """
 
     combine: aggregation.Rule
     ended: str | None = None
     trusted: tuple[torch.Tensor, torch.Tensor] | None = None
-    # What a minibatch gives: its mean loss, and its gradient (P,).
+    # Computes a minibatch's mean loss and its gradient (P,).
     minibatch_gradient = staticmethod(compute_gradient)
 
     def __init__(self, plan: Plan, rank: int, objects: ObjectChannel, device: str = "cpu") -> None:
@@ -65,11 +65,11 @@ class Trainer:
         return gradient if self.attack is None else self.attack.gradient(self.rank, gradient, state.position)
 
     def enter_step(self, state: WorkerState) -> None:
-        """Have events named by the epoch and step that the state's position is at."""
+        """Give the trace events the epoch and step of the state's position."""
         self.tracer.epoch, self.tracer.step = self.place(state)
 
     def end_step(self, state: WorkerState, aggregate: torch.Tensor | None) -> None:
-        """Update with the aggregate (P,); after the last step of an epoch, or of all, one worker stores the model."""
+        """Update with the aggregate (P,); after an epoch's or the training's last step, one worker stores the model."""
         epoch = self.tracer.epoch
         self.update(state, aggregate)  # a step of the optimiser
         self.after_update(state)
@@ -85,19 +85,21 @@ class Trainer:
         return inputs.to(self.device), targets.to(self.device)
 
     def compute(self, state: WorkerState, inputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, torch.Tensor]:
-        """Compute the minibatch's mean loss, and its gradient (P,) in the host's memory."""
+        """Return the minibatch's mean loss, and its gradient (P,) in the host's memory."""
         with self.tracer.span("compute", "compute") as span:
             loss, gradient = self.minibatch_gradient(state.model, inputs, targets)
             span.loss = loss
             return loss, self.to_exchange(gradient)
 
     def synchronise(self, state: WorkerState, gradient: torch.Tensor) -> torch.Tensor | None:
-        """Exchange a gradient (P,) with the other workers; return the aggregate (P,), or None if there is nothing to
-        apply in this step. Its loss is the last of `state.losses`."""
+        """Exchange a gradient (P,) with the other workers and return the aggregate (P,).
+
+        Return None if there is nothing to apply in this step. The gradient's loss is the last of `state.losses`.
+        """
         raise NotImplementedError
 
     def withstand(self, state: WorkerState, vectors: list[torch.Tensor]) -> torch.Tensor:
-        """Return the aggregate (P,) by the robust rule of all workers' vectors (P,), in rank order."""
+        """Apply the robust rule to all workers' vectors (P,), in rank order, and return the aggregate (P,)."""
         assert self.robust is not None
         with self.tracer.span("reduce", "synchronise", self.robust) as span:
             span.bytes = sum(vector.nbytes for vector in vectors)
@@ -110,27 +112,29 @@ class Trainer:
         with self.tracer.span("update", "update"):
             state.update(aggregate)
             if self.device.type == "cuda":
-                # A GPU computes asynchronously; the event ends when the update has.
+                # A GPU computes asynchronously; the event must end with the update.
                 torch.cuda.synchronize(self.device)
 
     def after_update(self, state: WorkerState) -> None:
-        """Do what else belongs to the step, once the model is updated; by default nothing."""
+        """Finish the step after the model was updated; by default do nothing."""
 
     def place(self, state: WorkerState) -> tuple[int, int]:
-        """Return the epoch, and the step in it, that the state's position is at."""
+        """Return the epoch at the state's position, and the step in that epoch."""
         return divmod(state.position, self.plan.batches)
 
     def minibatch(self, state: WorkerState) -> tuple[int, int, int]:
-        """Return rank, epoch and step of the stored minibatch to train with next."""
+        """Return the rank, epoch and step of the next stored minibatch."""
         return self.rank, *self.place(state)
 
-    def stores_model(self, state: WorkerState) -> bool:  # noqa: ARG002 - it depends on the state where workers leave
-        """Return whether this worker stores the model for all."""
+    def stores_model(self, state: WorkerState) -> bool:  # noqa: ARG002 - needed if workers leave early
+        """Return whether this worker stores the model for all workers."""
         return self.rank == 0
 
     def to_exchange(self, gradient: torch.Tensor) -> torch.Tensor:
-        """Return the gradient where it is exchanged, in the host's memory: a copy from a GPU goes into page-locked
-        memory that every step reuses."""
+        """Return the gradient in the host's memory, where it is exchanged.
+
+        A gradient from a GPU is copied into page-locked memory, which every step reuses.
+        """
         if gradient.device.type == "cpu":
             return gradient
         if self._staging is None:

@@ -1,7 +1,7 @@
 """Build models: the papers' networks in plain torch, and other packages' models.
 
-A builder is a function of a sample's shape, (C, H, W) or (D,), and of how many numbers the model answers with. A module
-may have a `loss(scores, targets, reduction)` of its own.
+A builder takes a sample's shape, (C, H, W) or (D,), and the number of the model's outputs. A module may have its own
+`loss(scores, targets, reduction)`.
 """
 
 import threading
@@ -21,9 +21,9 @@ _BUILDING = threading.Lock()
 
 
 def build(model: str | ModelSpec, seed: int, memory_format: str = "default") -> "nn.Module":
-    """Return the network with seeded initial weights: equal seeds give equal bits, and no global generator changes.
+    """Return the network with seeded initial weights: equal seeds give equal bits. Global generators stay unchanged.
 
-    A memory format changes the layout of the convolutions' weights, and none of their values.
+    A memory format changes the layout of the convolutions' weights, but not their values.
     """
     import torch
 
@@ -31,12 +31,12 @@ def build(model: str | ModelSpec, seed: int, memory_format: str = "default") -> 
     builder = resolve_name(known.builder)
     if known.name.startswith(TORCHVISION):
         builder = partial(builder, known.name)
-    # Layers draw from the process's one generator, so two threads must not build at once.
+    # Layers use the process's global generator, so two threads must not build at once.
     with _BUILDING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         built: nn.Module = builder(known.shape, known.outputs)
     if memory_format != "default":
-        # torch's type stubs do not have this argument.
+        # torch's type stubs lack this argument.
         built.to(memory_format=_torch_format(memory_format))  # type: ignore[call-overload]
     return built
 
@@ -44,8 +44,11 @@ def build(model: str | ModelSpec, seed: int, memory_format: str = "default") -> 
 def loss(
     model: "nn.Module", scores: "torch.Tensor", targets: "torch.Tensor", reduction: str = "mean"
 ) -> "torch.Tensor":
-    """Return the mean (or sum) of the losses of a model's scores (B, outputs): the model's own loss if it has one, the
-    squared error of a regression, which has floating-point targets (B,), or cross-entropy."""
+    """Return the mean (or sum) of the losses of a model's scores (B, outputs).
+
+    It is the model's own loss if it has one. Otherwise it is the squared error for floating-point targets (B,), which
+    mean a regression, and cross-entropy for classes.
+    """
     from torch.nn import functional
 
     if (own := getattr(model, "loss", None)) is not None:
@@ -57,12 +60,12 @@ def loss(
 
 
 def clusters(model: "nn.Module") -> int:
-    """Return how many clusters k-means makes; 0 for a model that tells classes apart."""
+    """Return the number of clusters of k-means; 0 for other models."""
     return len(getattr(model, "centroids", ()))
 
 
 def arranged(images: "torch.Tensor", memory_format: str) -> "torch.Tensor":
-    """Return images (B, C, H, W) in a memory format; the same tensor if they are in it already, or aren't images."""
+    """Return images (B, C, H, W) in a memory format; return the tensor itself if it has that format or isn't images."""
     if images.dim() != 4:
         return images
     return images.contiguous(memory_format=_torch_format(memory_format))
@@ -75,7 +78,7 @@ def _torch_format(memory_format: str) -> "torch.memory_format":
 
 
 def torchvision(name: str, _shape: Shape, outputs: int) -> "nn.Module":
-    """Return a model of torchvision, by its name torchvision:NAME, with this number of outputs."""
+    """Return a torchvision model by its name, torchvision:NAME, with this number of outputs."""
     name = name.removeprefix(TORCHVISION)
     try:
         import torchvision
@@ -92,7 +95,7 @@ def torchvision(name: str, _shape: Shape, outputs: int) -> "nn.Module":
 
 
 def lr(shape: Shape, outputs: int) -> "nn.Module":
-    """Return logistic regression on rows (N, D), which is linear regression if a number is to be predicted."""
+    """Return logistic regression on rows (N, D); with a number as the target it is linear regression."""
     from torch import nn
 
     return nn.Linear(shape[0], outputs)
@@ -112,8 +115,11 @@ def svm(shape: Shape, outputs: int) -> "nn.Module":
 
 
 def kmeans(shape: Shape, outputs: int) -> "nn.Module":
-    """Return k-means, whose scores of rows (N, D) are minus their squared distances to the centroids, (N, clusters);
-    its loss is the squared distance to the nearest centroid."""
+    """Return k-means on rows (N, D).
+
+    Its scores (N, clusters) are the negative squared distances to the centroids; its loss is the squared distance to
+    the nearest centroid.
+    """
     import torch
     from torch import nn
 
@@ -135,7 +141,7 @@ def kmeans(shape: Shape, outputs: int) -> "nn.Module":
 
 
 def lenet(_shape: Shape, outputs: int) -> "nn.Module":
-    """Return LeNet-5 (LeCun et al. 1998) on (N, 1, 32, 32), with max pooling and ReLU as is usual today."""
+    """Return LeNet-5 (LeCun et al. 1998) on (N, 1, 32, 32), with max pooling and ReLU, as usual today."""
     from torch import nn
 
     return nn.Sequential(

@@ -1,7 +1,7 @@
-"""The optimisers by name: whatever architecture has an option `optimiser` offers them all.
+"""The optimisers by name. Every architecture with an option `optimiser` offers all of them.
 
-They call PyTorch's functions. Its classes import torch._dynamo when they are first used, which takes every worker a
-second of CPU time, as much as all the rest of torch.
+They call PyTorch's functions. PyTorch's classes import torch._dynamo at their first use, which takes every worker a
+second of CPU time, as much as the rest of torch.
 """
 
 from collections import defaultdict
@@ -21,9 +21,9 @@ Parameters = Iterable[torch.nn.Parameter]
 
 
 class Optimiser(Protocol):
-    """Changes parameters by their gradients; `state` has what it keeps of each parameter, by name.
+    """Changes parameters by their gradients; `state` holds the values that it keeps for each parameter, by name.
 
-    PyTorch's own optimisers are such, too.
+    PyTorch's optimisers fit this interface, too.
     """
 
     state: Any
@@ -43,7 +43,7 @@ class Sgd:
     def step(self) -> None:
         """Change every parameter that has a gradient."""
         changed, slopes = _with_gradients(self._parameters)
-        # Filled by the first step if there is momentum.
+        # With momentum, the first step fills them.
         velocities = [self.state[parameter].get("momentum_buffer") for parameter in changed]
         with torch.no_grad():
             sgd(changed, slopes, velocities, dampening=0, nesterov=False, maximize=False, **self._settings)
@@ -52,7 +52,7 @@ class Sgd:
 
 
 class Adam:
-    """Adam with the plan's rate and otherwise PyTorch's defaults, as the released MLLess has it."""
+    """Adam with the plan's rate and PyTorch's other defaults, as in the released MLLess."""
 
     def __init__(self, plan: Plan, parameters: Parameters) -> None:
         self.state: dict[torch.Tensor, dict[str, Any]] = defaultdict(dict)
@@ -82,5 +82,5 @@ OPTIMISERS: Mapping[str, Callable[[Plan, Parameters], Optimiser]] = MappingProxy
 
 
 def make_optimiser(plan: Plan, model: torch.nn.Module) -> Optimiser:
-    """Return the optimiser that the plan names, of all the model's parameters; raise PlanError for an unknown name."""
+    """Return the plan's optimiser for all of the model's parameters; raise PlanError for an unknown name."""
     return choose("optimiser", str(OPTIMISER.of(plan.options)), OPTIMISERS)(plan, model.parameters())

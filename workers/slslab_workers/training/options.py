@@ -1,4 +1,4 @@
-"""Options of training that several architectures offer. Where one lacks an option, its default holds."""
+"""Training options that several architectures offer. An architecture without an option uses its default."""
 
 from dataclasses import dataclass
 
@@ -9,10 +9,10 @@ from slslab_workers.training import partitions
 
 @dataclass(frozen=True)
 class Partition(Option):
-    """How samples are cut among workers: a word, or an uneven partition (`slslab_workers.training.partitions`)."""
+    """How samples are divided among workers: a word, or an uneven partition (`slslab_workers.training.partitions`)."""
 
     def check(self, value: Value) -> None:
-        """Raise PlanError if there is no such partition."""
+        """Raise PlanError for an unknown partition."""
         super().check(value)
         if value not in EVEN:
             partitions.parse(str(value))
@@ -22,7 +22,7 @@ EVEN = ("disjoint", "overlapping", "kept")
 
 
 def uneven(plan: Plan) -> str | None:
-    """Return the plan's uneven partition, None if all workers have as many samples of the same kind."""
+    """Return the plan's uneven partition; None if all workers have equally many samples of the same kind."""
     chosen = str(PARTITION.of(plan.options))
     return None if chosen in EVEN else chosen
 

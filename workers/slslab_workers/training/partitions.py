@@ -1,8 +1,9 @@
-"""Cut a data set unevenly among workers (non-IID). Each worker keeps its samples in all epochs.
+"""Divide a data set unevenly among workers (non-IID). Each worker keeps its samples in all epochs.
 
 `dirichlet:ALPHA` draws the workers' shares of each class from a Dirichlet distribution (Hsu et al. 2019), `labels:K`
-gives each worker samples of K classes alone (McMahan et al. 2017), and `sizes:A,B,...` shares of different sizes. All
-of it is seeded. All workers train the same number of minibatches an epoch: one with fewer samples sees them again.
+gives each worker samples of only K classes (McMahan et al. 2017), and `sizes:A,B,...` gives shares of different sizes.
+All of them are seeded. All workers train the same number of minibatches in an epoch: a worker with fewer samples
+repeats them.
 """
 
 import math
@@ -15,12 +16,12 @@ from slslab_workers.plan import Plan, PlanError
 
 Indices = NDArray[np.int64]
 FORMS = "dirichlet:0.3, labels:2 or sizes:4,2,1,1"
-# How often shares are drawn until every worker has a sample, and what keeps the generator's numbers from others'.
+# The most draws until every worker has a sample, and a number that sets this generator apart from others.
 DRAWS, STREAM = 100, 7
 
 
 def parse(text: str) -> tuple[str, tuple[float, ...]]:
-    """Return the kind of an uneven partition and its numbers; PlanError for a text that isn't of one."""
+    """Return the kind and numbers of an uneven partition; raise PlanError for any other text."""
     kind, _, words = text.partition(":")
     try:
         numbers = tuple(map(float, words.split(",")))
@@ -35,7 +36,7 @@ def parse(text: str) -> tuple[str, tuple[float, ...]]:
 
 
 def check(text: str, workers: int, classes: int) -> None:
-    """Raise PlanError for a partition that doesn't fit the number of workers or of classes, 0 for a regression."""
+    """Raise PlanError if a partition doesn't fit the number of workers or of classes (0 for a regression)."""
     kind, numbers = parse(text)
     if kind == "sizes" and len(numbers) != workers:
         raise PlanError(f"--partition {text} has {len(numbers)} sizes for {workers} workers.", "give one for each.")
@@ -48,7 +49,7 @@ def check(text: str, workers: int, classes: int) -> None:
 
 
 def shards(text: str, labels: NDArray[np.int64], workers: int, seed: int) -> list[Indices]:
-    """Return the indices of each worker's samples; PlanError if a worker would have none."""
+    """Return the indices of each worker's samples; raise PlanError if a worker would get no sample."""
     kind, numbers = parse(text)
     generator = np.random.default_rng([seed, STREAM])
     for _ in range(DRAWS):
@@ -70,7 +71,7 @@ def shards(text: str, labels: NDArray[np.int64], workers: int, seed: int) -> lis
 
 
 def shares(owned: Sequence[Indices], labels: NDArray[np.int64]) -> list[list[int]]:
-    """Return the number of samples of each class that each worker has; of a regression, of all samples."""
+    """Return each worker's number of samples of each class; for a regression, of all its samples."""
     if labels.dtype.kind == "f":
         return [[len(indices)] for indices in owned]
     classes = int(labels.max()) + 1
@@ -78,8 +79,10 @@ def shares(owned: Sequence[Indices], labels: NDArray[np.int64]) -> list[list[int
 
 
 def drawn(owned: Sequence[Indices], plan: Plan, epoch: int) -> Indices:
-    """Return the indices of an epoch's minibatches (workers, batches, batch_size): each worker shuffles its samples, as
-    often as it needs."""
+    """Return the indices of an epoch's minibatches (workers, batches, batch_size).
+
+    Each worker shuffles its samples, and shuffles them again when it has used them all.
+    """
     needed = plan.batches * plan.batch_size
     rows = []
     for rank, indices in enumerate(owned):
@@ -101,7 +104,7 @@ def _shuffled(labels: NDArray[np.int64], label: int, generator: np.random.Genera
 def _by_labels(
     labels: NDArray[np.int64], workers: int, most: int, generator: np.random.Generator
 ) -> list[list[Indices]]:
-    """Return each class's samples for each worker: the classes in a shuffled order, dealt in turns."""
+    """Return each class's samples for each worker; the shuffled classes are dealt to the workers in turn."""
     order = generator.permutation(np.unique(labels))
     dealt = [{order[(rank * most + number) % len(order)] for number in range(most)} for rank in range(workers)]
     return [

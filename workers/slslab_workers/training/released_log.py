@@ -1,8 +1,7 @@
 """The authors' log traffic: for every line a worker gets its whole log from S3, appends the line, and puts it back.
 
-How many lines a step has is the released code's (docs/protocols.md, "As released"). After what in a step a line is
-written, what it says, and that it is LINE_BYTES long, is assumed. All lines being equally long, a pattern knows the
-bytes of every request.
+The number of lines per step is the released code's (docs/protocols.md, "As released"). Assumed are each line's place in
+a step, its text and its length, LINE_BYTES. All lines are equally long, so a pattern knows the bytes of every request.
 """
 
 import time
@@ -17,11 +16,11 @@ from slslab_workers.option import Option
 from slslab_workers.patterns import Activity, Part, Workload
 from slslab_workers.training.keys import log_key
 
-# By a worker's method, the texts of the lines after it; made of the worker, the method's result and its arguments.
+# By the name of a worker's method: makes the lines after it from the worker, the method's result and its arguments.
 LogLines = Mapping[str, Callable[..., Sequence[str]]]
 # A step of a pattern: the released code writes a line after each block.
 Blocks = Sequence[tuple[Part, ...]]
-# The requests' phase in the trace. None of them is part of the training protocol.
+# The requests' phase in the trace. They aren't part of the training protocol.
 PHASE = "log"
 LINE_BYTES = 100
 
@@ -44,9 +43,9 @@ class Log:
         self._since = time.monotonic()
 
     def append(self, text: str) -> None:
-        """Append a line: when, epoch and step, what was done, and in how many seconds since the line before.
+        """Append a line: the time, epoch and step, the text, and the seconds since the previous line.
 
-        The end of a text that is too long for the line is left out.
+        Cut off a text that is too long for the line.
         """
         now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
         tracer, seconds = self._objects.tracer, time.monotonic() - self._since
@@ -61,7 +60,7 @@ class Log:
 
 
 def install(worker: Any, lines: LogLines) -> None:
-    """Have a worker append lines to its log after the methods that `lines` names, if its plan has the log traffic."""
+    """Make a worker append lines to its log after the methods in `lines`, if its plan has the log traffic."""
     if not LOG_TRAFFIC.of(worker.plan.options):
         return
     log = Log(log_key(worker.plan, worker.rank, worker.logged_as or worker.plan.architecture), worker.objects)
@@ -80,15 +79,15 @@ def _logged(method: Callable[..., Any], texts: Callable[..., Sequence[str]], log
 
 
 def computed(_worker: Any, result: tuple[float, Any], *_arguments: Any) -> Sequence[str]:
-    """Return the line after `compute`, in every architecture."""
+    """Return the line after `compute`, which every architecture writes."""
     return (f"minibatch computed, loss {result[0]:.4f}",)
 
 
 def logged_steps(workload: Workload, step: Callable[[int], Blocks], turns: int = 1) -> tuple[tuple[Part, ...], ...]:
-    """Return the steps of a pattern's role; without log traffic so many of them take turns.
+    """Return the steps of a pattern's role; without log traffic it is a cycle of `turns` steps.
 
-    `step` gives the blocks of one step, by its number in the run. With the traffic a line follows each block, and all
-    steps differ, since the log grows.
+    `step` returns the blocks of a step, from the step's number in the run. With log traffic, a line follows each block;
+    all steps differ, since the log grows.
     """
     if not LOG_TRAFFIC.of(workload.options):
         return tuple(tuple(chain.from_iterable(step(number))) for number in range(turns))

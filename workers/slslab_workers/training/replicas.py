@@ -1,7 +1,7 @@
 """All workers of an architecture in one process: the same minibatches, gradients, sums and updates, and nothing else.
 
-No function, store or queue takes part, so it shows what an architecture learns and not how long that takes. Equal plans
-give the same bits as the distributed run, whose own code does the arithmetic.
+It uses no function, store or queue, so it shows what an architecture learns, but not how long training takes. It runs
+the arithmetic of the distributed run, so equal plans give the same bits.
 """
 
 import statistics
@@ -27,8 +27,8 @@ from slslab_workers.training.state import WorkerState
 class Epoch:
     """A trained epoch.
 
-    The mean loss of its minibatches and their number; the number of updates of the model since the beginning; the
-    number of significant updates that were sent, None without a filter; the time that gradients took, s.
+    The mean loss of its minibatches and their number; the number of model updates since the beginning; the number of
+    significant updates sent, None without a filter; the time spent on gradients, s.
     """
 
     loss: float
@@ -40,7 +40,7 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Judgement:
-    """A model on the test images: accuracy (0..1) and mean loss; and its loss on held-out ones, if there are any."""
+    """A model's accuracy (0..1) and mean loss on the test images, and its loss on held-out images, if there are any."""
 
     accuracy: float
     loss: float
@@ -48,18 +48,17 @@ class Judgement:
 
     @property
     def stopping_loss(self) -> float:
-        """Return the loss by which training stops."""
+        """Return the loss that decides when training stops."""
         return self.loss if self.validation_loss is None else self.validation_loss
 
 
 class Replicas:
-    """n logical workers that update in every step with the aggregate of their gradients, or train locally and exchange
-    what they have when their algorithm says so.
+    """n logical workers that apply the aggregate of their gradients in every step, or train locally between exchanges.
 
-    `combine` is the aggregation rule, or `robust` the name of one that withstands Byzantine workers; `ended` says why
-    training ends before the plan's last step; architectures that do otherwise inherit. Workers that start and stay
-    equal share one model and optimiser; buffers (BatchNorm statistics) are each worker's own. The model is on `device`,
-    all that is exchanged in the host's memory. `on_minibatch` is called after every minibatch.
+    Architectures that train differently subclass it. `combine` is the aggregation rule, or `robust` the name of a rule
+    that withstands Byzantine workers. `ended` is the reason if training ends before the plan's last step. Workers that
+    start and stay equal share one model and optimiser, but each has its own buffers (BatchNorm statistics). The model
+    is on `device`; exchanged vectors are in the host's memory. `on_minibatch` is called after every minibatch.
     """
 
     def __init__(
@@ -74,7 +73,7 @@ class Replicas:
         if self.robust is None:
             self.combine = aggregation.rule(str(COMBINE.of(plan.options)))
         self.attack = Attack.of(plan)
-        # Rank 0's minibatch of the step, if its loss decides.
+        # Rank 0's minibatch of the step, if the robust rule scores vectors by its loss.
         self._trusted: tuple[torch.Tensor, torch.Tensor] | None = None
         self.local = algorithms.local_training(plan)
         self.shared = REPLICAS.of(plan.options) == "seeded" and self.local is None
@@ -91,7 +90,7 @@ class Replicas:
 
     @staticmethod
     def check(plan: Plan) -> None:
-        """Raise PlanError for a plan that one process cannot train."""
+        """Raise PlanError for a plan that can't be trained in one process."""
         if algorithms.is_asynchronous(plan.options):
             raise PlanError(
                 "What S-ASP learns depends on which worker is faster, and one process has them in turns.",
@@ -104,7 +103,7 @@ class Replicas:
         return self.states[0].position
 
     def train_epoch(self) -> Epoch:
-        """Train to the end of the epoch, or to where the architecture ends training."""
+        """Train to the end of the epoch, or until the architecture ends training."""
         self._losses, self._compute_s = [], 0.0
         while self.ended is None:
             self.advance()
@@ -115,7 +114,7 @@ class Replicas:
         )
 
     def advance(self) -> None:
-        """Train to the next point at which the workers synchronise: one step."""
+        """Train to the next synchronisation of the workers: one step."""
         epoch, step = divmod(self.position, self.plan.batches)
         gradients_by_rank = self.sent_gradients(epoch, step)
         if self.local is None:
@@ -126,9 +125,10 @@ class Replicas:
             state.position += 1
 
     def sent_gradients(self, epoch: int, step: int) -> Iterator[torch.Tensor]:
-        """Yield what the workers send in a step (P,), in rank order: their gradients, or what attackers make of them.
+        """Yield the vectors (P,) that the workers send in a step, in rank order: gradients, or attackers' replacements.
 
-        An attack that needs the honest workers' gradients is made once all of these are known."""
+        An attack that needs the honest workers' gradients waits until all of them are known.
+        """
         parts = (self.attacked(rank, self.gradient(rank, epoch, step)) for rank in range(self.plan.workers))
         if self.attack is None or not self.attack.omniscient:
             yield from parts
@@ -138,7 +138,7 @@ class Replicas:
         yield from (made if rank in attackers else part for rank, part in enumerate(computed))
 
     def attacked(self, rank: int, gradient: torch.Tensor) -> torch.Tensor:
-        """Return what a worker sends in place of its gradient (P,), if it attacks without knowing others'."""
+        """Return the vector (P,) that a worker sends: its gradient, or what its attack makes from it."""
         return gradient if self.attack is None else self.attack.gradient(rank, gradient, self.position)
 
     def _train_locally(self, local: algorithms.ModelAveraging, parts: Iterator[torch.Tensor]) -> None:
@@ -154,7 +154,7 @@ class Replicas:
             self.ended = local.ended
 
     def synchronise(self, parts: Iterator[torch.Tensor]) -> torch.Tensor | None:
-        """Return the aggregate (P,) of a step's gradients (P,), in rank order; None if there is nothing to apply."""
+        """Return the aggregate (P,) of a step's gradients (P,), in rank order; None if there's nothing to apply."""
         if self.robust is not None:
             return robust.applied(self.plan, list(parts), self.states[0].model, self._trusted)
         return self.combine(aggregation.sum_in_rank_order(parts), self.plan.workers, self.plan.workers)
@@ -169,11 +169,11 @@ class Replicas:
             state.updates = self.states[0].updates
 
     def sent(self) -> int | None:
-        """Return the number of significant updates sent in this epoch, None without a filter."""
+        """Return the number of significant updates sent in this epoch; None without a filter."""
         return None
 
     def judge(self) -> Judgement:
-        """Evaluate the parameters and buffers that the architecture stores after an epoch: those of `judging_rank`."""
+        """Evaluate the model that the architecture stores after an epoch, with the buffers of `judging_rank`."""
         model = self.turn_to(self.judging_rank())
         dataset, validation = self.samples.dataset, self.samples.validation
         accuracy, loss = evaluation.judge(model, dataset.test_images, dataset.test_labels, dataset.policy)
@@ -182,11 +182,11 @@ class Replicas:
         return Judgement(accuracy, loss, held_out)
 
     def judging_rank(self) -> int:
-        """Return the rank whose buffers a model is evaluated with."""
+        """Return the rank that provides the buffers for evaluation."""
         return 0
 
     def parameters(self, rank: int = 0) -> torch.Tensor:
-        """Return a worker's parameters (P,) in the host's memory."""
+        """Return a worker's parameters (P,), in the host's memory."""
         return gradients.flatten(self.states[rank].model.parameters()).cpu()
 
     def gradient(self, rank: int, epoch: int, step: int) -> torch.Tensor:
@@ -209,11 +209,11 @@ class Replicas:
     def compute(
         self, model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor
     ) -> tuple[float, torch.Tensor]:
-        """Return loss and gradient (P,) of a minibatch."""
+        """Return the loss and gradient (P,) of a minibatch."""
         return (step_module.compute_gradient if self.local is None else self.local.compute)(model, inputs, targets)
 
     def turn_to(self, rank: int) -> torch.nn.Module:
-        """Return a worker's model, with its own buffers in it."""
+        """Return a worker's model with its own buffers."""
         model = self.states[rank].model
         buffers = iter(self._buffers[rank])
         for module in model.modules():
@@ -228,7 +228,7 @@ class Replicas:
             yield state.to_bytes()
 
     def restore(self, bodies: Iterator[bytearray]) -> None:
-        """Restore what `to_bytes` gave, bit for bit."""
+        """Restore the states that `to_bytes` yielded, bit for bit."""
         for rank, (state, body) in enumerate(zip(self.states, bodies, strict=True)):
             self.turn_to(rank)
             state.restore(body)

@@ -1,7 +1,7 @@
-"""Aggregation rules that withstand Byzantine workers: which of them a plan has, what it needs, and how it is applied.
+"""Aggregation rules that withstand Byzantine workers: find a plan's rule, check what it needs, and apply it.
 
-The rules are those of the tensor databases (`channels/scripts.py` has them, with their papers), applied here to vectors
-in a worker's memory; Zeno, which needs the model, is here alone. Importing this module does not import torch.
+The rules are the tensor databases' (`channels/scripts.py` defines them and names their papers), applied here to vectors
+in a worker's memory. Zeno is only here, because it needs the model. Importing this module does not import torch.
 """
 
 import math
@@ -25,24 +25,24 @@ BYZANTINE = Option(
     0,
     "How many Byzantine workers, f, the rule is told of: trimmed-mean, krum, multi-krum, meamed, zeno.",
 )
-# What a function needs that would need no torch otherwise, MB, and how many times it holds all vectors at most:
-# meamed, with them, their distances, those sorted, eight bytes of order for each number, and what it keeps.
+# Memory for torch in a function that wouldn't need torch otherwise, MB, and how many copies of all vectors it holds at
+# most. meamed holds the most: vectors, distances, sorted distances, their order (8 bytes per number), kept numbers.
 BASE_MB, HELD = 512, 6
-# Centred clipping's radius τ, chosen for gradients of LeNet (0.05 to 1 were tried), Pillutla's ν, and their passes.
+# Centred clipping's radius τ, chosen for LeNet's gradients from 0.05 to 1; Pillutla's ν; and each rule's passes.
 RADIUS, CLIPPINGS = 0.3, 3
 SMOOTHING, WEISZFELD = 1e-6, 3
-# Zeno's penalty ρ over its step γ, which is the learning rate: Xie et al. 2019 train with 0.0005 for a rate of 0.1.
+# Zeno's penalty ρ divided by its step γ, the learning rate: Xie et al. 2019 use 0.0005 at a rate of 0.1.
 PENALTY = 0.005
 
-# The arguments of each rule, from n and f; and the least n, of f.
+# Makes the arguments of a rule from n and f.
 Arguments = Callable[[int, int], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
 class _Known:
-    """A rule: its function's arguments, how many workers it needs for f Byzantine ones, and whether it is told f.
+    """A rule: its function's arguments, the least number of workers for f Byzantine ones, and whether it needs f.
 
-    A separable one judges each coordinate by itself: parts of vectors give the parts of the aggregate.
+    A separable rule treats each coordinate by itself, so parts of vectors give the same parts of the aggregate.
     """
 
     arguments: Arguments
@@ -69,23 +69,23 @@ ZENO = "zeno"
 
 
 def name_of(options: Mapping[str, Value]) -> str | None:
-    """Return the name of the plan's robust rule; None if it has mean or sum."""
+    """Return the name of the plan's robust rule; None for mean or sum."""
     name = str(COMBINE.of(options))
     return name if name in KNOWN else None
 
 
 def option(help: str) -> Option:
-    """Return --combine for an architecture that makes no sums, and whose vectors no trusted minibatch judges."""
+    """Return --combine without sum and Zeno, for an architecture that supports neither."""
     return replace(COMBINE, help=help, choices=tuple(name for name in COMBINE.choices if name not in ("sum", ZENO)))
 
 
 def memory_mb(workers: int, parameters: int) -> int:
-    """Return the memory size of a function that applies a rule to so many vectors (P,), MB."""
+    """Return the memory size, MB, of a function that applies a rule to the vectors (P,) of all workers."""
     return BASE_MB + math.ceil(HELD * workers * 4 * parameters / (1 << 20))
 
 
 def load(options: Mapping[str, Value]) -> None:
-    """Import torch, with the threads of this Lambda function's memory size, if the plan has a robust rule."""
+    """If the plan has a robust rule, import torch and set its threads by this Lambda function's memory size."""
     if name_of(options) is not None:
         import torch
 
@@ -103,7 +103,7 @@ def function(name: str) -> str:
 
 
 def check(plan: Plan) -> None:
-    """Raise PlanError for a robust rule that the plan's workers, or other options, rule out."""
+    """Raise PlanError if the robust rule doesn't fit the plan's workers or other options."""
     name, byzantine = name_of(plan.options), int(BYZANTINE.of(plan.options))
     if name is None or not KNOWN[name].informed:
         if byzantine:
@@ -131,20 +131,20 @@ def check(plan: Plan) -> None:
 
 
 def check_count(name: str, workers: int, byzantine: int) -> None:
-    """Raise ValueError if so few workers are left that the rule does not withstand the Byzantine ones."""
+    """Raise ValueError if too few workers are left for the rule to withstand the Byzantine ones."""
     least = KNOWN[name].least(byzantine)
     if workers < least:
         raise ValueError(f"{name} needs {least} workers to withstand {byzantine}, and {workers} are left.")
 
 
 def refuse(plan: Plan, why: str, hint: str) -> None:
-    """Raise PlanError, with a sentence, if the plan has a robust rule."""
+    """Raise PlanError, with the reason `why`, if the plan has a robust rule."""
     if (name := name_of(plan.options)) is not None:
         raise PlanError(f"--combine {name} needs every worker's gradient, and {why}.", hint)
 
 
 def refuse_inseparable(plan: Plan, why: str) -> None:
-    """Raise PlanError, with a sentence, if the plan's robust rule compares whole vectors."""
+    """Raise PlanError, with the reason `why`, if the plan's robust rule compares whole vectors."""
     if (name := name_of(plan.options)) is not None and not KNOWN[name].separable:
         refuse(
             plan,
@@ -154,7 +154,7 @@ def refuse_inseparable(plan: Plan, why: str) -> None:
 
 
 def refuse_untrusted(plan: Plan, worker: str) -> None:
-    """Raise PlanError if the plan's rule trusts the minibatch of a worker that attacks."""
+    """Raise PlanError if the plan's rule trusts an attacker's minibatch."""
     if COMBINE.of(plan.options) == ZENO:
         raise PlanError(f"Zeno trusts the minibatch of {worker}, which attacks.", "name other ranks in --attack.")
 
@@ -162,7 +162,7 @@ def refuse_untrusted(plan: Plan, worker: str) -> None:
 def aggregate(
     name: str, vectors: "Sequence[torch.Tensor]", byzantine: int, scores: Sequence[float] = ()
 ) -> "torch.Tensor":
-    """Return the aggregate (P,) of n vectors (P,) in rank order; Zeno's `scores` are one for each."""
+    """Return the aggregate (P,) of n vectors (P,) in rank order; Zeno needs `scores`, one per vector."""
     if name == ZENO:
         return zeno(vectors, byzantine, scores)
     words = [str(each) for each in arguments(name, len(vectors), byzantine)]
@@ -176,9 +176,9 @@ def applied(
     model: "torch.nn.Module",
     trusted: "tuple[torch.Tensor, torch.Tensor] | None",
 ) -> "torch.Tensor":
-    """Return the aggregate (P,) by the plan's robust rule of all workers' vectors (P,), in rank order.
+    """Apply the plan's robust rule to all workers' vectors (P,), in rank order, and return the aggregate (P,).
 
-    `trusted` are the inputs and targets by whose loss Zeno judges, as the model that all have gives it.
+    Zeno scores the vectors by the loss that `model` has on the `trusted` inputs and targets.
     """
     name = str(COMBINE.of(plan.options))
     scores: list[float] = []
@@ -189,8 +189,10 @@ def applied(
 
 
 def zeno(vectors: "Sequence[torch.Tensor]", byzantine: int, scores: Sequence[float]) -> "torch.Tensor":
-    """Return the mean (P,), in rank order, of the n - f vectors with the highest scores (Xie et al. 2019,
-    arXiv:1805.10032); a score that is not a number is the lowest."""
+    """Return the mean (P,), in rank order, of the n - f vectors with the highest scores; NaN is the lowest score.
+
+    See Xie et al. 2019, arXiv:1805.10032.
+    """
     worst = [-float("inf") if score != score else score for score in scores]
     best = sorted(range(len(vectors)), key=lambda rank: -worst[rank])[: len(vectors) - byzantine]
     made: torch.Tensor = scripts.eager_functions()["average"]([vectors[rank] for rank in sorted(best)], [], [])
@@ -204,9 +206,9 @@ def zeno_scores(
     targets: "torch.Tensor",
     rate: float,
 ) -> list[float]:
-    """Return Zeno's score of each vector v (P,): L(x) - L(x - γv) - ρ‖v‖², L being the loss of a trusted minibatch.
+    """Return Zeno's score of each vector v (P,): L(x) - L(x - γv) - ρ‖v‖². L is the loss of a trusted minibatch.
 
-    γ is the learning rate and ρ a share of it. The model, its buffers included, stays as it is.
+    γ is the learning rate and ρ a share of it. The model and its buffers don't change.
     """
     import torch
 

@@ -1,6 +1,6 @@
-"""Read rows of features with two classes: a shipped data set, two that are made, and files in LIBSVM's format.
+"""Read rows of features with two classes: a shipped data set, two generated ones, and files in LIBSVM's format.
 
-Rows are float32 (N, D), or sparse ones, labels int64 (N,), 0 or 1. Importing this module does not import torch.
+Rows are float32 (N, D), dense or sparse; labels are int64 (N,), 0 or 1. Importing this module does not import torch.
 """
 
 import math
@@ -17,51 +17,51 @@ from slslab_workers.training.datasets import Dataset, Labels, Source, split
 from slslab_workers.training.sparse_rows import SparseRows
 
 Rows = NDArray[np.float32] | SparseRows
-# Features (569, 30) float32 and labels (569,) uint8; breast_cancer.md says where they are from.
+# Features (569, 30) float32 and labels (569,) uint8; breast_cancer.md names their source.
 BREAST_CANCER = Path(__file__).with_name("breast_cancer.npz")
-# As many features as HIGGS has (11 M × 28; Jiang et al. 2021).
+# The number of features of HIGGS (11 M × 28; Jiang et al. 2021).
 HIGGS_FEATURES = 28
-# Standard deviation of the log odds of a made row, with which no model's loss is below 0.64: logistic regression of
-# HIGGS is said to have converged at 0.68 (Jiang et al. 2021), and knowing nothing is ln 2 = 0.693.
+# Standard deviation of a generated row's log odds. With it, no model's loss is below 0.64. For comparison: logistic
+# regression on HIGGS converged at 0.68 (Jiang et al. 2021), and guessing gives ln 2 = 0.693.
 HIGGS_LOG_ODDS = 0.68
-# RCV1 (697 K × 47,236; Jiang et al. 2021), and about the entries of a row of it.
+# The features of RCV1 (697 K × 47,236; Jiang et al. 2021), and roughly the entries of one of its rows.
 RCV1_FEATURES, RCV1_ENTRIES = 47_236, 73
-# Assumed: the k-th most frequent of its features is in as many rows as 1 ÷ (k + this) (Zipf's law, as Mandelbrot has
-# it), by which the first is in a fifth of all rows.
+# Assumed: the k-th most frequent feature is in a share of rows proportional to 1 ÷ (k + RCV1_OFFSET), by the
+# Zipf-Mandelbrot law. The most frequent feature is then in a fifth of all rows.
 RCV1_OFFSET = 50
-# Rows of a file of which a smaller share is not zero stay sparse.
+# Rows of a file stay sparse if the share of numbers that aren't zero is smaller than this.
 SPARSE_SHARE = 0.1
-# What a dense array of a file may take, and the largest index.
+# The largest size of a dense array from a file, bytes, and the largest index.
 MOST_BYTES = 4 << 30
 MOST_FEATURES = 100_000_000
-# A line with a million entries; one without a line break would be read whole.
+# The length of a line with a million entries. Without a limit, a file without line breaks would be read whole.
 LONGEST_LINE = 16 << 20
 FORMAT_HINT = f"a line is LABEL INDEX:VALUE INDEX:VALUE …, with indices that ascend, from 1 to {MOST_FEATURES:,}."
 
 
 def breast_cancer() -> Source:
-    """Return the rows of tumours that are shipped."""
+    """Return the shipped rows, which describe tumours."""
     return Source((30,), 2, lambda *_: _breast_cancer(), batches=(16, 7), files=(BREAST_CANCER,))
 
 
 def higgs_shaped() -> Source:
-    """Return rows of HIGGS's width, which are made."""
+    """Return generated rows with the width of HIGGS."""
     return Source((HIGGS_FEATURES,), 2, lambda samples, seed, _report: _higgs_shaped(samples, seed))
 
 
 def rcv1_shaped() -> Source:
-    """Return sparse rows of RCV1's width, which are made."""
+    """Return generated sparse rows with the width of RCV1."""
     return Source((RCV1_FEATURES,), 2, lambda samples, seed, _report: _rcv1_shaped(samples, seed), sparse=True)
 
 
 def libsvm(path: str) -> Source:
-    """Return the rows of a file in LIBSVM's format; PlanError for a file that can't be used."""
+    """Return the rows of a file in LIBSVM's format; raise PlanError for a file that can't be used."""
     read, _ = _read_libsvm(path)
     return Source((read.width,), 2, lambda *_: _libsvm(path), sparse=_is_sparse(read), files=(Path(path).expanduser(),))
 
 
 def _libsvm(path: str) -> Dataset:
-    """Return a file's rows: sparse ones are as they are, others are standardised."""
+    """Return a file's rows: sparse rows unchanged, other rows standardised."""
     read, labels = _read_libsvm(path)
     name = f"libsvm:{path}"
     if not _is_sparse(read):
@@ -76,17 +76,19 @@ def _breast_cancer() -> Dataset:
 
 
 def standardised(name: str, rows: NDArray[Any], labels: Labels) -> Dataset:
-    """Return rows (N, D) of which a fixed fifth of each class is for test, with the mean 0 and the standard deviation 1
-    of each feature of those to train with."""
+    """Return rows (N, D) as a data set, with a fixed fifth of each class for test.
+
+    Each feature of the training rows has mean 0 and standard deviation 1.
+    """
     train, test = split(labels, 5)
     mean, scale = rows[train].mean(0), rows[train].std(0)
-    # A feature that never changes says nothing.
+    # A constant feature isn't scaled.
     standard = ((rows - mean) / np.where(scale > 0, scale, 1)).astype(np.float32)
     return Dataset(name, standard[train], labels[train], standard[test], labels[test], None)
 
 
 def _higgs_shaped(samples: int, seed: int) -> Dataset:
-    """Make rows of HIGGS's width: normal features, and labels whose log odds are linear in them."""
+    """Make rows with the width of HIGGS: features are normal, and the labels' log odds are linear in them."""
     generator = np.random.default_rng([seed, HIGGS_FEATURES])
     direction = generator.standard_normal(HIGGS_FEATURES)
     weights = HIGGS_LOG_ODDS * direction / np.linalg.norm(direction)
@@ -100,9 +102,10 @@ def _higgs_shaped(samples: int, seed: int) -> Dataset:
 
 
 def _rcv1_shaped(samples: int, seed: int) -> Dataset:
-    """Make rows as wide and as sparse as RCV1's, of length 1, and labels that say on which side of a plane they are.
+    """Make rows as wide and as sparse as RCV1's, of length 1; the label is the side of a plane on which a row lies.
 
-    The features are cut into as many ranges as a row has entries, all of them as likely, and a row has one of each.
+    The features are cut into one range per entry of a row. All ranges are equally likely, and a row has one feature of
+    each.
     """
     generator = np.random.default_rng([seed, RCV1_FEATURES])
     weights = generator.standard_normal(RCV1_FEATURES, np.float32)
@@ -143,10 +146,10 @@ def _read_libsvm(name: str) -> tuple[SparseRows, Labels]:
         raise PlanError(f"{path} cannot be read: {reason}.", "libsvm:FILE names a file in LIBSVM's format.") from error
 
 
-# A plan is made from the same file that the run then reads.
+# Making a plan and running it both read the file, so the last one is kept.
 @lru_cache(maxsize=1)
 def _parse_libsvm(path: Path, _version: int) -> tuple[SparseRows, Labels]:
-    """Return a file's rows and its labels, the smaller of the two being 0; PlanError names the line that is wrong."""
+    """Return a file's rows and labels; the smaller label becomes 0. PlanError names the wrong line."""
     lengths, indices = array("q"), array("I")
     labels, values = array("d"), array("f")
     number = 0

@@ -1,4 +1,4 @@
-"""A plan's images: those to train with and their order, those held out for validation, and those to test with."""
+"""A plan's images: training images and their order, held-out validation images, and test images."""
 
 import math
 from collections.abc import Callable
@@ -17,10 +17,10 @@ HELD_OUT = 10
 
 
 class Samples:
-    """The images of a plan's data set, as its model takes them.
+    """The images of a plan's data set, in the shape that its model takes.
 
-    `images` (N, C, 32, 32) uint8 and `labels` (N,) are trained with; `validation` is the tenth of the training images
-    that is held out with early stopping, else None. `report` receives how many of how many have been loaded.
+    `images` (N, C, 32, 32) uint8 and `labels` (N,) are for training. With early stopping, `validation` is the held-out
+    tenth of the training images, otherwise None. `report` receives the numbers of loaded images and of all images.
     """
 
     def __init__(self, plan: Plan, report: Callable[[int, int], None] = lambda _done, _total: None) -> None:
@@ -35,11 +35,11 @@ class Samples:
             self._hold_out()
         chosen = uneven(plan)
         self._shards = partitions.shards(chosen, self.labels, plan.workers, plan.seed) if chosen else None
-        # The arithmetic is checked before anything is made.
+        # Fail early if the data set has too few samples.
         self.indices(0)
 
     def indices(self, epoch: int) -> NDArray[np.int64]:
-        """Return which images are in every minibatch of an epoch: (workers, batches, batch_size)."""
+        """Return the indices of the images in each minibatch of an epoch: (workers, batches, batch_size)."""
         plan = self.plan
         if self._shards:
             return partitions.drawn(self._shards, plan, 0 if algorithms.keeps_samples(plan.options) else epoch)
@@ -55,18 +55,20 @@ class Samples:
         )
 
     def shares(self) -> list[list[int]] | None:
-        """Return how many samples of each class each worker has, if the partition is uneven."""
+        """Return each worker's number of samples of each class, if the partition is uneven; otherwise None."""
         return partitions.shares(self._shards, self.labels) if self._shards else None
 
     def prepare(self, chosen: NDArray[np.int64], epoch: int, rank: int, step: int) -> tuple[Any, Any]:
-        """Return a minibatch's inputs (B, C, 32, 32) float32, augmented, in the plan's memory format, and targets (B,)
-        int64."""
+        """Return a minibatch's augmented inputs (B, C, 32, 32) float32 and its targets (B,) int64.
+
+        The inputs have the plan's memory format.
+        """
         images, labels, plan = self.images[chosen], self.labels[chosen], self.plan
         inputs, targets = datasets.prepare(images, labels, self.dataset.policy, plan.seed, epoch, rank, step)
         return models.arranged(inputs, plan.memory_format), targets
 
     def _hold_out(self) -> None:
-        """Hold out a seeded tenth of the training images, the same for every architecture."""
+        """Hold out a seeded tenth of the training images, which is the same for every architecture."""
         order = np.random.default_rng([self.plan.seed, 0, HELD_OUT]).permutation(len(self.labels))
         held = np.sort(order[: len(self.labels) // HELD_OUT])
         rest = np.sort(order[len(self.labels) // HELD_OUT :])

@@ -1,4 +1,4 @@
-"""Rows of features that are mostly zero: those that are not, in memory and as bytes.
+"""Rows of features that are mostly zero; only the other numbers are stored, in memory and as bytes.
 
 Importing this module does not import torch.
 """
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SparseRows:
-    """Rows (N, width) by float32 entries in ascending columns (CSR): row i's are in starts[i]:starts[i + 1]."""
+    """Rows (N, width) as float32 entries in ascending columns (CSR); row i has the entries starts[i]:starts[i + 1]."""
 
     starts: NDArray[np.int64]
     columns: NDArray[np.uint32]
@@ -24,18 +24,18 @@ class SparseRows:
 
     @classmethod
     def of(cls, lengths: Any, columns: Any, values: Any, width: int) -> "SparseRows":
-        """Return rows with so many entries each, which follow each other."""
+        """Return rows of these lengths, made from the entries of one row after the other."""
         starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         return cls(starts, np.asarray(columns, np.uint32), np.asarray(values, np.float32), width)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Return how many rows and features there are."""
+        """Return the numbers of rows and features."""
         return len(self.starts) - 1, self.width
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Return how many entries each row has."""
+        """Return the number of entries of each row."""
         return np.diff(self.starts)
 
     def __len__(self) -> int:
@@ -49,7 +49,7 @@ class SparseRows:
         return self.of(lengths, self.columns[entries], self.values[entries], self.width)
 
     def to_array(self) -> NDArray[np.float32]:
-        """Return the rows with their zeros."""
+        """Return the rows as a dense array, with the zeros."""
         rows = np.zeros(self.shape, np.float32)
         rows[self._row_of_each(), self.columns] = self.values
         return rows
@@ -63,7 +63,7 @@ class SparseRows:
         return torch.sparse_coo_tensor(places, values, self.shape, is_coalesced=True, check_invariants=True)
 
     def to_bytes(self) -> bytes:
-        """Return columns, values, and how many each row has: 8 bytes for an entry and 4 for a row."""
+        """Return the columns, the values, and the number of entries per row: 8 bytes per entry and 4 per row."""
         return b"".join(
             part.tobytes()
             for part in (self.columns.astype("<u4"), self.values.astype("<f4"), self.lengths.astype("<u4"))
@@ -71,7 +71,7 @@ class SparseRows:
 
     @classmethod
     def from_bytes(cls, body: Any, rows: int, width: int) -> "SparseRows":
-        """Return what `to_bytes` wrote, without a copy of the entries."""
+        """Read the bytes of `to_bytes` without copying the entries."""
         entries = (len(body) - 4 * rows) // 8
         columns, values, lengths = (
             np.frombuffer(body, kind, count, offset)

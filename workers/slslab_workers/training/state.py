@@ -12,7 +12,7 @@ from slslab_workers.training import gradients, models
 from slslab_workers.training.optimisers import Optimiser, make_optimiser
 from slslab_workers.training.options import REPLICAS
 
-# What optimisers keep of each parameter, in its shape: SGD's momentum, Adam's moments.
+# What optimisers keep for each parameter, in its shape: SGD's momentum, Adam's moments.
 MOMENTS = ("momentum_buffer", "exp_avg", "exp_avg_sq")
 
 
@@ -20,8 +20,8 @@ MOMENTS = ("momentum_buffer", "exp_avg", "exp_avg_sq")
 class WorkerState:
     """A worker between two steps.
 
-    Model, optimiser, the position (steps done), the losses and the number of updates so far, and what else the
-    architecture must remember: vectors by name, of any length, float32; and notes, safe for JSON.
+    Model, optimiser, the position (steps done), the losses and the number of updates so far. `memory` and `notes` are
+    for the architecture: float32 vectors of any length, by name, and values safe for JSON.
     """
 
     model: torch.nn.Module
@@ -34,9 +34,9 @@ class WorkerState:
 
     @classmethod
     def fresh(cls, plan: Plan, rank: int, device: torch.device | str = "cpu") -> "WorkerState":
-        """Return the state before the first step, its model on a device: equal seeds, so that all replicas start equal.
+        """Return the state before the first step, with the model on a device.
 
-        With `--replicas unseeded` each worker has a seed of its own.
+        Workers use the same seed, so all replicas start equal. With `--replicas unseeded`, each has its own seed.
         """
         seed = plan.seed if REPLICAS.of(plan.options) == "seeded" else plan.seed * 1_000_003 + rank + 1
         model = models.build(spec_of(plan), seed, plan.memory_format)
@@ -44,15 +44,15 @@ class WorkerState:
         return cls(model, make_optimiser(plan, model))
 
     def update(self, gradient: torch.Tensor) -> None:
-        """Take one step of the optimiser with a gradient (P,), which may be in another memory than the model."""
+        """Take one step of the optimiser with a gradient (P,), which may be on another device than the model."""
         gradients.set_gradient(self.model, gradient.to(next(self.model.parameters()).device))
         self.optimiser.step()
         self.updates += 1
 
     def to_bytes(self) -> bytearray:
-        """Return positions and losses as JSON, then parameters, moments, memory and buffers raw, little-endian.
+        """Return the position and losses as JSON, then the raw parameters, moments, memory and buffers, little-endian.
 
-        The JSON is padded to a multiple of eight bytes, so that the tensors are aligned.
+        The JSON is padded to a multiple of eight bytes to align the tensors.
         """
         moments = self._moments()
         header = {
@@ -60,7 +60,7 @@ class WorkerState:
             "losses": self.losses,
             "updates": self.updates,
             "moments": list(moments),
-            # Adam counts its steps for each parameter, and all have the same.
+            # Adam counts steps per parameter; the counts are all equal.
             "optimiser_steps": next((float(s["step"]) for s in self.optimiser.state.values() if "step" in s), None),
             "memory": {name: vector.numel() for name, vector in self.memory.items()},
             "notes": self.notes,
@@ -74,7 +74,7 @@ class WorkerState:
         return body
 
     def restore(self, body: bytearray) -> None:
-        """Restore what `to_bytes` wrote, bit for bit."""
+        """Restore the state that `to_bytes` wrote, bit for bit."""
         size = int.from_bytes(body[:8], "little")
         header = json.loads(body[8 : 8 + size])
         rest = memoryview(body)[8 + size :]
@@ -99,20 +99,20 @@ class WorkerState:
         self.notes = header["notes"]
 
     def _moments(self) -> dict[str, torch.Tensor]:
-        """Return the moments that the optimiser has of every parameter, each as one vector (P,)."""
+        """Return the moments that the optimiser keeps for all parameters, each as one vector (P,)."""
         states = [self.optimiser.state[parameter] for parameter in self.model.parameters()]
-        # SGD without momentum keeps None.
+        # Without momentum, SGD keeps None.
         names = [name for name in MOMENTS if all(state.get(name) is not None for state in states)]
         return {name: gradients.flatten(state[name] for state in states) for name in names}
 
 
 def buffers_to_bytes(model: torch.nn.Module) -> bytes:
-    """Return all buffers (BatchNorm statistics and counters) raw, in `model.buffers()` order, each in its own dtype."""
+    """Return the raw buffers (BatchNorm statistics and counters) in `model.buffers()` order, each in its own dtype."""
     return b"".join(buffer.cpu().numpy().tobytes() for buffer in model.buffers())
 
 
 def buffers_from_bytes(model: torch.nn.Module, data: memoryview) -> None:
-    """Copy what `buffers_to_bytes` wrote into the model's buffers."""
+    """Copy the bytes of `buffers_to_bytes` into the model's buffers."""
     offset = 0
     for buffer in model.buffers():
         size = buffer.numel() * buffer.element_size()

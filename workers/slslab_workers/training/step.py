@@ -13,7 +13,7 @@ def fetch_minibatch(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Fetch a worker's minibatch from the object store and augment it.
 
-    Return inputs (B, C, H, W) float32, in the plan's memory format, or rows (B, D), and targets (B,) int64.
+    Return inputs, (B, C, H, W) float32 in the plan's memory format or rows (B, D), and targets (B,) int64.
     """
     stored = objects.get(minibatch_key(plan, epoch, step, rank), "fetch")
     with objects.tracer.span("prepare", "fetch") as span:

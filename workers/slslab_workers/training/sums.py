@@ -1,4 +1,4 @@
-"""What workers take to combine gradients, alone: a Lambda handler that combines vectors which no worker has sent."""
+"""A Lambda handler that combines random vectors, to measure how long workers take to combine gradients."""
 
 from collections.abc import Mapping
 from itertools import cycle, islice
@@ -12,7 +12,7 @@ from slslab_workers.training import aggregation
 from slslab_workers.training.options import COMBINE
 
 TIMES = 9
-# So many vectors are in no cache, and so many summands show what each costs.
+# Enough vectors to exceed the caches, and enough summands to show the cost of each.
 VECTORS, SUMMANDS = 4, 16
 
 

@@ -22,10 +22,10 @@ _warm: tuple[str, str, WorkerState] | None = None
 class Worker(Trainer):
     """One worker in one invocation of a function.
 
-    `leaving` says whether any worker votes to go on in another invocation after this step. An architecture sets it in
-    every step, to the same for all workers, so that all leave after the same step and none waits for one that has left;
-    so votes (`is_short_of_time`) travel with what is exchanged. `log_lines` are those of the authors' log, in
-    which the architecture may be `logged_as` something else.
+    `leaving` says whether any worker votes to continue in another invocation after this step. An architecture sets it
+    in every step to the same value for all workers, so that all leave after the same step and no worker waits for one
+    that has left. To that end, workers send their votes (`is_short_of_time`) with their vectors. `log_lines` are the
+    lines of the authors' log; `logged_as` is the architecture's name in it.
     """
 
     leaving = False
@@ -47,7 +47,7 @@ class Worker(Trainer):
         released_log.install(self, self.log_lines)
 
     def run(self) -> dict[str, Any]:
-        """Train from `first` to `until`; return the worker's result, or that it goes on in another invocation."""
+        """Train from `first` to `until`; return the worker's result, or that another invocation continues."""
         assignment = self.assignment
         state = self._resume() if assignment.resume else self._fresh()
         if state.position != assignment.first:
@@ -69,15 +69,15 @@ class Worker(Trainer):
             return self.publish(state)
         return self._result(state)
 
-    def until(self, state: WorkerState) -> int:  # noqa: ARG002 - it depends on the state where workers leave
-        """Return the position up to which this assignment is to train."""
+    def until(self, state: WorkerState) -> int:  # noqa: ARG002 - needed if workers leave early
+        """Return the position at which this assignment ends."""
         return self.assignment.until
 
     def is_short_of_time(self) -> bool:
-        """Vote on leaving after this step: too little time will be left after it for another step and its checkpoint.
+        """Vote to leave if too little time will be left after this step for another one and its checkpoint.
 
-        This is LambdaML's watchdog (docs/protocols.md, "Lifetime of a function"). Until a longer step was seen, a step
-        is taken to synchronise for as long as it fetched and computed.
+        This is LambdaML's watchdog (docs/protocols.md, "Lifetime of a function"). It assumes that synchronising takes
+        as long as fetching and computing, unless an earlier step took longer.
         """
         elapsed_s = time.monotonic() - self.step_began
         step_s = max(self.longest_step_s, 2 * elapsed_s)
@@ -87,7 +87,7 @@ class Worker(Trainer):
         global _warm
         key = state_key(self.plan, self.rank)
         kept = _warm if _warm is not None and _warm[0] == key else None
-        # Once it trains, it is no longer the stored state, and an invocation may fail on the way.
+        # Training changes this state. If the invocation then fails, the state no longer equals the stored one.
         _warm = None
         try:
             stored = self.objects.get(key, "fetch", known_etag=kept[1] if kept else None)
@@ -117,5 +117,5 @@ class Worker(Trainer):
 
 
 def handle(event: Mapping[str, Any], context: Any, worker: type[Worker]) -> dict[str, Any]:
-    """Run a worker as the event says: what every architecture's Lambda handler does."""
+    """Run the worker that the event describes; every architecture's Lambda handler calls this."""
     return worker(Assignment.from_event(event), context).run()

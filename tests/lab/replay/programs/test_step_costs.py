@@ -168,7 +168,7 @@ def test_workers_that_handed_over_are_refused() -> None:
 
 def test_an_architecture_without_a_pattern_is_refused() -> None:
     architecture = PatternOnly()
-    with pytest.raises(RequestError, match="architecture doesn't declare its messages"):
+    with pytest.raises(RequestError, match="architecture does not say who sends what to whom"):
         measure([recorded([])], architecture, Workload(1, 1, 1, PARAMETERS))
 
 

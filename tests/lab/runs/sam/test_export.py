@@ -173,7 +173,7 @@ def test_a_changed_plan_has_no_cost_of_its_run(tmp_path: Path) -> None:
     ("sources", "message"),
     [
         ((TRACES / "gpu",), "No SAM template can be made of gpu: its `deployment` names no functions."),
-        ((TRACES / "allreduce", TRACES / "spirt"), "--to sam takes one run, and not 2."),
+        ((TRACES / "allreduce", TRACES / "spirt"), "--to sam takes one run, not 2."),
         (("nothing",), "There is no run 'nothing' in "),
         (("nothing.toml",), "There is no plan 'nothing.toml': "),
     ],
