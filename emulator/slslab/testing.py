@@ -45,7 +45,7 @@ if TYPE_CHECKING:  # pytest imports this module at every start, even if no test 
 
 ROLE, BOOK = "arn:aws:iam::000000000000:role/test", "aws-us-east-1"
 OPTION, REPORT = "--slslab-report", "slslab_report"
-# The emulator's own Python, which alone has the packages that are installed beside it.
+# Only the emulator's own Python has the packages that are installed next to it.
 RUNTIME = f"python3.{sys.version_info[1]}"
 DEFAULTS = {"Runtime": RUNTIME, "Handler": "app.handler", "Role": ROLE, "MemorySize": 1769, "Timeout": 10}
 
@@ -95,7 +95,7 @@ class CostReport:
         self._enforced: bool | None = None
         self._workers: set[str] = set()
         self._answer = ""
-        # Files of an earlier session would be taken for this one's, and whether they can be written shows now.
+        # Replace the files of an earlier session, and find out now whether they can be written.
         self._write("The session has not come to its end, or was killed.")
 
     def record(self, record: InvocationRecord) -> None:
@@ -103,12 +103,12 @@ class CostReport:
         self._invoked.append((self._test, record.as_document()))
 
     def describe_host(self, enforced: bool, requests: Sequence[Logged]) -> None:
-        """Take whether the host holds functions to their CPU share, and the requests that functions sent to S3."""
+        """Record whether the host enforces the CPU share, and the requests that functions sent to S3."""
         self._enforced = enforced
         self._requests += map(vars, requests)
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Count what ends from now on as this test's."""
+        """Assign invocations that end from now on to this test."""
         self._test = nodeid
 
     @pytest.hookimpl(optionalhook=True)
@@ -118,7 +118,7 @@ class CostReport:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        """Take the records of a worker; one that crashed has none."""
+        """Take the records of a worker; a crashed worker doesn't send any."""
         handed_over = getattr(node, "workeroutput", {}).get(REPORT)
         if handed_over is not None:
             invoked, requests, enforced = json.loads(handed_over)
@@ -140,7 +140,7 @@ class CostReport:
             pytest.exit(f"{error.message} Hint: {error.hint}", returncode=pytest.ExitCode.INTERNAL_ERROR)
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Say what it cost, and where the figures are."""
+        """Print the cost, and where the figures are."""
         terminalreporter.write_line(f"{self._answer} See {', '.join(map(str, self._paths))}.")
 
     def _write(self, *warnings: str) -> None:
@@ -174,7 +174,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Refuse, before any test, a report that cannot be written."""
+    """Fail before any test if a report can't be written."""
     paths = [config.invocation_params.dir / path for path in config.getoption(OPTION)]
     try:
         for path in paths:
@@ -208,13 +208,13 @@ class _Shared:
 
 @pytest.fixture(scope="session")
 def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -> Iterator[_Shared]:
-    """Start the S3 server, if a test will use it: it takes two seconds, in which the emulator and earlier tests run."""
+    """Start the S3 server if a test will use it; meanwhile (two seconds), the emulator and earlier tests run."""
     from slslab.aws.keys import Keyring
     from slslab.stack.access_log import AccessLog
     from slslab.stack.assembly import EmbeddedStack
 
     logged: list[Logged] = []
-    # At its end, the store is left after the wait for its start, whenever that pushed it.
+    # At the end, the store is left only after its start has finished, even if it is still starting then.
     with ExitStack() as parts:
         keys = emulator_settings.get("keys") or Keyring.of(emulator_settings.get("variables") or {})
         access_log = parts.enter_context(AccessLog(logged.append))
@@ -243,7 +243,7 @@ def emulator(request: pytest.FixtureRequest, _shared: _Shared, emulator_settings
 
 @pytest.fixture
 def lambda_faults(emulator: Emulator) -> Iterator[Callable[..., None]]:
-    """Return what has functions meet faults for the rest of the test, each a table [[fault]] of docs/reliability.md:
+    """Return a function that injects faults for the rest of the test, each a table [[fault]] of docs/reliability.md:
     `lambda_faults({"kind": "throttle", "function": name, "invocation": 0}, seed=1)`."""
     with ExitStack() as injected:
 
@@ -323,11 +323,11 @@ def states_client(emulator: Emulator, state_machines: EmbeddedStateMachines) -> 
 
 @pytest.fixture
 def deploy(request: pytest.FixtureRequest, emulator: Emulator, lambda_client: Any) -> Callable[..., str]:
-    """Return a function that creates a Lambda function and returns its name: its directory's, or else the test's.
+    """Return a function that creates a Lambda function and returns its name, from its directory or the test's name.
 
     The code is the directory of a handler, used in place, or the text of a module, packaged as `app.py`; further
     arguments are CreateFunction's (`MemorySize`, `Timeout`, `Handler`, by default `app.handler`, …). RequestError for a
-    directory that is not there, or without the handler's module.
+    directory that doesn't exist, or lacks the handler's module.
     """
     created: set[str] = set()
 

@@ -23,7 +23,7 @@ class Aliases:
         self._functions = functions
 
     def handlers(self) -> dict[str, Handler]:
-        """Return what answers each operation."""
+        """Return the handler of each operation."""
         return {
             "CreateAlias": self._create,
             "ListAliases": self._list,
@@ -40,7 +40,7 @@ class Aliases:
         return self._put(entry, Alias(name, alias, LATEST, "", ""), request)
 
     def update(self, name: str, request: Mapping[str, Any]) -> Alias:
-        """Carry out UpdateAlias: what the request does not name stays."""
+        """Carry out UpdateAlias: settings that the request doesn't name stay."""
         entry, alias = self._functions.entry(name), str(request["Name"])
         if alias not in entry.aliases:
             raise missing(f"Alias not found: {function_arn(name, alias)}")

@@ -31,9 +31,9 @@ from slslab.lambda_.references import parse
 Answering = Callable[[Request], Awaitable[WholeResponse]]
 # AWS's message names this limit (recorded): an archive of 50 MB in Base64, and a quarter of a megabyte more.
 PACKAGE_BODY_BYTES = 70_167_211
-# assumed: AWS documents the limit of an invocation's alone.
+# assumed: AWS documents only the limit of an invocation's payload.
 OTHER_BODY_BYTES = 6 * MB
-# IAM's action and the API's operation have the same name but for these.
+# Operations that have an IAM action with a different name.
 ACTIONS = {
     "Invoke": "InvokeFunction",
     "InvokeWithResponseStream": "InvokeFunction",
@@ -41,7 +41,7 @@ ACTIONS = {
 }
 INVOCATIONS = re.compile(r"/2015-03-31/functions/(?P<FunctionName>[^/]+)/invocations/?")
 DATED = re.compile(r"(/\d{4}-\d\d-\d\d/.*[^/])/")
-# measured: the members of errors that every service of AWS's has, and its models have not.
+# measured: members of errors that all AWS services send, but that their models don't contain.
 UNMODELLED = {
     "ValidationException": ("message",),
     "AccessDeniedException": ("Message",),
@@ -52,17 +52,17 @@ UNMODELLED = {
 def application(handlers: Mapping[str, Handler], more: Sequence[BaseRoute]) -> ASGIApp:
     """Return the ASGI application of these operations, with `more` routes next to Lambda's.
 
-    An operation of AWS's model that has no handler is refused by its name.
+    An operation in AWS's model without a handler is refused, and the error names it.
     """
     starlette = Starlette(
         routes=[*_routes(handlers), *more],
         exception_handlers={404: _no_operation, 405: _no_operation, **ERRORS},
     )
-    starlette.router.redirect_slashes = False  # what is not there is told in AWS's form
+    starlette.router.redirect_slashes = False  # unknown paths get AWS's answer
     invoke = _answering("Invoke", handlers["Invoke"])
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        # Starlette's routes and their layers take a tenth of an invocation's CPU time, so Invoke goes past them.
+        # Starlette's routes and their layers take a tenth of an invocation's CPU time, so Invoke bypasses them.
         found = None
         if scope["type"] == "http" and scope["method"] == "POST":
             found = INVOCATIONS.fullmatch(scope["path"])
@@ -87,7 +87,7 @@ def application(handlers: Mapping[str, Handler], more: Sequence[BaseRoute]) -> A
 
 
 def body_limit(limits: Limits, scope: Scope) -> tuple[int, str]:
-    """Return how many bytes the body of a request may have, and its operation as AWS's message names it."""
+    """Return the size limit of a request's body, bytes, and the operation's name in AWS's message."""
     path = scope["path"].rstrip("/")
     if path.endswith(("/invocations", "/response-streaming-invocations")):
         return max(limits.request_bytes, limits.event_bytes), "InvokeFunction"
@@ -103,7 +103,7 @@ def body_limit(limits: Limits, scope: Scope) -> tuple[int, str]:
 
 
 def _routes(handlers: Mapping[str, Handler]) -> list[Route]:
-    """Return a route for each method and path of AWS's model; a part of the query may tell two operations apart."""
+    """Return a route for each method and path in AWS's model. Some operations differ only in their query."""
     model = service_model("lambda")
     operations: dict[tuple[str, str], dict[str, str]] = {}
     for name in model.operation_names:
@@ -126,7 +126,7 @@ def _by_query(answers: Mapping[str, Answering]) -> Answering:
 
 
 def _answering(operation: str, handler: Handler | None) -> Answering:
-    """Return what answers an operation's requests: members by its model first, then whether the caller may do this."""
+    """Return a function that answers an operation's requests. It checks the members, then the caller's permission."""
     status = service_model("lambda").operation_model(operation).http["responseCode"]
     action = ACTIONS.get(operation, operation)
 
@@ -177,7 +177,7 @@ async def _read_members(request: Request, operation: str) -> Members:
 
 
 def _typed(text: str | None, kind: str) -> Any:
-    """Return a text of a path or a query as a value of a member's type; any other value stays text."""
+    """Convert text from a path or a query to a member's type; text that can't be converted stays text."""
     if text is not None and kind in ("integer", "long") and re.fullmatch("-?[0-9]{1,9}", text):
         return int(text)
     return {"true": True, "false": False}.get(text, text) if text is not None and kind == "boolean" else text

@@ -1,4 +1,4 @@
-"""Archives that were uploaded, for download: the location in an answer is a presigned URL, as AWS's is one of S3.
+"""Serve uploaded archives for download. Answers give their location as a presigned URL, as AWS does with S3.
 
 https://docs.aws.amazon.com/lambda/latest/api/API_FunctionCodeLocation.html: it is valid for ten minutes.
 """
@@ -30,7 +30,7 @@ class Archives:
         self._owner = keys.owner
 
     def route(self) -> Route:
-        """Return the route by which archives are read; the gate has verified the URL's signature."""
+        """Return the route that serves archives; the gate has already verified the URL's signature."""
         return Route(f"{PATH}/{{name}}", self._read)
 
     def location(self, code: Code, request: Request) -> str:
@@ -41,7 +41,7 @@ class Archives:
         if code.archive is None:
             assert code.directory is not None
             return code.directory.as_uri()
-        # The name by which the client calls this server leads back to it; the gate knows all names.
+        # The client reaches this server by this name, which the gate has checked.
         url = f"http://{request.headers['host']}{PATH}/{code.archive.name}"
         presigned: Any = botocore.awsrequest.AWSRequest("GET", url)
         pair = botocore.credentials.Credentials(self._owner.key_id, self._owner.secret, self._owner.token or None)

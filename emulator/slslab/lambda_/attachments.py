@@ -16,8 +16,8 @@ from typing import Any, Self
 
 from slslab.aws.arns import REGION, function_arn
 
-# Programs call a URL by its path at the emulator's own address, since not every resolver knows that names below
-# localhost are loopback's (RFC 6761); a browser may call it by its host, which makes each URL an origin of its own.
+# Programs call a URL by its path at the emulator's own address, because some resolvers don't know that names below
+# localhost mean loopback (RFC 6761). A browser may call it by its host, so that each URL has its own origin.
 PREFIX = "/lambda-url/"
 ALPHABET = string.ascii_lowercase + string.digits
 DOMAIN = f"lambda-url.{REGION}.localhost"
@@ -59,7 +59,7 @@ class Alias:
 
 @dataclass(frozen=True)
 class EventInvokeConfig:
-    """What is set for the events of one function, version or alias; what is None has Lambda's default."""
+    """The event settings of one function, version or alias; None means Lambda's default."""
 
     arn: str = ""
     maximum_retry_attempts: int | None = None
@@ -86,7 +86,7 @@ class EventInvokeConfig:
 
 @dataclass(frozen=True)
 class Handling:
-    """What applies to an event: how often it is tried again, how old it may become, and where its record goes."""
+    """How an event is handled: its retries, its maximum age, and the destination of its record."""
 
     retries: int
     age_s: int
@@ -111,7 +111,7 @@ class FunctionUrl:
         return cls(arn, request["AuthType"], request.get("Cors") or {}, request.get("InvokeMode"))
 
     def document(self, host: str) -> dict[str, Any]:
-        """Return the members that all answers have; the client calls the emulator by this host and port."""
+        """Return the members that all answers contain. `host` is the host and port by which the client calls us."""
         document = {
             "FunctionUrl": f"http://{host}{PREFIX}{self.id}/",
             "FunctionArn": self.arn,
@@ -127,7 +127,7 @@ class FunctionUrl:
 
 
 def called(name: str, path: str) -> tuple[str, str]:
-    """Return the id of the URL that a request by this host and path calls, and the path behind it."""
+    """Return the URL id in a request's host or path, and the rest of the path."""
     if (found := HOST.fullmatch(name)) is not None:
         return found["id"], path
     url, slash, rest = path.removeprefix(PREFIX).partition("/")

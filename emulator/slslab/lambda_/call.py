@@ -1,4 +1,4 @@
-"""A call of an operation: what every handler is given, and what it may answer."""
+"""A call of an operation, which every handler gets, and the types of a handler's answer."""
 
 import base64
 from collections.abc import Awaitable, Callable, Mapping

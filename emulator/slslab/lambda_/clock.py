@@ -19,9 +19,9 @@ class LambdaClock:
     is the mean over the threads that were active in the interval: threads that wait in parallel delay the environment
     once, not twice.
 
-    What is not corrected is how long the environment waited for something else while this host was short of processors,
-    memory or disks: for a file, or a service that was itself held up. `uncertain_ns` is how much of `elapsed_ns` that
-    may be at most, by the kernel's pressure stall information; `disk_ns` is that for memory and disks alone.
+    One delay is not corrected: the environment may wait for a file or a service that is itself held up, because this
+    host is short of processors, memory or disks. `uncertain_ns` is the most of `elapsed_ns` that this can be, by the
+    kernel's pressure stall information; `disk_ns` is the part from memory and disks.
     """
 
     def __init__(self, share: float, sample: Sample) -> None:
@@ -44,8 +44,8 @@ class LambdaClock:
         wall = max(0, sample.wall_ns - last.wall_ns)
         used = max(0, sample.cpu_ns - last.cpu_ns)
         passed = wall - host_delay_ns(last, sample)
-        # No thread can have used more than all of the time. (The kernel's accounts of one that runs lag by some
-        # milliseconds: so this is not asked of each interval.)
+        # No thread can have used more CPU time than has passed. (The kernel's accounts of a running thread lag by some
+        # milliseconds, so don't check this for each interval.)
         busiest = busiest_ns(last, sample)
         passed = min(wall, max(passed, busiest_ns(self._first, sample) - self.elapsed_ns))
         passed += self._throttle(wall, passed, used)
@@ -61,8 +61,8 @@ class LambdaClock:
     def _throttle(self, wall: int, passed: int, used: int) -> int:
         """Return the throttling that the host hid: at most its delay; the rest is added in later intervals.
 
-        A busy emulator samples late. An interval longer than the quota's period is taken in parts, for what a bucket
-        can hold is no more than one period's: all of it would overflow before its use is taken out.
+        A busy emulator samples late. An interval longer than the quota's period is split into parts. A bucket holds at
+        most one period's share, so it would overflow if it were refilled for the whole interval at once.
         """
         owed_ns, parts = 0, -(-wall // QUOTA_PERIOD_NS) or 1
         for _ in range(parts):

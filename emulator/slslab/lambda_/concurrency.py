@@ -22,7 +22,7 @@ MORE_MEMORY = (
 
 
 class Tokens:
-    """What is left of a rate: at most so many at once, refilled continuously."""
+    """What is left of a rate limit; it refills continuously, up to a maximum."""
 
     def __init__(self, left: float) -> None:
         self._left = left
@@ -46,12 +46,12 @@ class Concurrency:
         self._limits = limits
         self._running: Counter[str] = Counter()
         self._started: dict[str, Tokens] = {}
-        # Those of functions that have reserved concurrency by name, those of all others together without.
+        # By name for functions with reserved concurrency; None for all others together.
         self._requests: dict[str | None, Tokens] = {}
 
     @contextmanager
     def lease(self, name: str) -> Iterator[None]:
-        """Count one execution of the function for as long as the block; TooManyRequestsException if none is left."""
+        """Count one execution of the function during the block; TooManyRequestsException if none is left."""
         reserved = self._functions.entry(name).reserved
         if reserved is not None:
             if self._running[name] >= reserved:
@@ -90,10 +90,10 @@ class Concurrency:
 
 
 class Admission:
-    """The memory for environments of one or more places, MB: one starts as soon as its memory size fits into a place.
+    """The memory of one or more places, MB. An environment starts as soon as its memory size fits into a place.
 
-    `places` returns those that there are now. Of several that have room the one with the most of it is taken, so that
-    environments spread; with `pack`, the one with the least.
+    `places` returns the places that exist now. If several have room, the one with the most free memory is taken, so
+    that environments spread; with `pack`, the one with the least.
     """
 
     def __init__(self, places: Callable[[], Iterable[Place]], *, pack: bool = False) -> None:
@@ -102,11 +102,11 @@ class Admission:
         self._changed = asyncio.Event()
 
     def budgets_mb(self) -> list[int]:
-        """Return what each place gives."""
+        """Return the memory that each place offers, MB."""
         return [place.budget_mb for place in self._places()]
 
     def take(self, memory_mb: int, place: Place | None = None) -> Place | None:
-        """Reserve memory at this place, or at any; return where, None if not now. ServiceException if never."""
+        """Reserve memory at this place, or any. Return the place, None if full; ServiceException if it never fits."""
         places = list(self._places()) if place is None else [place]
         if not places:
             raise ServiceError(500, "ServiceException", "No node is left that could have environments.")

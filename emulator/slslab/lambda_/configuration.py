@@ -23,13 +23,13 @@ from slslab.lambda_.stored_settings import REFUSED, stored
 
 ROLE = re.compile(r"arn:(aws[a-zA-Z-]*)?:iam::\d{12}:role/?[a-zA-Z_0-9+=,.@\-_/]+")
 RUNTIMES = tuple(f"python3.{minor}" for minor in range(8, 16))
-# assumed: of these AWS says so when one asks for them (recorded of eight, June 2024); its model still has them.
+# assumed: AWS rejects all of these as ended (recorded for eight, June 2024); its model still contains them.
 ENDED = frozenset(
     """python2.7 python3.6 python3.7 nodejs nodejs4.3 nodejs4.3-edge nodejs6.10 nodejs8.10 nodejs10.x nodejs12.x
     nodejs14.x java8 go1.x provided ruby2.5 ruby2.7 dotnetcore1.0 dotnetcore2.0 dotnetcore2.1 dotnetcore3.1""".split()
 )
-# What an answer says of a function's state (measured: recorded from AWS). Here nothing takes time: the next answer says
-# ACTIVE, as on AWS after some seconds.
+# A function's state in answers (measured: recorded from AWS). Here nothing takes time, so the next answer already says
+# ACTIVE; on AWS it does after some seconds.
 ACTIVE = {"State": "Active", "LastUpdateStatus": "Successful"}
 CREATING = {"State": "Pending", "StateReason": "The function is being created.", "StateReasonCode": "Creating"}
 UPDATING = {
@@ -69,8 +69,8 @@ class ImageConfig:
 class Function:
     """One version of a function: its configuration and its code.
 
-    `revision` changes with configuration and code: environments of another are outdated. `revision_id` is the API's,
-    which changes more often. `stored` are settings that are answered and have no effect (`stored_settings`).
+    `revision` changes with configuration and code; environments of an older revision are outdated. `revision_id` is the
+    API's, which changes more often. `stored` are settings without an effect that answers repeat (`stored_settings`).
     """
 
     name: str
@@ -96,7 +96,7 @@ class Function:
 
     @property
     def layer_directories(self) -> tuple[Path, ...]:
-        """The directories whose content the function finds below /opt, later ones over earlier ones."""
+        """The directories that are merged into the function's /opt; later ones replace files of earlier ones."""
         return tuple(layer.code.directory for layer in self.layers if layer.code.directory is not None)
 
     @property
@@ -113,13 +113,13 @@ class Function:
         """Return the API's FunctionConfiguration; its ARN has the qualifier of the request."""
         document = {**self.summary(qualifier), **phase}
         if self.code.image is None:
-            # AWS's digest is of the runtime's image, ours of its name.
+            # AWS hashes the runtime's image; we hash its name.
             digest = hashlib.sha256(self.runtime.encode()).hexdigest()
             document["RuntimeVersionConfig"] = {"RuntimeVersionArn": f"arn:aws:lambda:{REGION}::runtime:{digest}"}
         return document
 
     def summary(self, qualifier: str | None = None) -> dict[str, Any]:
-        """Return the API's FunctionConfiguration as lists of functions have it: without state and runtime's version."""
+        """Return the API's FunctionConfiguration as in lists of functions: without state and runtime version."""
         snap_start = (self.stored.get("SnapStart") or {}).get("ApplyOn", "None")
         optimised = snap_start != "None" and self.version != LATEST
         document: dict[str, Any] = {
@@ -156,7 +156,7 @@ class Function:
 def settings(request: Mapping[str, Any], limits: Limits, before: Function | None = None) -> dict[str, Any]:
     """Check the configuration in a request and return it under the names of `Function`'s fields.
 
-    Without a function `before` it (CreateFunction), a member that is missing gets its default; one without a default is
+    Without a function `before` (CreateFunction), a missing member gets its default; a member without a default is
     required.
     """
     checks: dict[str, tuple[str, Callable[[Any], Any]]] = {
@@ -197,7 +197,7 @@ def no_code_signing(arn: str) -> ServiceError:
 
 
 def _packaging(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Check what only one kind of package has or must have, with AWS's messages; return the defaults of images."""
+    """Check members that only one kind of package may or must have, with AWS's messages; return images' defaults."""
     kind, of_image = request.get("PackageType", "Zip"), bool((request.get("Code") or {}).get("ImageUri"))
     required(request, "Role")
     if kind == "Zip":
@@ -220,7 +220,7 @@ def check_kind(request: Mapping[str, Any], *, of_image: bool) -> None:
             "Please don't provide Handler or Runtime or Layer when the intended function PackageType is Image."
         )
     if not of_image and request.get("ImageConfig"):
-        # assumed: the sentence follows AWS's other one.
+        # assumed: this follows AWS's message for the reverse case.
         raise invalid("Please don't provide ImageConfig when the intended function PackageType is Zip.")
 
 
@@ -269,7 +269,7 @@ def _runtime(value: object) -> str:
 
 def _variables(variables: Mapping[str, str], limits: Limits) -> dict[str, str]:
     unable = "Lambda was unable to configure your environment variables because the environment variables you have "
-    # measured: AWS's message shows what it measures.
+    # measured: AWS's message shows the text that it measures.
     measured = json.dumps(dict(variables), separators=(",", ":"), ensure_ascii=False)
     if len(measured.encode()) > limits.environment_bytes:
         raise invalid(
@@ -285,7 +285,7 @@ def _variables(variables: Mapping[str, str], limits: Limits) -> dict[str, str]:
 
 
 def _logging(config: Mapping[str, str]) -> dict[str, str]:
-    """Return a LoggingConfig, which replaces the one before, as AWS's answers have it: only JSON has levels."""
+    """Return a LoggingConfig as in AWS's answers; it replaces the earlier one. Only the JSON format has levels."""
     if config.get("LogFormat") == "JSON":
         return {"ApplicationLogLevel": "INFO", "SystemLogLevel": "INFO", **config}
     if config.keys() & {"ApplicationLogLevel", "SystemLogLevel"}:

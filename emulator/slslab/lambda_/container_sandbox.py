@@ -1,4 +1,4 @@
-"""Confine environments by containers: the same limits as for processes, set through the engine, and the same accounts.
+"""Confine environments in containers. Limits and accounts are the same as for processes; the engine sets the limits.
 
 The file system is the image's, read-only except /tmp; all capabilities are dropped, and the user is Lambda's. A
 function's zip archive is unpacked to /var/task of the worker's image; a function's own image is used as it is.
@@ -46,9 +46,9 @@ class ContainerSandbox(Container):
     async def owns(self, client: Address, server: Address) -> bool:
         """Return whether the connection comes from its address, or one of its processes has the client's socket open.
 
-        In a network of containers each has an address of its own and, without capabilities, cannot take another's. In
-        the host's network the socket's control group tells, too, to a user who may not read another's descriptors. On
-        cgroup v1 it does not: there this user knows only that it is a container's.
+        In a container network, each container has its own address and, without capabilities, can't take another one. In
+        the host's network, the socket's control group identifies the container even if this user may not read its
+        descriptors. On cgroup v1 this user can only tell that the socket belongs to some container.
         """
         if self._address:
             return client[0] == self._address
@@ -63,9 +63,9 @@ class ContainerSandbox(Container):
             return found.group == next(iter(self.accounts.paths.values())).stat().st_ino
 
     def files_bytes(self) -> int | None:
-        """Return what is used of its /tmp, bytes.
+        """Return the size of the files in its /tmp, bytes.
 
-        To a user who may not look into its file system, this is all that its processes share and that is not on a disk.
+        If this user may not look into its file system, it is all memory that its processes share and no disk holds.
         """
         found = files_bytes(self.pids())
         return self.accounts.held_bytes()[1] if found is None and self.accounts is not None else found
@@ -110,7 +110,7 @@ class ContainerSandboxes(Containers, ThisHost):
     async def start(self, setting: Setting, former: Sandbox | None = None) -> ContainerSandbox:
         """Start a container; StartFailed if the engine or the host fails.
 
-        Of a `former` one nothing is kept, /tmp neither: it is the container's own.
+        Nothing of a `former` container is kept, not even /tmp, which belongs to the container.
         """
         if former is not None:
             await former.close()
@@ -133,7 +133,7 @@ class ContainerSandboxes(Containers, ThisHost):
         else:
             command = [*(chosen.command or defaults.get("Cmd") or ())]
             directory = chosen.working_directory or defaults.get("WorkingDir") or "/"
-        # The kernel counts /tmp's files as memory, Lambda does not; the resident set is held to the limit itself.
+        # The kernel counts files in /tmp as memory, Lambda doesn't. The resident set is held to the memory size.
         memory = (function.memory_mb + function.ephemeral_mb) * MB
         host = api.create_host_config(
             binds=[f"{self.engine.host_path(path)}:{place}:ro" for path, place in self._places(setting, shared)],
@@ -201,14 +201,14 @@ class ContainerSandboxes(Containers, ThisHost):
             yield readable(function.code.directory, setting.home), TASK_ROOT
         if function.layer_directories:
             for path in self._layers.merged(function.layer_directories).iterdir():
-                # The worker's image has packages of its own in /opt/python.
+                # The worker's image has its own packages in /opt/python.
                 yield path, LAYER_PYTHON if path.name == "python" else f"/opt/{path.name}"
 
     def _hierarchy(self) -> Hierarchy:
         about = self.engine.api.info()
         version = int(about.get("CgroupVersion", "1"))
         offered = {"memory": "MemoryLimit", "cpu": "CpuCfsQuota", "pids": "PidsLimit"}
-        # The path of a group is known for each container only; what can be limited is known for all.
+        # A group's path is known only for each container; what can be limited is known for all.
         parents = {name: Path("/sys/fs/cgroup") for name, key in offered.items() if about.get(key)}
         if version == 1:
             parents["freezer"] = Path("/sys/fs/cgroup/freezer")
@@ -218,8 +218,8 @@ class ContainerSandboxes(Containers, ThisHost):
 def readable(directory: Path, home: Path) -> Path:
     """Return a code directory that Lambda's user can read: itself, or a copy in `home` if only its owner may.
 
-    Raises OSError if it is gone, or a link is in its place. The engine opens it again, by its path; links in it the
-    function follows in the container.
+    Raises OSError if it is gone, or a link has replaced it. The engine opens it again by its path. The function follows
+    links in it inside the container.
     """
     everybody = stat.S_IROTH | stat.S_IXOTH
     descriptor = open_directory(str(directory))

@@ -1,7 +1,7 @@
-"""What deployment tools read after they have made a function: code signing, recursion, runtime updates, provisioning.
+"""What deployment tools read after they create a function: code signing, recursion, runtime updates, provisioning.
 
-Terraform's provider asks for the first after every creation. Answers and errors as AWS recorded them, unless a comment
-says otherwise.
+Terraform's provider reads code signing after every creation. Answers and errors are as recorded from AWS, unless a
+comment says otherwise.
 """
 
 from slslab.aws.arns import function_arn
@@ -13,13 +13,13 @@ from slslab.lambda_.references import LATEST
 
 
 class DeploymentOperations:
-    """These operations of one emulator: no code signing configuration can be made, nor concurrency provisioned."""
+    """These operations of one emulator. Code signing configurations and provisioned concurrency can't be created."""
 
     def __init__(self, functions: Functions) -> None:
         self._functions = functions
 
     def handlers(self) -> dict[str, Handler]:
-        """Return what answers each operation."""
+        """Return the handler of each operation."""
         return {
             "GetFunctionCodeSigningConfig": self._function_code_signing,
             "PutFunctionCodeSigningConfig": self._put_function_code_signing,

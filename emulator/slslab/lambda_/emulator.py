@@ -73,24 +73,24 @@ def memory_budget_mb() -> int:
 class Emulator(Managed):
     """AWS Lambda on this host, as a context manager.
 
-    `variables` are given to every function beside Lambda's own (endpoints of the stack). `on_event` receives trace
+    Every function gets `variables` in addition to Lambda's own (endpoints of the stack). `on_event` receives trace
     records (events and clock samples) and `on_record` metered invocations, both on the emulator's own thread;
-    `listening` adds further listeners. `logs` is where the functions' logs go, by default the session's temporary
-    home. `limits` are Lambda's unless changed. `template` names modules that one process imports once and of which all
-    environments are forks (faster cold starts, but their memory is not Lambda's: records say so). With
-    `strict_packages` functions see no packages of the host: what a zip archive lacks fails as on Lambda.
+    `listening` adds more listeners. `logs` is the directory of the functions' logs, by default in the session's
+    temporary home. `limits` are Lambda's unless changed. `template` names modules that one process imports once; all
+    environments are forked from it. That makes cold starts faster, but memory differs from Lambda's; records say so.
+    With `strict_packages`, functions don't see the host's packages, and importing one fails as on Lambda.
     `isolate=False` leaves environments in the host's namespaces. `environment` is what confines environments: processes
-    of this host, or containers (`docker`) of `image` ($SLSLAB_WORKER_IMAGE) for functions without an image of their
-    own; `places` are other hosts that have them, instead (a `slslab_ray.cluster.Cluster`). An emulator without a
-    session makes one of its own. It binds the address `listen`; `advertise` is the URL by which functions reach it, if
-    that is another. `keys` are what clients sign their requests with, random ones unless given; a pair of keys in
-    `variables` is the owner's, and then the functions', too, which have temporary ones otherwise.
-    Hot reload uses directories below `code_roots`, and those that `packages.allow` adds.
+    of this host, or containers (`docker`). `image` ($SLSLAB_WORKER_IMAGE) is for functions without their own image.
+    `places` are other hosts that run the environments instead (a `slslab_ray.cluster.Cluster`). An emulator without a
+    session creates one. It binds the address `listen`; `advertise` is the URL by which functions reach it, if it
+    differs. Clients sign their requests with `keys`, which are random by default. A pair of keys in `variables` belongs
+    to the owner, and functions use it, too; without it they get temporary keys. Hot reload uses directories below
+    `code_roots`, and the ones that `packages.allow` adds.
 
-    `id` marks everything that it makes, `mark` is the environment variable by which the reaper knows its processes,
-    `budget_mb` the memory that its environments may take together. Once it is entered, `endpoint` is its URL,
-    `hierarchy` describes the control groups that confine environments, `isolation` what else separates them, and
-    `packages` has the code of the functions.
+    `id` marks everything that the emulator creates, `mark` is the environment variable by which the reaper recognises
+    its processes, and `budget_mb` is the memory that its environments may take together. After entering, `endpoint` is
+    its URL, `hierarchy` describes the control groups that confine environments, `isolation` what else separates them,
+    and `packages` has the code of the functions.
 
     It raises HostError if the port is taken, a template's module cannot be imported, or no engine answers; RequestError
     for a template that cannot work.
@@ -251,7 +251,7 @@ class Emulator(Managed):
 
     @property
     def logs(self) -> Path:
-        """The directory of the functions' logs, one file for each environment; if set, of those that start later."""
+        """The directory of the functions' logs, one file per environment; setting it affects later environments."""
         return self._logs or self.home / "logs"
 
     @logs.setter
@@ -271,7 +271,7 @@ class Emulator(Managed):
 
     @contextmanager
     def listening(self, on_event: OnEvent | None = None, on_record: OnRecord | None = None) -> Iterator[None]:
-        """Call these listeners, too, for as long as the block, on the emulator's own thread."""
+        """Also call these listeners during the block, on the emulator's own thread."""
         listener = (on_event or _ignore, on_record or _ignore)
         self._listeners.append(listener)
         try:
@@ -280,11 +280,11 @@ class Emulator(Managed):
             self._listeners.remove(listener)
 
     def predictor(self, kind: str | None = None, profile: str | Path = DEFAULT_PROFILE) -> "Predictor":
-        """Return what predicts how long metered invocations take on Lambda: `predictor().predict(vars(record))`.
+        """Return a predictor of how long metered invocations take on Lambda: `predictor().predict(vars(record))`.
 
         `kind` is the handlers' kind of work: dense, streaming or interpreter. Without it the ranges cover all kinds.
-        The host's processor is as `slslab calibrate --processor` last measured it; nothing is measured now. A `profile`
-        that `slslab calibrate --cloudwatch` fitted to REPORT lines has a speed that counts instead.
+        The host's speed is the one that `slslab calibrate --processor` last measured; nothing is measured now. If
+        `slslab calibrate --cloudwatch` fitted the `profile` to REPORT lines, the profile's speed is used instead.
         """
         from slslab.predict.invocation import make_predictor
         from slslab.processor.kept import load_processor
@@ -293,8 +293,8 @@ class Emulator(Managed):
 
     @contextmanager
     def faults(self, document: Mapping[str, Any]) -> Iterator[None]:
-        """Have functions meet the faults of a plan's document for as long as the block, instead of any other's; see
-        docs/reliability.md. RequestError, naming the entry, for a wrong one."""
+        """Inject the faults of a plan's document during the block, in place of any other plan's; see
+        docs/reliability.md. RequestError, naming the entry, if one is invalid."""
         plan = read_function_plan(document)
         pool = self.service.pool
         pool.fault = FunctionFaults(plan, self.limits.retry_after_s, self._pass_on_event).meet
@@ -304,7 +304,7 @@ class Emulator(Managed):
             pool.fault = None
 
     def add_routes(self, routes: Sequence[BaseRoute]) -> None:
-        """Serve these routes, too; call it before the emulator is entered."""
+        """Also serve these routes; call this before the emulator is entered."""
         self._routes += routes
 
     def evict(self, function: str | None = None) -> int:
@@ -320,7 +320,7 @@ class Emulator(Managed):
         return self._server.wait_for(coroutine)
 
     def add_variables(self, variables: Mapping[str, str]) -> None:
-        """Give these, too, to every environment that starts from now on (endpoints of a stack that started later)."""
+        """Also give these to every environment that starts from now on (endpoints of a stack that started later)."""
         self._stack.add_variables(variables)
 
     def client(self, service: str, **settings: Any) -> Any:

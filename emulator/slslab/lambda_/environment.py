@@ -32,14 +32,14 @@ from slslab.lambda_.sandbox import Sandbox, Setting
 from slslab.lambda_.system_log import SystemLog
 from slslab.lambda_.variables import variables
 
-# Invocations in quick succession are spared freezing and thawing; background work runs on for this long.
+# Don't freeze and thaw between invocations in quick succession; background work continues for this long.
 FREEZE_AFTER_S = 0.005
 READY_LIMIT_S = 5.0
 # The event loop's timers count milliseconds.
 EARLY_NS = 2_000_000
 BACKSTOP_FACTOR = 20
 BACKSTOP_S = 120
-# The deadline and the host's delay so far, nanoseconds; and which faults of a run's plan have happened, a bit for each.
+# The deadline and the host's delay so far, ns, and a bit for each fault of a run's plan that has happened.
 CLOCK_STATE = struct.Struct("<QQQ")
 FAULTS = 64
 Start = Callable[[Setting, Sandbox | None], Awaitable[Sandbox]]
@@ -68,12 +68,12 @@ class Shared:
     # Returns the log stream and the log of an environment, by its function and its id.
     open_log: Callable[[Function, str], tuple[str, FunctionLog]]
     record: Callable[[dict[str, Any]], None]
-    # The numbers of the faults that workers have told of.
+    # The numbers of the faults that workers have reported.
     happened: set[int] = field(default_factory=set)
 
 
 def environment_id(function: Function, number: int) -> str:
-    """Return the name of an environment, of which one emulator numbers all."""
+    """Return the name of an environment; its number is unique in the emulator."""
     return f"{function.name}-{number:04d}"
 
 
@@ -132,14 +132,14 @@ class Environment:
     async def start(self, limit_s: float) -> PhaseEnd:
         """Start the runtime and wait until it asks for its first invocation (the init phase).
 
-        A first init has at least one vCPU, one that is repeated after a reset the function's share. Raises StartFailed
-        if the host cannot start it.
+        The first init has at least one vCPU; an init after a reset has the function's share. Raises StartFailed if the
+        host can't start it.
         """
         memory_mb = self.function.memory_mb
         share = cpu_share(memory_mb) if self.state is State.RESET else init_share(memory_mb)
         outcome = await self._start(limit_s, share)
         if outcome.ending is Ending.EXIT and not self._has_stopped() and self._runtime.given_up():
-            # awslambdaric gives up a connection that takes it a second, which on a busy host is no fault of its own.
+            # awslambdaric gives up if connecting takes a second; on a busy host that isn't the function's fault.
             await self.reset()
             outcome = await self._start(limit_s, share)
         return outcome
@@ -175,7 +175,7 @@ class Environment:
         self._confined.set()
         sandbox.exited.add_done_callback(lambda _: self._wake())
         try:
-            # What the host takes to make the sandbox is no time of the function's.
+            # Don't count the time to make the sandbox.
             began = await asyncio.wait_for(asyncio.shield(sandbox.began), BACKSTOP_S)
         except TimeoutError as error:
             raise StartFailed(f"it did not begin within {BACKSTOP_S} s") from error
@@ -218,9 +218,9 @@ class Environment:
         return outcome
 
     async def ready(self) -> bool:
-        """Wait until the runtime asks for its next invocation, which one that has been reset need not do.
+        """Wait until the runtime asks for its next invocation; an environment that has been reset is ready at once.
 
-        One that has exited, or has not asked for it soon after the last one, is not ready and cannot be used again.
+        False if the runtime has exited or doesn't ask soon enough. Then the environment can't be used again.
         """
         if self.state is State.RESET:
             return True
@@ -235,7 +235,7 @@ class Environment:
     def rest(self, rests: Callable[["Environment"], object]) -> None:
         """Freeze the environment soon after its runtime has asked for its next invocation, and call `rests` with it.
 
-        The next invocation thaws it. One that has been reset has nothing to freeze. documented:
+        The next invocation thaws it. After a reset there is nothing to freeze. documented:
         lambda-runtime-environment.html: Lambda freezes an environment when its runtime waits for an invocation.
         """
         if self.state is State.RESET:
@@ -252,8 +252,8 @@ class Environment:
     def resting_mb(self) -> int:
         """Return the memory that it can hold while it rests, MB.
 
-        A frozen environment keeps what it holds, in its /tmp, too; one that cannot be frozen may use its whole memory
-        size at any time.
+        A frozen environment keeps its memory and its /tmp; if it can't be frozen, it may use its whole memory size at
+        any time.
         """
         if self.sandbox is None or not self.sandbox.freezes:
             return self.function.memory_mb
@@ -266,7 +266,7 @@ class Environment:
                 os.kill(pid, number)
 
     async def reset(self) -> None:
-        """End the runtime and all that it started; `start` starts it again in the same environment, with /tmp's files.
+        """End the runtime and all that it started; `start` starts it again in the same environment, with the same /tmp.
 
         documented: lambda-runtime-environment.html, "Failures during the invoke phase": the environment is reset and
         may be used again; "the Lambda reset does not clear the /tmp directory content prior to the next init phase".
@@ -292,7 +292,7 @@ class Environment:
             await asyncio.to_thread(shutil.rmtree, self._home, ignore_errors=True)
 
     async def _owns(self, client: Address, server: Address) -> bool:
-        await self._confined.wait()  # the address is there before the sandbox is
+        await self._confined.wait()  # the address exists before the sandbox
         assert self.sandbox is not None
         return await self.sandbox.owns(client, server)
 
@@ -359,7 +359,7 @@ class Environment:
         self._shared.record({**event, **source})
 
     def _processors(self) -> tuple[int, ...]:
-        """Return the cores that this environment sees, each environment others in turn; none stands for all."""
+        """Return the cores that this environment sees; environments take turns. An empty tuple means all cores."""
         available = sorted(os.sched_getaffinity(0))
         visible = self._shared.limits.visible_processors(self.function.memory_mb)
         if visible >= len(available):
@@ -393,27 +393,27 @@ class Environment:
             if (ended_ns := self._ended_ns(initialising)) is None:
                 await self._wait(min(self._memory.tick_s, max(0.0005, (limit_ns - passed_ns) / 1e9)))
                 if (ended_ns := self._ended_ns(initialising)) is None:
-                    # The timer came first, and may be late: a report that arrived before it counts.
+                    # The timer may be late: a report that arrived before it counts.
                     runtime.read()
                     ended_ns = self._ended_ns(initialising)
             now = time.monotonic_ns()
             tasks.read()
             tick = now + EARLY_NS >= next_tick_ns
             if ended_ns is not None or tick or now - began.wall_ns >= limit_ns:
-                # Nor the time that it takes to find out how the runtime ended.
+                # Don't count the time to find out how the runtime ended.
                 latest_ns = min(at for at in (now, ended_ns, sandbox.ended_ns) if at is not None)
                 self._advance(clock, self._sample(latest_ns))
                 next_tick_ns = now + round(TICK_S * 1e9)
             self._memory.look(sandbox, tasks, thorough=tick and ended_ns is None)
-            # An initialisation is not ended for its waits for a disk that others keep busy.
+            # Don't end an initialisation for waiting for a disk that others keep busy.
             passed_ns = clock.elapsed_ns - (clock.disk_ns if initialising else 0)
             if self._memory.exceeded:
                 killed_by = Ending.OUT_OF_MEMORY
             elif ended_ns is None and (passed_ns >= limit_ns or now > backstop_ns):
                 killed_by = Ending.TIMEOUT
         if killed_by is not None:
-            # At once: what they did until they are ended would be no part of the invocation. Those of a container may
-            # be another user's, and are the engine's to end.
+            # At once, because what the processes do from now on isn't part of the invocation. A container's processes
+            # may belong to another user; then the engine ends them.
             with contextlib.suppress(PermissionError):
                 self.send_signal(signal.SIGKILL)
         sandbox.drain()
@@ -428,7 +428,7 @@ class Environment:
             report=runtime.report,
             exit_status=sandbox.exited.result() if sandbox.exited.done() else None,
             began_ns=began.wall_ns,
-            # What was killed worked until then, which is after the latest sample.
+            # A killed runtime worked until then, after the latest sample.
             ended_ns=latest_ns if killed_by is None else time.monotonic_ns(),
             lambda_ns=clock.elapsed_ns,
             host_delay_ns=clock.host_delay_ns,
@@ -439,7 +439,7 @@ class Environment:
         )
 
     def _ended_ns(self, initialising: bool) -> int | None:
-        """Return when the phase ended, which this thread may notice later; None before that."""
+        """Return when the phase ended, None before that; this thread may notice the end later."""
         runtime, sandbox = self._runtime, self.sandbox
         assert sandbox is not None
         if runtime.report is not None:
@@ -465,7 +465,7 @@ class Environment:
         self._rest_if_ready()
 
     def _sample(self, wall_ns: int | None = None) -> Sample:
-        """Return the accounts at this time, by default as soon as they are read: that is not the function's time."""
+        """Return the accounts at this time, by default now, without counting the time to read them."""
         assert self.sandbox is not None
         assert self._tasks is not None
         return make_sample(wall_ns, self._tasks.times, self.sandbox.accounts, self._pressure.stalls())

@@ -15,7 +15,7 @@ LEVELS = ("TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL")
 
 
 class EnvironmentLogs:
-    """Opens logs in `directory`; Invoke returns at most `tail_bytes` of one, and `events` has the index of all."""
+    """Opens logs in `directory`; Invoke returns at most `tail_bytes` of one, and `events` is the index of all."""
 
     def __init__(self, directory: Path, tail_bytes: int, events: LogEvents) -> None:
         self.directory = directory
@@ -25,7 +25,7 @@ class EnvironmentLogs:
     def open(self, function: Function, environment: str) -> tuple[str, FunctionLog]:
         """Return the name of the log stream of an environment, by its id, and its log."""
         # documented: monitoring-cloudwatchlogs-view.html shows such a name; its 32 hexadecimal digits are measured.
-        # A log group of the function's own choice may have others' logs, too (measured).
+        # A log group that the function chose may also contain other functions' logs (measured).
         prefix = function.name if "LogGroup" in function.logging else ""
         day = time.strftime("%Y/%m/%d", time.gmtime())
         stream = f"{day}/{prefix}[{function.version}]{uuid.uuid4().hex}"
@@ -35,10 +35,10 @@ class EnvironmentLogs:
 
 
 def line_filter(config: Mapping[str, str]) -> Callable[[bytes], bool] | None:
-    """Return what tells whether a printed line reaches the log at a function's ApplicationLogLevel; None for all do.
+    """Return a function that decides whether a line is logged at this ApplicationLogLevel; None if all lines are.
 
-    documented: monitoring-cloudwatchlogs-log-level.html: only with the JSON format; a line has the level that it says
-    as JSON, and INFO otherwise.
+    documented: monitoring-cloudwatchlogs-log-level.html: levels need the JSON format. A JSON line has the level that it
+    names; all other lines are INFO.
     """
     least = LEVELS.index(config.get("ApplicationLogLevel", LEVELS[0]))
     return (lambda line: _level(line) >= least) if least else None
@@ -49,5 +49,5 @@ def _level(line: bytes) -> int:
         said = str(json.loads(line)["level"]).upper()
     except (ValueError, LookupError, TypeError, RecursionError):
         said = "INFO"
-    said = {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(said, said)  # as Python's logging has them
+    said = {"WARNING": "WARN", "CRITICAL": "FATAL"}.get(said, said)  # Python's names
     return LEVELS.index(said if said in LEVELS else "INFO")

@@ -26,7 +26,7 @@ class EventInvokeConfigs:
         self._functions = functions
 
     def handlers(self) -> dict[str, Handler]:
-        """Return what answers each operation."""
+        """Return the handler of each operation."""
         return {
             "PutFunctionEventInvokeConfig": self._put,
             "UpdateFunctionEventInvokeConfig": self._update,
@@ -52,7 +52,7 @@ class EventInvokeConfigs:
         self.delete(call.name, call.qualifier)
 
     def put(self, name: str, qualifier: str | None, request: Mapping[str, Any], *, keep: bool) -> EventInvokeConfig:
-        """Carry out PutFunctionEventInvokeConfig; to `keep` what the request does not name is the Update of it."""
+        """Carry out PutFunctionEventInvokeConfig, or with `keep` its Update, which keeps unnamed settings."""
         given = [request.get(member) for member in ("MaximumRetryAttempts", "MaximumEventAgeInSeconds")]
         if given == [None, None] and not request.get("DestinationConfig"):
             raise invalid("You must specify at least one of error handling or destination setting.")

@@ -1,7 +1,7 @@
 """Event source mappings: messages of SQS queues invoke functions in batches.
 
-https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html. Texts of errors are measured (recorded from AWS) where a
-comment says nothing else.
+https://docs.aws.amazon.com/lambda/latest/dg/with-sqs.html. Texts of errors are measured (recorded from AWS)
+unless a comment says otherwise.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from slslab.lambda_.references import Reference, parse
 from slslab.lambda_.stack_client import StackClient
 
 QUEUE = "arn:aws:sqs:"
-# documented: services-sqs-parameters.html: what a mapping of SQS has, but for the last two lines.
+# documented: services-sqs-parameters.html: the parameters of an SQS mapping, except the last two lines.
 EMULATED = frozenset(
     {
         *("EventSourceArn", "FunctionName", "UUID", "Enabled", "BatchSize", "MaximumBatchingWindowInSeconds"),
@@ -48,7 +48,7 @@ class EventSourceMapping:
 
     @property
     def state(self) -> str:
-        """AWS's name of its state when no change of it is under way."""
+        """AWS's name of its state, except while it changes."""
         return "Enabled" if self.enabled else "Disabled"
 
     def document(self, state: str = "") -> dict[str, Any]:
@@ -81,7 +81,7 @@ class EventSourceMappings:
         self._tags: dict[str, dict[str, str]] = {}
 
     def check(self, request: Mapping[str, Any]) -> QueueClient:
-        """Check a request to create a mapping, and return its queue, which `check_queue` asks."""
+        """Check a request to create a mapping, and return its queue for `check_queue`."""
         queue, function = str(request.get("EventSourceArn", "")), parse(request["FunctionName"])
         check_source(queue)
         self._resolve(function)
@@ -112,7 +112,7 @@ class EventSourceMappings:
             )
 
     def create(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out CreateEventSourceMapping, checked already."""
+        """Carry out CreateEventSourceMapping for a checked request."""
         mapping = EventSourceMapping(
             str(uuid.uuid4()), request["EventSourceArn"], _plain(parse(request["FunctionName"]))
         )
@@ -120,7 +120,7 @@ class EventSourceMappings:
         return self._start(with_request(mapping, request)).document("Creating")
 
     def tags(self, arn: str) -> dict[str, str] | None:
-        """Return the tags of the mapping with this ARN, to read and to change; None for the ARN of anything else."""
+        """Return the tags of the mapping with this ARN, to read or change; None for any other ARN."""
         before, found, mapping_id = arn.partition(":event-source-mapping:")
         return self._tags[self.get(mapping_id).id] if found and before.startswith("arn:") else None
 
@@ -131,7 +131,7 @@ class EventSourceMappings:
         return self._mappings[mapping_id]
 
     def listed(self, queue: str | None, function: str | None) -> dict[str, dict[str, Any]]:
-        """Carry out ListEventSourceMappings: of a queue or a function, or all."""
+        """Carry out ListEventSourceMappings, for a queue, a function or all."""
         wanted = _plain(parse(function)) if function is not None else None
         return {
             mapping.id: mapping.document()
@@ -140,7 +140,7 @@ class EventSourceMappings:
         }
 
     async def update(self, mapping_id: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Carry out UpdateEventSourceMapping: what the request does not name stays.
+        """Carry out UpdateEventSourceMapping: settings that the request doesn't name stay.
 
         Once it returns, a disabled mapping takes no message.
         """
@@ -196,7 +196,7 @@ class EventSourceMappings:
         return QueueClient(endpoint, self._stack.owner, arn.rpartition(":")[2])
 
     def handlers(self) -> dict[str, Handler]:
-        """Return what answers each operation."""
+        """Return the handler of each operation."""
         return {
             "CreateEventSourceMapping": self._create,
             "GetEventSourceMapping": self._get,
@@ -209,7 +209,7 @@ class EventSourceMappings:
         assert call.function is not None
         queue = self.check(call.members)
         await asyncio.to_thread(self.check_queue, queue, call.function)
-        self.check(call.members)  # another request may have made it meanwhile
+        self.check(call.members)  # another request may have created it meanwhile
         return self.create(call.members)
 
     async def _get(self, call: Call) -> Answer:
@@ -235,7 +235,7 @@ def check_source(arn: str) -> None:
 
 
 def with_request(before: EventSourceMapping, request: Mapping[str, Any]) -> EventSourceMapping:
-    """Return a mapping with what a request names; InvalidParameterValueException for what is not emulated."""
+    """Return a mapping changed by a request; InvalidParameterValueException for settings that aren't emulated."""
     if others := sorted(request.keys() - EMULATED):
         raise invalid(f"slslab does not emulate {', '.join(others)} of an event source mapping of SQS.")
     scaling = request.get("ScalingConfig", {"MaximumConcurrency": before.most_concurrent})

@@ -33,7 +33,7 @@ LOG = logging.getLogger(__name__)
 class Request:
     """One invocation as it was requested; `kind` is `Event` or `RequestResponse`.
 
-    `caller` is the function that waits for the answer, empty if none does or its keys do not tell.
+    `caller` is the function that waits for the answer, empty if none does or its keys don't identify it.
     """
 
     target: Target
@@ -76,7 +76,7 @@ class Asynchronous:
         self._store = store
         self._send = send
         self._tasks: set[asyncio.Task[None]] = set()
-        # Of each function the events that found no concurrency, the oldest first.
+        # Each function's events that found no concurrency, oldest first.
         self._throttled: dict[str, deque[asyncio.Future[None]]] = defaultdict(deque)
         self._closing = False
 
@@ -142,7 +142,7 @@ class Asynchronous:
                 await asyncio.to_thread(self._send, letters["TargetArn"], request.payload, letter, request.trace_id)
 
     async def _wait_for_room(self, name: str, longest_s: float) -> None:
-        """Wait until an event of the function has ended, and older ones have had their turn, or for so long.
+        """Wait until the function has room and older events have had their turn, or for `longest_s`.
 
         assumed: AWS reads a function's events from one queue, so that throttled ones don't each wait alone.
         """
@@ -188,7 +188,7 @@ def _dead_letter(request: Request, answer: Answer | None) -> dict[str, tuple[str
 
 
 def _record(request: Request, condition: str, attempts: int, answer: Answer | None) -> bytes:
-    """Return the invocation record that a destination receives; payloads stand in it as they were written."""
+    """Return the invocation record that a destination receives; it contains payloads unchanged."""
     context = {
         "requestId": request.request_id,
         "functionArn": function_arn(request.target.function.name, request.target.qualifier or LATEST),
@@ -211,7 +211,7 @@ def _record(request: Request, condition: str, attempts: int, answer: Answer | No
 
 
 def _as_json(payload: bytes) -> bytes:
-    """Return a response as a part of a JSON document: as a text, if it is no JSON. (assumed: AWS does not say.)"""
+    """Return a response as part of a JSON document, as a string if it isn't JSON (assumed: AWS doesn't say)."""
     try:
         parse_json(payload)
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
-"""Have functions meet the faults of a plan: refuse their invocations, kill them, or let them hang until they time out.
+"""Inject a plan's faults into functions: refuse their invocations, kill them, or let them hang until they time out.
 
-What a function is does not matter: the emulator does to its processes what a host does, and meters what comes of it.
+This works for any function: the emulator acts on its processes as a host would, and meters the result.
 """
 
 import asyncio
@@ -22,13 +22,13 @@ from slslab_workers.plan import PlanError
 
 # A stopped process does nothing until its time-out.
 SIGNALS = {"kill": signal.SIGKILL, "timeout": signal.SIGSTOP}
-# Between two looks at whether an environment has been initialised.
+# Seconds between two checks whether an environment is initialised.
 LOOK_S = 0.001
 Act = Callable[[ExecutionEnvironment], "asyncio.Task[None]"]
 
 
 def read_function_plan(document: Mapping[str, Any]) -> FaultPlan:
-    """Return the plan in a document, whose faults are those of functions; RequestError names an entry that's wrong."""
+    """Return the plan of function faults in a document; RequestError names an invalid entry."""
     try:
         return FaultPlan.from_document(document, FUNCTION_KINDS)
     except PlanError as error:
@@ -36,7 +36,7 @@ def read_function_plan(document: Mapping[str, Any]) -> FaultPlan:
 
 
 class FunctionFaults:
-    """The faults of one emulator's functions; invocations are counted as they are requested, retries included.
+    """Injects faults into one emulator's functions. It counts invocations as they are requested, including retries.
 
     `record` receives the event of every fault that happens.
     """

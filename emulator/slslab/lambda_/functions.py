@@ -1,6 +1,6 @@
 """The functions of one emulator: versions, aliases, tags and reserved concurrency.
 
-Error types, status codes and messages are measured (recorded from AWS) where a comment says nothing else.
+Error types, status codes and messages are measured (recorded from AWS) unless a comment says otherwise.
 https://docs.aws.amazon.com/lambda/latest/api/API_Operations.html
 """
 
@@ -47,7 +47,7 @@ class Entry:
     runtime_updates: dict[str, str] = field(default_factory=dict)
 
     def forget(self, qualifier: str) -> None:
-        """Drop what belongs to an alias or a version that is deleted; a URL stays (recorded)."""
+        """Drop what belongs to a deleted alias or version, except its URL (recorded)."""
         for settings_of in (self.events, self.policies, self.runtime_updates):
             settings_of.pop(qualifier, None)
 
@@ -56,20 +56,20 @@ class Entry:
         return [self.latest, *self.versions.values()]
 
     def renew_revision_id(self) -> None:
-        """Give $LATEST another revision id, as AWS does for changes that outdate no environment, too."""
+        """Give $LATEST a new revision id, as AWS also does for changes that don't outdate environments."""
         self.latest = replace(self.latest, revision_id=str(uuid.uuid4()))
 
 
 @dataclass(frozen=True)
 class Target:
-    """What a name and a qualifier resolve to: the version, and the qualifier that was used (None for none)."""
+    """What a name and a qualifier resolve to: the version, and the qualifier (None without one)."""
 
     function: Function
     qualifier: str | None
 
     @property
     def arn(self) -> str:
-        """The ARN as the caller named it: what the function's context shows."""
+        """The ARN as the caller gave it, which the function's context shows."""
         return function_arn(self.function.name, self.qualifier)
 
     def document(self, phase: Mapping[str, str] = ACTIVE) -> dict[str, Any]:
@@ -78,7 +78,7 @@ class Target:
 
 
 class Functions:
-    """The registry of one emulator; methods that carry out an operation return what AWS's answer says.
+    """The registry of one emulator; methods that carry out an operation return AWS's answer.
 
     `layers` has the layers that its functions may use.
     """
@@ -89,7 +89,7 @@ class Functions:
         self._entries: dict[str, Entry] = {}
 
     def exists(self, name: str) -> bool:
-        """Return whether there is a function of this name."""
+        """Return whether a function with this name exists."""
         return name in self._entries
 
     def entry(self, name: str, qualifier: str | None = None) -> Entry:
@@ -154,7 +154,7 @@ class Functions:
         checked = self._settings(request)
         if len(name) > NAME_LENGTH:
             rule = f"Member must have length less than or equal to {NAME_LENGTH}"
-            # AWS's own check, whose error is of another type than those of the model.
+            # AWS checks this separately, with another error type than for the model's rules.
             raise invalid(f"1 validation error detected: {violation(name, 'functionName', rule)}")
         if name in self._entries:
             raise conflict(f"Function already exist: {name}")
@@ -181,7 +181,7 @@ class Functions:
         return self._update(entry, updated)
 
     def update_code(self, name: str, request: Mapping[str, Any], code: Code) -> dict[str, Any]:
-        """Carry out UpdateFunctionCode, its code being stored already; `DryRun` changes nothing."""
+        """Carry out UpdateFunctionCode; its code is stored already. `DryRun` changes nothing."""
         entry = self.entry(name)
         check_revision(request, entry.latest.revision_id)
         if (code.image is None) != (entry.latest.code.image is None):
@@ -233,7 +233,7 @@ class Functions:
     def reserve(self, name: str, request: Mapping[str, Any], qualifier: str | None = None) -> None:
         """Carry out PutFunctionConcurrency: reserve concurrent executions that no other function may use.
 
-        Here AWS refuses every qualifier, $LATEST too, which other operations take for the function (recorded).
+        AWS refuses every qualifier here, even $LATEST, which other operations accept as the function (recorded).
         """
         if qualifier is not None:
             raise invalid(FUNCTIONS_ONLY)
@@ -262,7 +262,7 @@ class Functions:
         entry.renew_revision_id()
 
     def untag(self, arn: str, keys: list[str]) -> None:
-        """Carry out UntagResource; a key that is not there is gone already."""
+        """Carry out UntagResource; missing keys are ignored."""
         entry = self._tagged(arn)
         for key in keys:
             entry.tags.pop(key, None)
@@ -279,7 +279,7 @@ class Functions:
         return self.entry(reference.name)
 
     def _update(self, entry: Entry, updated: Function) -> dict[str, Any]:
-        """Register a changed $LATEST and return AWS's answer; when an update has ended, the revision id is another."""
+        """Register a changed $LATEST and return AWS's answer; the end of the update changes the revision id again."""
         entry.latest = _stamped(updated)
         answer = Target(entry.latest, None).document(UPDATING)
         entry.renew_revision_id()
@@ -290,7 +290,7 @@ class Functions:
         number, revision = entry.published
         if number in entry.versions and revision == entry.latest.revision:
             return entry.versions[number]
-        # AWS uses no number again, even for another function of this name; a test's functions begin with 1 here.
+        # AWS never reuses a number, even for a new function of the same name; here each function begins with 1.
         number = str(int(number) + 1)
         entry.published = number, entry.latest.revision
         version = replace(entry.latest, version=number, description=description or entry.latest.description)
@@ -320,7 +320,7 @@ def check_tags(tags: Mapping[str, str]) -> None:
 class FunctionOperations:
     """The operations on functions of one emulator.
 
-    `prepare` is called with a version that may be invoked from now on, `retire` when one may not be any more.
+    `prepare` is called with each version that becomes invocable, `retire` when one stops being invocable.
     """
 
     def __init__(
@@ -337,7 +337,7 @@ class FunctionOperations:
         self._prepare, self._retire = prepare, retire
 
     def handlers(self) -> dict[str, Handler]:
-        """Return what answers each operation."""
+        """Return the handler of each operation."""
         return {
             "CreateFunction": self._create,
             "ListFunctions": self._list,
@@ -394,7 +394,7 @@ class FunctionOperations:
         return document
 
     def _location(self, call: Call) -> dict[str, str]:
-        """Return the API's FunctionCodeLocation; a directory that is used in place is a repository of its own kind."""
+        """Return the API's FunctionCodeLocation; a directory used in place has its own repository type."""
         code = self._functions.resolve(call.name, call.qualifier).function.code
         if code.image is not None:
             return _image_location(code.image)
@@ -427,8 +427,8 @@ def _order(version: str) -> str:
 
 
 def _image_location(image: Image) -> dict[str, str]:
-    # The repository without its tag; a colon before the last slash is a registry's port. An image that is only here has
-    # no digest of a registry, so the engine's id stands for it.
+    # The repository without its tag; a colon before the last slash is a registry's port. A local image doesn't
+    # have a registry's digest, so the engine's id is used instead.
     head, slash, tail = image.uri.partition("@")[0].rpartition("/")
     return {
         "RepositoryType": "ECR",
@@ -441,7 +441,7 @@ ALIAS = re.compile(r"(?!\d+$)[a-zA-Z0-9-_]+")
 
 
 def qualified(functions: Functions, call: Call) -> tuple[Entry, str | None]:
-    """Return the function and the qualifier that a request names; what may be an alias is missed as one (recorded)."""
+    """Return the function and qualifier that a request names; the error for a missing alias differs (recorded)."""
     try:
         functions.resolve(call.name, call.qualifier)
     except ServiceError as error:

@@ -1,6 +1,6 @@
 """Run invocations: accept → lease an environment → run → answer; meter each one.
 
-Failures have the shapes AWS recorded: status 200 with `FunctionError: Unhandled` and a payload that names the error
+Failures look as recorded from AWS: status 200 with `FunctionError: Unhandled` and a payload that names the error
 (https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html and the recordings that the design cites).
 """
 
@@ -78,7 +78,7 @@ class Metered:
 class InvocationService:
     """Runs invocations of one emulator's functions in environments that are reused while warm.
 
-    `on_event` receives trace records and `on_record` metered invocations; to the `stack` go the records of events.
+    `on_event` receives trace records and `on_record` metered invocations; the `stack` receives the records of events.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class InvocationService:
         self._closing = False
 
     def handlers(self) -> dict[str, Handler]:
-        """Return what answers each operation."""
+        """Return the handler of each operation."""
         return {"Invoke": self._invoke, "InvokeWithResponseStream": self._stream}
 
     async def _invoke(self, call: Call) -> WholeResponse:
@@ -134,8 +134,8 @@ class InvocationService:
     async def _stream(self, call: Call) -> WholeResponse:
         """Answer with a stream of events (recorded).
 
-        A function's answer, which may be its error, comes as one chunk when it is whole, and is limited as Invoke's:
-        Python's runtimes do not stream. Whatever the InvocationType, the function runs while the client waits.
+        A function's answer or error comes as one chunk when it is complete, with Invoke's size limit, because Python's
+        runtimes don't stream. The client waits while the function runs, whatever the InvocationType.
         """
         target = self._functions.route(call.name, call.qualifier)
         headers = call.headers
@@ -176,7 +176,7 @@ class InvocationService:
         return self._asynchronous.accept(target, await _checked(payload, "Event", self._limits.event_bytes), trace_id)
 
     def retire(self) -> None:
-        """Start to end the idle environments of versions that are gone, and to remove what nothing needs any more."""
+        """Start to end idle environments of deleted versions, and to remove packages that nothing needs any more."""
         self.pool.retire_outdated()
         self.remove_unused_packages()
 
@@ -187,7 +187,7 @@ class InvocationService:
         self._packages.remove_unused([*self._functions.layers.codes(), *needed])
 
     async def end(self, names: Container[str] | None = None) -> None:
-        """End what still runs of these functions, which have been deleted, or of all; wait until it is metered."""
+        """End the running invocations of these deleted functions, or of all, and wait until they are metered."""
         await self.pool.end(names)
         await _wait_metered({task for task, f in self._accepted.items() if names is None or f.name in names})
 
@@ -248,7 +248,7 @@ class InvocationService:
     async def _initialise_in_invoke(
         self, environment: ExecutionEnvironment, request: Request, metered: Metered
     ) -> Response:
-        """Repeat the Init phase in the invocation, as part of its duration: after one that exceeded 10 s, or a reset.
+        """Repeat the Init phase within the invocation's duration, after an Init that exceeded 10 s, or after a reset.
 
         documented: lambda-runtime-environment.html calls the latter a suppressed init: the log does not report it, but
         the REPORT line's duration includes it.
@@ -307,7 +307,7 @@ class InvocationService:
         cgroup_peak = outcome.cgroup_peak_bytes
         # A failed initialisation is the outcome itself and must not count twice.
         phases = metered.phases if outcome in metered.phases else [*metered.phases, outcome]
-        # What the host takes before and after is no time of the function's.
+        # Don't count the host's time before and after.
         own = [phase for phase in phases if phase is not init]
         self._on_record(
             InvocationRecord(

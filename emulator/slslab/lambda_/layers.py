@@ -1,7 +1,7 @@
 """The layers of one emulator: versions of archives that functions find below /opt.
 
-https://docs.aws.amazon.com/lambda/latest/dg/chapter-layers.html; errors and answers as AWS recorded them, unless a
-comment says otherwise.
+https://docs.aws.amazon.com/lambda/latest/dg/chapter-layers.html; errors and answers are as recorded from AWS,
+unless a comment says otherwise.
 """
 
 import asyncio
@@ -58,14 +58,14 @@ class LayerVersion:
         }
 
     def document(self, location: str) -> dict[str, Any]:
-        """Return the members of GetLayerVersion's answer; its content is found at `location`."""
+        """Return the members of GetLayerVersion's answer; `location` is its content's URL."""
         content = {"Location": location, "CodeSha256": self.code.sha256, "CodeSize": self.code.size}
         return {"Content": content, "LayerArn": layer_arn(self.name), **self.listed()}
 
 
 @dataclass
 class _Versions:
-    """Everything that belongs to one layer's name; numbers are not used again."""
+    """Everything that belongs to one layer's name; version numbers are never reused."""
 
     published: int = 0
     layers: dict[int, LayerVersion] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class LayerVersions:
         versions.policies.pop(version, None)
 
     def versions(self, name: str, request: Mapping[str, Any]) -> list[LayerVersion]:
-        """Return the versions of a layer that a request's filters let through, the newest first."""
+        """Return the versions of a layer that match a request's filters, newest first."""
         found = self._names.get(_name(name), _Versions()).layers.values()
         filters = {"CompatibleRuntimes": "CompatibleRuntime", "CompatibleArchitectures": "CompatibleArchitecture"}
         wanted = {kind: request[member] for kind, member in filters.items() if member in request}
@@ -125,7 +125,7 @@ class LayerVersions:
         ]
 
     def newest(self, request: Mapping[str, Any]) -> dict[str, LayerVersion]:
-        """Return by name the newest version of each layer that the filters let through."""
+        """Return the newest version of each layer that matches the filters, by name."""
         found = {name: self.versions(name, request) for name in self._names}
         return {name: layers[0] for name, layers in found.items() if layers}
 
@@ -166,7 +166,7 @@ class LayerVersions:
         """Raise InvalidParameterValueException if a function's code and its layers are too large together."""
         size, limit = code.unzipped + sum(layer.code.unzipped for layer in layers), self._limits.unzipped_bytes
         if layers and size > limit:
-            # The text is the one that AWS's users quote.
+            # AWS users quote this text.
             raise invalid(
                 f"Function code combined with layers exceeds the maximum allowed size of {limit} bytes. "
                 f"The actual size is {size} bytes."
@@ -198,7 +198,7 @@ def _name(reference: str) -> str:
 
 
 def _check_account(arn: str, found: re.Match[str]) -> None:
-    """Raise AccessDeniedException for a layer of another account: this account sees none of its layers."""
+    """Raise AccessDeniedException for a layer of another account, because its layers aren't visible here."""
     if found["account"] != ACCOUNT:
         raise ServiceError(
             403,
@@ -220,7 +220,7 @@ class LayerOperations:
         self._remove_unused = remove_unused
 
     def handlers(self) -> dict[str, Handler]:
-        """Return what answers each operation."""
+        """Return the handler of each operation."""
         return {
             "PublishLayerVersion": self._publish,
             "GetLayerVersion": self._get,
@@ -267,7 +267,7 @@ class LayerOperations:
 
     async def _versions(self, call: Call) -> Answer:
         layers = self._layers.versions(call.members["LayerName"], call.members)
-        # A page follows the order of its keys, and the newest version comes first.
+        # Pages are sorted by key, and the newest version must come first.
         return call.page("LayerVersions", {f"{10**12 - layer.version}": layer.listed() for layer in layers})
 
     async def _delete(self, call: Call) -> None:

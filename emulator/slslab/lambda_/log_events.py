@@ -1,7 +1,7 @@
-"""What all environments have written, as CloudWatch Logs has it: events of log streams, in the order of their time.
+"""Everything that environments have written, as in CloudWatch Logs: events of log streams, sorted by time.
 
-Nothing is copied while functions run: their logs are files, of which an index of times and places is kept. Lines are
-read when somebody asks for them.
+Nothing is copied while functions run. Their logs are files, and an index holds times and positions. Lines are read
+when somebody asks for them.
 """
 
 import os
@@ -22,21 +22,21 @@ from slslab.aws.errors import invalid
 from slslab.aws.gate import principal
 
 PATH = "/slslab/logs"
-# What one environment writes within this time is one entry of the index, and has the time of its first byte.
+# Text that an environment writes within this time is one entry of the index, with the time of its first byte.
 TOGETHER_MS = 10
-# documented: cloudwatch_limits_cwl.html: a request of PutLogEvents has at most 1 MB; so has an answer, about.
+# documented: cloudwatch_limits_cwl.html: a PutLogEvents request has at most 1 MB. Our answers have about as much.
 ANSWER_BYTES = 1 << 20
-# Of an entry in the file: the number of its log, its time, start and end, and whether it is one record.
+# An entry in the file: the number of its log, its time, start and end, and whether it is one record.
 ENTRY = struct.Struct("<QQQQ?")
-# Entries that are looked at for one answer.
+# The most entries to read for one answer.
 MOST_ENTRIES = 1 << 14
 
 
 @dataclass
 class Written:
-    """What one environment wrote at about one time, by its place in the file of its log, which has a number.
+    """Text that one environment wrote at about the same time: its log's number, and its position in the log's file.
 
-    A `record` is one event, whatever lines it has; other text is an event for each line.
+    A `record` is one event, even with several lines; in other text, each line is an event.
     """
 
     log: int
@@ -58,19 +58,19 @@ class StreamLog:
 class LogEvents:
     """The log events of one emulator's functions.
 
-    The index is a file without a name in `directory`: it grows with every invocation, and memory must not.
+    The index is an unnamed file in `directory`, so that memory doesn't grow with every invocation.
     """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._file = TemporaryFile(dir=directory, buffering=0)  # noqa: SIM115
         self._logs: list[StreamLog] = []
-        # How many entries are in the file, and what may still be added to.
+        # The number of entries in the file, and the latest entry, which may still grow.
         self._count = 0
         self._last: Written | None = None
 
     def writer(self, group: str, stream: str, path: Path) -> Callable[[int, int, bool], None]:
-        """Return what is called with the place of each piece that is written to a file, and whether it is a record."""
+        """Return a function to call with the start and end of each piece written, and whether it is a record."""
         log = len(self._logs)
         self._logs.append(StreamLog(group, stream, path))
 
@@ -87,12 +87,12 @@ class LogEvents:
         return wrote
 
     def count(self) -> int:
-        """Return how many entries there are; to none of these anything is added any more."""
+        """Return the number of entries; they don't grow any more."""
         self._keep()
         return self._count
 
     def read(self, since: int, until: int) -> dict[str, Any]:
-        """Return the events of these entries, about a megabyte, the cursor behind them, and whether there are more."""
+        """Return the events of these entries, about a megabyte, the cursor after them, and whether there are more."""
         most = min(until - since, MOST_ENTRIES)
         places = os.pread(self._file.fileno(), most * ENTRY.size, since * ENTRY.size)
         events: list[dict[str, Any]] = []
@@ -107,7 +107,7 @@ class LogEvents:
         return {"events": events, "cursor": cursor, "more": cursor < until}
 
     def route(self) -> Route:
-        """Return the route by which the owner reads the events since a cursor (`?since=`, 0 for all)."""
+        """Return the route for the owner to read the events since a cursor (`?since=`, 0 for all)."""
         return Route(PATH, self._read)
 
     def close(self) -> None:
@@ -129,13 +129,13 @@ class LogEvents:
 
 
 def _messages(path: Path, start: int, end: int, record: bool) -> list[str]:
-    """Return the record, or the lines that end here: the first may begin in an earlier entry, and the last may wait."""
+    """Return the record, or the lines that end here. The first may begin in an earlier entry."""
     with path.open("rb") as file:
         begin = start if record else _line_start(file.fileno(), start)
         text = os.pread(file.fileno(), end - begin, begin)
     if record:
         return [text.removesuffix(b"\n").decode(errors="replace")]
-    # measured: an event of a text log is a line without its line break, but for REPORT's tab.
+    # measured: an event of a text log is a line without its line break; REPORT keeps its tab.
     return [line.decode(errors="replace") for line in text.split(b"\n")[:-1] if line]
 
 

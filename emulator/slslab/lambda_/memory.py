@@ -1,8 +1,9 @@
-"""Meter the memory of an environment: what its processes hold at once, each page counted once.
+"""Meter the memory of an environment: what its processes hold at the same time, with each page counted once.
 
-That is the file-backed pages (programs and libraries) of the process with most of them, and all anonymous and shared
-memory, memfd_create's included; the files in /tmp are none, as on Lambda. For one process it is its resident set, of
-which the kernel keeps the high-water mark. For several a control group tells, or without one the proportional sets.
+It includes the file-backed pages (programs and libraries) of the process with the most of them, and all anonymous and
+shared memory, including memfd_create's. Files in /tmp don't count, as on Lambda. For one process, this is its resident
+set, and the kernel keeps the high-water mark. For several processes, a control group is read, or without one their
+proportional sets.
 """
 
 import time
@@ -22,18 +23,18 @@ from slslab.lambda_.sandbox import Sandbox
 
 TICK_S = 0.1
 FINE_TICK_S = 0.01
-# Walking through the pages of processes that share many may take a tenth of the emulator's time.
+# Walking through shared pages may take a tenth of the emulator's time.
 PAUSES = 9
 
 
 class MemoryMeter:
-    """The memory of one environment, whose limit is `limit_bytes`.
+    """The memory of one environment with the limit `limit_bytes`.
 
-    `peak_bytes` is the most that it held since `begin`, `group_peak_bytes` the most that the kernel charged to its
-    control group, None without one. `exceeded` tells whether the limit has been exceeded, or the kernel has killed a
-    process for want of memory. `tick_s` is when to look again: several processes can be over the limit for moments, and
-    the kernel keeps high-water marks of one process only. `kills` is how many processes the kernel had killed
-    before, when another runtime had the control group.
+    `peak_bytes` is the most that it held since `begin`, and `group_peak_bytes` the most that the kernel charged to its
+    control group (None without one). `exceeded` is whether the limit was exceeded, or the kernel killed a process for
+    lack of memory. `tick_s` is when to look again, because several processes can exceed the limit for moments, and the
+    kernel keeps high-water marks for single processes only. `kills` is how many processes the kernel had killed before,
+    when another runtime used the control group.
     """
 
     def __init__(self, limit_bytes: int) -> None:
@@ -46,7 +47,7 @@ class MemoryMeter:
         self._several = False
         # The resident set of the largest process at the last look.
         self._present = 0
-        # What the sum of the resident sets counts too often, and when to find that out again.
+        # What the sum of the resident sets counts repeatedly, and when to measure that again.
         self._repeated = 0
         self._walk_ns = 0
 
@@ -58,7 +59,7 @@ class MemoryMeter:
         self.peak_bytes = 0
 
     def look(self, sandbox: Sandbox, tasks: Tasks, *, thorough: bool) -> None:
-        """Look what the processes hold now; not `thorough`, only what can bring one process over the limit."""
+        """Check what the processes hold now; unless `thorough`, only what can put one process over the limit."""
         accounts = sandbox.accounts
         sets = resident_sets(tasks.pids, tasks.files.read)
         self._take(sets, accounts)
@@ -71,13 +72,13 @@ class MemoryMeter:
         self.exceeded |= self.peak_bytes > self._limit
 
     def _take(self, sets: Mapping[int, ResidentSet], accounts: GroupAccounts | None) -> None:
-        """Take the greatest high-water mark, and note whether there are several processes.
+        """Take the largest high-water mark, and note whether there are several processes.
 
-        Those of next to no memory (a container's init, a shell) do not count.
+        Processes with almost no memory (a container's init, a shell) don't count.
         """
         if sets:
             self._present = max(resident.anonymous + resident.file + resident.shared for resident in sets.values())
-        # A runtime that has exited since it was looked at held at least what it did then.
+        # A runtime that has exited since the last look held at least as much as then.
         peaks = [resident.peak for resident in sets.values()] or [self._present]
         self.peak_bytes = max(self.peak_bytes, *peaks)
         self._several = sum(resident.anonymous > MB for resident in sets.values()) > 1
@@ -105,7 +106,7 @@ class MemoryMeter:
             if time.monotonic_ns() < self._walk_ns and file + anonymous + shared - self._repeated <= self._limit:
                 return
             counted = anonymous + shared
-            # A walk costs what it takes of a processor: on a busy host it lasts longer, and the next is not put off.
+            # Count a walk's CPU time, so that a slow walk on a busy host doesn't delay the next one.
             began_ns = time.thread_time_ns()
             anonymous, shared = proportional_bytes(sets)
             self._repeated = counted - anonymous - shared
@@ -116,7 +117,7 @@ class MemoryMeter:
 
 
 def held_bytes(sandbox: Sandbox) -> int:
-    """Return what a resting environment keeps from others, bytes: all that no disk holds, files in /tmp included."""
+    """Return the memory that a resting environment occupies, bytes: everything that isn't on a disk, including /tmp."""
     if sandbox.accounts is not None and sandbox.accounts.enforces_memory:
         return sum(sandbox.accounts.held_bytes())
     pids = sandbox.pids()

@@ -1,4 +1,4 @@
-"""Say which invocations wait for the host's memory, and refuse those that wait for what waits for them."""
+"""Log which invocations wait for the host's memory, and refuse invocations that could wait forever."""
 
 import asyncio
 import logging
@@ -16,23 +16,23 @@ LOG = logging.getLogger(__name__)
 
 
 class MemoryWaits:
-    """The invocations that hold memory of the places that `places` returns, and those that wait for it.
+    """The invocations that hold or wait for memory of the places that `places` returns.
 
-    `held` returns function and MB of each environment that there is. A line to the log says what waits for what when an
-    invocation has waited for two seconds; another one follows when it is other functions that wait or hold.
+    `held` returns the function and MB of each existing environment. When an invocation has waited for two seconds, a
+    log line says which functions wait and which hold memory. Another line follows when these functions change.
     """
 
     def __init__(self, places: Callable[[], Iterable[Place]], held: Callable[[], Iterable[tuple[str, int]]]) -> None:
         self._places = places
         self._held = held
-        # The invocations that hold memory, by their request ids, and of which place.
+        # The invocations that hold memory, with the place of that memory, by request id.
         self.holding: dict[str, tuple[Request, Place]] = {}
         self._waiting: dict[str, Request] = {}
         self._said: tuple[set[str], set[str]] | None = None
 
     @contextmanager
     def waiting(self, request: Request) -> Iterator[None]:
-        """Count the invocation among those that wait for as long as the block."""
+        """Count the invocation as waiting during the block."""
         self._waiting[request.request_id] = request
         timer = asyncio.get_running_loop().call_later(SAID_AFTER_S, self._say)
         try:
@@ -44,14 +44,14 @@ class MemoryWaits:
                 self._said = None
 
     def waits(self, request: Request) -> bool:
-        """Return whether the invocation is among those that wait."""
+        """Return whether the invocation is waiting."""
         return request.request_id in self._waiting
 
     def check(self, request: Request) -> None:
-        """Raise ServiceException if this waiting invocation, and what waits for its answer, can never be resident.
+        """Raise ServiceException if this waiting invocation and its callers can never be resident together.
 
-        A function that has invoked another one synchronously holds its memory until the other one answers. Which
-        invocation made a request is known by the request's keys and trace id; without them it only waits.
+        A function that invokes another one synchronously holds its memory until the answer. A request's keys and trace
+        id identify the calling invocation; without them, the request just waits.
         """
         waiting, places = list(self._waiting.values()), list(self._places())
         while True:
@@ -60,7 +60,7 @@ class MemoryWaits:
             for identifier, caller in kept.items():
                 kept_mb[self.holding[identifier][1]] += _memory_mb(caller)
             left_mb = max((place.budget_mb - kept_mb[place] for place in places), default=0)
-            # Those that fit beside all that is kept for others get their turn, and then their callers go on.
+            # Invocations that fit next to all other reserved memory get their turn; then their callers continue.
             hopeless = [waiter for waiter in waiting if _memory_mb(waiter) > left_mb]
             if len(hopeless) == len(waiting):
                 break

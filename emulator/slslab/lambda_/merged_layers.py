@@ -25,7 +25,7 @@ class Layers:
         return self._merged.get(layers)
 
     def merged(self, layers: tuple[Path, ...]) -> Path:
-        """Return one directory with these layers' files, where a later layer's come before an earlier one's.
+        """Return one directory with these layers' files; a later layer's files replace an earlier one's.
 
         documented: adding-layers.html, "Lambda extracts the layer contents into the /opt directory … each layer
         overwrites any identical files of the layers before it".
@@ -51,13 +51,13 @@ class Layers:
         return merged
 
     def _remove_outdated(self) -> None:
-        """Remove what was merged of layers that are gone: no function and no environment has them any more."""
+        """Remove merged directories of deleted layers, which no function or environment uses any more."""
         for layers in [layers for layers in self._merged if not all(layer.exists() for layer in layers)]:
             shutil.rmtree(self._merged.pop(layers), ignore_errors=True)
 
 
 def _add(layer: Path, merged: Path) -> None:
-    """Link a layer's files into a directory, in place of what is there."""
+    """Link a layer's files into a directory, replacing existing files."""
     for top, folders, files in os.walk(layer):
         into = merged / Path(top).relative_to(layer)
         links = [name for name in folders if os.path.islink(os.path.join(top, name))]

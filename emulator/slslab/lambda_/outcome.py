@@ -1,4 +1,4 @@
-"""How a phase of an execution environment ended, and what was measured of it."""
+"""How a phase of an execution environment ended, and its measurements."""
 
 import math
 import signal
@@ -30,10 +30,10 @@ class Ending(Enum):
 class PhaseEnd:
     """The end of an initialisation or invocation, with its measurements.
 
-    `began_ns` and `ended_ns` are its wall time on CLOCK_MONOTONIC, `lambda_ns` is time on the Lambda clock,
-    `host_delay_ns` the host's delay, which is not in it, and `uncertain_ns` how much of `lambda_ns` may be the host's,
-    too (None if the kernel does not tell of pressure); `peak_bytes` is the most memory that its processes held,
-    `cgroup_peak_bytes` the most that the kernel charged to the group.
+    `began_ns` and `ended_ns` are wall time on CLOCK_MONOTONIC. `lambda_ns` is time on the Lambda clock, without the
+    host's delay `host_delay_ns`; `uncertain_ns` is how much of `lambda_ns` the host may also have caused (None if the
+    kernel doesn't report pressure). `peak_bytes` is the most memory that the processes held, and `cgroup_peak_bytes`
+    the most that the kernel charged to the group.
     """
 
     ending: Ending

@@ -28,12 +28,12 @@ from slslab.host.spawner import open_directory
 
 HOT_RELOAD_BUCKET = "hot-reload"
 LAYER = "torch"
-# What unpacking raises for bytes that are not an archive, or a broken one; IndexError is for an entry without a name,
-# OverflowError for one beyond any end.
+# What unpacking raises for anything but a valid archive; IndexError is for an entry without a name, OverflowError for
+# an entry with an impossible position.
 NO_ARCHIVE = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, OSError, RuntimeError, IndexError, OverflowError)
-# assumed: of AWS's limit nothing is known. Folders much deeper cannot be removed again by Python's own means.
+# assumed: AWS's limit isn't known. Python can't remove folders that are much deeper.
 DEEPEST = 256
-# assumed: Lambda unpacks no others. Of bzip2 and LZMA a few kilobytes may become gigabytes in one step.
+# assumed: Lambda doesn't unpack others. With bzip2 and LZMA, a few kilobytes may become gigabytes in one step.
 METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # How many packages are read at the same time: each takes the memory of its archive, and a share of the disk's time.
 READERS = 4
@@ -52,8 +52,8 @@ class Image:
 class Code:
     """A function's code: a directory, with its size in bytes as Lambda counts it and its SHA-256 (Base64); or an image.
 
-    The `sha256` of an image is its digest. `unzipped` is the size of the directory's files, bytes; the `archive` it was
-    unpacked from is kept, because AWS hands it out again. A directory that is used in place has none.
+    The `sha256` of an image is its digest. `unzipped` is the size of the directory's files, bytes. The `archive`
+    is kept, because AWS lets people download it; a directory used in place doesn't have one.
     """
 
     directory: Path | None
@@ -69,7 +69,7 @@ class Packages:
 
     `fetch` returns the body of an object in the stack's S3, given bucket, key, version and the most bytes it may have;
     `find_image` a container image by its name. `largest_bytes` is the unzipped size of the largest package since it was
-    last set to 0. Files are read and removed on threads of its own, so that large packages hold up nothing else.
+    last set to 0. Files are read and removed on separate threads, so that large packages don't hold up anything else.
     """
 
     def __init__(
@@ -127,7 +127,7 @@ class Packages:
         except ValueError as error:
             raise _not_a_zip() from error
         if len(archive) > self._limits.zipped_bytes:
-            # measured: one of the body's own size, though the limit is another's.
+            # measured: AWS returns its error for too large bodies, though this is another limit.
             raise ServiceError(
                 413,
                 "RequestEntityTooLargeException",
@@ -136,12 +136,12 @@ class Packages:
         return self._unpack(name, archive)
 
     def release(self, code: Code) -> None:
-        """Keep the code, which is registered or refused by now, only as long as a function uses it."""
+        """Keep the code only as long as a function uses it; by now it is registered or refused."""
         with self._lock:
             self._held.discard(code.directory)
 
     def remove_unused(self, codes: Iterable[Code]) -> None:
-        """Start to remove the unpacked packages that are none of these codes."""
+        """Start to remove all unpacked packages except these codes."""
         with self._lock:
             unused = self._known.keys() - self._held - {code.directory for code in codes}
             archives = [self._known.pop(directory) for directory in unused]
@@ -151,16 +151,16 @@ class Packages:
             self._remover.submit(shutil.rmtree, directory, ignore_errors=True)
 
     def archive(self, name: str) -> Path | None:
-        """Return the archive with this file name; None if it is no package's, or no more."""
+        """Return the archive with this file name; None if no package has it (any more)."""
         with self._lock:
             return next((archive for archive in self._known.values() if archive.name == name), None)
 
     def settle(self) -> None:
-        """Wait until what was unused until now is removed."""
+        """Wait until the packages that are unused now are removed."""
         self._remover.submit(os.getpid).result()
 
     def close(self) -> None:
-        """Wait until everything that was started is done."""
+        """Wait for all started work."""
         self._readers.shutdown()
         self._remover.shutdown()
 
@@ -189,7 +189,7 @@ class Packages:
                 entries = package.infolist()
                 if not entries or any(entry.compress_type not in METHODS for entry in entries):
                     raise _not_a_zip()
-                # Of no entry more is inflated than the size that is written here.
+                # No entry is inflated beyond the size that is written here.
                 unzipped = sum(entry.file_size for entry in entries)
                 self._check_size(unzipped)
                 if sum(entry.compress_size for entry in entries) > len(archive):
@@ -214,15 +214,15 @@ class Packages:
     def _local_directory(self, path: str) -> Code:
         """Return the code of a directory below a root, by its real path.
 
-        A function can read its code also where only the emulator's user may, and its author may be somebody else. So
-        directories outside are refused before anything says whether they exist.
+        A function can read its code even if only the emulator's user may, and somebody else may have written it. So
+        directories outside are refused without revealing whether they exist.
         """
         wrong = invalid(f"The code directory {path!r} is not an absolute path of an existing directory.")
         if not os.path.isabs(path):
             raise wrong
         try:
             directory = Path(os.path.realpath(path))
-        except ValueError as error:  # no path has a NUL byte
+        except ValueError as error:  # it contains a NUL byte
             raise wrong from error
         if not any(directory.is_relative_to(root) for root in self._roots):
             raise self._not_allowed(path)
@@ -245,12 +245,12 @@ class Packages:
         )
 
     def _size(self, directory: Path) -> int:
-        """Return the size of the files in a directory, bytes; beyond the limit no more are counted."""
+        """Return the size of the files in a directory, bytes; stop counting beyond the limit."""
         opened, size = open_directory(str(directory)), 0
         try:
             for _, _, names, folder in os.fwalk(dir_fd=opened):
                 for name in names:
-                    with suppress(FileNotFoundError):  # its owner works there
+                    with suppress(FileNotFoundError):  # its owner may change it meanwhile
                         size += os.stat(name, dir_fd=folder, follow_symlinks=False).st_size
                 if size > self._limits.unzipped_bytes:
                     break
@@ -285,7 +285,7 @@ def _extract(package: zipfile.ZipFile, directory: Path) -> None:
         # The environment's user must be able to read it; an executable file stays one.
         executable = path.is_dir() or entry.external_attr >> 16 & stat.S_IXUSR
         path.chmod(0o755 if executable else 0o644)
-    for top, _, _ in os.walk(directory):  # also the folders that are no entries
+    for top, _, _ in os.walk(directory):  # including folders without their own entry
         os.chmod(top, 0o755)
     for path in links:  # last, so that nothing was unpacked through one
         target = path.read_bytes()

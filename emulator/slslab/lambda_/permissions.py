@@ -1,7 +1,7 @@
 """Operations on the resource-based policies of functions.
 
-https://docs.aws.amazon.com/lambda/latest/api/API_AddPermission.html; a change also changes the RevisionId of the
-function, version or alias, which is the policy's, too (recorded).
+https://docs.aws.amazon.com/lambda/latest/api/API_AddPermission.html; a change also changes the RevisionId that
+the policy shares with its function, version or alias (recorded).
 """
 
 import uuid
@@ -23,7 +23,7 @@ class PolicyOperations:
         self._functions = functions
 
     def handlers(self) -> dict[str, Handler]:
-        """Return what answers each operation."""
+        """Return the handler of each operation."""
         return {"AddPermission": self._add, "RemovePermission": self._remove, "GetPolicy": self._get}
 
     async def _add(self, call: Call) -> Answer:

@@ -1,4 +1,4 @@
-"""Where execution environments are: on this host, or on several."""
+"""The hosts of execution environments: this one, or several."""
 
 import os
 from abc import ABC, abstractmethod
@@ -22,7 +22,7 @@ from slslab.lambda_.system_log import SystemLog
 
 
 class ExecutionEnvironment(Protocol):
-    """An execution environment, wherever it is; `Environment` is one of this host, and says what each method does."""
+    """An execution environment on any host. `Environment` is one on this host, and documents each method."""
 
     id: str
     function: Function
@@ -48,9 +48,9 @@ class ExecutionEnvironment(Protocol):
 
 
 class Place(ABC):
-    """A host that has environments; `budget_mb` is the memory that they may take together, of which `used_mb` is taken.
+    """A host of environments. `budget_mb` is the memory that they may take together; `used_mb` is taken.
 
-    Of several places each has a `name`.
+    If there are several places, each has a `name`.
     """
 
     name = ""
@@ -66,7 +66,7 @@ class Place(ABC):
 
     @abstractmethod
     def make(self, function: Function, number: int) -> ExecutionEnvironment:
-        """Make an environment, which `start` starts; OSError if the host cannot."""
+        """Make an environment, to be started by `start`; OSError if the host can't."""
 
     @abstractmethod
     async def runtime(self, function: Function) -> str:
@@ -74,11 +74,11 @@ class Place(ABC):
 
 
 class Places(AbstractContextManager[Any], Protocol):
-    """All places of one emulator; a context manager that leaves nothing behind.
+    """All places of one emulator, as a context manager that removes everything at its end.
 
-    `template` names the modules that each environment begins with, if any. With `pack` environments fill one place
-    before the next, else they spread. `hierarchy` describes the control groups that confine them, and `isolation` what
-    else separates them, in the first place.
+    `template` names the modules that each environment begins with, if any. With `pack`, environments fill one place
+    before the next; otherwise they spread. `hierarchy` describes the control groups in the first place, and
+    `isolation` what else separates environments there.
     """
 
     template: str
@@ -91,10 +91,10 @@ class Places(AbstractContextManager[Any], Protocol):
     def isolation(self) -> Isolation: ...
 
     def share(self, shared: Shared) -> None:
-        """Take what environments share; called before anything else."""
+        """Take what environments share; call this first."""
 
     async def open(self, on_changed: Callable[[], None]) -> None:
-        """Have places from now on, and call `on_changed` when others join or some are lost; HostError without any."""
+        """Open the places, and call `on_changed` when some join or are lost later; HostError without any."""
 
     async def end(self) -> None:
         """Leave all places, after their environments have ended."""
@@ -103,7 +103,7 @@ class Places(AbstractContextManager[Any], Protocol):
         """Return the places that can be used now."""
 
     def prepare(self, function: Function) -> None:
-        """Start what takes time once for all environments of a function that has been created or changed."""
+        """Start slow preparations that all environments of a new or changed function share."""
 
     def find_image(self, uri: str) -> Image:
         """Return the container image of this name; InvalidParameterValueException if it is missing or cannot run."""
@@ -113,7 +113,7 @@ class Places(AbstractContextManager[Any], Protocol):
 
 
 def terms(budgets_mb: Iterable[int]) -> str:
-    """Return the memory that places give environments, MB, as a sum: of equal places how many, such as 3 × 4,000."""
+    """Return the places' memory for environments, MB, as a sum; equal places are multiplied, such as 3 × 4,000."""
     return " + ".join(f"{f'{count} × ' * (count > 1)}{mb:,}" for mb, count in Counter(budgets_mb).items())
 
 
@@ -123,7 +123,7 @@ def confinement(hierarchy: Hierarchy, isolation: Isolation) -> str:
 
 
 class ThisHost(Place, Managed):
-    """This host, as the only place; its kind says what confines an environment: processes, or a container.
+    """This host as the only place. Subclasses confine environments in processes or containers.
 
     `address` is where functions reach their Runtime API; `hierarchy` and `isolation` describe what confines them;
     `template` names the modules that each begins with, if any. Entering it acquires what the environments share;
@@ -145,10 +145,10 @@ class ThisHost(Place, Managed):
         self._shared = shared
 
     async def open(self, on_changed: Callable[[], None]) -> None:
-        """This host is there."""
+        """Do nothing, because this host is always available."""
 
     async def end(self) -> None:
-        """And stays."""
+        """Do nothing, because this host stays available."""
 
     def present(self) -> Sequence[Place]:
         """Return this place alone."""
@@ -167,7 +167,7 @@ class ThisHost(Place, Managed):
         return Environment(self._shared, function, number, self.start, self.address, self.pressure)
 
     def prepare(self, function: Function) -> None:
-        """Start what takes time once for all environments of a function that has been created or changed."""
+        """Start slow preparations that all environments of a new or changed function share."""
 
     @abstractmethod
     def find_image(self, uri: str) -> Image:
@@ -177,5 +177,5 @@ class ThisHost(Place, Managed):
     async def start(self, setting: Setting, former: Sandbox | None = None) -> Sandbox:
         """Start a runtime. Raises StartFailed, or OSError, if the host cannot.
 
-        `former` is the environment's earlier sandbox, which has ended; the new one takes what it can from it.
+        `former` is the environment's earlier sandbox, which has ended; the new one reuses what it can.
         """

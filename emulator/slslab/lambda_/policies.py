@@ -1,6 +1,6 @@
 """Resource-based policies: who else may use a function or a layer.
 
-https://docs.aws.amazon.com/lambda/latest/dg/access-control-resource-based.html; texts and forms as AWS recorded them.
+https://docs.aws.amazon.com/lambda/latest/dg/access-control-resource-based.html; texts and formats as recorded from AWS.
 """
 
 import json
@@ -28,7 +28,7 @@ class Policy:
     revision: str = ""
 
     def expect_new(self, sid: str) -> None:
-        """Raise ResourceConflictException if there is a statement with this id."""
+        """Raise ResourceConflictException if a statement with this id exists."""
         if sid in self.statements:
             raise conflict(
                 f"The statement id ({sid}) provided already exists. Please provide a new statement id, or remove the "
@@ -36,7 +36,7 @@ class Policy:
             )
 
     def expect(self, sid: str) -> None:
-        """Raise ResourceNotFoundException if there is no statement with this id."""
+        """Raise ResourceNotFoundException unless a statement with this id exists."""
         if sid not in self.statements:
             raise missing(f"Statement {sid} is not found in resource policy." if self.statements else NO_POLICY)
 
@@ -56,7 +56,7 @@ class Policy:
         return as_text(document)
 
     def allows(self, action: str, principal: str | None, values: Mapping[str, str]) -> bool:
-        """Return whether a statement allows this to a caller: its ARN, None for one that is not known.
+        """Return whether a statement allows the action to a caller, given by ARN, or None if unknown.
 
         `values` are the condition keys of the request; a condition on any other key does not hold.
         """
@@ -123,7 +123,7 @@ def _statement(
 
 
 def _principal(given: str) -> str | dict[str, str]:
-    """Return a request's principal as a policy has it: everybody, an account, a user or role, or a service."""
+    """Return a request's principal in a policy's form: everybody, an account, a user or role, or a service."""
     if given == "*":
         return given
     if ACCOUNT_ID.fullmatch(given):
@@ -136,10 +136,10 @@ def _principal(given: str) -> str | dict[str, str]:
 
 
 def _matches(principal: str | dict[str, str], caller: str | None) -> bool:
-    """Return whether a caller is a statement's principal: the same, or a session of a role.
+    """Return whether a caller is a statement's principal, or a session of its role.
 
-    documented: reference_policies_elements_principal.html: an account as principal leaves it to the identities' own
-    policies who of them may.
+    documented: reference_policies_elements_principal.html: if the principal is an account, the identities' own policies
+    decide which of them have access.
     """
     if isinstance(principal, str):
         return principal == "*"

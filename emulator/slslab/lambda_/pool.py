@@ -24,7 +24,7 @@ Execute = Callable[[ExecutionEnvironment, PhaseEnd | None, Request], Awaitable[R
 
 
 class Pool:
-    """The environments of one emulator; `on_outdated` is called after the end of one whose version is gone."""
+    """The environments of one emulator; `on_outdated` is called after an environment of a deleted version ends."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class Pool:
         self._ending: set[asyncio.Task[Any]] = set()
         self._number = 0
         self._closing = False
-        # Where faults are injected: called before every lease; may raise, or return what is called with the
-        # environment, and cancelled when the invocation ends.
+        # Injects faults: called before every lease. It may raise, or return a function to call with the environment,
+        # which starts a task that is cancelled when the invocation ends.
         self.fault: Callable[[Request], Callable[[ExecutionEnvironment], asyncio.Task[None]] | None] | None = None
 
     def environments(self) -> list[ExecutionEnvironment]:
@@ -123,12 +123,12 @@ class Pool:
         return sum([await self._take_and_discard(environment) for environment in chosen])
 
     def close(self) -> None:
-        """Let no environment start or become idle from now on."""
+        """Keep environments from starting or becoming idle from now on."""
         self._closing = True
         self.admission.notify()
 
     async def end(self, names: Container[str] | None = None) -> None:
-        """End the environments of these functions, or all, also those that run an invocation."""
+        """End the environments of these functions, or all, even in the middle of an invocation."""
         for environment in [e for e in self._all if names is None or e.function.name in names]:
             if not await self._take_and_discard(environment):
                 await self._discard(environment)
@@ -173,8 +173,8 @@ class Pool:
         return True
 
     async def _admit(self, request: Request) -> tuple[ExecutionEnvironment | None, Place]:
-        """Take the warm environment used last and its place, or a place once it has memory for a new one, ending idle
-        ones for it."""
+        """Take the warm environment used last, with its place, or wait for a place with memory for a new one; end idle
+        ones to make room."""
         function = request.target.function
         with ExitStack() as waiting:
             while True:
@@ -191,7 +191,7 @@ class Pool:
                     await self._take_and_discard(other)
                     continue
                 if home is not None:
-                    # There is no room beside it where it is.
+                    # Its place has no room for it to work.
                     if (place := self.admission.take(function.memory_mb)) is not None:
                         warm = None
                         break

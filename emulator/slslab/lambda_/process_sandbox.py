@@ -27,7 +27,7 @@ from slslab.lambda_.runtimes import Runtime, Runtimes
 from slslab.lambda_.sandbox import Sandbox, Setting, in_wrapper
 
 CLOCK_FILE = "/run/slslab-clock"
-# assumed: at 128 MB RLIMIT_NPROC is 742 (measured), which Linux derives from a memory of 185.5 MB, four for each.
+# assumed: at 128 MB RLIMIT_NPROC is 742 (measured), which Linux derives from a memory of 185.5 MB, four per MB.
 KERNEL_MB = 57.5
 LOG = logging.getLogger(__name__)
 
@@ -70,31 +70,31 @@ class ProcessSandbox(Processes):
 
     async def owns(self, client: Address, server: Address) -> bool:
         """Return whether one of its processes has the client's socket open."""
-        await asyncio.shield(self.started)  # its processes are not known before
+        await asyncio.shield(self.started)  # its processes aren't known until then
         found = find_socket(client, server)
         return found is not None and hold(self.pids(), found.inode)
 
     def files_bytes(self) -> int | None:
-        """Return what is used of its /tmp, bytes."""
+        """Return the size of the files in its /tmp, bytes."""
         return files_bytes(self.pids()) if self._isolated else 0
 
     def drain(self) -> None:
-        """Read what it has written until now."""
+        """Read its output so far."""
         self._output.drain()
         self._trace.drain()
 
     async def limit_cpu(self, share: float) -> None:
-        """Allow its processes so many processors from now on."""
+        """Limit its processes to this number of processors."""
         if self.accounts is not None:
             self.accounts.limit_cpu(share)
 
     async def freeze(self) -> None:
-        """Stop its processes where they stand."""
+        """Pause its processes."""
         assert self.accounts is not None
         self.accounts.freeze()
 
     async def thaw(self) -> None:
-        """Let them go on."""
+        """Resume its processes."""
         assert self.accounts is not None
         self.accounts.thaw()
 
@@ -103,14 +103,14 @@ class ProcessSandbox(Processes):
         await self.kill(self.pids())
 
     def hand_over(self) -> Cgroup | None:
-        """Close all but the control group, and return that: /tmp's files are charged to it."""
+        """Close everything except the control group, and return it, because /tmp's files are charged to it."""
         accounts, self.accounts = self.accounts, None
         self._output.close()
         self._trace.close()
         return accounts
 
     async def close(self) -> None:
-        """Remove the control group, whose accounts are not needed any more, and close the streams."""
+        """Remove the control group with its accounts, and close the streams."""
         if self.accounts is not None:
             await asyncio.to_thread(self.accounts.remove)
         self._output.close()
@@ -121,7 +121,7 @@ class ProcessSandbox(Processes):
         if not sandboxes.hierarchy.parents:
             return None
         function = setting.function
-        # The kernel counts /tmp's files as memory, Lambda does not; the resident set is held to the limit itself.
+        # The kernel counts files in /tmp as memory, Lambda doesn't. The resident set is held to the memory size.
         files_mb = function.ephemeral_mb if sandboxes.isolation.mode else 0
         return Cgroup(
             sandboxes.hierarchy,
@@ -144,7 +144,7 @@ class ProcessSandbox(Processes):
             (setting.home / "tmp").mkdir(exist_ok=True)
         variables = {
             **paths(task, lang, folder, layers),
-            # Lambda sets no HOME; without a file system of its own, a function would find the host's user's.
+            # Lambda doesn't set HOME. Without its own file system, a function would find the host user's.
             **({} if isolated else {"HOME": str(setting.home), "TMPDIR": str(setting.home / "tmp")}),
             **setting.variables,
             "LAMBDA_TASK_ROOT": str(task),
@@ -173,7 +173,7 @@ class ProcessSandbox(Processes):
                 "NOFILE": limits.descriptors,
                 "NPROC": min(limits.processes, int(4 * (function.memory_mb + KERNEL_MB))),
                 "MEMLOCK": limits.locked_bytes,
-                # Without a file system of its own it would leave its cores in the host's.
+                # Without its own file system, it would leave core dumps in the host's.
                 "CORE": limits.core_bytes if isolated else 0,
             },
             visible=runtime.interpreter.paths,
@@ -198,9 +198,9 @@ def paths(task: Path, lang: Path, folder: Path, opt: Path) -> dict[str, str]:
 class ProcessSandboxes(ThisHost):
     """This host with processes as sandboxes.
 
-    `modules` are imported once, by a process of which all runtimes of this Python are forks; `isolate=False` leaves
+    `modules` are imported once, by a process from which all runtimes of this Python are forked; `isolate=False` leaves
     runtimes in the host's namespaces; `strict_packages` hides the host's packages from all of them. Entering raises
-    HostError if a module cannot be imported, RequestError for a template that cannot work.
+    HostError if a module can't be imported, RequestError for a template that can't work.
     """
 
     address = LOOPBACK
@@ -251,7 +251,7 @@ class ProcessSandboxes(ThisHost):
         self._layers = Layers(home / "layers")
 
     def prepare(self, function: Function) -> None:
-        """Start to make what the function will run on, so that no cold start waits for it."""
+        """Start to prepare the function's runtime, so that cold starts don't wait for it."""
 
         def tell(made: Future[Runtime]) -> None:
             if not made.cancelled() and made.exception() is None and made.result().instead:

@@ -13,8 +13,8 @@ from slslab.aws.keys import Pair
 
 # documented: API_ReceiveMessage.html: at most ten messages.
 MOST_MESSAGES = 10
-# Of a long poll, seconds. AWS's limit is 20, but nobody may break a poll off: SQS does not notice that its client has
-# gone, and the next message is received all the same, by nobody (reported of AWS: aws-sdk-java, issue 2083).
+# The length of a long poll, seconds. AWS allows 20, but a poll must not be interrupted: SQS doesn't notice that its
+# client has gone, and still sends it the next message (reported for AWS: aws-sdk-java, issue 2083).
 WAIT_S = 1
 # Longer than the wait: a server that does not answer by then has a defect.
 LIMIT_S = 60.0
@@ -29,7 +29,7 @@ class QueueError(Exception):
 
 
 class QueueClient:
-    """A queue by its name, at an endpoint; each call has a connection of its own."""
+    """A queue by its name, at an endpoint; each call opens its own connection."""
 
     def __init__(self, endpoint: str, owner: Pair, name: str) -> None:
         self._endpoint = endpoint
@@ -43,7 +43,7 @@ class QueueClient:
         return found
 
     def receive(self, most: int) -> list[dict[str, Any]]:
-        """Return up to ten messages; none if none comes within a second. Raises QueueError."""
+        """Return up to ten messages, or an empty list after a second. Raises QueueError."""
         document = self._call(
             "ReceiveMessage",
             MaxNumberOfMessages=min(most, MOST_MESSAGES),
@@ -79,7 +79,7 @@ class QueueClient:
         finally:
             connection.close()
         if answer.status != http.HTTPStatus.OK:
-            # documented: the JSON protocol of SQS tells the older protocol's code in a header.
+            # documented: the JSON protocol of SQS sends the older protocol's code in a header.
             code = answer.headers.get("x-amzn-query-error", "").partition(";")[0]
             code = code or str(document.get("__type", "")).rpartition("#")[2]
             raise QueueError(code, str(document.get("message") or document.get("Message") or code))

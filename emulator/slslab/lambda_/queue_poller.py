@@ -1,8 +1,8 @@
 """Poll one queue: receive batches, invoke a function with each, and delete what it has processed.
 
-https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html and services-sqs-errorhandling.html. What fails
-or is throttled stays in the queue until its visibility timeout, as on AWS; that AWS then polls more slowly is not
-emulated.
+https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html and services-sqs-errorhandling.html. Failed
+and throttled messages stay in the queue until their visibility timeout, as on AWS. AWS then polls more slowly, which
+isn't emulated.
 """
 
 import asyncio
@@ -28,9 +28,9 @@ Message = dict[str, Any]
 
 
 class QueuePoller:
-    """Polls from its creation until `close`, on a thread of its own; invocations run on the event loop of its creation.
+    """Polls from its creation until `close`, on its own thread. Invocations run on the creator's event loop.
 
-    `target` tells what to invoke, with batches of up to `batch_size` messages or 6 MB, gathered for up to `window_s`
+    `target` returns what to invoke, with batches of up to `batch_size` messages or 6 MB, gathered for up to `window_s`
     after the first. With `reports_failures` the function's answer names the messages that failed.
     """
 
@@ -59,13 +59,13 @@ class QueuePoller:
         self._closed = threading.Event()
         self._changed = threading.Condition()
         self._running = 0
-        # Since when all that may run at once has run at once.
+        # Since when at least FIRST_AT_ONCE invocations have been running.
         self._busy_s: float | None = None
         self._thread = threading.Thread(target=self._poll, name=f"poller of {queue_arn}", daemon=True)
         self._thread.start()
 
     async def close(self) -> None:
-        """Wait for the end of the poll that is under way; what it has received is processed, and nothing else."""
+        """Wait for the current poll to end; messages that it has received are still processed."""
         self._closed.set()
         with self._changed:
             self._changed.notify_all()
@@ -95,7 +95,7 @@ class QueuePoller:
             try:
                 more = self._queue.receive(self._batch_size - len(batch))
             except QueueError:
-                break  # what has come is processed, and the next poll says what is wrong
+                break  # process what was received; the next poll reports the error
             batch, size = batch + more, size + sum(map(_size, more))
         return batch
 

@@ -1,4 +1,4 @@
-"""Names of functions as AWS takes them: a name, a partial ARN or an ARN, with a version or an alias behind it.
+"""Names of functions as AWS accepts them: a name, a partial ARN or an ARN, with a version or an alias behind it.
 
 https://docs.aws.amazon.com/lambda/latest/api/API_Invoke.html#API_Invoke_RequestParameters
 """
@@ -20,7 +20,7 @@ PATTERN = re.compile(
 
 @dataclass(frozen=True)
 class Reference:
-    """What a request says of a function: its name, and the version or alias, None for none."""
+    """A request's reference to a function: its name, and the version or alias (None without one)."""
 
     name: str
     qualifier: str | None = None
@@ -35,7 +35,7 @@ class Reference:
     def check_place(self, caller: Principal, action: str) -> None:
         """Raise ServiceError for a function of another account or region (texts measured: recorded from AWS)."""
         if self.account not in (None, ACCOUNT):
-            # assumed: no function of another account lets this one in.
+            # assumed: functions of other accounts don't allow this one.
             arn = f"arn:aws:lambda:{self.region or REGION}:{self.account}:function:{self.name}"
             raise ServiceError(
                 403,
@@ -47,7 +47,7 @@ class Reference:
             raise missing(f"Functions from '{self.region}' are not reachable in this region ('{REGION}')")
 
     def qualified(self, qualifier: str | None) -> "Reference":
-        """Return it with the qualifier that stands elsewhere in the request, if one does."""
+        """Return it with the qualifier from elsewhere in the request, if there is one."""
         if not qualifier:
             return self
         if self.qualifier not in (None, qualifier):
@@ -57,7 +57,7 @@ class Reference:
 
 @lru_cache(1024)
 def parse(text: str) -> Reference:
-    """Return what a name, a partial ARN or an ARN says; ValidationException if it is none."""
+    """Parse a name, a partial ARN or an ARN; ValidationException for anything else."""
     match = PATTERN.fullmatch(text)
     if match is None:
         raise constraint(text, "functionName", f"Member must satisfy regular expression pattern: {PATTERN.pattern}")

@@ -1,7 +1,7 @@
 """Serve the Lambda Runtime API, one address per execution environment; `awslambdaric` is its client.
 
-Other processes of this host, and pages in its browsers, reach that address, too, so it is asked whose each connection
-is. (A secret in the address would not do: awslambdaric reports an error of the initialisation to a host and port only.)
+Other processes of this host, and pages in its browsers, can reach that address, too, so the owner of each connection is
+checked. (A secret in the address isn't possible: awslambdaric reports initialisation errors to a host and port only.)
 https://docs.aws.amazon.com/lambda/latest/dg/runtimes-api.html
 """
 
@@ -24,13 +24,13 @@ from slslab.host.connections import LOOPBACK, Address
 PREFIX = b"/2018-06-01/runtime/"
 READ_BYTES = 256 * 1024
 HEAD_BYTES, PIPELINED = 1024 * 1024, 16
-# An environment has no more descriptors (Lambda quotas). They are accepted so many at a time, and again so late when
-# this process has no more.
+# The most connections, since an environment has no more descriptors (Lambda quotas); how many to accept at a time; and
+# when to accept again after this process has run out of descriptors, s.
 MOST_CONNECTIONS, ACCEPTED_AT_ONCE, ACCEPT_AGAIN_S = 1024, 64, 1.0
 LONGEST_TYPE = 256
 HEADERS = frozenset({b"expect", b"lambda-runtime-function-error-type"})
 LENGTHS = frozenset(map(len, HEADERS))
-# asm-generic/socket.h: the kernel tells when it received what is read, by `struct timespec` of CLOCK_REALTIME.
+# asm-generic/socket.h: the kernel reports when it received the data, as a `struct timespec` of CLOCK_REALTIME.
 SO_TIMESTAMPNS, TIMESPEC = 35, struct.Struct("@ll")
 ANCILLARY_BYTES = socket.CMSG_SPACE(TIMESPEC.size)
 HEAD = "HTTP/1.1 {} {}\r\ncontent-type: application/json\r\n"
@@ -68,16 +68,16 @@ class RuntimeReport:
         with contextlib.suppress(ValueError, RecursionError):
             document = json.loads(self.body)
             error_type = str((isinstance(document, dict) and document.get("errorType")) or error_type)
-        # It becomes a part of logs and records: half of a surrogate pair is no text.
+        # Logs and records contain it, and half of a surrogate pair can't be encoded.
         return error_type[:LONGEST_TYPE].encode(errors="replace").decode()
 
 
 class RuntimeApi:
     """Serves one execution environment: hands out invocations one at a time, and receives their reports.
 
-    `owns` tells whether a connection, given its client's address and the server's, is one of the environment's
-    processes'; it is asked once for each, and all requests of others are refused. A report has at most one byte more
-    than `limit`; its runtime is told that it was too large. `changed` is called when `report` or `ready_ns` has.
+    `owns` returns whether a connection, given its client's and the server's address, belongs to a process of the
+    environment. It is called once per connection, and requests on all others are refused. A report is kept up to one
+    byte over `limit`; its runtime gets an error. `changed` is called when `report` or `ready_ns` changes.
 
     `report` is what the runtime sent in its present phase; `ready_ns` is when it asked for its next invocation, None
     while it does not wait for one.
@@ -143,13 +143,13 @@ class RuntimeApi:
         connection.respond(_next(invocation))
 
     def forget(self, connection: "_Connection") -> None:
-        """Forget a connection, which has been closed; the runtime does not wait if it waited there."""
+        """Forget a closed connection; if the runtime waited there, it doesn't wait any more."""
         self.connections.discard(connection)
         if self.waiting is connection:
             self.waiting = self.ready_ns = None
 
     def answer(self, connection: "_Connection", request: "_Request") -> Answer | None:
-        """Return the answer to a request of the environment's; None if it waits for an invocation."""
+        """Return the answer to the environment's request; None if it waits for an invocation."""
         if not request.path.startswith(PREFIX):
             return _refusal(404, "the Runtime API has no such path")
         parts = request.path[len(PREFIX) :].decode("latin-1").split("/")
@@ -158,7 +158,7 @@ class RuntimeApi:
             if self._kept is not None:
                 kept, self._kept = self._kept, None
                 return _next(kept)
-            # One runtime waits: a function that asks and never listens must not pile up connections.
+            # Only one connection waits, so that a function that asks and never listens can't pile up connections.
             former, self.waiting = self.waiting, connection
             if former is not None:
                 former.close()
@@ -182,7 +182,7 @@ class RuntimeApi:
         self._changed()
         if len(request.body) <= self.limit:
             return ACCEPTED
-        # documented: runtimes-api.html, 413; the words are those of AWS's interface emulator. awslambdaric then exits.
+        # documented: runtimes-api.html, 413; the text is from AWS's interface emulator. awslambdaric then exits.
         return _refusal(413, f"Exceeded maximum allowed payload size ({self.limit} bytes).", "RequestEntityTooLarge")
 
     def _listen(self) -> None:
@@ -199,7 +199,7 @@ class RuntimeApi:
                 if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM):
                     self._loop.remove_reader(self._listener)
                     self._loop.call_later(ACCEPT_AGAIN_S, self._listen)
-                return  # or nobody waits any more
+                return  # or the client has gone
             if len(self.connections) < MOST_CONNECTIONS:
                 _Connection(self, connection)
             else:
@@ -221,7 +221,7 @@ class _Request:
 class _Connection:
     """One connection to a Runtime API: its requests are answered in turn.
 
-    It reads its socket itself, because asyncio's transports do not tell when the kernel received what they read.
+    It reads its socket itself, because asyncio's transports don't report when the kernel received the data.
     """
 
     def __init__(self, api: RuntimeApi, connection: socket.socket) -> None:
@@ -230,7 +230,7 @@ class _Connection:
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
         self._request = _Request()
-        self._head_bytes = 0  # what has been read of the request beside its body
+        self._head_bytes = 0  # read so far of the request, without its body
         self._late_ns = 0
         self._requests: deque[_Request] = deque()  # read, and not answered yet
         self._own: bool | None = None
@@ -270,7 +270,7 @@ class _Connection:
             self._write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
-        """Take a part of the body: of one beyond the limit one byte more than that, and the rest is thrown away."""
+        """Take a part of the body. Beyond the limit, keep one byte and drop the rest."""
         self._head_bytes -= len(body)
         self._request.body += body[: self._api.limit + 1 - len(self._request.body)]
 
@@ -283,7 +283,7 @@ class _Connection:
     async def _ask(self) -> None:
         try:
             self._own = await self._api.owns(self._socket.getpeername(), self._socket.getsockname())
-        except OSError:  # the client is gone, or nobody may know whose it is
+        except OSError:  # the client is gone, or its owner can't be found out
             self.close()
         self._answer()
 
@@ -309,7 +309,7 @@ class _Connection:
         held = sum([len(request.body) for request in self._requests])
         if self._head_bytes > HEAD_BYTES or len(self._requests) > PIPELINED or held > self._api.limit + 1:
             self.close()
-        # Who has hung up does not wait; the exit of its process is reported elsewhere.
+        # A client that has hung up doesn't wait; the exit of its process is reported elsewhere.
         if self._ended and self._api.waiting is self:
             self.close()
         self._answer()
@@ -366,9 +366,9 @@ class _Connection:
             self._flush()
 
     def _flush(self) -> None:
-        """Send what the socket takes now, and the rest when it takes more; hang up if that was all.
+        """Send what the socket accepts now, and the rest when it accepts more; hang up if that was all.
 
-        Of a client that does not read its answers nothing more is read meanwhile.
+        Meanwhile, nothing more is read from a client that doesn't read its answers.
         """
         try:
             self._unsent = self._unsent[self._socket.send(self._unsent) :]

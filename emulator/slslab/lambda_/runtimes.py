@@ -1,8 +1,8 @@
 """Find the Python that runs the functions of each runtime, and make what they see of it: /var/lang and /var/runtime.
 
-An installed Python of the version that a function asks for runs it. Where there is none that can, the emulator's own
-stands for it. Only the emulator's own has the host's packages; every other has Lambda's alone (boto3 and awslambdaric),
-and so has the emulator's own with strict packages.
+A function runs on an installed Python of the version that it asks for. If that isn't possible, it runs on the
+emulator's own Python. Only the emulator's own has the host's packages. All others have just Lambda's (boto3 and
+awslambdaric), and so does the emulator's own with strict packages.
 """
 
 import json
@@ -56,7 +56,7 @@ class Interpreter:
 class Runtime:
     """What functions that ask for the Python `name` run on; `lang` and `folder` become /var/lang and /var/runtime.
 
-    `own` says that it is the emulator's own Python, and `instead` why that stands for the one that was asked for.
+    `own` is whether it is the emulator's own Python, and `instead` why that replaces the requested one.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Runtime:
 
     @property
     def layer_path(self) -> str:
-        """Where a layer has the packages of this version alone."""
+        """Where a layer has the packages for this version only."""
         return f"python/lib/{Path(self.command).name}/site-packages"
 
     @property
@@ -98,7 +98,7 @@ class Runtimes(Managed):
         self.start_making(OWN)  # which nearly every function needs
 
     def start_making(self, name: str) -> Future[Runtime]:
-        """Start to make what functions of this runtime run on, unless that has begun; what failed is tried again."""
+        """Start to make this runtime's files, unless that has begun; try again after a failure."""
         with self._lock:
             made = self._made.get(name)
             if made is None or made.cancelled() or (made.done() and made.exception() is not None):
@@ -136,7 +136,7 @@ class Runtimes(Managed):
 
 
 def obstacle(name: str) -> str:
-    """Say why the emulator's own Python stands for a runtime; empty if the runtime's own runs here."""
+    """Return why the emulator's own Python replaces a runtime's; empty if the runtime's own runs here."""
     if find_interpreter(name) is None:
         return f"no {name} is installed"
     minor = int(name.partition(".")[2])
@@ -149,9 +149,9 @@ def obstacle(name: str) -> str:
 
 @cache
 def find_interpreter(name: str) -> Interpreter | None:
-    """Return an installed Python of a runtime, for instance python3.12; None if there is none.
+    """Return an installed Python of a runtime, for instance python3.12; None if it isn't installed.
 
-    Of the emulator's version it is the emulator's own.
+    For the emulator's version, it is the emulator's own.
     """
     if name == OWN:
         program = os.path.realpath(str(getattr(sys, "_base_executable", None) or sys.executable))
@@ -188,7 +188,7 @@ def _numbers(path: Path) -> list[int]:
 
 
 def _make_folder(runtime: Runtime) -> None:
-    """Make /var/runtime: of the emulator's own Python links to the host's packages, of others copies without binaries.
+    """Make /var/runtime: links to the host's packages for the emulator's own Python, else copies without binaries.
 
     awslambdaric's compiled module is built for the emulator's own Python; elsewhere one of slslab's takes its place.
     """
@@ -204,7 +204,7 @@ def _make_folder(runtime: Runtime) -> None:
                 shutil.copytree(path, target, ignore=_compiled, copy_function=link_or_copy)
             elif path.suffix == ".py":
                 link_or_copy(path, target)
-    # Nobody can write there later: without this every cold start would compile what it imports.
+    # The folder is read-only later. Without this, every cold start would compile what it imports.
     if runtime.own:
         compile_module(str(runtime.folder / "slslab_runtime.py"), invalidation_mode=UNCHECKED)
     else:
@@ -213,7 +213,7 @@ def _make_folder(runtime: Runtime) -> None:
 
 
 def _contents(package: Any) -> Iterator[Path]:
-    """Yield what an installed distribution has put beside others: modules, packages, and its own metadata."""
+    """Yield the top-level files and folders of an installed distribution: modules, packages, and its metadata."""
     # `package.files` makes a path of each of thousands of lines.
     names = {re.split("[,/]", line)[0] for line in (package.read_text("RECORD") or "").splitlines()}
     for name in sorted(names - {"..", "__pycache__"}):
@@ -225,7 +225,7 @@ def _compiled(_directory: str, names: list[str]) -> list[str]:
 
 
 def link_or_copy(source: str | Path, target: str | Path) -> str:
-    """Link a file, which is never written, or copy it where that cannot be; return the target."""
+    """Link a file, which is never written to, or copy it if that fails; return the target."""
     try:
         os.link(source, target)
     except OSError:  # another file system, or another user's file

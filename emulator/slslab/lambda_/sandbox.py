@@ -14,7 +14,7 @@ from slslab.lambda_.configuration import Function
 
 @dataclass(frozen=True)
 class Setting:
-    """What one sandbox is started with.
+    """The settings that one sandbox is started with.
 
     `cpu_share` is how many processors its initialisation may use. `home` is a directory of its own, which holds
     `clock`; `variables` are the environment variables that do not depend on the kind of sandbox; `log` receives what
@@ -60,35 +60,35 @@ class Sandbox(Protocol):
         """Return its processes, as this host numbers them."""
 
     async def owns(self, client: Address, server: Address) -> bool:
-        """Return whether the TCP connection that these two addresses have is one of its processes'."""
+        """Return whether the TCP connection between these two addresses belongs to one of its processes."""
 
     def files_bytes(self) -> int | None:
-        """Return what is used of a /tmp that is memory, bytes; None if no process is left that sees it."""
+        """Return the size of the files in a /tmp in memory, bytes; None if no process that sees it is left."""
 
     def drain(self) -> None:
-        """Read what it has written until now."""
+        """Read its output so far."""
 
     async def limit_cpu(self, share: float) -> None:
-        """Allow its processes so many processors from now on."""
+        """Limit its processes to this number of processors."""
 
     async def freeze(self) -> None:
-        """Stop its processes where they stand."""
+        """Pause its processes."""
 
     async def thaw(self) -> None:
-        """Let them go on."""
+        """Resume its processes."""
 
     async def end(self) -> None:
         """Kill its processes, and return when they are gone."""
 
     async def close(self) -> None:
-        """Read what is left of its output, and remove what confined it, with its accounts."""
+        """Read the rest of its output, and remove its confinement and its accounts."""
 
 
 def in_wrapper(variables: Mapping[str, str], program: list[str]) -> list[str]:
-    """Return the command line of a runtime: that of its wrapper script, if the function has one.
+    """Return the command line of a runtime, or of its wrapper script if the function has one.
 
-    documented: runtimes-modify.html, "Wrapper scripts": it has the runtime's command line as its arguments. The shell
-    exits with status 127 if there is no such script.
+    documented: runtimes-modify.html, "Wrapper scripts": the script gets the runtime's command line as its arguments.
+    The shell exits with status 127 if the script is missing.
     """
     wrapper = variables.get("AWS_LAMBDA_EXEC_WRAPPER")
     return ["/bin/sh", "-c", 'exec "$@"', "/var/runtime/bootstrap", wrapper, *program] if wrapper else program

@@ -1,4 +1,4 @@
-"""An HTTP server of this process, on a thread and an event loop of its own."""
+"""An HTTP server in this process, with its own thread and event loop."""
 
 import asyncio
 import socket
@@ -38,19 +38,19 @@ class Server:
         limit: BodyLimit | None = None,
         public: Public | None = None,
     ) -> Iterator[None]:
-        """Serve the application for as long as the block; `finish` is awaited before the server stops answering.
+        """Serve the application during the block; `finish` is awaited before the server stops answering.
 
-        Clients call it by a name of loopback, or by one of `names`, and sign their requests by one of `keys`;
-        `limit` bounds the bodies of these. What is `public` answers requests that the gate does not check.
+        Clients call it by a name of loopback, or one of `names`, and sign their requests with one of `keys`; `limit`
+        bounds the bodies of these requests. `public` answers requests that the gate doesn't check.
         """
         config = uvicorn.Config(
             Gate(application, names, keys, limit, public),
             http=BoundedHeads,
             log_config=None,
             access_log=False,
-            # With a library for them installed, WebSockets would pass the gate, which checks HTTP.
+            # WebSockets would bypass the gate, which checks HTTP only.
             ws="none",
-            # No proxy is in front of it, and whoever claims to be one is not believed.
+            # The server isn't behind a proxy, so don't trust a client's proxy headers.
             proxy_headers=False,
             server_header=False,
             lifespan="off",
@@ -78,7 +78,7 @@ class Server:
             self._thread.join()
 
     def close(self) -> None:
-        """Release the address and the event loop; nothing is served any more."""
+        """Stop serving, and release the address and the event loop."""
         self._listener.close()
         self.loop.close()
 

@@ -17,7 +17,7 @@ class SettingOperations:
         self._limits = limits
 
     def handlers(self) -> dict[str, Handler]:
-        """Return what answers each operation."""
+        """Return the handler of each operation."""
         return {
             "PutFunctionConcurrency": self._put_concurrency,
             "GetFunctionConcurrency": self._get_concurrency,

@@ -1,4 +1,4 @@
-"""What the emulator itself needs of the stack: clients of its services, packages in S3, and buckets for failures."""
+"""What the emulator itself needs from the stack: clients of its services, packages in S3, and buckets for failures."""
 
 import logging
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Attributes = Mapping[str, tuple[str, str]]
 LOG = logging.getLogger(__name__)
 COMMON = "AWS_ENDPOINT_URL"
 ENDPOINT = "AWS_ENDPOINT_URL_"
-# Step Functions has three names: AWS's variable has one, boto3's client another, its ARNs the third.
+# Step Functions has three names: in AWS's variable, in boto3's client, and in its ARNs.
 ENDPOINT_NAMES = {"sfn": "states"}
 SERVICES = {"stepfunctions": "states"}
 
@@ -25,8 +25,8 @@ SERVICES = {"stepfunctions": "states"}
 class StackClient:
     """The services of the stack, each at the address that an environment variable names.
 
-    `variables` are what every function finds them by; functions reach Lambda at the URL `advertised`, this process at
-    `endpoint`. Clients sign with the owner's pair.
+    Every function finds them through `variables`. Functions reach Lambda at the URL `advertised`, this process at
+    `endpoint`. Clients sign with the owner's pair of keys.
     """
 
     def __init__(self, endpoint: str, advertised: str, variables: Mapping[str, str], owner: Pair) -> None:
@@ -43,7 +43,7 @@ class StackClient:
         return {"lambda": self._own, **{ENDPOINT_NAMES.get(n, n): url for n, url in named.items()}, **common}
 
     def add_variables(self, variables: Mapping[str, str]) -> None:
-        """Give these variables, too, to every environment that starts from now on."""
+        """Also give these variables to every environment that starts from now on."""
         self._named |= variables
         self.variables |= variables
 
@@ -62,11 +62,11 @@ class StackClient:
         return self.endpoint(service) is not None
 
     def endpoint(self, service: str) -> str | None:
-        """Return the endpoint of a service: its own, or the one of all that have none; None without one."""
+        """Return a service's own endpoint, or the common one of all other services; None without either."""
         return self.endpoints.get(SERVICES.get(service, service), self.endpoints.get("aws"))
 
     def fetch(self, bucket: str, key: str, version: str | None, limit: int) -> bytes:
-        """Return the body of a package in S3, without a `version` of the newest.
+        """Return the body of a package in S3; without a `version`, the newest.
 
         InvalidParameterValueException if it cannot be read, or is too large.
         """
@@ -77,13 +77,13 @@ class StackClient:
                 chosen = {} if version is None else {"VersionId": version}
                 found = client.get_object(Bucket=bucket, Key=key, **chosen)
                 if found["ContentLength"] > limit:
-                    # What is larger than its contents may be is too large with them.
+                    # An archive that is larger than its contents may be is too large in any case.
                     raise invalid(f"Unzipped size must be smaller than {limit} bytes")
                 return bytes(found["Body"].read())
             except botocore.exceptions.ClientError as error:
                 detail = error.response["Error"]
                 raise _unread(detail["Code"], detail["Message"]) from error
-            except botocore.exceptions.BotoCoreError as error:  # no such name is possible, or no server answers
+            except botocore.exceptions.BotoCoreError as error:  # the name is impossible, or no server answers
                 raise _unread(type(error).__name__, str(error)) from error
 
     def store(self, bucket: str, key: str, body: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Settings of a function that are checked, stored and answered as AWS does, and change nothing here.
+"""Function settings that are checked, stored and returned as on AWS, but have no effect here.
 
 A function that has one says so once in its log; `slslab limits` lists all.
 """
@@ -16,14 +16,14 @@ WITHOUT_EFFECT: Mapping[str, str] = {
     "TracingConfig": "no traces go to X-Ray",
     "VpcConfig": "functions have this host's network",
 }
-# Settings that only Lambda Managed Instances, durable functions and tenants have: here they would be promises.
+# Settings of Lambda Managed Instances, durable functions and tenants: accepting them would be an empty promise.
 REFUSED = ("AcceleratorConfig", "CapacityProviderConfig", "DurableConfig", "RuntimeConfig", "TenancyConfig")
-# A setting of this value is as good as none.
+# A setting with this value has no effect on AWS either.
 NEUTRAL: Mapping[str, Any] = {"TracingConfig": {"Mode": "PassThrough"}, "SnapStart": {"ApplyOn": "None"}}
 
 
 def stored(request: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stored settings after a request, as AWS's answers have them; `before` are those that it had."""
+    """Return the stored settings after a request, as in AWS's answers; `before` are the earlier ones."""
     settings = {**before}
     for name in WITHOUT_EFFECT:
         if name in request:
@@ -34,7 +34,7 @@ def stored(request: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, A
 def without_effect(settings: Mapping[str, Any]) -> list[str]:
     """Return a line for each stored setting that would do something on AWS.
 
-    A dead letter queue may be there; if it isn't, the log says so when a letter is sent.
+    A dead letter queue may exist; if it doesn't, the log says so when a letter is sent.
     """
     empty = {name for name in settings if name == "VpcConfig" and not settings[name]["SubnetIds"]}
     left = [name for name in settings if name not in {"DeadLetterConfig", *empty}]
@@ -42,7 +42,7 @@ def without_effect(settings: Mapping[str, Any]) -> list[str]:
 
 
 def _vpc(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the API's VpcConfigResponse; which VPC has the subnets is not known here, so its id is made of theirs."""
+    """Return the API's VpcConfigResponse. The subnets' VPC isn't known here, so its id is made from theirs."""
     subnets = list(config.get("SubnetIds") or ())
     return {
         "Ipv6AllowedForDualStack": bool(config.get("Ipv6AllowedForDualStack")),
@@ -56,7 +56,7 @@ def _dead_letters(config: Mapping[str, Any]) -> dict[str, Any] | None:
     return {"TargetArn": config["TargetArn"]} if config.get("TargetArn") else None
 
 
-# As AWS's answers have them (measured: recorded from AWS; of a key and of file systems assumed). None takes one away.
+# As in AWS's answers (measured: recorded from AWS; assumed for a key and file systems). None removes a setting.
 SHOWN: Mapping[str, Callable[[Any], Any]] = {
     "DeadLetterConfig": _dead_letters,
     "FileSystemConfigs": lambda configs: list(configs) or None,

@@ -1,7 +1,7 @@
 """What Lambda itself writes into a function's log: as text, or as JSON (LoggingConfig).
 
-The lines of successes are measured (recorded from AWS); in JSON those of failures are assumed to differ by their status
-alone. What is not measured here, such as a runtime's overhead, is left out.
+The lines for successes are measured (recorded from AWS). JSON lines for failures are assumed to differ only in their
+status. Figures that aren't measured here, such as a runtime's overhead, are left out.
 https://docs.aws.amazon.com/lambda/latest/dg/monitoring-cloudwatchlogs-logformat.html
 """
 
@@ -17,7 +17,7 @@ from slslab.lambda_.report_line import report_line
 from slslab.lambda_.stored_settings import without_effect
 from slslab.run.records import billed_ms
 
-# documented: monitoring-cloudwatchlogs-log-level.html: which system log level shows a line, if all has gone well.
+# documented: monitoring-cloudwatchlogs-log-level.html: which system log level shows a line, if all went well.
 SHOWN_AT = {"platform.initRuntimeDone": "DEBUG", "platform.initReport": "DEBUG", "platform.runtimeDone": "DEBUG"}
 LEVELS = ("DEBUG", "INFO", "WARN")
 
@@ -33,7 +33,7 @@ class SystemLog:
         self._level = function.logging.get("SystemLogLevel", "INFO")
 
     def begin_init(self, runtime: str) -> None:
-        """Begin an environment's log; a setting of the function that has no effect here is named once."""
+        """Begin an environment's log, and name the function's settings that have no effect here."""
         if self._json:
             version = {"runtimeVersion": runtime}
             place = {"instanceId": self._stream, "instanceMaxMemory": self._function.memory_mb * MB}
@@ -45,7 +45,7 @@ class SystemLog:
             self._write(f"slslab: {line}\n")
 
     def end_init(self, init_ms: float, status: str, error_type: str) -> None:
-        """Report an initialisation; as text only one that failed."""
+        """Report an initialisation; in a text log, only a failed one."""
         error = {"errorType": error_type} if error_type else {}
         if self._json:
             ended = {**INIT, "status": status, **error}
@@ -56,7 +56,7 @@ class SystemLog:
             self._write(f"INIT_REPORT Init Duration: {init_ms:.2f} ms\tPhase: init\tStatus: {status}{suffix}\n")
 
     def begin(self, request_id: str) -> None:
-        """Begin an invocation's log, of which Invoke returns the tail."""
+        """Begin an invocation's log; Invoke returns its tail."""
         self._log.begin()
         version = self._function.version
         if self._json:
@@ -75,7 +75,7 @@ class SystemLog:
         error_type: str,
         cause: str = "",
     ) -> str:
-        """End an invocation's log and return its REPORT line; `cause` is why the runtime ended, where it did."""
+        """End an invocation's log and return its REPORT line; `cause` is why the runtime ended, if it did."""
         memory_mb = self._function.memory_mb
         report = report_line(request_id, duration_ms, init_ms, memory_mb, used_mb, status, error_type)
         if cause:

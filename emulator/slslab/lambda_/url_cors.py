@@ -35,7 +35,7 @@ def preflight(cors: Mapping[str, Any], method: str, headers: Mapping[str, str]) 
 
 
 def shared(cors: Mapping[str, Any], origin: str | None, headers: Headers) -> Headers:
-    """Return the headers of a function's answer with those for its caller's origin, if that is allowed."""
+    """Return the headers of a function's answer, plus CORS headers if its caller's origin is allowed."""
     if origin is None or not _allows(cors, "AllowOrigins", origin):
         return headers
     exposed = [value for name, value in headers if name == "access-control-expose-headers"]
@@ -50,9 +50,9 @@ def shared(cors: Mapping[str, Any], origin: str | None, headers: Headers) -> Hea
 
 
 def _allows(cors: Mapping[str, Any], member: str, value: str) -> bool:
-    """Return whether a list of the configuration has a value, whatever the case, or the asterisk.
+    """Return whether a list of the configuration contains a value, ignoring case, or the asterisk.
 
-    assumed of the asterisk: an origin that it allows is answered by its name, as any other.
+    assumed: an origin that the asterisk allows is answered by its name, like any other.
     """
     return any(each == "*" or each.lower() == value.lower() for each in cors.get(member) or ())
 

@@ -1,7 +1,7 @@
-"""What a function URL makes of an HTTP request, and of a function's answer: payload format 2.0.
+"""Convert a function URL's HTTP requests to events, and a function's answers to responses: payload format 2.0.
 
-https://docs.aws.amazon.com/lambda/latest/dg/urls-invocation.html; forms as AWS recorded them, unless a comment says
-otherwise.
+https://docs.aws.amazon.com/lambda/latest/dg/urls-invocation.html; formats as recorded from AWS, unless a comment
+says otherwise.
 """
 
 import base64
@@ -19,13 +19,13 @@ from slslab.aws.keys import Principal
 from slslab.aws.requests import parse_json
 
 TEXT = re.compile(r"(text/.*|application/(json|xml|javascript))(;.*)?", re.IGNORECASE)
-# What belongs to a connection, and what the server writes itself.
+# Headers of a connection, and headers that the server writes itself.
 CONNECTION = frozenset({"connection", "content-length", "date", "keep-alive", "transfer-encoding", "upgrade"})
 # assumed: a signature stays with Lambda.
 SIGNATURE = frozenset({"authorization", "x-amz-security-token"})
 TOKEN, CONTROL = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"), re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 NO_CONTENT = (204, 304)
-# What a runtime that streams writes between its description of a response and the body.
+# A streaming runtime writes this between its description of a response and the body.
 DESCRIPTION_END = bytes(8)
 
 
@@ -85,7 +85,7 @@ class UrlRequest:
         return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
 
     def _headers(self, trace_id: str) -> dict[str, str]:
-        """Return the event's headers: the client's, and those that Lambda adds; there is no TLS to tell of."""
+        """Return the event's headers: the client's and Lambda's. The protocol is http, because there isn't TLS here."""
         length = {} if self.method == "HEAD" else {"content-length": str(len(self.body))}
         kept = ((name, value) for name, value in self.headers if name not in CONNECTION | SIGNATURE)
         return {
@@ -111,11 +111,11 @@ FAILED = UrlAnswer(502, (("content-type", "application/json"),), b"Internal Serv
 
 
 def answer(payload: bytes | None, *, streamed: bool = False) -> UrlAnswer:
-    """Return the response for what a function returned; None if it failed.
+    """Return the response for a function's payload, which is None if the function failed.
 
-    JSON but for an object with a `statusCode` is a body, written without spaces. A URL that streams has the payload as
-    its body in any case, since a runtime that does not stream returns it as a whole. A runtime that streams may
-    describe the response before the body; bytes that are not JSON are a body.
+    JSON becomes the body, without spaces, except an object with a `statusCode`. A streaming URL always has the payload
+    as its body, because a runtime that doesn't stream returns it as a whole. A streaming runtime may describe the
+    response before the body. Bytes that aren't JSON become the body.
     """
     if payload is None:
         return FAILED
@@ -139,7 +139,7 @@ def answer(payload: bytes | None, *, streamed: bool = False) -> UrlAnswer:
 
 
 def _structured(returned: Mapping[str, Any], content: bytes | None) -> UrlAnswer:
-    """Return the response that an object describes; its body is the content, or where that is None the object's."""
+    """Return the response that an object describes; its body is `content`, or the object's if that is None."""
     status, given, cookies = returned["statusCode"], returned.get("headers") or {}, returned.get("cookies") or []
     if isinstance(status, str) and status.isdecimal():
         status = int(status[:4])
@@ -177,7 +177,7 @@ def _encoded(text: str) -> bytes:
 
 
 def _lenient_base64(text: str) -> bytes:
-    """Decode Base64, URL-safe characters too; what belongs to neither is skipped, and so is a rest of one character."""
+    """Decode Base64, URL-safe characters too; skip other characters, and a single one left over at the end."""
     kept = re.sub(r"[^A-Za-z0-9+/]", "", text.translate({ord("-"): "+", ord("_"): "/"}))
     kept = kept[: len(kept) - (len(kept) % 4 == 1)]
     return base64.b64decode(kept + "=" * (-len(kept) % 4))
@@ -202,7 +202,7 @@ def _text_of(body: bytes, content_type: str) -> str | None:
 
 
 def _identity(caller: Principal, key_id: str) -> Mapping[str, Any]:
-    """Return who signed a request; assumed: the ids of a caller, which AWS's identities have, are its name here."""
+    """Return who signed a request; assumed: a caller's name stands for the ids that AWS's identities have."""
     return {
         "accessKey": key_id,
         "accountId": ACCOUNT,

@@ -36,7 +36,7 @@ FORBIDDEN = (
 
 
 class UrlServer:
-    """The ASGI application of one emulator's function URLs, before which the gate checks nothing but a known host."""
+    """The ASGI application of one emulator's function URLs; the gate only checks that a request's host is known."""
 
     prefix, host = PREFIX, HOST
 
@@ -153,7 +153,7 @@ class FunctionUrlOperations:
         self._functions = functions
 
     def handlers(self) -> dict[str, Handler]:
-        """Return what answers each operation."""
+        """Return the handler of each operation."""
         return {
             "CreateFunctionUrlConfig": self._create,
             "GetFunctionUrlConfig": self._get,
@@ -205,7 +205,7 @@ class FunctionUrlOperations:
         return self._functions.entry(call.name), target.qualifier
 
     def _configured(self, call: Call) -> tuple[Entry, str]:
-        """Return the function, and the key of its URL; the URL of an alias that is deleted stays (recorded)."""
+        """Return the function, and the key of its URL; a deleted alias keeps its URL (recorded)."""
         qualifier = call.qualifier or LATEST
         if not self._functions.exists(call.name) or qualifier not in self._functions.entry(call.name).urls:
             raise missing(NO_RESOURCE)

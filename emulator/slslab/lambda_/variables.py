@@ -15,9 +15,9 @@ XRAY = {
 
 
 def variables(function: Function, shared: Mapping[str, str], log_stream: str, address: str) -> dict[str, str]:
-    """Return a function's variables but its keys; those that are `shared` with others yield to its own.
+    """Return a function's variables without its keys; its own take precedence over `shared` ones.
 
-    `address` is that of its Runtime API.
+    `address` is its Runtime API's.
     """
     return {
         "LANG": "en_US.UTF-8",
@@ -40,7 +40,7 @@ def variables(function: Function, shared: Mapping[str, str], log_stream: str, ad
 
 
 def _logging(function: Function) -> dict[str, str]:
-    """Return what tells the runtime how to log (measured: the format is there once LoggingConfig was given)."""
+    """Return the variables for the runtime's logging (measured: the format is set once LoggingConfig was given)."""
     config = function.logging
     given = {"AWS_LAMBDA_LOG_FORMAT": config.get("LogFormat", "Text")} if config else {}
     level = {"AWS_LAMBDA_LOG_LEVEL": config["ApplicationLogLevel"]} if "ApplicationLogLevel" in config else {}

@@ -20,7 +20,7 @@ from slslab.report.summaries import (
 
 
 def both_bills(document: Document) -> Iterator[Part]:
-    """Yield what `bill` prints of a run: the bill, which is Lambda's, and behind it this host's seconds, priced."""
+    """Yield what `bill` prints for a run: Lambda's bill, then this host's seconds, priced."""
     if "profile" in document:
         yield _modelled_bill(document, document, f"{span(**document['range'])} {document['currency']}")
         note = ranges_made_of([document["uncertainty"]]) if "uncertainty" in document else PREDICTED_RANGES
@@ -33,7 +33,7 @@ def both_bills(document: Document) -> Iterator[Part]:
 
 
 def run_bill(document: Document) -> Table:
-    """Return the bill of a run, or what stands in its place."""
+    """Return a run's bill on Lambda, or this host's seconds, priced, if the run isn't modelled."""
     if (found := replayed(document)) is not None:
         return _modelled_bill(found, found["cost"], modelled_figures(found, 4)[1])
     if (found := predicted(document)) is not None:
@@ -46,7 +46,7 @@ def _modelled_bill(found: Document, cost: Document, shown: str) -> Table:
 
 
 def bill_table(cost: Document, title: str = "", *, folded: bool = False) -> Table:
-    """Return a bill line by line, whose lines add up to the total exactly, with its notes below."""
+    """Return a bill as a table, with its notes below. The lines add up to the total exactly."""
     rows = [
         (
             f"{line['item']} (assumed)" if line.get("assumed") else line["item"],

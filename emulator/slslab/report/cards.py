@@ -44,7 +44,7 @@ def faults_card(document: Document) -> Card | None:
 
 
 def functions_card(document: Document) -> Card | None:
-    """Return what each function of a service or of a session of tests did; of the latter what it cost, too."""
+    """Return what each function of a service or test session did; for a session, also its cost."""
     functions = document.get("functions")
     if not functions:
         return None
@@ -88,7 +88,7 @@ def cost_cell(row: Document) -> str:
 
 
 def phases_card(document: Document) -> Card | None:
-    """Return seconds per worker and phase, on the Lambda clock (of instances: wall time), and what each worker used."""
+    """Return seconds per worker and phase, on the Lambda clock (wall time for instances), and what each worker used."""
     per_worker = document.get("per_worker")
     if not per_worker:
         return None
@@ -109,7 +109,7 @@ def phases_card(document: Document) -> Card | None:
 
 
 def modelled_card(document: Document) -> Card | None:
-    """Return what the replayed trace takes on Lambda, per worker, and behind it what was measured on this host."""
+    """Return what the replayed trace takes on Lambda, per worker, next to what was measured on this host."""
     found = replayed(document)
     if found is None:
         return None
@@ -144,7 +144,7 @@ def beside_modelled(document: Document) -> Iterator[tuple[Document, tuple[float 
 
 
 def invocations_card(document: Document) -> Card | None:
-    """Return a summary of the invocations' REPORT lines, of each figure that any of them has."""
+    """Return a summary of each figure in the invocations' REPORT lines."""
     reports = document.get("reports")
     if not reports or not reports["endings"]:
         return None
@@ -156,7 +156,7 @@ def invocations_card(document: Document) -> Card | None:
 
 
 def traffic_card(document: Document) -> Card | None:
-    """Return messages and bytes of the training protocol, and of its overheads; of a service, its requests."""
+    """Return messages and bytes of the training protocol, and of its overheads; for a service, its requests."""
     counts = document.get("counts")
     if not counts:
         return None

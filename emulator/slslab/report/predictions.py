@@ -15,7 +15,7 @@ from slslab.run.bill import DEFAULT_BOOK, Book, Usage, compute_bill, load_book
 from slslab.run.document import not_modelled
 from slslab.run.metrics import Key, Records, Rows, grouped
 
-# Waits of a smaller share of the time are not spoken of.
+# Waits below this share of the time aren't mentioned.
 NOTEWORTHY = 0.01
 UNSPLIT = "It was recorded before the CPU time of init was kept apart. Record it again."
 Requests = Mapping[str, Sequence[Request]]
@@ -27,7 +27,7 @@ Bill = Callable[[Records], Mapping[str, Any]]
 class Predicted:
     """Metered records with what each of them takes on Lambda.
 
-    `requests` are those to S3, by the record's position. `profiles` were fitted to AWS's times of functions, by name.
+    `requests` are S3 requests by the record's position. `profiles`, by function, were fitted to times on AWS.
     """
 
     predictor: Predictor
@@ -128,9 +128,9 @@ class Predicted:
 def predict(
     records: Records, requests: Requests, predictor: Predictor, profiles: Mapping[str, Profile] | None = None
 ) -> Predicted:
-    """Return what these records take on Lambda.
+    """Predict what these records take on Lambda.
 
-    `requests` are those of each function to S3, `profiles` those that were fitted to AWS's times of a function.
+    `requests` are each function's S3 requests, and `profiles` the profiles that were fitted to its times on AWS.
     """
     profiles = profiles or {}
     own = {name: replace(predictor, profile=profile) for name, profile in profiles.items()}

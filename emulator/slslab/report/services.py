@@ -1,4 +1,4 @@
-"""The document of what `slslab up` recorded: the figures of a run, but for those that need a plan."""
+"""The document of what `slslab up` recorded: a run's figures, except the ones that need a plan."""
 
 import time
 from collections.abc import Mapping
@@ -29,10 +29,10 @@ BASIS = ("kind", "profile", "processor", "notes")
 
 
 class Service(Run):
-    """What `slslab up` has recorded until now: what it is, how it stands, its trace and its invocations' records.
+    """What `slslab up` has recorded so far: a description, the status, the trace and the invocations' records.
 
-    Hosts that run count as if they ended now, or with the last record of a service that was killed. `profiles` were
-    fitted to AWS's times of a function, by its name. `kind` is the handlers' kind of work, None if it isn't known.
+    Running hosts count as if they ended now, or with the last record if the service was killed. `profiles`, by
+    function, were fitted to times on AWS. `kind` is the handlers' kind of work, None if it isn't known.
     """
 
     PARTS: ClassVar[tuple[str, ...]] = (*Run.PARTS, "about", "status", "seconds", "profiles", "kind")
@@ -44,15 +44,15 @@ class Service(Run):
 
     @property
     def id(self) -> str:
-        """Its name, which is that of its directory."""
+        """Its directory's name."""
         return self.directory.id
 
     def bill_by(self, book: Book) -> Bill:
-        """Return what makes its bill: that of these invocations and of all that was used besides."""
+        """Return a function that bills given invocations, and everything else that the service used."""
         return lambda records: self.replace(invocations=records).cost(book)
 
     def bill_document(self, book: Book) -> dict[str, Any]:
-        """Return its bill: Lambda's with its 80 % range, or why there is none; `host` is what was metered.
+        """Return its bill on Lambda with the 80 % range, or why it isn't known; `host` bills what was metered here.
 
         `functions` has a row for each function and memory size.
         """
@@ -67,7 +67,7 @@ class Service(Run):
         return make_predictor(processor, self.kind, self.about["cpu_share_enforced"])
 
     def predictor_of(self, function: str) -> Predictor:
-        """Return what predicts a function's invocations."""
+        """Return the predictor of a function's invocations."""
         profile = self.profiles.get(function)
         return self.predictor if profile is None else replace(self.predictor, profile=profile)
 
@@ -77,9 +77,9 @@ class Service(Run):
         return predict(self.invocations, requests_of(self.events), self.predictor, self.profiles)
 
     def summary(self) -> dict[str, Any]:
-        """Return the document, with the keys that a run's has; what only a run has is left out.
+        """Return the document, with a run's keys except the ones that need a plan.
 
-        `predicted` is what the functions' handlers, of their kind of work, take and cost on Lambda.
+        `predicted` is what the functions take and cost on Lambda, given their handlers' kind of work.
         """
         bill, totals, about = self.bill_by(load_book(DEFAULT_BOOK)), self.totals(), self.about
         document: dict[str, Any] = {
@@ -120,10 +120,10 @@ class Service(Run):
 
 
 def open_run(directory: RunDirectory, kind: str | None = None) -> Run:
-    """Return the run in a directory, or what a service (`slslab up`) that records there has recorded until now.
+    """Return the run in a directory, or what a service (`slslab up`) has recorded there so far.
 
-    `kind` is the kind of work of a service's handlers; RequestError if it is given for a run, and for a run that goes
-    on.
+    `kind` is the kind of work of a service's handlers. RequestError if it is given for a run, or if the run hasn't
+    ended.
     """
     if (about := directory.service()) is not None:
         return read_service(directory, about, kind)
@@ -165,7 +165,7 @@ def read_service(directory: RunDirectory, about: Mapping[str, Any], kind: str | 
 
 
 def service_bill(predicted: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the bill of a service by what it takes on Lambda and what was metered here."""
+    """Return the bill of a service, from its prediction on Lambda and what was metered here."""
     if predicted["status"] == "modelled":
         return {"schema": 1, **predicted["cost"], **{name: predicted[name] for name in BASIS}, "host": dict(cost)}
     return {"schema": 1, **predicted, "host": dict(cost)}
@@ -181,7 +181,7 @@ def _counts(events: metrics.Rows) -> dict[str, int]:
 
 
 def function_rows(predicted: Predicted, book: Book | None = None) -> list[dict[str, Any]]:
-    """Return a row for each function and memory size that it had; the cost includes its requests to S3."""
+    """Return a row for each function and memory size that it had; the cost includes its S3 requests."""
     split = predicted.by([(record["function"], record["memory_mb"]) for record in predicted.records])
     return [{**_counted(own.records), **own.costs(book)} for _, own in sorted(split.items())]
 

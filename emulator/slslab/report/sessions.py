@@ -19,9 +19,9 @@ Invoked = Sequence[tuple[str, Mapping[str, Any]]]
 def session_document(
     invoked: Invoked, predictor: Predictor, requests: Requests, warnings: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return the document by the names of tests, each with the record of an invocation; costs are exact, as text.
+    """Return the document for pairs of a test's name and an invocation's record. Costs are exact, as text.
 
-    `requests` are those of each function to S3. `warnings` are sentences on what it lacks. A function that was invoked
+    `requests` are each function's S3 requests. `warnings` are sentences on missing data. A function that was invoked
     with several memory sizes has a row for each.
     """
     records = [record for _, record in invoked]

@@ -161,14 +161,14 @@ def region(found: Document) -> str:
 
 
 def modelled_figures(found: Document, digits: int = 3) -> tuple[str, str]:
-    """Return the seconds and the cost of a modelled run, each as its 80 % range, or its value if it has none."""
+    """Return the seconds and the cost of a modelled run, each as its 80 % range, or its value without a range."""
     if "ranges" in found:
         return f"{figure_text(found, 'seconds')} s", f"{figure_text(found, 'cost')} {found['cost']['currency']}"
     return f"{significant(found['seconds'], digits)} s", amount(found["cost"], digits)
 
 
 def figure_text(found: Document, figure: str, digits: int = 4) -> str:
-    """Return a modelled run's seconds, billed_seconds or cost: its 80 % range, or its value if it has none."""
+    """Return a modelled run's seconds, billed_seconds or cost: its 80 % range, or its value without a range."""
     if "ranges" in found:
         return span(**found["ranges"][figure])
     return significant(float(found["cost"]["total"] if figure == "cost" else found[figure]), digits)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from slslab.predict.invocation import THREADS
 
-# What a goal makes as small as it can: the product of these figures.
+# Each goal minimises the product of these figures.
 GOALS: Mapping[str, tuple[str, ...]] = {
     "cheapest": ("cost",),
     "fastest": ("seconds",),
@@ -37,7 +37,7 @@ class Estimate:
     moved: Mapping[str, tuple[Figures, Figures]]
 
     def value(self, goal: str) -> float:
-        """Return what the goal makes small."""
+        """Return what the goal minimises."""
         return _product(self.plain, goal)
 
     def range(self, figure: str) -> tuple[float, float]:
@@ -66,8 +66,8 @@ class Best:
 def best(estimates: Sequence[Estimate], goal: str) -> Best | None:
     """Return the best size by a goal; None without sizes.
 
-    A size can't be told apart from the least if their ratio holds 1. Of these the smaller cost wins, or the smaller
-    product if the goal is a product, and if that is the same the larger memory size.
+    A size can't be told apart from the best if the range of their ratio contains 1. Among such sizes the lowest cost
+    wins, or the lowest product if the goal is a product. If that is the same, the larger memory size wins.
     """
     if not estimates:
         return None
@@ -80,15 +80,15 @@ def best(estimates: Sequence[Estimate], goal: str) -> Best | None:
 
 
 def in_time(estimates: Sequence[Estimate], deadline_s: float) -> list[Estimate]:
-    """Return the sizes that are surely done by a deadline, as the upper ends of their ranges are."""
+    """Return the sizes that surely meet a deadline, because the upper ends of their ranges do."""
     return [size for size in estimates if size.range("seconds")[1] <= deadline_s]
 
 
 def may_win(size: Estimate, estimates: Sequence[Estimate]) -> bool:
-    """Return whether a size may turn out to be the best by any goal, if it is measured.
+    """Return whether measuring a size may show that it is the best by any goal.
 
-    It may if it can't be told apart from the present best, and either may cost less, or is clearly better as far as it
-    is known, or with threads that didn't show yet.
+    It must not be surely worse than the present best. In addition, it may cost less, or its estimate is clearly
+    better, possibly thanks to threads that didn't show yet.
     """
     sizes = {one.memory_mb: one for one in estimates}
     return any(_may_win(size, sizes[found.memory_mb], goal) for goal in GOALS if (found := best(estimates, goal)))

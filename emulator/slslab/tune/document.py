@@ -40,7 +40,7 @@ def describe(
     made: Sequence[Sample],
     seconds: float,
 ) -> dict[str, Any]:
-    """Return what is known of a function's memory sizes, and which is best.
+    """Return what is known about a function's memory sizes, and which one is best.
 
     `made` are the invocations that the answer needed, without earlier ones, and `seconds` the time that they took.
     Costs are USD for a million invocations. Ranges are 80 %.

@@ -14,7 +14,7 @@ from slslab.run.bill import OBJECT_OPERATIONS, Book, Usage, compute_bill
 from slslab.run.records import billed_ms
 from slslab.tune.decision import Estimate, Figures
 
-# A bill of so much time, whose price of a millisecond is exact.
+# Bill this much time, so that the price of a millisecond is exact.
 PRICED_MS = 1_000_000
 FIGURES = ("seconds", "cost")
 NOT_MOVED: Moved = {}

@@ -1,4 +1,4 @@
-"""The answer from what `slslab up` has recorded alone: nothing is invoked."""
+"""Answer from the records of `slslab up` alone, without invoking anything."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from slslab.tune.document import describe
 from slslab.tune.estimates import Estimator, Measured, Sample
 from slslab.tune.tuning import SIZES, Sizes, choose_sizes
 
-# Of each size the last warm invocations and cold starts.
+# How many of the last warm invocations and cold starts of each size to use.
 LAST = 100
 
 

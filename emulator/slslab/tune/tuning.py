@@ -85,9 +85,9 @@ def tune(
     progress: Progress,
     done: Callable[[Measured], None],
 ) -> None:
-    """Measure sizes until none that wasn't measured may be the best; `done` is called with each.
+    """Measure sizes until no unmeasured size may be the best; `done` is called with each measured one.
 
-    The function's own size comes first, then the smallest that fits, then what may still win. Sizes with more vCPUs
+    The function's own size comes first, then the smallest that fits, then any that may win. Sizes with more vCPUs
     than this host has processors are not invoked, except the function's own. The function has its own size again at
     the end, also after an exception. RequestError if the function fails at every size.
     """

@@ -1,10 +1,10 @@
 """Measure CPU seconds alone: before the run one worker does a few of its steps while nothing else of ours runs,
 in several environments one after another.
 
-It is a run of its own, of what the architecture makes of the plan for a single worker (`Architecture.alone`), on the
-run's stack, with functions or an instance as the run has them. Its trace stays in the folder `alone` of the run's
-directory, and the stack is cleared before the run begins. How gradients are combined, of which one worker has only its
-own, is measured in a function beside it.
+This is a separate run of the plan that the architecture makes for a single worker (`Architecture.alone`). It uses the
+run's stack, and functions or an instance like the run's. Its trace stays in the folder `alone` of the run's directory,
+and the stack is cleared before the run begins. One worker has only its own gradients, so combining gradients is
+measured in another function.
 """
 
 import time
@@ -36,7 +36,7 @@ from slslab_workers.plan import Plan
 FOLDER = "alone"
 # What one worker's few steps don't depend on.
 ELSE = ("run", "seed", "epochs", "until_accuracy", "early_stopping", "evaluation", "faults", "prices", "timeout")
-# One environment differs from another by more than its steps do from each other.
+# Environments differ more from each other than the steps within one environment.
 ENVIRONMENTS = 2
 # Above these a measurement is not quiet (docs/replay.md says what a quiet machine reaches).
 SLOWDOWN, STALLED, DELAYED = 1.1, 0.1, 0.05
@@ -48,9 +48,9 @@ SoloProfile = tuple[Alone | NotAlone, dict[str, Any] | None]
 def find(
     plan: Plan, architecture: Architecture, started: Started, directory: Path, progress: Progress, *, reuse: bool
 ) -> SoloProfile:
-    """Return what steps of each kind take alone, and the processor that they took it on.
+    """Return what steps of each kind take alone, and on which processor.
 
-    With `reuse`, that is what an earlier run of the same work measured on this processor. Only quiet measurements are
+    With `reuse`, return what an earlier run of the same work measured on this processor. Only quiet measurements are
     kept.
     """
     packages = {"slslab_workers", type(architecture).__module__.partition(".")[0], *own_packages(plan)}
@@ -120,14 +120,14 @@ def measure(
 
 
 def _of_many(found: Iterable[Sample], combining: str) -> Iterator[Sample]:
-    """Yield the samples, of gradients combined those of the function that does it as many workers do."""
+    """Yield the samples; samples of combining gradients come only from the function `combining`."""
     for sample in found:
         if (sample.kind.function == combining) is (sample.kind.op == "reduce"):
             yield sample._replace(kind=sample.kind._replace(function=ANY)) if sample.kind.op == "reduce" else sample
 
 
 class _Steps:
-    """Reports the steps of the one worker as those of this measurement."""
+    """Reports the single worker's steps as this measurement's."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress

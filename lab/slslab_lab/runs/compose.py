@@ -239,7 +239,7 @@ class _Clients:
 
 
 class _Received:
-    """Passes records to the run's recorder, and keeps those that identify a transition's invocation."""
+    """Passes records to the run's recorder, and keeps the records that identify a transition's invocation."""
 
     def __init__(self, recorder: Recorder, launcher: RemoteLauncher | None) -> None:
         self._recorder = recorder

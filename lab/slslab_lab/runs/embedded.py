@@ -1,4 +1,4 @@
-"""Run a plan on an embedded stack and an emulator of its own; `slslab_lab.runs.compose` has the other system."""
+"""Run a plan on an embedded stack and its own emulator; `slslab_lab.runs.compose` has the other system."""
 
 import json
 import os
@@ -148,7 +148,7 @@ class StartedStack(Managed):
             emulator.service.pool.fault = Throttling(plan, recorder.plan.run, retry_after_s, recorder.event).check
         versions, launcher = dict(self._stack.versions), None
         if requirements.instances is not None:
-            # A module of the working directory isn't on the path of a process that is elsewhere.
+            # A process in another directory doesn't find modules of the working directory.
             path = {"PYTHONPATH": os.pathsep.join(sys.path)} if own_packages(self._plan) else {}
             own = {**injected, **path, **self._stack.keys.function("instance").variables(), "AWS_REGION": REGION}
             launcher = ProcessLauncher(
@@ -165,7 +165,7 @@ class StartedStack(Managed):
 
         def finish() -> dict[str, Any]:
             record_hosts()
-            # What came between the start and this run is another's.
+            # CPU time between the start and this run belongs to another run.
             used = {
                 name: round(self._start_cpu[name] + seconds - before[name], 3)
                 for name, seconds in self._own_cpu_seconds().items()
@@ -176,24 +176,24 @@ class StartedStack(Managed):
         yield Running(cloud, {"stack": versions}, finish, partial(watch.watched, self._servers))
 
     def clear(self) -> None:
-        """End and remove all that a run has left, and hand on its last records."""
+        """Stop and remove everything that a run has left, and pass on its last records."""
         self._emulator.end_environments()
         self._emulator.packages.largest_bytes = 0
         for server in self._servers.values():
             server.settle()
         for address in (*self._stack.tensor_urls, self._stack.queue_url or "", self._stack.channel_url or ""):
-            # In Memcached and in a parameter server keys are named by their run, and no script stays.
+            # In Memcached and parameter servers, keys contain their run's name, and scripts don't persist.
             if address.startswith("redis:"):
                 from slslab.compose.services import UNANSWERED, empty  # their clients take long to import
 
-                with suppress(*UNANSWERED):  # it has ended, which ends the next run, too
+                with suppress(*UNANSWERED):  # it has ended, so the next run will fail, too
                     empty(address)
 
     def _client(self, service: str) -> Any:
         if service == "stepfunctions" and self._states is not None:
             self._states.ready()  # it has started in the background
         client = self._emulator.client(service)
-        # What the driver would still remove goes with the stack: nothing waits for a part that has ended.
+        # Don't wait for a part that has ended: what the driver would still remove goes with the stack.
         client.meta.events.register("before-send", self._watch.check)
         return client
 
@@ -213,7 +213,7 @@ class StartedStack(Managed):
 
 
 def _cluster() -> Any:
-    """Return the module of clusters, whose engine is needed nowhere else; HostError without it."""
+    """Return the module for clusters; HostError if Ray, which only clusters need, isn't installed."""
     require("ray")
     return plugin(HOSTS, "ray")
 

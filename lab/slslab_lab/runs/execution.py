@@ -34,9 +34,9 @@ from slslab_workers.plan import Plan, PlanError
 from slslab_workers.trace.operations import SERVERS
 from slslab_workers.training import datasets
 
-# Figures of the document that metrics.json has, too.
+# Figures of the document that metrics.json also contains.
 METRICS = ("loss", "accuracy", "counts", "bytes", "overheads", "phases", "per_worker")
-# What the document says of its host beside what the run finds out.
+# What the document says about its host in addition to what the run finds out.
 THIS_HOST: Mapping[str, str] = MappingProxyType({})
 
 
@@ -62,9 +62,8 @@ def run_plan(
 ) -> EndedDocument:
     """Run an architecture, as `slslab run ARCH` does, and return the run's document, of status `failed` if it failed.
 
-    `named` has the name and processor of a host that is not the command's own; with `reuse`, a solo profile of the same
-    work is used again. RequestError or HostError if it cannot
-    begin.
+    `named` has the name and processor of a host other than the command's; with `reuse`, a solo profile of the same work
+    is used again. RequestError or HostError if the run can't begin.
     """
     with refused_plans():
         return _start(
@@ -95,7 +94,7 @@ def _start(
 def check_hosts(requirements: Requirements, book: Book) -> None:
     """Raise RequestError for an instance type that the book cannot bill.
 
-    A book may lack the hosts that are assumed by default: its bill names them as not billed.
+    A book may lack the hosts that are assumed by default; its bill lists them as not billed.
     """
     if requirements.instances is not None:
         check_fleet(requirements.instances, book)

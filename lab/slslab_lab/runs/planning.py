@@ -22,11 +22,11 @@ from slslab_workers.training.options import uneven
 __all__ = ["architectures", "find_book", "load_plan", "make_plan", "read_plan_file", "refused_plans", "settle"]
 
 USUAL_BATCHES = (512, 24)
-# A file's samples are cut into minibatches of the first of these that gives each worker as many.
+# The first of these batch sizes that gives each worker enough minibatches of a file's samples is used.
 BATCH_SIZES, FEWEST_BATCHES = (64, 16, 4), 4
-# Whose memory sizes `--memory paper` takes.
+# The paper and table with the memory sizes of `--memory paper`.
 PAPER, TABLE = "barrak-2025", "table2"
-# What functions run in, by the stack, unless it is chosen.
+# What functions run in by default on each stack.
 ENVIRONMENTS = {"embedded": "process", "compose": "docker"}
 
 
@@ -42,7 +42,7 @@ def refused_plans() -> Iterator[None]:
 def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Mapping[str, Value]) -> Plan:
     """Return a complete plan: what the command line gave, and the defaults of the model, data set and architecture.
 
-    PlanError for a value or an option that cannot be.
+    PlanError for an impossible value or option.
     """
     filled = {name: value for name, value in values.items() if value is not None}
     dataset = filled["dataset"]
@@ -80,7 +80,7 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
 
 
 def usual_batches(source: Source, workers: int, early_stopping: bool) -> tuple[int, int]:
-    """Return the batch size, and how many minibatches each worker has in an epoch: all samples, if they are counted."""
+    """Return the batch size and each worker's minibatches per epoch; these cover all samples if counted."""
     if source.batches or not source.samples:
         return source.batches or USUAL_BATCHES
     samples = source.samples * 9 // 10 if early_stopping else source.samples
@@ -89,7 +89,7 @@ def usual_batches(source: Source, workers: int, early_stopping: bool) -> tuple[i
 
 
 def load_plan(path: Path) -> Plan:
-    """Return the plan in a file, or in a run's directory, as a run of its own: with a new id.
+    """Return the plan in a file, or in a run's directory, with a new run id.
 
     RequestError as `read_plan_file` raises it; PlanError as `fitting.check` does.
     """
@@ -101,8 +101,8 @@ def load_plan(path: Path) -> Plan:
 def read_plan_file(path: Path) -> Plan:
     """Return the plan in a file, or in a run's directory.
 
-    RequestError for a file that is not a plan, or that leaves out anything that a run needs: what its version took by
-    default may not be what this one takes.
+    RequestError for a file that isn't a plan, or lacks anything that a run needs, because defaults may have changed
+    since its version.
     """
     path = path / PLAN if path.is_dir() else path
     document = read_toml(path, "plan", (), RequestError)
@@ -135,18 +135,18 @@ def read_plan_file(path: Path) -> Plan:
 
 
 def find_book(name: str) -> str:
-    """Return the name of a built-in price book, or the absolute path of another, by which a later run finds it."""
+    """Return a built-in price book's name, or another book's absolute path, so that a later run finds it."""
     return str(Path(name).absolute()) if name not in book_names() and Path(name).exists() else name
 
 
 def settle(plan: Plan, automatic: Mapping[str, str]) -> Plan:
-    """Return the plan with what each option `auto` becomes on the system that runs it."""
+    """Return the plan with each option `auto` replaced by its value on the system that runs it."""
     became = {name: value for name, value in automatic.items() if plan.options.get(name) == "auto"}
     return replace(plan, options={**plan.options, **became})
 
 
 def check_options(architecture: Architecture, options: Mapping[str, Value]) -> None:
-    """Raise PlanError for an option that the architecture does not have, or that cannot have its value."""
+    """Raise PlanError for an option that the architecture doesn't have, or with an impossible value."""
     known = {option.name: option for option in architecture.options}
     for name, value in options.items():
         if name not in known:
@@ -158,7 +158,7 @@ def check_options(architecture: Architecture, options: Mapping[str, Value]) -> N
 
 
 def check_faults(architecture: Architecture, plan: Plan) -> None:
-    """Raise PlanError for a fault that cannot be, or whose place is not in the plan."""
+    """Raise PlanError for an impossible fault, or one at a place outside the plan."""
     if plan.faults is None:
         return
     if plan.stack != "embedded":

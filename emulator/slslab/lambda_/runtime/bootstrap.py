@@ -2,4 +2,4 @@
 
 from importlib import import_module
 
-import_module("slslab_runtime").main()  # beside it in /var/runtime
+import_module("slslab_runtime").main()  # next to it in /var/runtime

@@ -1,21 +1,21 @@
-"""Run a function's handler on the function's Python, which may be another one than the emulator's.
+"""Run a function's handler on the function's Python, which may differ from the emulator's.
 
-It is compiled once, when /var/runtime is made, and finds awslambdaric beside itself.
+It is compiled once, when /var/runtime is made, and finds awslambdaric next to itself.
 """
 
 import os
 import sys
 
 RUNTIME = "/var/runtime"
-# The runtime's boto3 and urllib3 take these if they are there, and do without them on Lambda.
+# The runtime's boto3 and urllib3 use these if they are installed; on Lambda they aren't.
 OPTIONAL = {"awscrt", "brotli", "brotlicffi", "certifi", "zstandard"}
 
 
 def arrange_path(runtime: str) -> list[str]:
-    """Order the places of modules as Lambda does: the function's code, its layers, the runtime; then come Python's own.
+    """Order the module search path as Lambda does: the function's code, its layers, the runtime, then Python's own.
 
-    Returns what comes before those. documented: python-layers.html, "Layer paths for Python runtimes"; without a file
-    system of its own a function has its layers in PYTHONPATH.
+    Returns the folders before Python's own. documented: python-layers.html, "Layer paths for Python runtimes"; without
+    its own file system, a function has its layers in PYTHONPATH.
     """
     version = f"python{sys.version_info[0]}.{sys.version_info[1]}"
     layers = [f"/opt/python/lib/{version}/site-packages", "/opt/python"] if runtime == RUNTIME else []
@@ -31,7 +31,7 @@ def host_packages(own: list[str]) -> list[str]:
     hosts = tuple(path + os.sep for path in places)
     found = set()
     for name, module in list(sys.modules.items()):
-        # A module may be anything; its own attributes are asked without asking it.
+        # A module may be any object, so read its attributes without calling its code.
         file = getattr(module, "__dict__", {}).get("__file__")
         if isinstance(file, str) and file.startswith(hosts) and not name.startswith("_"):
             found.add(name.partition(".")[0])
@@ -43,20 +43,20 @@ def main() -> None:
     sys.dont_write_bytecode = True
     if os.environ.get("LC_CTYPE") == "C.UTF-8":  # Python itself sets it where a host lacks Lambda's locale
         del os.environ["LC_CTYPE"]
-    # Before the function's own places are searched, too: these are many modules, none of which is there.
+    # Import these before the function's folders are searched, too: they contain none of these many modules.
     from awslambdaric import bootstrap
     from awslambdaric.lambda_config import LambdaConfigProvider
     from awslambdaric.lambda_runtime_client import LambdaRuntimeClient
 
     own = arrange_path(os.environ["LAMBDA_RUNTIME_DIR"])
     if not any(os.path.isdir(os.path.join(place, "awscrt")) for place in own):
-        # Of the host's, boto3 would take a tenth of a second to import; on Lambda it has none.
+        # boto3 would take a tenth of a second to import the host's; on Lambda it isn't installed.
         sys.modules["awscrt"] = None  # type: ignore[assignment]
     # The same pipe, so that records and what is printed stay in order.
     os.environ["_LAMBDA_TELEMETRY_LOG_FD"] = str(os.dup(sys.stdout.fileno()))
 
     class Client(LambdaRuntimeClient):  # type: ignore[misc]
-        """Asks for invocations; before and after the first it says which packages are not the function's own."""
+        """Asks for invocations; before and after the first it reports which packages are the host's."""
 
         reported: tuple[str, ...] = ()
         waits = 0

@@ -1,6 +1,6 @@
 """Accuracy curves: an architecture's update rules run in one process, epoch by epoch, and saved after each.
 
-Time on Lambda is left to replay: seconds here are those of this process.
+Seconds are this process's own. Replay models the time on Lambda.
 """
 
 import math
@@ -41,7 +41,7 @@ class Watcher(Progress, Protocol):
 
 @dataclass
 class Curve:
-    """A curve so far: how it is made, and its epochs as rows; `sessions` are the commands that have made it."""
+    """A curve so far: how it is made, and its epochs as rows; `sessions` are the commands that made it."""
 
     plan: Plan
     device: Mapping[str, str]
@@ -52,7 +52,7 @@ class Curve:
     ended: str | None = None
 
     def begin_session(self) -> None:
-        """Record which command goes on from here, with what, and when."""
+        """Record which command continues from here, when, and with which device and versions."""
         self.sessions.append(
             {
                 "command": self.command,
@@ -133,7 +133,7 @@ class Curve:
         }
 
     def resume(self, header: Mapping[str, Any], directory: CurveDirectory) -> None:
-        """Take over the curve of `header`; RequestError if it is that of another plan."""
+        """Take over the curve of `header`; RequestError if it belongs to another plan."""
         begun = read_plan(header["plan"])
         plan, before = self.plan.to_document(), begun.to_document()
         for name in sorted((plan.keys() | before.keys()) - EXTENSIBLE):
@@ -225,7 +225,7 @@ def _train(curve: Curve, replicas: "Replicas", directory: CurveDirectory, progre
             directory.write(document)
             progress.report_epoch(curve.rows[-1])
     except KeyboardInterrupt:
-        # Only the epoch under way is lost: the files are written whole or not at all.
+        # Only the current epoch is lost: the files are written atomically.
         document = {**document, "status": "interrupted"}
     if document["epochs"]:
         directory.write(document)
@@ -241,7 +241,7 @@ def curve_name(plan: Plan) -> str:
 
 
 def describe_device(option: str) -> dict[str, str]:
-    """Return what is computed on: `kind` cuda or cpu, and its name; HostError for --device cuda without CUDA."""
+    """Return the device: `kind` cuda or cpu, and its name; HostError for --device cuda without CUDA."""
     choose_devices(option)
     import torch
 
@@ -272,7 +272,7 @@ def _finite(value: float | None) -> float | None:
 
 
 class _Progress:
-    """Reports minibatches and epochs to a watcher, without those that a resumed curve already has."""
+    """Reports minibatches and epochs to a watcher, except the ones that a resumed curve already has."""
 
     def __init__(self, plan: Plan, epochs: int, watcher: Watcher) -> None:
         self._plan, self._watcher = plan, watcher

@@ -27,7 +27,7 @@ from slslab_workers.models import own_packages, spec_of
 from slslab_workers.plan import Plan
 from slslab_workers.training import arrays, datasets
 
-# What functions import beside their own code; the runtime brings awslambdaric.
+# What functions import in addition to their own code; the runtime brings awslambdaric.
 PACKAGES = ("boto3", "cryptography", "numpy", "pika", "redis", "torch")
 DOCKERFILE = f"""\
 FROM amazon/aws-lambda-python:{PYTHON}
