@@ -78,8 +78,7 @@ def _introduction(truths: Sequence[Truth], rounds: Document) -> Iterator[str]:
         "An error is modelled ÷ measured − 1, without its sign. *Fitted*: the model was made from these figures. "
         "*Left out of the fit*: each row by a fit to the others. *Predicted*: no row of its table went into the model "
         "(LambdaML's own latency and bandwidth of S3 did). *Predicted blind*: the predictions were committed before "
-        "they were compared. LambdaML's Tables 1 and 2 compare channels that slslab doesn't have yet. `python "
-        "docs/build.py` builds this page."
+        "they were compared. `python docs/build.py` builds this page."
     )
 
 

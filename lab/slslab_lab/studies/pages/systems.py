@@ -74,7 +74,7 @@ def describe_systems(faults: Path, recordings: Path) -> str:
     `faults` has them."""
     many = f"with {MANY} workers"
     headings = (
-        "system", "of", "recorded run", "bill, USD", "replay, s", f"{many}, USD", f"{many}, s", "faults survived"
+        "system", "paper", "recorded run", "bill, USD", "replay, s", f"{many}, USD", f"{many}, s", "faults survived"
     )  # fmt: skip
     lived = survived(faults)
     return table(
