@@ -200,8 +200,9 @@ def _identity(document: Document) -> Note:
     epochs = counted(epochs_of(document), "epoch")
     if epochs_of(document) < document["epochs"] and document["status"] == "done":
         epochs = f"{epochs_of(document):,} of {document['epochs']:,} epochs"
-        if aim := document["plan"].get("until_accuracy"):
-            epochs += f", until {aim:.0%} accuracy,"
+        aim = document["plan"].get("until_accuracy")
+        if aim and document["accuracy"] and document["accuracy"][-1] >= aim:
+            epochs += f", until {100 * aim:g} % accuracy,"
     if document["status"] == "done" and document["replicas_equal"] is None:
         # A pattern, which trains nothing.
         what, steps = counted(document["parameters"], "parameter"), counted(document["batches"], "round")

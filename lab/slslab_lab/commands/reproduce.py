@@ -23,7 +23,7 @@ from slslab_workers.plan import MEMORY_FORMATS
 
 POLLING = ("released", "adaptive", "none")
 Decorator = Callable[[Any], Any]
-full_option = click.option("--full", is_flag=True, help="Print every figure, and not the answer alone.")
+full_option = click.option("--full", is_flag=True, help="Print every figure, not only the answer.")
 prices_option = click.option(
     "--prices", default=BOOK, show_default=True, metavar="BOOK", help="Prices of the whole bill."
 )

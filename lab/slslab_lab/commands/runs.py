@@ -53,9 +53,9 @@ def compare(runs: tuple[str, ...], page: Path | None, plot: Path | None, json_: 
         raise RequestError("compare needs two runs.", "slslab compare last~1 last")
     opened = [open_run(resolve(run)) for run in runs]
     documents = [run.summary() for run in opened]
+    if (page or plot) and any("architecture" not in document for document in documents):
+        raise RequestError("Sessions of `slslab up` can't be compared on a page.", "leave out --html and --plot.")
     if page is not None:
-        if any("architecture" not in document for document in documents):
-            raise RequestError("Sessions of `slslab up` can't be compared on a page.", "leave out --html.")
         from slslab.report.html.page import make_page, write_page
         from slslab_lab.pages.comparison import describe_comparison
         from slslab_lab.pages.files import events_of

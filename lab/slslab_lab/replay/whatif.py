@@ -58,7 +58,7 @@ class Variant:
             "workers": "1 worker" if self.workers == 1 else f"{self.workers} workers",
             "network": f"network of {self.network.name}" if self.network else "",
             "concurrency": f"concurrency {self.concurrency}",
-            "straggler": "worker {} {:g} times slower".format(*self.straggler) if self.straggler else "",
+            "straggler": "CPU time of worker {} × {:g}".format(*self.straggler) if self.straggler else "",
         }
         return ", ".join(str(text) for name, text in words.items() if getattr(self, name) is not None)
 

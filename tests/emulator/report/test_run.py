@@ -534,3 +534,12 @@ def test_a_table_that_does_not_fit_is_turned_then_has_fewer_columns_and_last_bre
     broken = shown(many, 10)
     assert "…" not in broken
     assert broken.count("1") == 9 * 4 + 1, "of n1, too"
+
+
+@pytest.mark.parametrize(("reached", "said"), [(0.91, True), (0.5, False)])
+def test_a_run_that_stopped_at_its_accuracy_says_so_and_no_other(reached: float, said: bool) -> None:
+    given = document(epochs=80, epochs_trained=8, accuracy=[reached])
+    given["plan"] = {"until_accuracy": 0.905}
+    text = " ".join(shown(run.brief(given)).split())
+    assert "8 of 80 epochs" in text
+    assert ("until 90.5 % accuracy" in text) is said

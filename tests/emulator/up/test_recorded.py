@@ -146,9 +146,10 @@ def test_commands_that_need_a_plan_say_so(service: Service, tmp_path: Path) -> N
         assert (done.code, done.out) == (2 if command[0] == "export" else 1, "")
         assert "has no plan" in done.err
         assert "Hint: " in done.err
-    done = slslab(service.state, "compare", "up", "up", "--html", tmp_path / "page.html")
-    assert done.code == 2
-    assert "Hint: leave out --html." in done.err
+    for option, file in (("--html", "page.html"), ("--plot", "picture.svg")):
+        done = slslab(service.state, "compare", "up", "up", option, tmp_path / file)
+        assert done.code == 2
+        assert "Hint: leave out --html and --plot." in done.err
 
 
 def test_it_shows_what_ones_own_functions_did(service: Service, tmp_path: Path) -> None:

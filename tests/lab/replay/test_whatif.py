@@ -177,7 +177,7 @@ def test_a_slow_worker(run: Measured) -> None:
     # Worker 1 ends last. All that it computes, its init of 50 included, takes as long once more.
     computed = sum(cpu[1].values()) / 1e9 + 0.05
     assert row.number("seconds") == pytest.approx(recorded.number("seconds") + computed)
-    assert row.label == "worker 1 2 times slower"
+    assert row.label == "CPU time of worker 1 × 2"
     assert as_document(row)["variant"] == {"straggler": {"worker": 1, "factor": 2.0}}
     with pytest.raises(RequestError, match="no worker 2 of 2"):
         evaluate(run, Variant(straggler=(2, 2.0)), rounded())
