@@ -98,13 +98,12 @@ def spec_of(plan: Plan) -> ModelSpec:
     """Return the specification of a plan's model; raise PlanError for an unknown name or a wrong model_spec."""
     if plan.model_spec is None:
         return spec(plan.model)
-    document = dict(plan.model_spec)
     try:
-        found = ModelSpec(plan.model, tuple(map(int, document.pop("shape"))), **document)
-        if (
-            found.builder.partition(":")[2]
-            and min(found.outputs, found.memory_mb, found.parameters or 0, *found.shape) > 0
-        ):
+        document = dict(plan.model_spec)
+        found = ModelSpec(plan.model, tuple(document.pop("shape")), **document)
+        positive = (found.outputs, found.memory_mb, found.parameters or 0, *found.shape)
+        numbers = (*positive, found.clusters, found.tensors, found.buffers)
+        if found.builder.partition(":")[2] and all(type(number) is int for number in numbers) and min(positive) > 0:
             return found
     except (AttributeError, KeyError, TypeError, ValueError):
         pass

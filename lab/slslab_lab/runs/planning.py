@@ -15,9 +15,8 @@ from slslab_workers.architecture import Architecture, architectures
 from slslab_workers.faults.plan import FaultPlan
 from slslab_workers.models import ModelSpec, spec_of, to_document
 from slslab_workers.plan import SCHEMA, Plan, PlanError, Value
-from slslab_workers.training import datasets, fitting, partitions
+from slslab_workers.training import datasets, fitting
 from slslab_workers.training.datasets import Source
-from slslab_workers.training.options import uneven
 
 __all__ = ["architectures", "find_book", "load_plan", "make_plan", "read_plan_file", "refused_plans", "settle"]
 
@@ -73,8 +72,7 @@ def make_plan(architecture: Architecture, values: Mapping[str, Any], options: Ma
         options=chosen,
         **filled,
     )
-    if (partition := uneven(plan)) is not None:
-        partitions.check(partition, plan.workers, source.classes)
+    fitting.check_partition(plan, source)
     check_faults(architecture, plan)
     return plan
 

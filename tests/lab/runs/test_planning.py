@@ -195,6 +195,16 @@ def test_plans_that_cannot_be_run(changes: dict[str, Any], says: str, tmp_path: 
         load_plan(path)
 
 
+@pytest.mark.parametrize(
+    ("partition", "says"), [("sizes:4,2,1,1", "has 4 sizes for 2 workers"), ("labels:1e300", "needs more classes")]
+)
+def test_a_plan_whose_partition_was_edited_is_refused(partition: str, says: str, tmp_path: Path) -> None:
+    document = make_plan(architectures()["allreduce"], GIVEN | {"workers": 2}, {}).to_document()
+    document["options"]["partition"] = partition
+    with pytest.raises(PlanError, match=says):
+        load_plan(write(tmp_path / "plan.toml", document))
+
+
 def test_a_file_that_is_not_a_plan(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="There is no plan"):
         load_plan(tmp_path / "plan.toml")

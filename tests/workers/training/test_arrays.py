@@ -80,6 +80,9 @@ def test_numbers_to_predict_are_standardised(tmp_path: Path) -> None:
     [
         ("", "", "has no rows", "commas"),
         (HEADER, "", "has no rows", "commas"),
+        ("a\n" + "1\n2\n" * 5, "", "line 1 has only one column", "commas"),
+        (HEADER + '1,2,"x\n' + "1,2,x\n" * 25_000, "", "line 2: field larger than", "close the quotes"),
+        (HEADER + "".join(f"1,2,{name}\n" for name in "abcdefg"), "", "no sample left to train on", "at least two"),
         (FLOWERS, ":colour", "has no column 'colour'", "its columns are length, width, species"),
         (FLOWERS, ":9", "has no column '9'", "its columns are"),
         (FLOWERS.removeprefix(HEADER), ":species", "has no column 'species'", "no header, and 3 columns"),
@@ -110,9 +113,15 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").write_bytes(b"\xff\xfe1,2")
     with pytest.raises(PlanError, match="it isn't UTF-8 text"):
         datasets.find(str(tmp_path / "rows.csv"))
-    (tmp_path / "a.npz").write_text("x")
-    with pytest.raises(PlanError, match=r"isn't an \.npz file"):
-        datasets.find(str(tmp_path / "a.npz"))
+    np.savez(tmp_path / "a.npz", x=np.zeros((40, 400)), y=np.arange(40) % 2)
+    np.savez_compressed(tmp_path / "b.npz", x=GENERATOR.normal(size=(40, 400)), y=np.arange(40) % 2)
+    np.save(tmp_path / "c.npy", np.zeros(3))
+    whole, packed = ((tmp_path / f"{name}.npz").read_bytes() for name in "ab")
+    damaged = packed[:3000] + bytes(100) + packed[3100:]
+    for number, content in enumerate([b"x", b"", whole[:5000], damaged, (tmp_path / "c.npy").read_bytes()]):
+        (tmp_path / f"{number}.npz").write_bytes(content)
+        with pytest.raises(PlanError, match=rf"{number}\.npz .* isn't a complete \.npz file"):
+            datasets.find(str(tmp_path / f"{number}.npz"))
 
 
 def test_images_of_a_file_are_normalised_by_their_own_mean(tmp_path: Path) -> None:
@@ -142,6 +151,22 @@ def test_grey_images_become_a_networks_channels(tmp_path: Path) -> None:
     assert fitted.train_images.shape[1:] == (3, 32, 32)
     assert isinstance(fitted.policy, Policy)
     assert len(set(fitted.policy.mean)) == 1
+
+
+def test_grey_images_of_floats_become_a_networks_channels(tmp_path: Path) -> None:
+    images = GENERATOR.random((10, 1, 32, 32), np.float32)
+    np.savez(tmp_path / "a.npz", x=images, y=np.arange(10) % 2)
+    fitted = datasets.load(str(tmp_path / "a.npz")).for_model(spec("mobilenet"))
+    assert (fitted.train_images.shape, fitted.test_images.shape) == ((8, 3, 32, 32), (2, 3, 32, 32))
+    assert fitted.policy is None
+    assert np.array_equal(fitted.train_images[:, 0], fitted.train_images[:, 2])
+
+
+def test_training_and_test_samples_of_different_types_are_refused(tmp_path: Path) -> None:
+    images, labels = GENERATOR.integers(0, 256, (6, 1, 8, 8), dtype=np.uint8), [0, 1, 0, 1, 0, 1]
+    np.savez(tmp_path / "a.npz", x_train=images, y_train=labels, x_test=images / 255, y_test=labels)
+    with pytest.raises(PlanError, match="samples of different types for training and for test"):
+        datasets.find(str(tmp_path / "a.npz"))
 
 
 @pytest.mark.parametrize(
@@ -184,6 +209,18 @@ def flowers():
 def ragged():
     return [np.zeros((2, 2)), np.zeros((3, 3))], [0, 1]
 
+def mixed():
+    return np.zeros((4, 2)), np.array(["a", 1, None, "b"], object)
+
+def named():
+    return np.zeros((4, 2)), np.array(["a", "b", "a", "b"], object)
+
+def uneven():
+    return np.zeros((2, 2)), [[0], [0, 1]]
+
+def unseeded():
+    return np.random.default_rng().normal(size=(10, 2)), np.arange(10) % 2
+
 def torn():
     raise RuntimeError("no network")
 
@@ -202,8 +239,13 @@ def test_a_function_returns_a_data_set(tmp_path: Path, monkeypatch: pytest.Monke
     for name in ("flowers", "strangers_data:flowers"):
         assert (datasets.find(name).shape, datasets.find(name).classes) == ((2,), 4)
         assert datasets.value_of(name) == "strangers_data:flowers"
+    assert datasets.find("strangers_data:named").classes == 2
+    first, again = (datasets.load("strangers_data:unseeded").train_images for _ in range(2))
+    assert np.array_equal(first, again), "the plan and the run have the same samples"
     for name, said in {
         "strangers_data:ragged": "aren't numbers, or differ in size",
+        "strangers_data:mixed": "are objects, and not all of them are texts",
+        "strangers_data:uneven": "can't be made: ValueError: .*inhomogeneous",
         "strangers_data:torn": "can't be made: RuntimeError: no network",
         "strangers_data:nothing": "isn't two or four arrays",
         "strangers_data:none": "can't be imported: AttributeError",

@@ -145,6 +145,11 @@ def test_a_model_may_have_a_loss_of_its_own() -> None:
     scores, targets = torch.tensor([[2.0], [0.0]]), torch.tensor([0.0, 1.0])
     assert float(models.loss(model, scores, targets)) == 4.5
     assert float(models.loss(model, scores, targets, "sum")) == 9
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    r2, cubes = evaluation.judge(model, np.zeros((2, 2), np.float32), np.array([-2, 2], np.float32), None)
+    assert (r2, cubes) == (0, 8), "R² is of squares: the mean explains nothing"
 
 
 @pytest.mark.parametrize(
@@ -195,12 +200,16 @@ def test_a_plan_whose_model_has_changed_since_is_refused() -> None:
 
 @pytest.mark.parametrize(
     "document",
-    [{}, {"shape": 3}, {"builder": "none"}, {"outputs": 0}, {"outputs": "3"}, {"colour": 1}, {"parameters": -1}],
+    [
+        *(None, "abc", {"shape": 3}, {"shape": [2.5]}, {"builder": "none"}, {"colour": 1}, {"parameters": -1}),
+        *({name: 2.5} for name in ("outputs", "memory_mb", "parameters", "tensors", "buffers")),
+        *({"outputs": 0}, {"outputs": "3"}),
+    ],
 )
-def test_a_wrong_description_is_refused(document: dict[str, Any]) -> None:
+def test_a_wrong_description_is_refused(document: Any) -> None:
     plan = planned(model="mlp")
     assert plan.model_spec is not None
-    changed = {**plan.model_spec, **document} if document else {}
+    changed: Any = {**plan.model_spec, **document} if isinstance(document, dict) else document or {}
     with pytest.raises(PlanError, match="model_spec doesn't describe the model mlp"):
         spec_of(replace(plan, model_spec=changed))
 

@@ -9,12 +9,14 @@ values name classes. Importing this module does not import torch.
 import csv
 import os
 import sys
+import zlib
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, TextIO
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +27,7 @@ from slslab_workers.training.datasets import Dataset, Labels, Policy, Source, sp
 SPLIT = ("x_train", "y_train", "x_test", "y_test")
 HINT = f"give x and y, or {', '.join(SPLIT)}: samples (N, ...) and labels (N,)."
 LABEL = "FILE.csv:LABEL names the label's column, or counts it from 0; by default it is the last one"
+ROW = "a row has features and a label, with commas between them."
 REGRESSION = "for a regression, give FILE.csv:LABEL:regression."
 Arrays = tuple[NDArray[Any], ...]
 
@@ -44,13 +47,13 @@ def npz_file(name: str) -> Source:
 
 def function(name: str, value: str) -> Source:
     """Return the arrays of another package's "module:function"; raise PlanError if they can't be used."""
+    made = load_object("data set", value)
     try:
-        made = load_object("data set", value)()
+        return _described(_kept((name, made), lambda: arranged(name, made())))
     except PlanError:
         raise
-    except Exception as error:  # another package's function may raise anything
+    except Exception as error:  # another package's function may raise or return anything
         raise failed("data set", name, error) from error
-    return _described(arranged(name, made))
 
 
 def load_object(kind: str, value: str) -> Any:
@@ -77,16 +80,21 @@ def failed(kind: str, name: str, error: Exception) -> PlanError:
 def _of_file(name: str, path: str, read: Callable[[Path], Any]) -> Source:
     place = Path(path).expanduser()
     try:
-        version = place.stat().st_mtime_ns
-        if _last_read.get("version") != (name, version):
-            _last_read.update(version=(name, version), dataset=arranged(name, read(place)))
+        return _described(_kept((name, place.stat().st_mtime_ns), lambda: arranged(name, read(place))), place)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it isn't UTF-8 text"
         raise PlanError(f"{place} can't be read: {reason}.", "give the path of a .csv or .npz file.") from error
-    return _described(_last_read["dataset"], place)
 
 
-# Making a plan and running it both read the file, so the last one is kept.
+def _kept(version: tuple[str, Any], read: Callable[[], Dataset]) -> Dataset:
+    """Return the data set that was read last if it has this version; otherwise read it."""
+    if _last_read.get("version") != version:
+        _last_read.update(version=version, dataset=read())
+    dataset: Dataset = _last_read["dataset"]
+    return dataset
+
+
+# Making a plan and running it both read the file or call the function, which may return other samples each time.
 _last_read: dict[str, Any] = {}
 
 
@@ -102,12 +110,21 @@ def arranged(name: str, made: Any) -> Dataset:
     if not isinstance(made, tuple | list) or len(made) not in (2, 4):
         raise PlanError(f"The data set {name} isn't two or four arrays.", HINT)
     inputs = [_inputs(name, x) for x in made[::2]]
+    if len({x.dtype for x in inputs}) > 1:
+        raise PlanError(
+            f"{name} has samples of different types for training and for test.", "give both as uint8, or both as float."
+        )
     labels, regression = _labels(name, [np.asarray(y) for y in made[1::2]])
     for x, y in zip(inputs, labels, strict=True):
         if len(x) != len(y) or not len(x) or x.shape[1:] != inputs[0].shape[1:]:
             raise PlanError(f"{name} has samples of shape {x.shape} and labels of shape {y.shape}.", HINT)
     if len(made) == 2:
         train, test = split(np.zeros(len(labels[0])) if regression else labels[0], 5)
+        if not len(train):
+            raise PlanError(
+                f"The data set {name} has no sample left to train on, because a sample of each class is for test.",
+                "give each class at least two samples.",
+            )
         inputs, labels = ([part[train], part[test]] for part in (inputs[0], labels[0]))
     if regression:
         labels = _standard(labels)
@@ -157,6 +174,11 @@ def _labels(name: str, parts: list[NDArray[Any]]) -> tuple[list[Labels], bool]:
     """Return the labels, and whether they are a regression's; classes are numbered in the order of their names."""
     if any(part.ndim != 1 for part in parts):
         raise PlanError(f"The labels of {name} have the shape {parts[0].shape}.", HINT)
+    if any(part.dtype == object and not all(isinstance(label, str) for label in part) for part in parts):
+        raise PlanError(
+            f"The labels of {name} are objects, and not all of them are texts.",
+            "give texts, or an array of numbers: y.astype(int), or y.astype(float) for a regression.",
+        )
     together = np.concatenate(parts)
     if together.dtype.kind == "f":
         if not np.isfinite(together).all():
@@ -173,12 +195,12 @@ def _labels(name: str, parts: list[NDArray[Any]]) -> tuple[list[Labels], bool]:
 
 def _read_npz(path: Path) -> list[NDArray[Any]]:
     try:
-        with np.load(path) as arrays:
+        with path.open("rb") as file, np.load(file) as arrays:
             found = dict(arrays)
-    except ValueError as error:
+    except (BadZipFile, EOFError, TypeError, ValueError, zlib.error) as error:
         # NumPy saves arrays of different sizes as objects, which it doesn't load.
         raise PlanError(
-            f"{path} holds arrays of objects, such as images of different sizes, or isn't an .npz file.", HINT
+            f"{path} holds arrays of objects, such as images of different sizes, or isn't a complete .npz file.", HINT
         ) from error
     names = ("x", "y") if "x" in found else SPLIT
     if missing := [name for name in names if name not in found]:
@@ -190,14 +212,12 @@ def _read_csv(path: Path, label: str, regression: bool) -> Arrays:
     """Return the rows of a file (N, D) float32, and their labels (N,): numbers, or the texts that name classes."""
     features, labels = array("f"), list[str]()
     with path.open(newline="", encoding="utf-8-sig") as file:
-        first = file.readline()
-        file.seek(0)
-        rows = csv.reader(file, delimiter=max(",;\t", key=first.count))
         names, width, column = list[str](), 0, 0
-        for row in filter(None, rows):
-            where = f"{path}, line {rows.line_num}"
+        for where, row in _rows(path, file):
             if not width:
                 width = len(row)
+                if width < 2:
+                    raise PlanError(f"{where} has only one column.", ROW)
                 names = [] if any(map(_is_number, row)) else [cell.strip() for cell in row]
                 column = _column(path, label, names, width)
                 if names:
@@ -213,8 +233,22 @@ def _read_csv(path: Path, label: str, regression: bool) -> Arrays:
                     f"{where}: {wrong[:40]!r} is not a number.", f"features are numbers; {LABEL}."
                 ) from None
     if not labels:
-        raise PlanError(f"{path} has no rows.", "a row has features and a label, with commas between them.")
+        raise PlanError(f"{path} has no rows.", ROW)
     return np.array(features, np.float32).reshape(len(labels), -1), _read_labels(path, labels, regression)
+
+
+def _rows(path: Path, file: TextIO) -> Iterator[tuple[str, list[str]]]:
+    """Yield the rows of a CSV file that aren't empty, and where each ends; raise PlanError if one can't be read."""
+    first = file.readline()
+    file.seek(0)
+    rows, until = csv.reader(file, delimiter=max(",;\t", key=first.count)), 0
+    try:
+        for row in rows:
+            until = rows.line_num
+            if row:
+                yield f"{path}, line {until}", row
+    except csv.Error as error:
+        raise PlanError(f"{path}, line {until + 1}: {error}.", "close the quotes of this row.") from error
 
 
 def _is_number(cell: str) -> bool:

@@ -83,14 +83,16 @@ class Dataset:
         """
         shape, policy = tuple(map(int, self.train_images.shape[1:])), self.policy
         check_shape(spec, self.name, shape)
-        if policy is None or spec.shape == shape:
+        if spec.shape == shape:
             return self
         channels = spec.channels
+        if policy is not None:
+            policy = replace(policy, mean=policy.mean * channels, std=policy.std * channels)
         return replace(
             self,
             train_images=np.repeat(self.train_images, channels, axis=1),
             test_images=np.repeat(self.test_images, channels, axis=1),
-            policy=replace(policy, mean=policy.mean * channels, std=policy.std * channels),
+            policy=policy,
         )
 
 

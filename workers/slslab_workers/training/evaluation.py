@@ -38,7 +38,7 @@ def judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Pol
     """
     model.eval()
     device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    correct, losses, is_regression = 0, [], labels.dtype.kind == "f"
+    correct, losses, squares, is_regression = 0, [], [], labels.dtype.kind == "f"
     shape = models.clusters(model), 0 if is_regression else int(labels.max()) + 1
     labels_of_clusters = torch.zeros(shape, dtype=torch.int64)
     with torch.no_grad():
@@ -46,15 +46,17 @@ def judge(model: torch.nn.Module, images: Any, labels: Any, policy: datasets.Pol
             inputs, targets = datasets.prepare_test(images[start : start + 500], labels[start : start + 500], policy)
             inputs, targets = inputs.to(device), targets.to(device)
             scores = model(inputs)
-            if len(labels_of_clusters):
+            if is_regression:  # the model's own loss may be another
+                squares.append(float(((scores.squeeze(1) - targets) ** 2).sum()))
+            elif len(labels_of_clusters):
                 found = scores.argmax(1).cpu(), targets.cpu()
                 labels_of_clusters.index_put_(found, torch.ones(len(targets), dtype=torch.int64), accumulate=True)
-            elif not is_regression:
+            else:
                 correct += int((scores.argmax(1) == targets).sum())
             losses.append(float(models.loss(model, scores, targets, reduction="sum")))
     loss = math.fsum(losses) / len(labels)
     if is_regression:
-        return 1 - loss / max(float(labels.var()), 1e-30), loss
+        return 1 - math.fsum(squares) / len(labels) / max(float(labels.var()), 1e-30), loss
     correct += int(labels_of_clusters.amax(1).sum())
     return correct / len(labels), loss
 

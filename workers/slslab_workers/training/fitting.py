@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from slslab_workers.models import ROW_MODELS, SPECS, TORCHVISION, ModelSpec, spec, spec_of
 from slslab_workers.plan import MOST_MEMORY_MB, Plan, PlanError, Value
-from slslab_workers.training import datasets, models
+from slslab_workers.training import datasets, models, partitions
 from slslab_workers.training.algorithms import ALGORITHM, CLUSTERS
 from slslab_workers.training.arrays import failed, load_object
 from slslab_workers.training.datasets import Source, check_shape
+from slslab_workers.training.options import uneven
 
 if TYPE_CHECKING:
     import torch
@@ -43,12 +44,22 @@ def fit(name: str | None, dataset: str, source: Source, options: Mapping[str, Va
 
 
 def check(plan: Plan) -> None:
-    """Raise PlanError if the data set of an earlier plan is missing, or if its model has changed since."""
+    """Raise PlanError if an earlier plan can't be carried out anew.
+
+    Its data set is missing, its model has changed since, or its partition doesn't fit.
+    """
     source, known = datasets.find(plan.dataset), spec_of(plan)
     source.check()
     check_shape(known, plan.dataset, source.shape)
+    check_partition(plan, source)
     if plan.model_spec is not None and measure(known, source) != known:
         raise PlanError(f"The model {plan.model} isn't what it was when the plan was made.", "give --model anew.")
+
+
+def check_partition(plan: Plan, source: Source) -> None:
+    """Raise PlanError if an uneven partition doesn't fit the plan's workers or the data set's classes."""
+    if (partition := uneven(plan)) is not None:
+        partitions.check(partition, plan.workers, source.classes)
 
 
 def value_of(name: str) -> str | None:
