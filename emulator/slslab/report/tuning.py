@@ -9,7 +9,7 @@ from slslab.report.summaries import PREDICTED_RANGES, predicted, predicted_cost,
 
 TITLES = {"cheapest": "Cheapest", "fastest": "Fastest", "balanced": "Least cost × time"}
 # What sizes can't be told apart by.
-BY = {"cheapest": "cost", "fastest": "time", "balanced": "cost × time", "deadline": "cost"}
+BY = {"cheapest": "cost", "fastest": "time", "balanced": "cost × time"}
 RULE = "the smaller cost (or cost × time) wins, and of equal costs the larger memory size"
 COLUMNS = ("ms", "USD a million")
 
@@ -47,9 +47,10 @@ def answers(document: Document) -> Iterator[str]:
     goals = sorted(TITLES, key=lambda goal: goal != document["goal"])
     for goal in goals:
         if found[goal] is None:
-            yield "No memory size is done within the function's timeout."
+            largest = document["sizes"][-1]
+            yield f"No memory size works. At {megabytes(largest['memory_mb'])}, {largest['reason']}."
             return
-        yield f"{TITLES[goal]} on Lambda: {_sentence(document, goal)}"
+        yield f"{TITLES[goal]} on Lambda: {_sentence(document, found[goal], goal)}"
     yield from _own(document)
     if any(best["alike"] for best in found.values() if best):
         yield f"Of sizes that can't be told apart {RULE}."
@@ -57,12 +58,12 @@ def answers(document: Document) -> Iterator[str]:
 
 def _deadline(document: Document, best: Document | None, deadline_s: float) -> str:
     if best is not None:
-        return f"Cheapest of those done in {deadline_s:g} s on Lambda: {_sentence(document, 'deadline')}"
+        goal = document["goal"]
+        return f"{TITLES[goal]} of those done in {deadline_s:g} s on Lambda: {_sentence(document, best, goal)}"
     return f"No memory size is surely done in {deadline_s:g} s on Lambda."
 
 
-def _sentence(document: Document, goal: str) -> str:
-    best = document["answers"][goal]
+def _sentence(document: Document, best: Document, goal: str) -> str:
     sentence = f"{megabytes(best['memory_mb'])}, {_briefly(_of_size(document, best['memory_mb']))}."
     if best["alike"]:
         sizes = listed([f"{size:,}" for size in best["alike"]])
@@ -125,7 +126,7 @@ def _notes(document: Document) -> Iterator[str]:
             f"{predicted_cost(found)}."
         )
     if used:
-        yield f"{counted(used, 'invocation')} of before {'was' if used == 1 else 'were'} used."
+        yield f"{counted(used, 'earlier invocation')} {'was' if used == 1 else 'were'} used, too."
     if any(row["more_processors"] and "cost" in row for row in document["sizes"]):
         yield f"This machine has {counted(document['cores'], 'processor')}; sizes with more vCPUs are modelled."
     yield PREDICTED_RANGES + " Each size also has the noise of its invocations and the error of Lambda's CPU shares."

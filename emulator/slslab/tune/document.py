@@ -5,6 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from slslab.errors import RequestError
+from slslab.report.formats import listed
 from slslab.report.predictions import predict
 from slslab.tune.decision import GOALS, Best, Estimate, best, excess, in_time
 from slslab.tune.estimates import Measured, Sample
@@ -24,7 +26,9 @@ def tune_and_describe(
     progress: Progress = lambda *_: None,
     done: Callable[[Measured], None] = lambda _: None,
 ) -> dict[str, Any]:
-    """Measure what `known` doesn't tell yet (`tune`), and return the document."""
+    """Measure what `known` doesn't tell yet (`tune`), and return the document. RequestError for an unknown goal."""
+    if goal not in GOALS:
+        raise RequestError(f"There is no goal {goal!r}.", f"choose from {listed(list(GOALS))}.")
     began = time.monotonic()
     tune(function, known, payloads, progress, done)
     made = function.samples(function.made)
@@ -48,7 +52,7 @@ def describe(
     estimates, estimator = known.estimates(), known.estimator
     chosen = {name: best(estimates, name) for name in GOALS}
     if deadline_s is not None:
-        chosen["deadline"] = best(in_time(estimates, deadline_s), "cheapest")
+        chosen["deadline"] = best(in_time(estimates, deadline_s), goal)
     answer = chosen["deadline" if deadline_s is not None else goal]
     records = [sample.record for sample in made]
     requests = {function: [request for sample in made for request in sample.requests]}

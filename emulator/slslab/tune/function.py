@@ -93,12 +93,16 @@ def _refusals(hint: str) -> Iterator[None]:
 
 
 def _configuration(client: Any, name: str) -> Mapping[str, Any]:
-    try:
-        return dict(client.get_function_configuration(FunctionName=name))
-    except ClientError as error:
-        deployed = [function["FunctionName"] for function in client.list_functions()["Functions"]]
-        hint = f"deployed are {listed(deployed)}." if deployed else "deploy a function first (docs/testing.md)."
-        raise RequestError(_message(error), hint) from error
+    if not name:
+        raise RequestError("The function has no name.", "give the name of a deployed one, such as slslab tune hello.")
+    deploy = "deploy a function first (docs/testing.md)."
+    with _refusals(deploy):
+        try:
+            return dict(client.get_function_configuration(FunctionName=name))
+        except ClientError as error:
+            pages = client.get_paginator("list_functions").paginate()
+            deployed = [function["FunctionName"] for page in pages for function in page["Functions"]]
+            raise RequestError(_message(error), f"deployed are {listed(deployed)}." if deployed else deploy) from error
 
 
 def _message(error: ClientError) -> str:

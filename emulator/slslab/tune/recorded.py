@@ -5,7 +5,7 @@ from typing import Any
 
 from slslab.aws.limits import lambda_limits
 from slslab.errors import RequestError
-from slslab.predict.invocation import match_requests
+from slslab.predict.invocation import Record, match_requests
 from slslab.report.formats import listed
 from slslab.report.predictions import requests_of
 from slslab.report.services import read_service
@@ -14,8 +14,11 @@ from slslab.run.directory import RunDirectory
 from slslab.run.metrics import grouped
 from slslab.tune.document import describe
 from slslab.tune.estimates import Estimator, Measured, Sample
+from slslab.tune.function import OUT_OF_MEMORY, TIMED_OUT
 from slslab.tune.tuning import SIZES, Sizes, choose_sizes
 
+# Why a size is left out, by the error type of an invocation.
+TOO_SMALL = {OUT_OF_MEMORY: "it ran out of memory", TIMED_OUT: "it timed out"}
 # How many of the last warm invocations and cold starts of each size to use.
 LAST = 100
 
@@ -31,6 +34,8 @@ def describe_recorded(
 ) -> dict[str, Any]:
     """Return the document of a function's memory sizes. The sizes that it had count as measured.
 
+    Sizes at which it ran out of memory or time are left out, even if other invocations succeeded there.
+
     RequestError if `function` isn't named and several were invoked, or if it was hardly invoked.
     """
     service = read_service(directory, about, kind)
@@ -42,7 +47,7 @@ def describe_recorded(
     own = [record for record in service.invocations if record["function"] == name]
     matched = match_requests(own, requests_of(service.events))
     samples = [Sample(record, matched.get(place, ())) for place, record in enumerate(own)]
-    measured = measured_sizes([sample for sample in samples if sample.record["error_type"] is None])
+    measured = measured_sizes([sample for sample in samples if _usable(sample.record)])
     if not measured:
         raise RequestError(
             f"{name} has no two warm invocations with the same memory size that succeeded.",
@@ -57,7 +62,15 @@ def describe_recorded(
         choose_sizes(memory, (*SIZES, *measured), own_mb, limits.memory_mb.maximum),
         measured,
     )
+    failed = {(int(record["memory_mb"]), record["error_type"]) for record in own if record["error_type"] in TOO_SMALL}
+    for memory_mb, error_type in sorted(failed):
+        known.too_small(memory_mb, TOO_SMALL[error_type])
     return describe(name, known, (), deadline_s, "cheapest", (), 0.0)
+
+
+def _usable(record: Record) -> bool:
+    """Return whether an invocation succeeded, and its CPU time is told apart from init's (as since 0.2)."""
+    return record["error_type"] is None and (record["init_ms"] is None or record.get("init_cpu_ms") is not None)
 
 
 def measured_sizes(samples: Sequence[Sample]) -> dict[int, Measured]:

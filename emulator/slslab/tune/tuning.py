@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import stdev
 from typing import Any
 
-from slslab.errors import RequestError
+from slslab.errors import HostError, RequestError
 from slslab.tune.decision import Estimate, may_win
 from slslab.tune.estimates import Estimator, Measured, student
 from slslab.tune.function import OUT_OF_MEMORY, TIMED_OUT, Failed, TunedFunction
@@ -43,9 +43,12 @@ class Sizes:
     def estimates(self) -> list[Estimate]:
         """Return all sizes that aren't left out. A size that wasn't measured follows from the nearest one that was.
 
-        A size at which the function would use too much memory or time is left out from now on.
+        A size at which the function would use too much memory or time is left out from now on. HostError if no CPU
+        time was metered.
         """
         peak_mb = max(measured.peak_mb for measured in self.measured.values())
+        if not all(measured.cpu_ms for measured in self.measured.values()):
+            raise HostError("This machine can't meter CPU time: its kernel has no schedstat.", "see `slslab doctor`.")
         # The work is the same at each size. If its CPU time differs, this machine was faster or slower meanwhile.
         speeds = [math.log(measured.cpu_ms) for measured in self.measured.values()]
         drift = student(len(speeds) - 1) * stdev(speeds) if len(speeds) > 1 else 0.0
@@ -55,7 +58,7 @@ class Sizes:
                 continue
             estimate = self.estimator.estimate(self._nearest(size), size, drift)
             if size not in self.measured and size < peak_mb:
-                self.left_out[size] = f"it used {peak_mb:,} MB"
+                self.left_out[size] = f"the function used {peak_mb:,} MB"
             elif estimate.plain["seconds"] > self.timeout_s:
                 self.left_out[size] = f"it would take {estimate.plain['seconds']:.3g} s and time out"
             else:
@@ -65,13 +68,19 @@ class Sizes:
     def fail(self, size: int, failed: Failed) -> None:
         """Leave out a size at which the function failed, and smaller ones if they would fail, too."""
         reasons = {OUT_OF_MEMORY: "it ran out of memory", TIMED_OUT: f"it timed out after {self.timeout_s:g} s"}
-        self.left_out[size] = reasons.get(failed.error_type, f"it failed: {failed.error_type}: {failed.message}")
         if failed.error_type in reasons:
-            self.left_out |= {
-                other: f"{reasons[failed.error_type]} at {size:,} MB already"
-                for other in self.sizes
-                if other < size and other not in {*self.measured, *self.left_out}
-            }
+            self.too_small(size, reasons[failed.error_type])
+        else:
+            self.left_out[size] = f"it failed: {failed.error_type}: {failed.message}"
+
+    def too_small(self, size: int, reason: str) -> None:
+        """Leave out a size, and smaller ones unless they were measured."""
+        self.left_out[size] = reason
+        self.left_out |= {
+            other: f"{reason} at {size:,} MB already"
+            for other in self.sizes
+            if other < size and other not in {*self.measured, *self.left_out}
+        }
 
     def _nearest(self, size: int) -> Measured:
         distances = {abs(math.log(size / measured)): measured for measured in sorted(self.measured)}

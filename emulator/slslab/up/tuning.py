@@ -9,7 +9,7 @@ from typing import Any
 from slslab.aws.clients import aws_client
 from slslab.aws.keys import Pair
 from slslab.aws.limits import lambda_limits
-from slslab.errors import RequestError
+from slslab.errors import RequestError, RunError
 from slslab.lambda_.packages import HOT_RELOAD_BUCKET
 from slslab.predict.invocation import Predictor, Request
 from slslab.report.predictions import requests_of
@@ -84,14 +84,20 @@ class Ledger:
         self._key = sha256(json.dumps([function.name, about, payload], sort_keys=True).encode()).hexdigest()
 
     def measured(self) -> dict[int, Measured]:
-        """Return the sizes. Code in a directory may change unseen, so its sizes never count."""
+        """Return the sizes. Code in a directory may change unseen, so its sizes never count.
+
+        A line that a tuning broke off, and one whose invocations aren't in the record, count as not measured.
+        """
         found = {}
-        for line in self._path.read_text().splitlines() if self._path.exists() else ():
-            entry = json.loads(line)
-            if entry["key"] == self._key and self._function.configuration["CodeSha256"] != HOT_RELOAD_BUCKET:
-                rounds = [self._function.samples(ids) for ids in entry["rounds"]]
-                cold = self._function.samples(entry["cold"])
-                found[entry["memory_mb"]] = Measured(entry["memory_mb"], [*rounds], cold)
+        for line in self._text().splitlines():
+            try:
+                entry = json.loads(line)
+                if entry["key"] == self._key and self._function.configuration["CodeSha256"] != HOT_RELOAD_BUCKET:
+                    rounds = [self._function.samples(ids) for ids in entry["rounds"]]
+                    cold = self._function.samples(entry["cold"])
+                    found[entry["memory_mb"]] = Measured(entry["memory_mb"], [*rounds], cold)
+            except (json.JSONDecodeError, RunError):
+                continue
         return found
 
     def add(self, measured: Measured) -> None:
@@ -99,5 +105,9 @@ class Ledger:
         rounds = [[sample.record["request_id"] for sample in round_] for round_ in measured.rounds]
         cold = [sample.record["request_id"] for sample in measured.cold]
         entry = {"key": self._key, "memory_mb": measured.memory_mb, "rounds": rounds, "cold": cold}
+        torn = not f"\n{self._text()}".endswith("\n")
         with self._path.open("a") as file:
-            file.write(json.dumps(entry) + "\n")
+            file.write("\n" * torn + json.dumps(entry) + "\n")
+
+    def _text(self) -> str:
+        return self._path.read_text() if self._path.exists() else ""

@@ -24,6 +24,8 @@ from slslab_lab.commands.options import (
 )
 
 EXPLICIT = ParameterSource.COMMANDLINE
+# The parameters of a question that apply to a function that `slslab up` recorded.
+OF_UP = {"run", "memory", "deadline", "prices", "function", "kind", "json_"}
 function_option = click.option("--function", metavar="NAME", help="Of `up`: the function, if several were invoked.")
 
 
@@ -85,14 +87,15 @@ class Question:
 
         directory = resolve(given["run"])
         about, function, kind = directory.service(), given.pop("function"), given.pop("kind")
-        explicit = {name for name in given if click.get_current_context().get_parameter_source(name) is EXPLICIT}
+        context = click.get_current_context()
+        explicit = {name for name in context.params if context.get_parameter_source(name) is EXPLICIT}
         if about is None:
             if function is not None or kind is not None:
                 raise RequestError(
                     f"{directory.id} is a run, and --function and --kind are for `up`.", "leave them out."
                 )
             return False
-        if wrong := sorted(explicit - {"run", "memory", "deadline", "prices"}):
+        if wrong := sorted(explicit - OF_UP):
             raise RequestError(f"--{wrong[0]} does not apply to `up`.", "leave it out.")
         book = load_book(given["prices"] or DEFAULT_BOOK)
         document = describe_recorded(directory, about, function, kind, given["memory"], given.get("deadline"), book)

@@ -129,7 +129,9 @@ def test_the_interval_of_the_mean() -> None:
     assert estimator().half_width(measured(1769, (90, 90))) == math.inf
 
 
-@pytest.mark.parametrize(("degrees", "quantile"), [(4, 1.533), (9, 1.383), (19, 1.328)])
+@pytest.mark.parametrize(
+    ("degrees", "quantile"), [(1, 3.078), (2, 1.886), (3, 1.638), (4, 1.533), (9, 1.383), (19, 1.328)]
+)
 def test_students_quantiles(degrees: int, quantile: float) -> None:
     assert student(degrees) == pytest.approx(quantile, rel=0.005)
     assert student(10**6) == pytest.approx(NormalDist().inv_cdf(0.9), rel=1e-4)

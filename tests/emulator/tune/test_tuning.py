@@ -3,7 +3,9 @@
 import io
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from botocore.exceptions import ClientError, EndpointConnectionError
@@ -11,7 +13,7 @@ from tests.emulator.tune.test_estimates import estimator, record
 
 from slslab.errors import HostError, RequestError
 from slslab.report.tuning import answers, tuning, tuning_page
-from slslab.tune.document import describe
+from slslab.tune.document import describe, tune_and_describe
 from slslab.tune.function import TunedFunction
 from slslab.tune.tuning import Payload, Sizes, choose_sizes, tune
 
@@ -38,8 +40,9 @@ class FakeLambda:
             raise ClientError({"Error": {"Message": f"Function not found: {FunctionName}"}}, "GetFunctionConfiguration")
         return {"FunctionName": "f", "Version": "$LATEST", "MemorySize": self.memory_mb, "Timeout": 3}
 
-    def list_functions(self) -> dict[str, Any]:
-        return {"Functions": [{"FunctionName": "f"}]}
+    def get_paginator(self, operation: str) -> Any:
+        assert operation == "list_functions"
+        return SimpleNamespace(paginate=lambda: [{"Functions": [{"FunctionName": name}]} for name in "ef"])
 
     def update_function_configuration(self, FunctionName: str, MemorySize: int) -> None:
         assert FunctionName == "f"
@@ -143,7 +146,7 @@ def test_own_size_first_then_the_smallest_that_fits() -> None:
     document = run(client)
     assert client.invoked == [1024, 512]
     assert basis(document)[128] == basis(document)[256] == "left out"
-    assert document["sizes"][0]["reason"] == "it used 300 MB"
+    assert document["sizes"][0]["reason"] == "the function used 300 MB"
 
 
 def test_out_of_memory_means_that_it_does_not_fit() -> None:
@@ -212,7 +215,7 @@ def test_what_is_known_is_not_invoked_again() -> None:
     document = run(again, measured=known.measured)
     assert again.records == []
     assert (document["memory"], document["invocations"], document["used_before"]) == (128, 0, 20)
-    assert any("20 invocations of before" in str(part) for part in tuning(document))
+    assert any("20 earlier invocations were used, too." in str(part) for part in tuning(document))
 
 
 def test_a_deadline() -> None:
@@ -222,10 +225,33 @@ def test_a_deadline() -> None:
     assert next(answers(document)) == "No memory size is surely done in 0.1 s on Lambda."
 
 
+def test_a_deadline_and_a_goal() -> None:
+    document = run(FakeLambda(computes), deadline_s=3, goal="fastest")
+    assert document["answers"]["deadline"] == document["answers"]["fastest"]
+    assert document["memory"] == 1769
+    sentence = next(answers(document))
+    assert sentence.startswith("Fastest of those done in 3 s on Lambda: 1,769 MB")
+    assert sentence.endswith("3,008 and 10,240 MB can't be told apart from it by time.")
+
+
+def test_a_goal_that_is_not_there_is_refused_before_anything_is_invoked() -> None:
+    client = FakeLambda(waits)
+    function = TunedFunction(client, "f", lambda: (client.records, {}))
+    with pytest.raises(RequestError, match="There is no goal 'best'") as error:
+        tune_and_describe(function, Sizes(estimator(), 512, 3.0, SIZES), [Payload(1.0, {})], goal="best")
+    assert error.value.hint == "choose from cheapest, fastest and balanced."
+    assert client.records == []
+
+
+def test_a_machine_that_meters_no_cpu_time() -> None:
+    with pytest.raises(HostError, match="This machine can't meter CPU time"):
+        run(FakeLambda(lambda _: (0, 100)), (512, 1024))
+
+
 def test_no_size_within_the_timeout() -> None:
     document = run(FakeLambda(lambda _: (2900, 3500), memory_mb=1769), (1769, 3008))
     assert document["memory"] is None
-    assert list(answers(document)) == ["No memory size is done within the function's timeout."]
+    assert list(answers(document)) == ["No memory size works. At 3,008 MB, it would take 3.5 s and time out."]
 
 
 def test_goals() -> None:
@@ -244,7 +270,9 @@ def test_the_sentences_name_what_cannot_be_told_apart() -> None:
 def test_a_function_that_is_not_there_and_one_that_is_invoked_by_others() -> None:
     with pytest.raises(RequestError, match="Function not found: g") as error:
         TunedFunction(FakeLambda(waits), "g", lambda: ([], {}))
-    assert error.value.hint == "deployed are f."
+    assert error.value.hint == "deployed are e and f."
+    with pytest.raises(RequestError, match="The function has no name"):
+        TunedFunction(FakeLambda(waits), "", lambda: ([], {}))
     always_cold = type("AlwaysCold", (FakeLambda,), {"fresh": property(lambda _: True, lambda *_: None)})
     with pytest.raises(RequestError, match="f was cold 20 of 20 times at 512 MB"):
         run(always_cold(waits))
@@ -262,6 +290,14 @@ def test_wrong_sizes(text: str, message: str) -> None:
 def test_sizes_beyond_the_accounts_are_left_out_unless_named() -> None:
     assert choose_sizes(None, SIZES, 600, 3008) == (128, 256, 512, 600, 1024, 1769, 3008)
     assert choose_sizes("1769,256", SIZES, 512, 10240) == (256, 512, 1769)
+
+
+@pytest.mark.parametrize("method", ["get_function_configuration", "get_paginator"])
+def test_a_service_that_has_just_ended(method: str) -> None:
+    client, gone = FakeLambda(waits), EndpointConnectionError(endpoint_url="http://127.0.0.1:1")
+    setattr(client, method, Mock(side_effect=gone))
+    with pytest.raises(HostError, match="The service doesn't answer: Could not connect"):
+        TunedFunction(client, "g", lambda: ([], {}))
 
 
 def test_a_service_that_ends_meanwhile() -> None:

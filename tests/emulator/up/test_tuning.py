@@ -125,6 +125,7 @@ def test_the_record_answers_without_invoking(client: Any, variables: dict[str, s
         (("tune", "hash", "--payload", "@nothing.json"), "nothing.json can't be read", "name a file"),
         (("tune", "hash", "--payload", "-1:{}"), "An event has the weight -1.", "give it one above 0"),
         (("tune", "hash", "--payload", "{}", "--memory", "512"), "it failed: KeyError: 'rounds'", "give an event"),
+        (("ask", "memory", "up", "--on", "local"), "--on does not apply to `up`", "leave it out"),
         (("ask", "memory", "up", "--network", "this-host"), "--network does not apply to `up`", "leave it out"),
     ],
 )

@@ -170,7 +170,7 @@ def test_what_is_refused(slslab: Slslab, tmp_path: Path, monkeypatch: pytest.Mon
     small = (*SMALL, "--epochs", "1", "--out", "out")
     refused(slslab("allreduce", *small, "--resume"), 2, "no checkpoint to continue from")
     refused(slslab("allreduce", *small, "--device", "cuda"), 3, "no CUDA device")
-    refused(slslab("mlless", *small, "--max-time", "5"), 2, "depends on the time that functions take")
+    refused(slslab("mlless", *small, "--max-time", "5"), 2, "which --max-time would need to time")
     refused(slslab("gpu", *small, "--as-released"), 2, "without an exchange to run as released")
     refused(slslab("allreduce", *small, "--batches", "1000"), 2, "the training set holds 1,433")
     refused(slslab("allreduce", *small, "--plot", "c.txt"), 2, "cannot be drawn")
