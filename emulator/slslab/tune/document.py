@@ -28,7 +28,7 @@ def tune_and_describe(
 ) -> dict[str, Any]:
     """Measure what `known` doesn't tell yet (`tune`), and return the document. RequestError for an unknown goal."""
     if goal not in GOALS:
-        raise RequestError(f"There is no goal {goal!r}.", f"choose from {listed(list(GOALS))}.")
+        raise RequestError(f"{goal!r} isn't a goal.", f"choose from {listed(list(GOALS))}.")
     began = time.monotonic()
     tune(function, known, payloads, progress, done)
     made = function.samples(function.made)

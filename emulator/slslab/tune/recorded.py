@@ -69,7 +69,7 @@ def describe_recorded(
 
 
 def _usable(record: Record) -> bool:
-    """Return whether an invocation succeeded, and its CPU time is told apart from init's (as since 0.2)."""
+    """Return whether an invocation succeeded, and its record has init's CPU time on its own (since 0.2)."""
     return record["error_type"] is None and (record["init_ms"] is None or record.get("init_cpu_ms") is not None)
 
 

@@ -86,7 +86,7 @@ class Ledger:
     def measured(self) -> dict[int, Measured]:
         """Return the sizes. Code in a directory may change unseen, so its sizes never count.
 
-        A line that a tuning broke off, and one whose invocations aren't in the record, count as not measured.
+        Lines that a killed tuning broke off are skipped, and sizes with invocations that the record lacks, too.
         """
         found = {}
         for line in self._text().splitlines():

@@ -1,4 +1,4 @@
-"""What earlier invocations tell of memory sizes: those that `slslab up` recorded, and those of earlier tunings."""
+"""What earlier invocations tell of memory sizes: records of `slslab up`, and earlier tunings."""
 
 from collections.abc import Sequence
 from pathlib import Path

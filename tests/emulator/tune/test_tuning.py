@@ -237,7 +237,7 @@ def test_a_deadline_and_a_goal() -> None:
 def test_a_goal_that_is_not_there_is_refused_before_anything_is_invoked() -> None:
     client = FakeLambda(waits)
     function = TunedFunction(client, "f", lambda: (client.records, {}))
-    with pytest.raises(RequestError, match="There is no goal 'best'") as error:
+    with pytest.raises(RequestError, match="'best' isn't a goal") as error:
         tune_and_describe(function, Sizes(estimator(), 512, 3.0, SIZES), [Payload(1.0, {})], goal="best")
     assert error.value.hint == "choose from cheapest, fastest and balanced."
     assert client.records == []
