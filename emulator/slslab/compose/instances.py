@@ -39,14 +39,14 @@ class RemoteLauncher:
     def launch(self, module: str, events: Sequence[Mapping[str, Any]], variables: Mapping[str, str]) -> Iterator[Self]:
         """Launch one instance per event, in containers of the worker's image."""
         self._left, self._failed = len(events), None
+        plan = events[0].get("plan")
+        others = own_packages(Plan.from_document(plan)) if plan else ()
         status, body = self._ask(
             "POST",
             self._path,
             {
                 "module": module,
-                "code": base64.b64encode(
-                    package(module, *own_packages(Plan.from_document(events[0]["plan"])))
-                ).decode(),
+                "code": base64.b64encode(package(module, *others)).decode(),
                 "events": events,
                 "variables": variables,
                 "fleet": {"instance_type": self._fleet.instance_type, "device": self._fleet.device},

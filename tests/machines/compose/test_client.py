@@ -343,7 +343,7 @@ def test_one_run_at_a_time_has_the_stack_and_its_databases_empty(composed: Compo
         assert list(recording.tensors) == databases
         with pytest.raises(HostError, match=r"The run first of .*process .* uses this stack") as error:
             composed.emulator.record("second", 0).__enter__()
-        assert error.value.hint.startswith("wait for its end")
+        assert error.value.hint.startswith("wait until it ends")
         recording.listen(lambda _record: None)
         assert recording.finish()["package"]["unzipped_bytes"] == 0
         # It is over although its client is still there.
