@@ -146,7 +146,7 @@ def test_lists_are_combined_and_each_has_what_was_asked_for(slslab: Slslab) -> N
 
 def test_a_slow_worker_costs_what_the_others_wait(slslab: Slslab) -> None:
     document = slslab("replay", "small", "--straggler", "1:4", "--profile", "round.toml", "--json").document
-    assert [row["label"] for row in document["rows"]][1:] == ["as recorded, 2 workers", "worker 1 4 times slower"]
+    assert [row["label"] for row in document["rows"]][1:] == ["as recorded, 2 workers", "CPU time of worker 1 × 4"]
     for figure in ("seconds", "cost"):
         _, plain, slow = values(document, figure)
         assert slow > plain
