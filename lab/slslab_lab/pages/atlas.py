@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from itertools import pairwise, product
 
 from slslab.report import formats
+from slslab.report.formats import percent
 from slslab.report.page import Card, Cell, Chart, Document, Key, Note, Page, Part, Table
 from slslab.report.summaries import ranges_made_of
 from slslab_lab.pages.regions import regions
@@ -150,7 +151,7 @@ def checked(document: Document) -> Iterator[Part]:
 def checks(document: Document) -> Table:
     """Return the atlas's errors compared with real runs."""
     rows = [
-        (each["point"], each["figure"], f"{each['run']:.3g}", f"{each['atlas']:.3g}", f"{each['error']:+.1%}")
+        (each["point"], each["figure"], f"{each['run']:.3g}", f"{each['atlas']:.3g}", percent(each["error"], "+.1"))
         for each in document["rows"]
     ]
     return Table(("point", "figure", "real run", "atlas", "error"), rows, words=(0, 1))

@@ -104,17 +104,18 @@ def lines(
     percent: bool = False,
     whole: bool = True,
 ) -> Chart:
-    """Draw lines through points: rows of (series, x, y); `percent` for shares, `whole` if x are whole numbers."""
-    known = [(name, x, y) for name, x, y in rows if y is not None]
+    """Draw lines through points: rows of (series, x, y); `percent` draws shares as percentages, `whole` says that x are
+    whole numbers."""
+    known = [(name, x, 100 * y if percent else y) for name, x, y in rows if y is not None]
     data = Data(("line", "x", "y"), known)
     points = len(data.rows) <= 60 * len(keys)
     x, y = [row[1] for row in known], [row[2] for row in known]
     across = number_axis(values=whole_ticks(min(x), max(x)), format=",d") if whole else number_axis()
     # Without an explicit precision, 80 would become 8e+1.
-    upright = alt.Axis(format="~%" if percent else ",.6~g", tickCount=5)
-    # Equal shares leave space above and below for ticks. Everything else begins at 0, or noise would look like
+    upright = alt.Axis(format=",.6~g", tickCount=5)
+    # Equal percentages leave space above and below for ticks. Everything else begins at 0, or noise would look like
     # learning.
-    within = alt.Scale(domain=[max(0, min(y) - 0.02), min(1, max(y) + 0.02)]) if percent else alt.Scale(zero=True)
+    within = alt.Scale(domain=[max(0, min(y) - 2), min(100, max(y) + 2)]) if percent else alt.Scale(zero=True)
     chart = (
         open_chart(height=220)
         .mark_line(point={"size": 34, "filled": True} if points else False)
@@ -123,9 +124,7 @@ def lines(
             x=alt.X("x:Q", title=title_lines(titles[0]), scale=alt.Scale(nice=False), axis=across),
             y=alt.Y("y:Q", title=titles[1], scale=within, axis=upright),
             color=alt.Color("line:N", scale=colour_scale(keys), legend=None),
-            tooltip=tooltips(
-                ("line:N", "of"), ("x:Q", titles[0], ",~g"), ("y:Q", titles[1], ".2%" if percent else ",.4~f")
-            ),
+            tooltip=tooltips(("line:N", "of"), ("x:Q", titles[0], ",~g"), ("y:Q", titles[1], ",.4~f")),
         )
     )
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys) if len(keys) > 1 else ())
@@ -140,9 +139,10 @@ def _widths(rows: Rows, keys: Sequence[Key]) -> "alt.Scale":
     return alt.Scale(domain=names, range=[2 + 3 * behind.get(name, 0) for name in names])
 
 
-# In a picture 600 pixels wide and 300 high: half of a point, a letter's width, a line's height, its distance from the
-# point.
-MARK, LETTER, LINE, AWAY = 0.015, 0.012, 0.045, 0.057
+# Pixels: a chart's height, and the least widths of a wide one and of one on a phone.
+HEIGHT, WIDE, NARROW = 300, 400, 240
+# Pixels: half of a point, a letter's width, a line's height, its distance from the point.
+MARK, LETTER, LINE, AWAY = 7, 7, 14, 17
 
 
 @dataclass(frozen=True)
@@ -161,14 +161,17 @@ def scatter(
 ) -> Chart:
     """Draw named points with their 80 % ranges as bars; both axes begin at 0.
 
-    Each point has its text above or below, or no text if that would cover another text or point.
+    Each point has its text above or below, or no text if that would cover another text or point. A narrow chart shows
+    the texts only as far as their first comma.
     """
-    columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "side")
-    rows = []
-    for point, side in zip(points, _sides(points), strict=True):
+    columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "short", "wide", "narrow")
+    short = [point.text.partition(", ")[0] for point in points]
+    wide, narrow = _sides(points, [point.text for point in points], WIDE), _sides(points, short, NARROW)
+    rows: list[Sequence[str | float | None]] = []
+    for point, first, above, above_narrow in zip(points, short, wide, narrow, strict=True):
         known = [(point.ranges or {}).get(name, {}) for name in ("seconds", "cost")]
         ends = [of_figure.get(end) for of_figure in known for end in ("low", "high")]
-        rows.append((point.name, point.seconds, point.cost, point.text, *ends, side))
+        rows.append((point.name, point.seconds, point.cost, point.text, *ends, first, above, above_narrow))
     data = Data(columns, rows)
 
     def x(field: str) -> "alt.X":
@@ -192,16 +195,19 @@ def scatter(
     # At the sides, keep texts inside the picture.
     most = _most(points, "seconds")
     align = f"datum.x < {most / 4} ? 'left' : datum.x > {most * 3 / 4} ? 'right' : 'center'"
-    texts = (
-        base.transform_filter("datum.side != 0")
-        .mark_text(align=alt.ExprRef(align), dy=alt.ExprRef("-17 * datum.side"))
-        .encode(text="text:N")
+    names = (
+        base.transform_calculate(
+            side=f"width < {WIDE} ? datum.narrow : datum.wide", shown=f"width < {WIDE} ? datum.short : datum.text"
+        )
+        .transform_filter("datum.side != 0")
+        .mark_text(align=alt.ExprRef(align), dy=alt.ExprRef(f"-{AWAY} * datum.side"))
+        .encode(text="shown:N")
     )
     bars = base.transform_filter("isValid(datum.x_low)").mark_rule(strokeWidth=2, opacity=0.55).encode(color=colour)
     ranges = (bars.encode(x=x("x_low"), x2="x_high:Q"), bars.encode(y=y("y_low"), y2="y_high:Q"))
     # An axis without any range would have no extent.
-    layers = (*ranges, marks, texts) if any(point.ranges for point in points) else (marks, texts)
-    chart = alt.layer(*layers, width="container", height=300)
+    layers = (*ranges, marks, names) if any(point.ranges for point in points) else (marks, names)
+    chart = alt.layer(*layers, width="container", height=HEIGHT)
     return Chart(identifier, label, specification(chart), {DATA: data}, (), caption)
 
 
@@ -213,16 +219,19 @@ def _most(points: Sequence[Point], name: str) -> float:
     return max(max(getattr(point, name), point.ranges[name]["high"] if point.ranges else 0) for point in points) or 1.0
 
 
-def _sides(points: Sequence[Point]) -> list[int]:
-    """Return where each point's text goes: 1 above it, -1 below it, 0 nowhere. Points with ranges choose first."""
-    width, height = _most(points, "seconds"), _most(points, "cost")
-    places = [(point.seconds / width, point.cost / height) for point in points]
+def _sides(points: Sequence[Point], texts: Sequence[str], wide: int) -> list[int]:
+    """Return where each point's text goes in a chart `wide` pixels wide: 1 above it, -1 below it, 0 nowhere.
+
+    Points with ranges choose first.
+    """
+    seconds, cost = _most(points, "seconds"), _most(points, "cost")
+    places = [(wide * point.seconds / seconds, HEIGHT * point.cost / cost) for point in points]
     taken = [(x - MARK, x + MARK, y - MARK, y + MARK) for x, y in places]
     sides = [0] * len(points)
     for number in sorted(range(len(points)), key=lambda number: points[number].ranges is None):
         x, y = places[number]
-        long = LETTER * len(points[number].text)
-        left = x if x < 1 / 4 else x - long if x > 3 / 4 else x - long / 2
+        long = LETTER * len(texts[number])
+        left = x if x < wide / 4 else x - long if x > wide * 3 / 4 else x - long / 2
         others = [place for other, place in enumerate(places) if other != number]
         nearest = min(others, key=lambda place: math.hypot(place[0] - x, place[1] - y), default=(x, y))
         away = 1 if nearest[1] <= y else -1
@@ -364,21 +373,26 @@ def ratios(identifier: str, label: str, rows: Rows, keys: Sequence[Key], title: 
     return Chart(identifier, label, specification(chart), {DATA: data}, tuple(keys), caption)
 
 
-def differences(identifier: str, label: str, rows: Rows, title: str, name: str, extent: tuple[float, float]) -> Chart:
-    """Draw relative differences with their intervals around zero: rows of (bar, difference, low, high), as shares of
-    one; `extent` is the axis's range, shared by charts side by side."""
+def differences(
+    identifier: str, label: str, rows: Rows, title: str, name: str, extent: tuple[float, float], equal: float
+) -> Chart:
+    """Draw values with their intervals around `equal`, which stands for no difference: rows of (bar, value, low, high).
+
+    `extent` is the axis's range, shared by charts side by side."""
     data = Data(("bar", "value", "low", "high"), rows)
     tooltip = tooltips(
-        ("bar:N", "of"), ("value:Q", "difference", "+.1%"), ("low:Q", "from", "+.1%"), ("high:Q", "to", "+.1%")
+        ("bar:N", "of"), ("value:Q", title, ",.3~r"), ("low:Q", "from", ",.3~r"), ("high:Q", "to", ",.3~r")
     )
     base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(), tooltip=tooltip)
     ranges = base.mark_rule(color="var(--c-1)", strokeWidth=3, opacity=0.55).encode(
-        x=alt.X("low:Q", title=title_lines(title), scale=alt.Scale(domain=extent), axis=number_axis(format="+~%")),
+        x=alt.X("low:Q", title=title_lines(title), scale=alt.Scale(domain=extent), axis=number_axis(format=",~g")),
         x2="high:Q",
     )
     marks = base.mark_point(filled=True, size=70, color="var(--c-1)", opacity=1).encode(x="value:Q")
-    zero = alt.Chart(alt.NamedData(name=DATA)).mark_rule(color="var(--muted)", strokeDash=[4, 3]).encode(x=alt.datum(0))
-    chart = alt.layer(zero, ranges, marks, width="container", height=len(rows) * step(len(rows)))
+    line = alt.Chart(alt.NamedData(name=DATA)).mark_rule(color="var(--muted)", strokeDash=[4, 3])
+    chart = alt.layer(
+        line.encode(x=alt.datum(equal)), ranges, marks, width="container", height=len(rows) * step(len(rows))
+    )
     return Chart(identifier, label, specification(chart), {DATA: data}, (), "", name)
 
 

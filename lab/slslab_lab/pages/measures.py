@@ -7,6 +7,7 @@ from decimal import Decimal
 from slslab.report import cards, formats
 from slslab.report.bills import bill_table
 from slslab.report.cards import rank
+from slslab.report.formats import percent
 from slslab.report.page import Card, Cell, Document, Key, Table
 from slslab.report.summaries import (
     HOST_PRICED,
@@ -133,7 +134,7 @@ def sizes_card(document: Document) -> Card | None:
     )
     label = "Points: cost and time on AWS with each memory size"
     chart = charts.scatter("sizes", label, rows, keys, ("time on AWS, s", "bill, USD"), caption)
-    return Card("card-sizes", "Cost and time on AWS by memory size", (chart,), wide=True)
+    return Card("card-sizes", "Cost and time on AWS by memory size", (replace(chart, legend=keys),), wide=True)
 
 
 def modelled_card(document: Document) -> Card | None:
@@ -154,7 +155,7 @@ def modelled_card(document: Document) -> Card | None:
     sources = Table(
         ("the range comes from", "of the seconds", "of the cost"),
         [
-            (name, *(formats.MISSING if each is None else f"{100 * each:.0f} %" for each in (width, widths.get(name))))
+            (name, *(formats.MISSING if each is None else percent(each) for each in (width, widths.get(name))))
             for name, width in half_widths(found)
         ],
         caption="Half-widths of the 80 % ranges, with only one source of error each",

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from statistics import median
 
+from slslab.report.formats import percent
 from slslab.report.page import Card, Cell, Chart, Document, Key, Note, Page, Part, Row, Table
 from slslab.run.metrics import grouped
 from slslab_lab.pages import charts, scales
@@ -49,7 +50,7 @@ def _agreeing(column: Document, rows: Sequence[Document]) -> Row | None:
         return None
     agree = sum(cell["verdict"] == "agrees" for cell in cells)
     differences = [abs(cell["difference"]) for cell in cells if cell.get("difference") is not None]
-    middle = f"{100 * median(differences):.0f} %" if differences else ""
+    middle = percent(median(differences)) if differences else ""
     return f"{column['title']}, {column['unit']}", str(len(cells)), str(agree), middle
 
 

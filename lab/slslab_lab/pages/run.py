@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from slslab.errors import counted
 from slslab.report import formats
 from slslab.report.cards import faults_card, functions_card, invocations_card
+from slslab.report.formats import percent
 from slslab.report.page import Card, Document, Figure, Note, Page, Played
 from slslab.report.summaries import (
     HOST_PRICED,
     advice,
     cpu_share_enforced,
-    epochs_of,
+    epochs_text,
     figure_text,
     headline,
     instances_note,
@@ -96,12 +97,11 @@ def _chips(document: Document) -> Iterator[str]:
         for name, singular, plural in (
             ("workers", "worker", "workers"),
             ("batches", "minibatch an epoch", "minibatches an epoch"),
-            ("epochs", "epoch", "epochs"),
         )
         if name in plan
     )
-    if "epochs" in plan and epochs_of(plan) < plan["epochs"]:
-        yield f"{epochs_of(plan):,} of them trained"
+    if "epochs" in plan:
+        yield epochs_text(plan)
     if "batch_size" in plan:
         yield f"{plan['batch_size']:,} images a minibatch"
     if launched := document.get("instances"):
@@ -235,7 +235,8 @@ def _delay(document: Document) -> str:
     delay = formats.seconds(host["delay_seconds"])
     if not host["oversubscribed"]:
         return delay
-    return f"{delay}: oversubscribed, the {of} waited for this host for more than {OVERSUBSCRIBED:.0%} of their time"
+    share = percent(OVERSUBSCRIBED)
+    return f"{delay}: this machine was overloaded. The {of} waited for it for more than {share} of their time"
 
 
 def _versions(document: Document) -> Card | None:

@@ -7,7 +7,7 @@ from statistics import fmean, median
 
 from slslab.errors import counted
 from slslab.predict.uncertainty import Uncertainty, ratio_range, read_uncertainty
-from slslab.report.formats import listed, significant, span
+from slslab.report.formats import listed, percent, significant, span
 from slslab.report.page import Document
 from slslab.report.summaries import amount, modelled_figures, region, replayed
 from slslab.run.metrics import grouped
@@ -72,7 +72,7 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[st
     ]
     if places := _places(learnt):
         best, accuracy = places[0]
-        yield f"{best} {'are' if ' and ' in best else 'is'} most accurate: {accuracy:.1%}"
+        yield f"{best} {'are' if ' and ' in best else 'is'} most accurate: {percent(accuracy, '.1')}"
 
 
 def _uncertainty(one: Document, figure: str) -> Uncertainty | None:
@@ -89,11 +89,11 @@ def agreement(document: Document) -> Iterator[str]:
     cells = [cell for row in document["rows"] for cell in row["cells"].values()]
     if compared := [cell for cell in cells if cell.get("verdict")]:
         within = sorted({cell["tolerance"] for cell in compared if "tolerance" in cell})
-        limits = f" within {' or '.join(f'{100 * each:.0f} %' for each in within)}" if within else ""
+        limits = f" within {' or '.join(f'{percent(each)}' for each in within)}" if within else ""
         agree = sum(cell["verdict"] == "agrees" for cell in compared)
         sentence = f"{agree} of {len(compared)} published numbers agree with ours{limits}"
         if differences := [abs(cell["difference"]) for cell in compared if cell.get("difference") is not None]:
-            sentence += f"; the median difference is {100 * median(differences):.0f} %"
+            sentence += f"; the median difference is {percent(median(differences))}"
         yield f"{sentence}."
     yield from model_errors(document)
     for ranking in document.get("rankings", ()):
@@ -115,8 +115,8 @@ def model_errors(document: Document) -> Iterator[str]:
         without = "Modelled figures (≈) have no 80 % range"
         if errors := [abs(cell["difference"]) for cell in cells if cell.get("difference") is not None]:
             sentence = (
-                f"{without}: their error is only known from this table. It is {100 * fmean(errors):.0f} % on average "
-                f"and {100 * max(errors):.0f} % at most, over {counted(len(errors), 'figure')}."
+                f"{without}: their error is only known from this table. It is {percent(fmean(errors))} on average "
+                f"and {percent(max(errors))} at most, over {counted(len(errors), 'figure')}."
             )
         else:
             sentence = f"{without}: the paper has no figures to compare them with."
@@ -129,7 +129,7 @@ def model_errors(document: Document) -> Iterator[str]:
 def _places(values: Sequence[tuple[str, float]]) -> list[tuple[str, float]]:
     """Return names and shares from largest to smallest; shares that look equal have one place."""
     ascending = sorted((value, name) for name, value in values)
-    groups = [list(group) for _, group in groupby(ascending, lambda each: f"{each[0]:.1%}")]
+    groups = [list(group) for _, group in groupby(ascending, lambda each: percent(each[0], ".1"))]
     return [(listed([name for _, name in group]), group[0][0]) for group in reversed(groups)]
 
 

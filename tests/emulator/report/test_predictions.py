@@ -117,7 +117,7 @@ def test_a_service_shows_both_hosts() -> None:
     assert card is not None
     (row,), (total,) = card.tables[0].rows, card.tables[0].totals
     assert (row[0], total[0], row[2:5]) == (function["function"], "all", total[2:5])
-    assert row[-2] == Cell("60 MB", "3% of it")
+    assert row[-2] == Cell("60 MB", "3 % of it")
     assert row[-1] == cost_cell(function)
 
 
