@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise, product
 
 from slslab.report import formats
@@ -161,9 +162,17 @@ def describe_atlas(document: Document) -> Page:
     """Return the page of the atlas's document."""
     keys = _keys(document)
     others = tuple(f"{each['crossing']}: not on these axes, but {each['why']}." for each in document["elsewhere"])
+    published = replace(crossings(document), caption="")
     cards = [
         *(_map(document, group, keys) for group in document["groups"]),
-        Card("card-published", "The papers' own crossings", (), (crossings(document),), notes=others, wide=True),
+        Card(
+            "card-published",
+            "The papers' own crossings",
+            (),
+            (published,),
+            notes=others,
+            wide=True,
+        ),
         *(_best(document, group) for group in document["groups"]),
         Card("card-notes", "What the figures rest on", notes=tuple(document["notes"]), wide=True),
     ]

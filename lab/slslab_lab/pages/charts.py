@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from slslab.report import formats
@@ -141,8 +142,8 @@ def _widths(rows: Rows, keys: Sequence[Key]) -> "alt.Scale":
 
 # Pixels: a chart's height, and the least widths of a wide one and of one on a phone.
 HEIGHT, WIDE, NARROW = 300, 400, 240
-# Pixels: half of a point, a letter's width, a line's height, its distance from the point.
-MARK, LETTER, LINE, AWAY = 7, 7, 14, 17
+# Pixels: half of a square in a point, a letter's width, a line's height, its distance from the point.
+MARK, LETTER, LINE, AWAY = 5, 6.5, 12, 17
 
 
 @dataclass(frozen=True)
@@ -161,17 +162,18 @@ def scatter(
 ) -> Chart:
     """Draw named points with their 80 % ranges as bars; both axes begin at 0.
 
-    Each point has its text above or below, or no text if that would cover another text or point. A narrow chart shows
-    the texts only as far as their first comma.
+    Each point has its text above or below, the part before its first comma if the whole would cover another text or
+    point, and nothing if that would, too. A narrow chart only has these parts.
     """
-    columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "short", "wide", "narrow")
+    columns = ("line", "x", "y", "text", "x_low", "x_high", "y_low", "y_high", "wide", "side", "narrow", "narrow_side")
     short = [point.text.partition(", ")[0] for point in points]
-    wide, narrow = _sides(points, [point.text for point in points], WIDE), _sides(points, short, NARROW)
+    wide = _place_texts(points, [(point.text, part) for point, part in zip(points, short, strict=True)], WIDE)
+    narrow = _place_texts(points, [(part,) for part in short], NARROW)
     rows: list[Sequence[str | float | None]] = []
-    for point, first, above, above_narrow in zip(points, short, wide, narrow, strict=True):
+    for point, *placed in zip(points, wide, narrow, strict=True):
         known = [(point.ranges or {}).get(name, {}) for name in ("seconds", "cost")]
         ends = [of_figure.get(end) for of_figure in known for end in ("low", "high")]
-        rows.append((point.name, point.seconds, point.cost, point.text, *ends, first, above, above_narrow))
+        rows.append((point.name, point.seconds, point.cost, point.text, *ends, *placed[0], *placed[1]))
     data = Data(columns, rows)
 
     def x(field: str) -> "alt.X":
@@ -197,10 +199,9 @@ def scatter(
     align = f"datum.x < {most / 4} ? 'left' : datum.x > {most * 3 / 4} ? 'right' : 'center'"
     names = (
         base.transform_calculate(
-            side=f"width < {WIDE} ? datum.narrow : datum.wide", shown=f"width < {WIDE} ? datum.short : datum.text"
+            shown=f"width < {WIDE} ? datum.narrow : datum.wide", up=f"width < {WIDE} ? datum.narrow_side : datum.side"
         )
-        .transform_filter("datum.side != 0")
-        .mark_text(align=alt.ExprRef(align), dy=alt.ExprRef(f"-{AWAY} * datum.side"))
+        .mark_text(align=alt.ExprRef(align), dy=alt.ExprRef(f"-{AWAY} * datum.up"))
         .encode(text="shown:N")
     )
     bars = base.transform_filter("isValid(datum.x_low)").mark_rule(strokeWidth=2, opacity=0.55).encode(color=colour)
@@ -219,32 +220,31 @@ def _most(points: Sequence[Point], name: str) -> float:
     return max(max(getattr(point, name), point.ranges[name]["high"] if point.ranges else 0) for point in points) or 1.0
 
 
-def _sides(points: Sequence[Point], texts: Sequence[str], wide: int) -> list[int]:
-    """Return where each point's text goes in a chart `wide` pixels wide: 1 above it, -1 below it, 0 nowhere.
+def _place_texts(points: Sequence[Point], texts: Sequence[Sequence[str]], width: int) -> list[tuple[str, int]]:
+    """Return each point's text in a chart `width` pixels wide, and whether it is above the point (1) or below it (-1).
 
-    Points with ranges choose first.
+    It is the first of its `texts` that covers no other text or point, or an empty one. Points with ranges choose first.
     """
     seconds, cost = _most(points, "seconds"), _most(points, "cost")
-    places = [(wide * point.seconds / seconds, HEIGHT * point.cost / cost) for point in points]
+    places = [(width * point.seconds / seconds, HEIGHT * point.cost / cost) for point in points]
     taken = [(x - MARK, x + MARK, y - MARK, y + MARK) for x, y in places]
-    sides = [0] * len(points)
+    chosen = [("", 0)] * len(points)
     for number in sorted(range(len(points)), key=lambda number: points[number].ranges is None):
         x, y = places[number]
-        long = LETTER * len(texts[number])
-        left = x if x < wide / 4 else x - long if x > wide * 3 / 4 else x - long / 2
         others = [place for other, place in enumerate(places) if other != number]
         nearest = min(others, key=lambda place: math.hypot(place[0] - x, place[1] - y), default=(x, y))
         away = 1 if nearest[1] <= y else -1
-        for side in (away, -away):
-            middle = y + side * AWAY
+        for text, side in product(texts[number], (away, -away)):
+            long, middle = LETTER * len(text), y + side * AWAY
+            left = x if x < width / 4 else x - long if x > width * 3 / 4 else x - long / 2
             box = (left, left + long, middle - LINE / 2, middle + LINE / 2)
             if not any(
                 box[0] < each[1] and each[0] < box[1] and box[2] < each[3] and each[2] < box[3] for each in taken
             ):
                 taken.append(box)
-                sides[number] = side
+                chosen[number] = text, side
                 break
-    return sides
+    return chosen
 
 
 def gantt(
@@ -297,7 +297,14 @@ def heat_map(label: str, communication: Communication, texts: Mapping[tuple[str,
     # A column too narrow for a number only shows it in the tooltip.
     opacity = alt.ExprRef(f"width / {len(order)} > 62 ? 1 : 0")
     base = alt.Chart(alt.NamedData(name=DATA)).encode(
-        x=alt.X("target:N", sort=order, title="to worker", axis=alt.Axis(labelAngle=0, orient="top", ticks=False)),
+        x=alt.X(
+            "target:N",
+            sort=order,
+            title="to worker",
+            axis=alt.Axis(
+                labelAngle=0, orient="top", ticks=False, labelLimit=alt.ExprRef(f"max(30, width / {len(order)} - 4)")
+            ),
+        ),
         y=alt.Y("source:N", sort=order, title="from worker", axis=alt.Axis(ticks=False)),
         tooltip=tooltips(("source:N", "from"), ("target:N", "to"), ("bytes:Q", "bytes", ",d"), ("stores:N", "through")),
     )
@@ -385,7 +392,7 @@ def differences(
     )
     base = alt.Chart(alt.NamedData(name=DATA)).encode(y=name_axis(), tooltip=tooltip)
     ranges = base.mark_rule(color="var(--c-1)", strokeWidth=3, opacity=0.55).encode(
-        x=alt.X("low:Q", title=title_lines(title), scale=alt.Scale(domain=extent), axis=number_axis(format=",~g")),
+        x=alt.X("low:Q", title=title_lines(title), scale=alt.Scale(domain=extent), axis=number_axis(format=",.6~g")),
         x2="high:Q",
     )
     marks = base.mark_point(filled=True, size=70, color="var(--c-1)", opacity=1).encode(x="value:Q")

@@ -190,8 +190,8 @@ def _rankings(document: Document) -> Iterator[Card]:
             f"card-ranking-{number}",
             f"{ranking['title'][:1].upper()}{ranking['title'][1:]}",
             (chart,) if rows else (),
-            (replace(table, note="", folded=True),) if rows else (),
-            notes=(table.note,) if table.note else (),
+            (replace(table, folded=True),) if rows else (),
+            notes=(table.note,) if table.note and not rows else (),
             verdict=Cell(f"Ranking {verdict}.", mood=MOODS.get(verdict, "")) if verdict else None,
         )
 
