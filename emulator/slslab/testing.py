@@ -179,7 +179,9 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         for path in paths:
             if path.suffix not in (".html", ".json"):
-                raise RequestError(f"{OPTION} {path.name} is no page and no JSON.", "give FILE.html or FILE.json.")
+                raise RequestError(
+                    f"{OPTION} {path.name} is neither an HTML nor a JSON file.", "give FILE.html or FILE.json."
+                )
             if path.suffix == ".html":
                 require("jinja2")
         if paths:
@@ -494,7 +496,7 @@ def _require_handler(code: Path, handler: str) -> None:
         if spec is None:
             wanted = code.absolute().joinpath(*parts).with_suffix(".py")
             raise RequestError(
-                f"There is no module for the Handler {handler}: {wanted} is not there.",
+                f"The Handler {handler} needs {wanted}, which doesn't exist.",
                 "Handler is the module's file without .py, a dot, and the name of the function.",
             )
         places = list(spec.submodule_search_locations or ())

@@ -110,7 +110,7 @@ class Service(Run):
         if self.status == "interrupted":
             document["error"] = {
                 "type": "Killed",
-                "message": "`slslab up` was killed; this is what its trace holds.",
+                "message": "`slslab up` was killed; this is what its trace contains.",
                 "hint": "what ran when it was killed, and the last requests to stores, are not in the bill.",
                 "worker": None,
                 "epoch": None,

@@ -177,7 +177,7 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
         ),
         option(
             "--evaluation/--no-evaluation",
-            help="Test accuracy after each epoch, by the driver, outside of time and bill.",
+            help="Let the driver measure the test accuracy after each epoch; this is in neither time nor bill.",
         ),
         click.Option(
             ["--record"],
@@ -238,7 +238,7 @@ def _host_options() -> list[click.Parameter]:
         option(
             "--as-released",
             is_flag=True,
-            help="Do as the authors' released code, instead of the recommended defaults; see the architecture's "
+            help="Behave like the authors' released code instead of the recommended defaults; see the architecture's "
             "options.",
         ),
     ]

@@ -143,7 +143,7 @@ def _widths(rows: Rows, keys: Sequence[Key]) -> "alt.Scale":
 # Pixels: a chart's height, and the least widths of a wide one and of one on a phone.
 HEIGHT, WIDE, NARROW = 300, 400, 240
 # Pixels: half of a square in a point, a letter's width, a line's height, its distance from the point.
-MARK, LETTER, LINE, AWAY = 5, 6.5, 12, 17
+MARK, LETTER, LINE, AWAY = 5, 7.5, 12, 17
 
 
 @dataclass(frozen=True)
@@ -177,10 +177,12 @@ def scatter(
     data = Data(columns, rows)
 
     def x(field: str) -> "alt.X":
-        return alt.X(f"{field}:Q", title=title_lines(titles[0]), axis=number_axis())
+        scale = alt.Scale(domain=[0, _most(points, "seconds")], nice=False)
+        return alt.X(f"{field}:Q", title=title_lines(titles[0]), axis=number_axis(), scale=scale)
 
     def y(field: str) -> "alt.Y":
-        return alt.Y(f"{field}:Q", title=titles[1], axis=alt.Axis(format="$~g", tickCount=5))
+        scale = alt.Scale(domain=[0, _most(points, "cost")], nice=False)
+        return alt.Y(f"{field}:Q", title=titles[1], axis=alt.Axis(format="$~g", tickCount=5), scale=scale)
 
     colour = alt.Color("line:N", scale=colour_scale(keys), legend=None)
     base = alt.Chart(alt.NamedData(name=DATA)).encode(
@@ -217,7 +219,9 @@ def _with_range(axis: str, title: str, form: str) -> tuple[tuple[str, str, str],
 
 
 def _most(points: Sequence[Point], name: str) -> float:
-    return max(max(getattr(point, name), point.ranges[name]["high"] if point.ranges else 0) for point in points) or 1.0
+    """Return the end of an axis, which leaves some room next to the last point."""
+    most = max(max(getattr(point, name), point.ranges[name]["high"] if point.ranges else 0) for point in points)
+    return 1.05 * most or 1.0
 
 
 def _place_texts(points: Sequence[Point], texts: Sequence[Sequence[str]], width: int) -> list[tuple[str, int]]:

@@ -24,7 +24,7 @@ from slslab.report.summaries import (
 from slslab.run.metrics import PHASES, Rows, grouped
 from slslab_lab.pages import charts, scales
 from slslab_lab.pages.intervals import CONFIDENCE, Interval, step_samples, welch, worker_samples
-from slslab_lab.pages.verdicts import basis_of, verdicts
+from slslab_lab.pages.verdicts import basis_of, capitalised, verdicts, with_article
 from slslab_workers.architecture import chosen_options
 from slslab_workers.architecture import title as title_of
 from slslab_workers.plan import Plan
@@ -101,10 +101,11 @@ def _row(name: str, document: Document) -> Row:
 
 
 def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note]:
-    named = list(zip(names, documents, strict=True))
+    named, spoken = list(zip(names, documents, strict=True)), [with_article(name) for name in names]
     for name, document in named:
         if document["status"] in ("failed", "interrupted"):
-            yield Note(f"{name} {'has' if document['status'] == 'failed' else 'was'} {document['status']}.", "bad")
+            done = "has failed" if document["status"] == "failed" else "was interrupted"
+            yield Note(capitalised(f"{with_article(name)} {done}."), "bad")
     reasons = (
         (document["lambda"]["reason"], name)
         for name, document in named
@@ -113,16 +114,16 @@ def _notes(documents: Sequence[Document], names: Sequence[str]) -> Iterator[Note
     for reason, of in grouped(reasons).items():
         does = "is not" if len(of) == 1 else "are not"
         yield Note(f"{formats.listed(of)} {does} modelled; the bill is this host's seconds, priced. {reason}")
-    if short := [name for name, document in named if document["host"]["oversubscribed"]]:
+    if short := [name for name, document in zip(spoken, documents, strict=True) if document["host"]["oversubscribed"]]:
         when = "all runs" if len(short) == len(names) > 1 else formats.listed(short)
         yield Note(f"This machine was overloaded during {when}. `slslab show RUN` says how much.")
-    if anchors := unanchored_note(documents, names):
+    if anchors := unanchored_note(documents, spoken):
         yield Note(anchors)
     for name, document in named:
         if note := instances_note(document):
             yield Note(f"{name}: {note[0].lower()}{note[1:]}")
         for said in document["cost"].get("notes", ()):
-            yield Note(f"{name} {said}.")
+            yield Note(capitalised(f"{with_article(name)} {said}."))
 
 
 def _next(documents: Sequence[Document], page: Path | None) -> str:

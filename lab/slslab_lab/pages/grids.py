@@ -21,8 +21,8 @@ PLACES, LEADING = 12, "125"
 # Sign after a recomputed figure: it differs from the printed one, or only by rounding.
 SIGNS = {"differs": "\u00a0≠", "rounding": "\u00a0~"}
 LEGEND = (
-    "Recomputed from the paper's own figures: ≠ differs from what was printed, ~ differs only by rounding, no sign is "
-    "the printed figure. ≈ is modelled."
+    "Recomputed from the paper's own figures: ≠ differs from the printed figure, ~ differs only by rounding, no sign "
+    "equals it. ≈ is modelled."
 )
 CANNOT = "cannot"
 MOODS = {

@@ -107,7 +107,7 @@ def shares_card(document: Document) -> Card | None:
             counts[f"worker {worker}", name] += number
     bars, keys = [(*bar, number) for bar, number in counts.items()], scales.series_keys(list(dict.fromkeys(classes)))
     chart = charts.stacked_bars("shares", "Bars: samples of each class, per worker", bars, keys, "samples", format=",")
-    return Card("card-shares", "Who has which samples", (chart,))
+    return Card("card-shares", "Samples of each worker", (chart,))
 
 
 def sizes_card(document: Document) -> Card | None:
@@ -229,16 +229,16 @@ def memory_card(document: Document, events: Rows | None, invocations: Records) -
         peaks[instance["type"], instance["worker"]] = instance["peak_memory_mb"], None
     if not peaks:
         return None
-    of = "and worker"
+    caption = "Max Memory Used by function and worker."
     if len(peaks) > MEMORY_BARS:
         # The largest peak comes last, so it is kept.
         ascending = sorted(peaks.items(), key=lambda peak: peak[1][0])
-        peaks, of = {(name, -1): peak for (name, _), peak in ascending}, "alone: the maximum of all its workers"
+        peaks = {(name, -1): peak for (name, _), peak in ascending}
+        caption = "Max Memory Used by function: the largest of all its workers."
     rows = [
         (name if worker < 0 else f"{name} {worker}", peak, limit)
         for (name, worker), (peak, limit) in sorted(peaks.items())
     ]
-    caption = f"Max Memory Used by function {of}."
     if launched:
         caption = "Resident memory of each instance; an instance type's memory is not enforced here."
     chart = charts.memory_bars("Bars: peak memory in MB, with a mark at the memory size", rows, caption)

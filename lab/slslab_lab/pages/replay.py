@@ -317,7 +317,7 @@ def _footnote(document: Document) -> Note:
         lines.append(alone_note(alone))
     if any((row.get("variant") or {}).get("memory_mb") for row in document["rows"]):
         peak = f"{document['peak_memory_mb']:,} MB measured here{build_note(document['torch'])}"
-        lines.append(f"No size may be below the peak, {peak}.")
+        lines.append(f"No size can be below the peak, {peak}.")
     refused = grouped((row["trouble"], row["label"]) for row in document["rows"] if row.get("trouble"))
     lines += [f"{'; '.join(labels)}: {trouble}" for trouble, labels in refused.items()]
     return Note("\n".join(lines), "muted")

@@ -197,7 +197,7 @@ def _host(document: Document) -> Card | None:
     if host["cores"] is None:
         share = "not recorded"
     elif launched:
-        share = f"not enforced: vCPUs and memory of {launched[0]['type']} are those of this host"
+        share = f"not enforced: instances have this host's vCPUs and memory, not those of {launched[0]['type']}"
     else:
         shares = {True: "enforced", False: "not enforced on this host", None: "no function ran"}
         share = shares[cpu_share_enforced(document)]

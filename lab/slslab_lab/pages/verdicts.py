@@ -1,5 +1,6 @@
 """Answers in sentences: which of several runs is best, and how well a reproduction agrees."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -36,6 +37,16 @@ class _Entry:
         return low <= 1 <= high if low < high else self.text == other.text
 
 
+def with_article(name: str) -> str:
+    """Return a run's name for a sentence: "the GPU baseline", but "MLLess"."""
+    return f"the {name}" if re.fullmatch(r"[A-Z]{2,} [a-z]+", name) else name
+
+
+def capitalised(sentence: str) -> str:
+    """Return a sentence with its first letter in upper case."""
+    return sentence[:1].upper() + sentence[1:]
+
+
 def basis_of(documents: Sequence[Document]) -> str:
     """Return the basis of these runs' verdicts."""
     found = [one for one in map(replayed, documents) if one is not None]
@@ -53,6 +64,7 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[st
     found = [replayed(document) for document in documents]
     modelled = any(one is not None for one in found)
     used = found if modelled else list(documents)
+    names = [with_article(name) for name in names]
     pairs = [(name, one) for name, one in zip(names, used, strict=True) if one is not None]
     seconds, costs = [], []
     for name, one in pairs:
@@ -62,9 +74,9 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[st
         costs.append(_Entry(name, bill, _uncertainty(one, "cost"), texts[1]))
     where = " on AWS" if modelled else " on this host"
     if seconds:
-        yield _least(seconds, f"fastest{where}", "{} times faster than {}", "takes {} times as long")
+        yield capitalised(_least(seconds, f"fastest{where}", "{} times faster than {}", "takes {} times as long"))
     if costs:
-        yield _least(costs, f"cheapest{where}", "{} times cheaper than {}", "costs {} times as much")
+        yield capitalised(_least(costs, f"cheapest{where}", "{} times cheaper than {}", "costs {} times as much"))
     learnt = [
         (name, document["accuracy"][-1])
         for name, document in zip(names, documents, strict=True)
@@ -72,7 +84,7 @@ def verdicts(documents: Sequence[Document], names: Sequence[str]) -> Iterator[st
     ]
     if places := _places(learnt):
         best, accuracy = places[0]
-        yield f"{best} {'are' if ' and ' in best else 'is'} most accurate: {percent(accuracy, '.1')}"
+        yield capitalised(f"{best} {'are' if ' and ' in best else 'is'} most accurate: {percent(accuracy, '.1')}")
 
 
 def _uncertainty(one: Document, figure: str) -> Uncertainty | None:

@@ -40,15 +40,16 @@ def test_who_is_fastest_cheapest_and_most_accurate_and_by_how_much() -> None:
     )
     assert sentences(lines)[:5] == [
         "SPIRT is fastest on AWS: 8 to 13 s, 2.6 to 3.5 times faster than AllReduce and 3.5 to 4.6 times faster "
-        "than GPU baseline.",
+        "than the GPU baseline.",
         "AllReduce (0.0032 to 0.0050 USD) can't be told apart from SPIRT (0.0033 to 0.0052 USD) as the cheapest on "
-        "AWS; GPU baseline costs 8.7 to 11.5 times as much as AllReduce.",
-        "AllReduce and GPU baseline are most accurate: 93.1 %.",
+        "AWS; the GPU baseline costs 8.7 to 11.5 times as much as AllReduce.",
+        "AllReduce and the GPU baseline are most accurate: 93.1 %.",
         "Modelled on AWS (us-east-1).",
         RANGES,
     ]
-    assert "The machine of AllReduce, SPIRT and GPU baseline wasn't compared with Lambda's processors, so" in " ".join(
-        " ".join(lines).split()
+    assert (
+        "The machine of AllReduce, SPIRT and the GPU baseline wasn't compared with Lambda's processors, so"
+        in " ".join(" ".join(lines).split())
     )
     assert not any("…" in line for line in lines), "nothing is cut off"
     (spirt,) = (line.split() for line in lines if line.startswith("  SPIRT"))

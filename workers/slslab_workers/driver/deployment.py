@@ -62,7 +62,7 @@ def package(handler: str, *others: str) -> bytes:
 def _package_of(handler: str) -> Path:
     spec = importlib.util.find_spec(handler.partition(".")[0])
     if spec is None or not (spec.submodule_search_locations or spec.has_location):
-        raise PlanError(f"The package of {handler} cannot be imported.", "install it.")
+        raise PlanError(f"The package with {handler} can't be imported.", "install it.")
     return Path(next(iter(spec.submodule_search_locations or [str(spec.origin)])))
 
 

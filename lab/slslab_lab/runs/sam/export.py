@@ -66,7 +66,7 @@ def read_source(source: str) -> tuple[Plan, Cost]:
         return read_plan_file(path), _unknown(path)
     directory = resolve(source)
     if directory.service() is not None:
-        raise RequestError(f"{directory.id} is what `slslab up` recorded, which has no plan.", "export a run.")
+        raise RequestError(f"{directory.id} was recorded by `slslab up`, so it has no plan.", "export a run.")
     plan = read_plan(directory.plan())
     return plan, cost_of(directory.path, plan)
 
@@ -104,10 +104,11 @@ def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
     known = architectures()
     if plan.architecture not in known:
         raise RequestError(
-            f"The architecture {plan.architecture!r} is not installed.", f"install it; there are {', '.join(known)}."
+            f"The architecture {plan.architecture!r} is not installed.",
+            f"install it; installed are {', '.join(known)}.",
         )
     if plan.faults is not None:
-        raise RequestError("The plan has faults, which are injected here alone.", "export a run without --faults.")
+        raise RequestError("The plan has faults, which can only be injected here.", "export a run without --faults.")
     architecture = known[plan.architecture]
     with refused_plans():
         deployment, requirements = deployment_of(plan, architecture), architecture.requirements(plan)
@@ -118,11 +119,11 @@ def write_export(plan: Plan, cost: Cost, out: Path) -> list[str]:
         )
     if requirements.channel:
         raise RequestError(
-            f"Of the channel {requirements.channel} no template is made: its server is in a network of yours.",
+            f"No template can be made for the channel {requirements.channel}: its server runs in your own network.",
             "export a run with --channel s3.",
         )
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RequestError(f"{out} is there already.", "choose another --out, or remove it.")
+        raise RequestError(f"{out} already exists.", "choose another --out, or remove it.")
     plan, data = _portable(plan)
     files = (
         data
