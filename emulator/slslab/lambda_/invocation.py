@@ -19,9 +19,8 @@ from slslab.aws.errors import ServiceError
 from slslab.aws.event_streams import MEDIA_TYPE, event_message
 from slslab.aws.gate import principal
 from slslab.aws.heads import WholeResponse
-from slslab.aws.jackson import explain
+from slslab.aws.json_text import parse_json
 from slslab.aws.limits import MB, Limits, cpu_share, init_share, lambda_limits
-from slslab.aws.requests import READ_AT_ONCE, parse_json
 from slslab.errors import StartFailed
 from slslab.lambda_.call import Call, Handler
 from slslab.lambda_.concurrency import Concurrency
@@ -167,13 +166,13 @@ class InvocationService:
     ) -> Response:
         """Run a synchronous invocation to its end, with a new request id unless one is given."""
         kind = "RequestResponse"
-        payload = await _checked(payload, kind, self._limits.request_bytes)
+        payload = _checked(payload, kind, self._limits.request_bytes)
         request_id = request_id or str(uuid.uuid4())
         return await self._run(Request(target, payload, request_id, trace_id, kind, client_context, caller))
 
     async def accept_event(self, target: Target, payload: bytes, trace_id: str) -> str:
         """Queue an asynchronous invocation and return its request id at once."""
-        return self._asynchronous.accept(target, await _checked(payload, "Event", self._limits.event_bytes), trace_id)
+        return self._asynchronous.accept(target, _checked(payload, "Event", self._limits.event_bytes), trace_id)
 
     def retire(self) -> None:
         """Start to end idle environments of deleted versions, and to remove packages that nothing needs any more."""
@@ -405,7 +404,7 @@ def _error(error_type: str, message: str, status: str = "error") -> Failure:
     return Failure(error_type, json.dumps(document, separators=(",", ":")).encode(), status)
 
 
-async def _checked(payload: bytes, kind: str, limit: int) -> bytes:
+def _checked(payload: bytes, kind: str, limit: int) -> bytes:
     """Return a payload that is JSON within the limit; an empty one becomes an empty object, as on AWS."""
     if len(payload) > limit:
         raise ServiceError(
@@ -418,11 +417,10 @@ async def _checked(payload: bytes, kind: str, limit: int) -> bytes:
     try:
         parse_json(payload)
     except (ValueError, RecursionError) as error:
-        reason = explain(payload) if len(payload) <= READ_AT_ONCE else await asyncio.to_thread(explain, payload)
         raise ServiceError(
             400,
             "InvalidRequestContentException",
-            f"Could not parse request body into json: Could not parse payload into json: {reason}",
+            f"Could not parse request body into json: Could not parse payload into json: {error}",
         ) from error
     return payload
 

@@ -21,8 +21,7 @@ from slslab.aws import requests
 from slslab.aws.arns import ACCOUNT
 from slslab.aws.errors import ServiceError, constraint
 from slslab.aws.gate import principal
-from slslab.aws.jackson import JacksonError
-from slslab.aws.jackson import parse as parse_json
+from slslab.aws.json_text import parse_json
 from slslab.aws.keys import Principal
 from slslab.aws.limits import MB
 from slslab.statemachines.definitions import SETTINGS, check_settings, problems, variable_references
@@ -267,7 +266,7 @@ class StatesApi:
     def _task_success(self, members: Members) -> dict[str, Any]:
         try:
             parse_json(members["output"])
-        except JacksonError as error:
+        except (ValueError, RecursionError) as error:
             raise ServiceError(400, "InvalidOutput", f"Invalid Output: '{error}'") from error
         self._machines.answer(lambda run: run.answer(members["taskToken"], success(members["output"])))
         return {}
