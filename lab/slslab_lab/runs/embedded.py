@@ -120,7 +120,7 @@ class StartedStack(Managed):
         """Return the emulator's arguments that say where environments are."""
         if self._plan.environment == "ray":
             pack = self._plan.placement == "pack"
-            return {"places": _cluster().Cluster(self._stack.session, self._limits, pack=pack)}
+            return {"hosts": _cluster().Cluster(self._stack.session, self._limits, pack=pack)}
         return {"environment": self._plan.environment}
 
     def ready(self) -> None:
