@@ -3,14 +3,11 @@
 The process takes about two seconds to import its interpreter, but its address exists at once.
 """
 
-import json
-import os
 import socket
 from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from typing import Any
 
-from slslab.aws.credentials import without_foreign
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import Limits, lambda_limits
 from slslab.host.on_demand import OnDemandServer
@@ -18,7 +15,6 @@ from slslab.host.server_process import listening_socket
 from slslab.installation import require
 
 OWNER = "states"
-KEYS_VARIABLE = "SLSLAB_KEYS"
 PASSED_LIMITS = ("definition_bytes", "state_payload_bytes", "history_events", "map_concurrency")
 
 
@@ -71,19 +67,15 @@ class EmbeddedStateMachines(OnDemandServer):
         return listener
 
     def _launch_at(self, listener: socket.socket) -> None:
-        limits = json.dumps({name: getattr(self._limits, name) for name in PASSED_LIMITS})
+        limits = {name: getattr(self._limits, name) for name in PASSED_LIMITS}
         owner = {"record": "event", "function": OWNER, "environment": OWNER}
         on_event = self._on_event
-        self._launch_module(
+        self._launch_service(
             "slslab.statemachines",
-            [
-                "--tied",
-                f"--lambda-endpoint={self._lambda_endpoint}",
-                f"--listener={listener.fileno()}",
-                f"--limits={limits}",
-            ],
+            listener,
+            self._keys,
+            {"lambda_endpoint": self._lambda_endpoint, "limits": limits},
             # Python's own allocator keeps a whole arena for a single history in it; malloc returns pages.
-            {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text(), "PYTHONMALLOC": "malloc"},
-            inherited=[listener.fileno()],
+            {"PYTHONMALLOC": "malloc"},
             on_event=None if on_event is None else lambda event: on_event({**event, **owner}),
         )
