@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from slslab.aws.keys import Keyring
-from slslab.host.on_demand import OnDemandServer
+from slslab.host.lazy_server import LazyServer
 from slslab.host.server_process import listening_socket
 from slslab.installation import __version__, require
 from slslab.installation import installed as module_installed
@@ -24,7 +24,7 @@ def installed() -> bool:
     return all(module_installed(module) for module in MODULES)
 
 
-class AwsServices(OnDemandServer):
+class AwsServices(LazyServer):
     """IAM, CloudWatch Logs, SQS, SNS, DynamoDB and EventBridge by moto, at a Unix socket in a private directory.
 
     They start with the first request, which takes two seconds. `endpoints` are Lambda's and Step Functions'.
@@ -62,7 +62,7 @@ class AwsServices(OnDemandServer):
         self._launch_service("slslab_aws.services", listener, self._keys, {"endpoints": self._endpoints})
 
 
-class Edge(OnDemandServer):
+class Edge(LazyServer):
     """The endpoint at `port` of loopback, or any free one for 0. HostError if another process uses it.
 
     `endpoints` are Lambda's, S3's and Step Functions'. `services` provides all others, with its socket in `home`, a

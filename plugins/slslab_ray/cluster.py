@@ -24,9 +24,9 @@ from slslab.lambda_.hosts import Host, Hosts, confinement
 from slslab.stack.mutual_tls import write_certificate
 from slslab_ray.calls import Listener
 from slslab_ray.connection import alive, connect, describe, reason
-from slslab_ray.described import described, difference
 from slslab_ray.messages import Opening
 from slslab_ray.node import Node
+from slslab_ray.node_facts import collect_facts, difference
 from slslab_ray.relay import Relay
 from slslab_ray.remote_environment import NodeLost
 from slslab_ray.remote_host import NodeHost
@@ -72,7 +72,7 @@ class Cluster(Hosts):
     def _enter(self, stack: ExitStack) -> None:
         connect()
         stack.callback(ray.shutdown)
-        self._own = described()
+        self._own = collect_facts()
         key = self._session.home / "relay.pem"
         write_certificate(key)
         host = ray.util.get_node_ip_address()

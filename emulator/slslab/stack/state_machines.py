@@ -10,7 +10,7 @@ from typing import Any
 
 from slslab.aws.keys import Keyring
 from slslab.aws.limits import Limits, lambda_limits
-from slslab.host.on_demand import OnDemandServer
+from slslab.host.lazy_server import LazyServer
 from slslab.host.server_process import listening_socket
 from slslab.installation import require
 
@@ -18,13 +18,13 @@ OWNER = "states"
 PASSED_LIMITS = ("definition_bytes", "state_payload_bytes", "history_events", "map_concurrency")
 
 
-class EmbeddedStateMachines(OnDemandServer):
+class EmbeddedStateMachines(LazyServer):
     """Step Functions on its own loopback port, as a context manager.
 
     Tasks invoke functions at `lambda_endpoint`; clients sign with `keys`; `environment` is added to the process's own
     (the emulator's mark, by which its reaper finds it); `limits` are AWS's unless changed; `on_event` receives a trace
     record for every state transition, on a thread of its own. Entering starts the process, which gets ready in the
-    background; with `on_demand` it starts with the first request. Either way it ends with this process. HostError if
+    background; with `lazy` it starts with the first request. Either way it ends with this process. HostError if
     its interpreter isn't installed.
 
         with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark) as states:
@@ -42,7 +42,7 @@ class EmbeddedStateMachines(OnDemandServer):
         *,
         limits: Limits | None = None,
         on_event: Callable[[dict[str, Any]], None] | None = None,
-        on_demand: bool = False,
+        lazy: bool = False,
     ) -> None:
         require("moto")
         super().__init__(environment)
@@ -50,7 +50,7 @@ class EmbeddedStateMachines(OnDemandServer):
         self._keys = keys
         self._limits = limits if limits is not None else lambda_limits()
         self._on_event = on_event
-        self.on_demand = on_demand
+        self.lazy = lazy
 
     @property
     def name(self) -> str:

@@ -192,7 +192,7 @@ def serve(options: Options, ready: Callable[[dict[str, Any]], None], log: Callab
 
 def _start_others(options: Options, stack: "EmbeddedStack") -> None:
     if installed("moto"):
-        stack.servers["states"] = stack.start_state_machines(on_demand=True)
+        stack.servers["states"] = stack.start_state_machines(lazy=True)
     aws = plugin(ENDPOINTS, "aws")
     port = aws.PORT if options.edge_port is None and aws.installed() else options.edge_port
     if port is not None:

@@ -506,10 +506,10 @@ def test_transitions_stand_in_the_trace_with_their_invocations(
 
 
 def test_it_starts_with_the_first_request_if_it_is_told_so(emulator: Emulator) -> None:
-    with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark, on_demand=True) as states:
+    with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark, lazy=True) as states:
         states.ready()
         assert states.pid is None
-    with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark, on_demand=True) as states:
+    with EmbeddedStateMachines(emulator.endpoint, emulator.keys, emulator.mark, lazy=True) as states:
         with socket.create_connection(("127.0.0.1", int(states.endpoint.rpartition(":")[2]))):
             assert came_true(lambda: states.pid is not None)
         process = psutil.Process(states.pid)
