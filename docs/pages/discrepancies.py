@@ -4,6 +4,8 @@ the result of its own inputs. Built only from `papers/`."""
 from collections.abc import Iterable, Sequence
 from decimal import Decimal
 
+from docs.pages.markdown import code, paragraph, table
+
 from slslab_lab.papers.expressions import as_text
 from slslab_lab.papers.paper import Discrepancy, Paper, Ranking, Table, load_paper, paper_names
 from slslab_lab.papers.recomputation import (
@@ -17,14 +19,13 @@ from slslab_lab.papers.recomputation import (
     round_off,
     work_out,
 )
-from slslab_lab.studies.pages.markdown import code, paragraph, table
 
 # Show a recomputed value with at least this many significant digits, and this many digits more than printed.
 SIGNIFICANT, BEYOND = 5, 2
 TITLE = "# What the paper did not say"
 INTRODUCTION = """
 This project keeps the papers' printed figures as data ([published numbers](papers.md)), and also records where they
-don't add up, contradict each other, or differ from the authors' released code. `python docs/build.py` builds this page
+don't add up, contradict each other, or differ from the authors' released code. `python -m docs.build` builds this page
 from that data. Every value on it is calculated exactly from the figures next to it; nothing here is measured or
 modelled.
 """
