@@ -2,22 +2,21 @@
 the result of its own inputs. Built only from `papers/`."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from decimal import Decimal
 
 from docs.pages.markdown import code, paragraph, table
 
-from slslab_lab.papers.expressions import as_text
-from slslab_lab.papers.paper import Discrepancy, Paper, Ranking, Table, load_paper, paper_names
+from slslab_lab.papers.expressions import as_decimal, as_text
+from slslab_lab.papers.paper import Discrepancy, Paper, Ranking, Table, Working, load_paper, paper_names
 from slslab_lab.papers.recomputation import (
     CANNOT,
     DIFFERS,
     Recomputed,
-    Worked,
     percent,
     rank,
     recompute,
     round_off,
-    work_out,
 )
 
 # Show a recomputed value with at least this many significant digits, and this many digits more than printed.
@@ -36,6 +35,19 @@ or if another way gives the printed digits and this value could come from the sa
 **differs**, by the percentage next to it. Values are shown with at least five significant digits, two more than
 printed; verdicts use the exact values.
 """
+
+
+@dataclass(frozen=True)
+class Worked:
+    """A line of arithmetic with its numbers filled in; `shown` is its value, rounded for reading."""
+
+    what: str
+    expression: str
+    filled: str
+    value: Decimal
+    shown: str
+    unit: str
+    printed: Decimal | None
 
 
 def build() -> str:
@@ -69,6 +81,25 @@ def _discrepancy(paper: Paper, number: int, discrepancy: Discrepancy) -> list[st
     if discrepancy.workings:
         parts.append(_workings([work_out(paper, working) for working in discrepancy.workings]))
     return [*parts, paragraph(f"**Here:** {discrepancy.consequence}")]
+
+
+def work_out(paper: Paper, working: Working) -> Worked:
+    """Calculate a line of arithmetic of this paper."""
+    expression, operands = paper.operands(working)
+    value = as_decimal(expression.evaluate(operands))
+    printed, unit = working.printed, working.unit
+    if working.column:
+        printed = paper.row(working.table, working.row, working.group).published.get(working.column)
+        unit = unit or paper.table(working.table).units[working.column]
+    return Worked(
+        working.what,
+        expression.text,
+        expression.fill(operands),
+        value,
+        as_text(round_off(value, working.places)),
+        unit,
+        printed,
+    )
 
 
 def _workings(lines: Sequence[Worked]) -> str:

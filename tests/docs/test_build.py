@@ -12,7 +12,6 @@ from docs.pages.markdown import WIDTH, code, paragraph, table
 from tests import commands
 
 from slslab_lab.papers.paper import Paper, load_paper, paper_names
-from slslab_lab.papers.recomputation import work_out
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = "what-the-paper-did-not-say.md"
@@ -60,7 +59,7 @@ def test_every_discrepancy_stands_there_with_its_arithmetic() -> None:
         for number, one in enumerate(paper.discrepancies, start=1):
             assert f"#### {number}. {one.title}\n" in page
             for working in one.workings:
-                worked = work_out(paper, working)
+                worked = discrepancies.work_out(paper, working)
                 (line, *_) = [line for line in lines if f"| {working.what} |" in line and f"`{worked.filled}`" in line]
                 assert f"| {worked.shown} {worked.unit}".rstrip() in line
 
@@ -101,7 +100,7 @@ def test_a_working_has_its_own_inputs_unit_and_printed_figure() -> None:
             }],
         }
     )  # fmt: skip
-    formula, own, alone = (work_out(paper, working) for working in paper.discrepancies[0].workings)
+    formula, own, alone = (discrepancies.work_out(paper, working) for working in paper.discrepancies[0].workings)
     assert (formula.filled, formula.shown, formula.unit, formula.printed) == ("2 * 3", "6.00", "s", Decimal("6.0"))
     assert (own.filled, own.shown, own.unit, own.printed) == ("3 / 7", "0.429", "min", Decimal("0.5"))
     assert (alone.value, alone.shown, alone.unit, alone.printed) == (Decimal("0.625"), "0.63", "", None)
