@@ -137,11 +137,7 @@ class SpirtDeployment(Deployment):
         return self._invokers.submit(self._init_peer, rank, self._execution(rank, epoch))
 
     def _init_peer(self, rank: int, execution: Execution) -> None:
-        event = {
-            "init_model": self._name("init_model"),
-            "admission": self._admission,
-            "input": execution.to_input(),
-        }
+        event = {"init_model": self._name("init_model"), "admission": self._admission, "input": execution.to_input()}
         failure = self.call(self._name("init_peers"), event, "RequestResponse", rank)["failure"]
         if failure is not None:
             raise worker_failure(failure, rank)

@@ -138,11 +138,7 @@ def _send(peer: Peer, queue: str, record: Mapping[str, Any]) -> None:
 
 
 def _collect(
-    peer: Peer,
-    queue: str,
-    awaited: Set[int],
-    accept: Callable[[bytes], int],
-    hoped_for: Set[int] = frozenset(),
+    peer: Peer, queue: str, awaited: Set[int], accept: Callable[[bytes], int], hoped_for: Set[int] = frozenset()
 ) -> list[int]:
     """Take records from a queue until all awaited ranks are accepted, or only the available ones; return the accepted
     ranks.

@@ -10,13 +10,7 @@ from dataclasses import replace
 
 from slslab.errors import RequestError
 from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
-from slslab_lab.replay.programs.step_costs import (
-    StepCosts,
-    is_first,
-    is_request,
-    name_of,
-    unit_of,
-)
+from slslab_lab.replay.programs.step_costs import StepCosts, is_first, is_request, name_of, unit_of
 from slslab_workers import patterns
 from slslab_workers.patterns import OWN, Activity, Part, Pattern, Place, Role, Signal
 
