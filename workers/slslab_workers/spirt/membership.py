@@ -21,7 +21,7 @@ def on_peer(work: Callable[[Peer, Mapping[str, Any]], dict[str, Any]]) -> Callab
     """Wrap `work` in a Lambda handler that runs it on the peer named in the event."""
 
     def handler(event: Mapping[str, Any], context: Any) -> dict[str, Any]:
-        with Peer(Execution.from_event(event), context) as peer:
+        with Peer(Execution.from_event(event["input"]), context) as peer:
             return work(peer, event)
 
     handler.__doc__ = work.__doc__
