@@ -41,7 +41,7 @@ def _text(shown: str | page.Note | page.Cell) -> Text:
 
 
 class FittingTable(Table):
-    """A table that avoids breaking words and ranges on a narrow terminal.
+    """A table that avoids breaking words on a narrow terminal.
 
     It wraps names and headings. If that isn't enough, it swaps rows and columns, or else omits columns in the order of
     `dispensable` and says so below the table. Only if all that fails does it break words.
@@ -60,17 +60,12 @@ class FittingTable(Table):
         yield from Table.__rich_console__(table, console, options)
 
     def fit(self, console: Console, options: ConsoleOptions) -> bool:
-        """Set column widths so that no word or range is broken; return whether the table fits."""
+        """Set column widths so that no word is broken; return whether the table fits."""
         measured = [
             [Measurement.get(console, options, cell) for cell in (column.header, *column.cells)]
             for column in self.columns
         ]
-        # A number may be a range, whose ends belong on one line.
-        ranged = [column.justify == "right" for column in self.columns]
-        least = [
-            max(cells[0].minimum, *(cell.maximum if whole else cell.minimum for cell in cells))
-            for whole, cells in zip(ranged, measured, strict=True)
-        ]
+        least = [max(cell.minimum for cell in cells) for cells in measured]
         # Each cell has a space on both sides; cells are separated, and the table edged, by another one.
         spare = options.max_width - sum(least) - 3 * len(least) - 1
         for column, width, cells in zip(self.columns, least, measured, strict=True):
