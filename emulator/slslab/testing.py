@@ -486,7 +486,7 @@ def packaged(source: str) -> bytes:
 def _require_handler(code: Path, handler: str) -> None:
     __tracebackhide__ = True
     if not code.is_dir():
-        what = "is no directory" if code.exists() else "is not there"
+        what = "isn't a directory" if code.exists() else "doesn't exist"
         raise RequestError(f"{code.absolute()} {what}.", "give deploy the directory that holds the handler's module.")
     invalidate_caches()  # a test may have written it just now
     places = [str(code), get_path("purelib"), get_path("platlib")]

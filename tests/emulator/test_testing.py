@@ -149,13 +149,13 @@ def test_a_function_finds_the_object_store_and_only_its_own_records_count(
 @pytest.mark.parametrize(
     ("place", "handler", "refusal"),
     [
-        ("none", "app.handler", "{}/none is not there."),
-        ("app.py", "app.handler", "{}/app.py is no directory."),
-        (".", "other.handler", "There is no module for the Handler other.handler: {}/other.py is not there."),
+        ("none", "app.handler", "{}/none doesn't exist."),
+        ("app.py", "app.handler", "{}/app.py isn't a directory."),
+        (".", "other.handler", "The Handler other.handler needs {}/other.py, which doesn't exist."),
         (
             ".",
             "inner/other.handler",
-            "There is no module for the Handler inner/other.handler: {}/inner/other.py is not",
+            "The Handler inner/other.handler needs {}/inner/other.py, which",
         ),
     ],
 )

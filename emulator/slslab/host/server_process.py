@@ -139,7 +139,7 @@ class ServerProcess:
         inherited: Sequence[int] = (),
         on_event: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        """Launch a module whose service `serve_child` runs with this socket, these keys and these options."""
+        """Launch a module; `serve_child` runs its service with this socket, these keys and these options."""
         given = json.dumps({"listener": listener.fileno(), **options})
         variables = {**without_foreign(os.environ), KEYS_VARIABLE: keys.text(), **variables}
         self._launch_module(module, [given], variables, inherited=[listener.fileno(), *inherited], on_event=on_event)
@@ -313,7 +313,7 @@ def _holder(port: int) -> str:
 def free_ports(count: int) -> list[int]:
     """Choose free, distinct loopback ports. Until a server binds them, no client's connection gets them.
 
-    They are below the kernel's range for outgoing connections, of which a busy host uses thousands in a second.
+    They are below the kernel's range for outgoing connections: a busy host uses thousands of those in a second.
     """
     given = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     own = range(FIRST_PORT, given)

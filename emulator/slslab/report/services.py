@@ -129,7 +129,7 @@ def open_run(directory: RunDirectory, kind: str | None = None) -> Run:
         return read_service(directory, about, kind)
     if kind is not None:
         raise RequestError(
-            f"{directory.id} is a run, whose operations have kinds of their own.", "leave out --kind, or name `up`."
+            f"{directory.id} is a run, and its operations have kinds of their own.", "leave out --kind, or name `up`."
         )
     return Run.read(directory)
 

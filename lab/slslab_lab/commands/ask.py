@@ -146,7 +146,7 @@ def ask() -> None:
     slslab ask patterns last                   from how many workers on does ScatterReduce beat AllReduce?
     slslab ask gpu last                        when are GPU instances faster, and when cheaper?
     slslab ask model last                      how far is LambdaML's analytic model from the replay?
-    slslab ask waiting last                    how much of the bill is waiting, and whose?
+    slslab ask waiting last                    how much of the bill is waiting, by worker?
     slslab ask path last                       what is the run's time made of?
     slslab ask timeline last --plot FILE.svg   what happened when? (or --perfetto FILE, for ui.perfetto.dev)
     """

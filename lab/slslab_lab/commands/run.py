@@ -180,7 +180,7 @@ def _plan_options(workers_also: tuple[str, ...]) -> list[click.Parameter]:
             "steps before the run, or from the run (together), in which workers slow each other down (docs/replay.md). "
             "By default a solo profile that is kept for the next run of the same work; `--record alone` measures anew.",
         ),
-        option("--until-accuracy", float, help="Stop after the epoch whose test accuracy reaches this, 0..1."),
+        option("--until-accuracy", float, help="Stop after the first epoch with this test accuracy, 0..1."),
         option(
             "--early-stopping",
             is_flag=True,

@@ -127,7 +127,7 @@ def _warnings(document: Document, events: Rows | None) -> Iterator[Note]:
         times = counted(len(waits), "time")
         yield Note(
             f"Invocations waited for this host's memory ({times}, {formats.seconds(waited_s)} in all). Their durations "
-            "don't include that, but those of functions that waited for their answers do."
+            "don't include that, but functions that waited for their answers include it."
         )
     yield from map(Note, limit_notes(document))
     if cpu_share_enforced(document) is False:
@@ -197,7 +197,7 @@ def _host(document: Document) -> Card | None:
     if host["cores"] is None:
         share = "not recorded"
     elif launched:
-        share = f"not enforced: instances have this host's vCPUs and memory, not those of {launched[0]['type']}"
+        share = f"not enforced: instances have this host's vCPUs and memory, unlike {launched[0]['type']}"
     else:
         shares = {True: "enforced", False: "not enforced on this host", None: "no function ran"}
         share = shares[cpu_share_enforced(document)]

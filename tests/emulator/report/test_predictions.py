@@ -167,6 +167,6 @@ def test_the_operations_of_a_run_have_kinds_of_their_own() -> None:
         lambda: open_run(RunDirectory(TRACES / "spirt"), "dense"),
         lambda: bill_of_run(str(TRACES / "spirt"), "aws-us-east-1", "dense"),
     ):
-        with pytest.raises(RequestError, match="whose operations have kinds of their own") as refused:
+        with pytest.raises(RequestError, match="its operations have kinds of their own") as refused:
             read()
         assert "--kind" in refused.value.hint

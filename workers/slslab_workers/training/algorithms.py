@@ -64,8 +64,8 @@ SYNCHRONISATION = Option(
     "synchronisation",
     str,
     "bsp",
-    "bsp waits for all workers in each exchange; s-asp for none: a worker puts its model in place of the global one "
-    "and goes on with what was there.",
+    "bsp waits for all workers in each exchange. s-asp doesn't wait: a worker replaces the global model by its own, "
+    "and continues with the replaced one.",
     ("bsp", "s-asp"),
 )
 OPTIONS = (ALGORITHM, SYNCHRONISATION, LOCAL_PASSES, RHO, LAMBDA, ADMM_PENALTY, CLUSTERS, CENTROIDS, THRESHOLD)

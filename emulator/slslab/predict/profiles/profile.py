@@ -260,7 +260,7 @@ def profile_names() -> tuple[str, ...]:
 def load_profile(name: str | Path) -> Profile:
     """Load the built-in profile of this name, or else the TOML file at this path; ProfileError names the entry.
 
-    A file whose `base` names a built-in profile contains only the differences.
+    A file with a built-in profile as its `base` contains only the differences.
     """
     return _built_in(PROFILES / f"{name}.toml") if str(name) in profile_names() else _load(Path(name))
 
@@ -288,7 +288,7 @@ def _read(path: Path) -> dict[str, Any]:
         return document
     if base not in profile_names():
         raise ProfileError(
-            f"The profile {path} is wrong at base: there is no built-in profile {shown(repr(base))}.",
+            f"The base of the profile {path} must be a built-in profile, not {shown(repr(base))}.",
             f"use one of {', '.join(profile_names())}.",
         )
     return _laid_over(_read(PROFILES / f"{base}.toml"), document)

@@ -219,7 +219,7 @@ def net(shape, outputs):
 
 
 def test_a_model_and_a_data_set_of_ones_own_are_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Functions find the model beside their code, and the driver finds the data beside itself."""
+    """Functions find the model next to their code, and the driver finds the data next to itself."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "exported_net.py").write_text(NET)
