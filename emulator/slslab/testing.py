@@ -179,9 +179,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         for path in paths:
             if path.suffix not in (".html", ".json"):
-                raise RequestError(
-                    f"{OPTION} {path.name} is neither an HTML nor a JSON file.", "give FILE.html or FILE.json."
-                )
+                raise RequestError(f"{OPTION} {path.name} is neither HTML nor JSON.", "give FILE.html or FILE.json.")
             if path.suffix == ".html":
                 require("jinja2")
         if paths:

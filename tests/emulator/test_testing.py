@@ -347,7 +347,7 @@ def test_a_session_that_is_killed_leaves_no_report_of_another(tmp_path: Path) ->
     ("name", "refusal"),
     [
         ("none/c.json", "none/c.json cannot be written: No such file or directory. Hint: choose another file.\n"),
-        ("c.txt", "--slslab-report c.txt is neither an HTML nor a JSON file. Hint: give FILE.html or FILE.json.\n"),
+        ("c.txt", "--slslab-report c.txt is neither HTML nor JSON. Hint: give FILE.html or FILE.json.\n"),
     ],
 )
 def test_a_report_that_cannot_be_written_is_refused_before_any_test(tmp_path: Path, name: str, refusal: str) -> None:
