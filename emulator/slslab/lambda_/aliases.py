@@ -9,8 +9,8 @@ from typing import Any
 
 from slslab.aws.arns import function_arn
 from slslab.aws.errors import conflict, invalid, missing
+from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.attachments import Alias
-from slslab.lambda_.call import Answer, Call, Operations
 from slslab.lambda_.functions import Entry, Functions
 from slslab.lambda_.policies import check_revision
 from slslab.lambda_.references import LATEST

@@ -18,10 +18,8 @@ from slslab.aws.limits import MB, Limits, cpu_share, init_share
 from slslab.errors import StartFailed
 from slslab.host.connections import Address
 from slslab.host.output import TraceFrames
-from slslab.host.pressure import Pressure
-from slslab.host.procfs import Sample, make_sample
+from slslab.host.procfs import Pressure, Sample, Tasks, make_sample
 from slslab.host.reaper import MARK
-from slslab.host.tasks import Tasks
 from slslab.lambda_.clock import LambdaClock
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.hosts import ExecutionEnvironment, Host, Hosts, confinement

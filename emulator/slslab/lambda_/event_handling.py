@@ -10,8 +10,8 @@ from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
+from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.attachments import EventInvokeConfig, Handling
-from slslab.lambda_.call import Answer, Call, Operations
 from slslab.lambda_.functions import Functions, Target
 from slslab.lambda_.references import LATEST, parse
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from slslab.aws.arns import ACCOUNT, REGION, function_arn
 from slslab.aws.errors import ServiceError, invalid, missing
-from slslab.lambda_.call import Answer, Call, Operations
+from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.functions import Functions, check_tags
 from slslab.lambda_.invocation import InvocationService
 from slslab.lambda_.queue_client import QueueClient, QueueError

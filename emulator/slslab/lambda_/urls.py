@@ -16,8 +16,8 @@ from slslab.aws.errors import ServiceError, conflict, missing
 from slslab.aws.gate import IndexedHeaders, authenticate, read_body
 from slslab.aws.keys import Keyring, Principal
 from slslab.aws.limits import Limits
+from slslab.lambda_.api import Answer, Call, Operations
 from slslab.lambda_.attachments import BUFFERED, HOST, PREFIX, FunctionUrl, called
-from slslab.lambda_.call import Answer, Call, Operations
 from slslab.lambda_.functions import Entry, Functions, Target
 from slslab.lambda_.invocation import InvocationService, new_trace_id
 from slslab.lambda_.layers import NO_RESOURCE
