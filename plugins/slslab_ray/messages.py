@@ -20,7 +20,6 @@ class Opening:
     """
 
     limits: Limits
-    isolate: bool
     template: tuple[str, ...]
     strict_packages: bool
     key: bytes

@@ -216,7 +216,7 @@ def _answering(operation: str, handler: Handler | None) -> Answering:
         name, resource = found.get("FunctionName") or found.get("Resource"), "*"
         function = parse(name) if name is not None and ":layer:" not in name else None
         if function is not None:
-            function.check_place(caller, f"lambda:{action}")
+            function.check_local(caller, f"lambda:{action}")
             resource = function_arn(function.name)
         caller.require(f"lambda:{action}", resource)
         if function is not None:
@@ -233,11 +233,11 @@ async def _read_members(request: Request, operation: str) -> Members:
     elsewhere: dict[str, Any] = {}
     state = request.scope["state"]
     headers: Headers = state["headers"]
-    for name, place, key, kind in _places(operation):
+    for name, location, key, kind in _locations(operation):
         value: Any = None
-        if place == "uri":
+        if location == "uri":
             value = _typed(request.path_params[key], kind)
-        elif place == "header":
+        elif location == "header":
             value = headers.get(key)
         elif not request.scope["query_string"]:
             continue
@@ -263,13 +263,13 @@ def _typed(text: str | None, kind: str) -> Any:
 
 
 @cache
-def _places(operation: str) -> list[tuple[str, str, str, str]]:
-    """Return name, place, key there and type of the members that are not in a request's body."""
+def _locations(operation: str) -> list[tuple[str, str, str, str]]:
+    """Return name, location, key there and type of the members that are not in a request's body."""
     found = []
     for name, member in input_shape("lambda", operation).members.items():
-        place = member.serialization.get("location")
-        if place is not None:
-            found.append((name, place, member.serialization.get("name", name), member.type_name))
+        location = member.serialization.get("location")
+        if location is not None:
+            found.append((name, location, member.serialization.get("name", name), member.type_name))
     return found
 
 

@@ -32,7 +32,7 @@ class Reference:
         """The ARN of what it names."""
         return function_arn(self.name, self.qualifier)
 
-    def check_place(self, caller: Principal, action: str) -> None:
+    def check_local(self, caller: Principal, action: str) -> None:
         """Raise ServiceError for a function of another account or region (texts measured: recorded from AWS)."""
         if self.account not in (None, ACCOUNT):
             # assumed: functions of other accounts don't allow this one.
