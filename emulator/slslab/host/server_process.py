@@ -149,7 +149,7 @@ class ServerProcess:
         inherited: Sequence[int] = (),
         on_event: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        """Launch a module whose service `serve_child` runs with this socket, these keys and these options."""
+        """Launch a module that calls `serve_child`; its service gets this socket, these keys and these options."""
         given = json.dumps({"listener": listener.fileno(), **options})
         variables = {**without_foreign(os.environ), KEYS_VARIABLE: keys.text(), **variables}
         self._launch_module(module, [given], variables, inherited=[listener.fileno(), *inherited], on_event=on_event)

@@ -22,12 +22,11 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, invalid
 from slslab.aws.gate import WholeResponse, principal
 from slslab.aws.limits import MB, Limits
 from slslab.aws.requests import READ_AT_ONCE, Members, header_members, input_shape, members, service_model
-from slslab.lambda_.references import LATEST, Reference, parse
+from slslab.lambda_.references import LATEST, Reference, function_arn, parse
 
 PAGE = 50
 FUNCTIONS_ONLY = (

@@ -12,7 +12,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from slslab.aws.arns import function_arn
 from slslab.aws.errors import ServiceError, conflict, invalid, missing, violation
 from slslab.aws.limits import Limits
 from slslab.lambda_.api import FUNCTIONS_ONLY, Answer, Call, Operations
@@ -22,7 +21,7 @@ from slslab.lambda_.configuration import ACTIVE, CREATING, UPDATING, Function, c
 from slslab.lambda_.layers import LayerVersions, timestamp
 from slslab.lambda_.packages import Code, Image, Packages
 from slslab.lambda_.policies import Policy, check_revision
-from slslab.lambda_.references import LATEST, parse
+from slslab.lambda_.references import LATEST, function_arn, parse
 
 TAGS = 50
 NAME_LENGTH = 64

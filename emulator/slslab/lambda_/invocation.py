@@ -27,8 +27,7 @@ from slslab.lambda_.concurrency import Concurrency
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.events import Answer, Asynchronous, Request
 from slslab.lambda_.functions import Functions, Target
-from slslab.lambda_.hosts import ExecutionEnvironment, Hosts
-from slslab.lambda_.outcome import Ending, PhaseEnd, State, exit_reason, peak_mb
+from slslab.lambda_.hosts import Ending, ExecutionEnvironment, Hosts, PhaseEnd, State, exit_reason, peak_mb
 from slslab.lambda_.packages import Packages
 from slslab.lambda_.pool import Pool
 from slslab.lambda_.runtime_api import NextInvocation

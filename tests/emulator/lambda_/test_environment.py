@@ -19,8 +19,8 @@ from slslab.host.procfs import Pressure, Sample
 from slslab.lambda_.configuration import Function
 from slslab.lambda_.emulator import Emulator
 from slslab.lambda_.environment import Environment, LocalHost
+from slslab.lambda_.hosts import PhaseEnd
 from slslab.lambda_.log_events import EnvironmentLogs, LogEvents
-from slslab.lambda_.outcome import PhaseEnd
 from slslab.lambda_.runtime_api import RuntimeApi
 from slslab.lambda_.runtimes import OWN
 from slslab.run.records import InvocationRecord

@@ -17,8 +17,7 @@ import pytest
 
 from slslab.aws.limits import lambda_limits
 from slslab.lambda_.emulator import Emulator
-from slslab.lambda_.hosts import Host, Hosts
-from slslab.lambda_.outcome import State
+from slslab.lambda_.hosts import Host, Hosts, State
 from slslab.stack.mutual_tls import write_certificate
 from slslab.testing import create_function
 from slslab_ray import remote_host
