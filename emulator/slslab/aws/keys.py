@@ -154,7 +154,7 @@ class Keyring:
             self._granted = statements(function_policy, principals=False) if function_policy else ()
         except (ValueError, NotImplementedError) as error:
             raise RequestError(
-                f"The policy of functions cannot be used: {error}.", "see docs/threat-model.md."
+                f"The policy of functions cannot be used: {error}.", "see docs/design.md."
             ) from error
         self._secrets = {pair.key_id: pair for pair in self.owners}
         # Each token is verified only once. There is one per function, so this stays small.

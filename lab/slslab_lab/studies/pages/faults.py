@@ -22,7 +22,9 @@ Cell = Mapping[str, Any]
 
 def insert_faults(page: Path, data: Path = DATA) -> str:
     """Return a page with the table between its marks; ValueError if the marks are missing."""
-    return insert(page, BEGIN, END, describe_faults(json.loads(data.read_text(encoding="utf-8"))))
+    return insert(
+        page.read_text(encoding="utf-8"), BEGIN, END, describe_faults(json.loads(data.read_text(encoding="utf-8")))
+    )
 
 
 def survived(data: Path = DATA) -> Mapping[str, str]:
