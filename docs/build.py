@@ -1,7 +1,7 @@
 """Build the pages of the documentation that are made from data: `python docs/build.py`, after the data has changed.
 
-`--check` writes nothing, and fails if a page differs from what would be built. Names of pages build only these. Each page
-is a function without arguments that returns its text, and a line in PAGES. Pages made only from data (SITE) aren't
+`--check` writes nothing, and fails if a page differs from what would be built. Names of pages build only these. Each
+page is a function without arguments that returns its text, and a line in PAGES. Pages made only from data (SITE) aren't
 committed: `make site` builds them."""
 
 import argparse

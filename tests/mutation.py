@@ -235,8 +235,8 @@ def report(parts: dict[str, Part]) -> str:
         f"| {seconds} |",
         "",
         "The score is the share of noticeable changes that the tests notice. A test compares the digests with the "
-        "modules, and fails if this page is outdated. mutmut can't change code outside functions (tables, fields and their "
-        "constraints), nor " + ", ".join(name for module in MODULES for name in out_of_reach(module)) + ".",
+        "modules, and fails if this page is outdated. mutmut can't change code outside functions (tables, fields and "
+        "their constraints), nor " + ", ".join(name for module in MODULES for name in out_of_reach(module)) + ".",
     ]
     for title, listed in (
         ("Unnoticed", [line for part in found for line in part.unnoticed]),

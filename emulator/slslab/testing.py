@@ -1,15 +1,14 @@
 """pytest plugin: Lambda, S3 and Step Functions for the tests of a handler, with the cost of each test.
 
-Registered by entry point, so that installing slslab is enough. Fixtures: `emulator` (one per session), `lambda_client`,
-`s3_client` and `states_client` (functions, buckets and state machines are deleted after each test), `deploy`, `invoke`,
-`invocations` (metered records of the test), `bill`, `assert_cost_below`, `tune`, `assert_memory_size`, `lambda_faults`.
-Override `emulator_settings` to change the emulator. See docs/testing.md.
+Registered by entry point, so that installing slslab is enough. docs/testing.md describes the fixtures. Override
+`emulator_settings` to change the emulator.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import sys
 import zipfile
@@ -337,6 +336,7 @@ def deploy(request: pytest.FixtureRequest, emulator: Emulator, lambda_client: An
 
     def create(code: Path | str, **settings: Any) -> str:
         __tracebackhide__ = True
+        code = Path(code) if os.path.isdir(code) else code
         if isinstance(code, Path):
             _require_handler(code, str(settings.get("Handler", DEFAULTS["Handler"])))
             emulator.packages.allow(code)
