@@ -89,7 +89,7 @@ def _outcomes(cells: Iterable[Cell], systems: Sequence[str]) -> str:
         [code(fault), *(_outcome([cell for cell in own if cell["system"] == system]) for system in systems)]
         for fault, own in by_fault.items()
     ]
-    return table(["fault", *map(code, systems)], rows)
+    return table(["fault", *map(code, systems)], [row for row in rows if any(row[1:])])
 
 
 def _outcome(cells: Sequence[Cell]) -> str:
