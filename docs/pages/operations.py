@@ -5,9 +5,10 @@ from itertools import groupby
 from types import MappingProxyType
 from typing import Any
 
+from docs.pages.markdown import code, insert, paragraph
+
 from slslab.aws.requests import own_models
 from slslab.lambda_ import emulator
-from slslab_lab.studies.pages.markdown import code, insert, paragraph
 
 NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -31,7 +32,7 @@ def insert_operations(
 
 def marks(service: str) -> tuple[str, str]:
     """Return the lines before and after the lists of a service."""
-    begin = f"<!-- operations of {service}: `python docs/build.py` writes them -->"
+    begin = f"<!-- operations of {service}: `python -m docs.build` writes them -->"
     return begin, f"<!-- end of the operations of {service} -->"
 
 

@@ -5,15 +5,15 @@ import re
 from pathlib import Path
 
 import pytest
+from docs.pages.operations import describe_operations, insert_operations, lambda_operations, marks
 
 from slslab.aws.keys import OWNER
 from slslab.aws.limits import lambda_limits
 from slslab.aws.requests import own_models
 from slslab.statemachines.api import OPERATIONS, StatesApi
 from slslab.statemachines.executions import Machines
-from slslab_lab.studies.pages.operations import describe_operations, insert_operations, lambda_operations, marks
 
-PAGE = Path(__file__).parents[4] / "docs" / "services.md"
+PAGE = Path(__file__).parents[2] / "docs" / "services.md"
 
 
 def listed(text: str) -> dict[str, str]:
