@@ -178,7 +178,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         for path in paths:
             if path.suffix not in (".html", ".json"):
-                raise RequestError(f"{OPTION} {path.name} is no page and no JSON.", "give FILE.html or FILE.json.")
+                raise RequestError(f"{OPTION} {path.name} is neither a page nor JSON.", "give FILE.html or FILE.json.")
             if path.suffix == ".html":
                 require("jinja2")
         if paths:
@@ -484,7 +484,7 @@ def packaged(source: str) -> bytes:
 def _require_handler(code: Path, handler: str) -> None:
     __tracebackhide__ = True
     if not code.is_dir():
-        what = "is no directory" if code.exists() else "is not there"
+        what = "isn't a directory" if code.exists() else "is not there"
         raise RequestError(f"{code.absolute()} {what}.", "give deploy the directory that holds the handler's module.")
     invalidate_caches()  # a test may have written it just now
     places = [str(code), get_path("purelib"), get_path("platlib")]

@@ -159,7 +159,7 @@ def test_a_function_finds_the_object_store_and_only_its_own_records_count(
     ("place", "handler", "refusal"),
     [
         ("none", "app.handler", "{}/none is not there."),
-        ("app.py", "app.handler", "{}/app.py is no directory."),
+        ("app.py", "app.handler", "{}/app.py isn't a directory."),
         (".", "other.handler", "There is no module for the Handler other.handler: {}/other.py is not there."),
         (
             ".",
@@ -356,7 +356,7 @@ def test_a_session_that_is_killed_leaves_no_report_of_another(tmp_path: Path) ->
     ("name", "refusal"),
     [
         ("none/c.json", "none/c.json cannot be written: No such file or directory. Hint: choose another file.\n"),
-        ("c.txt", "--slslab-report c.txt is no page and no JSON. Hint: give FILE.html or FILE.json.\n"),
+        ("c.txt", "--slslab-report c.txt is neither a page nor JSON. Hint: give FILE.html or FILE.json.\n"),
     ],
 )
 def test_a_report_that_cannot_be_written_is_refused_before_any_test(tmp_path: Path, name: str, refusal: str) -> None:
