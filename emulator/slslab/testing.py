@@ -1,15 +1,14 @@
 """pytest plugin: Lambda, S3 and Step Functions for the tests of a handler, with the cost of each test.
 
-Registered by entry point, so that installing slslab is enough. Fixtures: `emulator` (one per session), `lambda_client`,
-`s3_client` and `states_client` (functions, buckets and state machines are deleted after each test), `deploy`, `invoke`,
-`invocations` (metered records of the test), `bill`, `assert_cost_below`, `tune`, `assert_memory_size`, `lambda_faults`.
-Override `emulator_settings` to change the emulator. See docs/testing.md.
+Registered by entry point, so that installing slslab is enough. docs/testing.md describes the fixtures. Override
+`emulator_settings` to change the emulator.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import sys
 import zipfile
@@ -179,7 +178,7 @@ def pytest_configure(config: pytest.Config) -> None:
     try:
         for path in paths:
             if path.suffix not in (".html", ".json"):
-                raise RequestError(f"{OPTION} {path.name} is no page and no JSON.", "give FILE.html or FILE.json.")
+                raise RequestError(f"{OPTION} {path.name} is neither a page nor JSON.", "give FILE.html or FILE.json.")
             if path.suffix == ".html":
                 require("jinja2")
         if paths:
@@ -337,6 +336,7 @@ def deploy(request: pytest.FixtureRequest, emulator: Emulator, lambda_client: An
 
     def create(code: Path | str, **settings: Any) -> str:
         __tracebackhide__ = True
+        code = Path(code) if os.path.isdir(code) else code
         if isinstance(code, Path):
             _require_handler(code, str(settings.get("Handler", DEFAULTS["Handler"])))
             emulator.packages.allow(code)
@@ -484,7 +484,7 @@ def packaged(source: str) -> bytes:
 def _require_handler(code: Path, handler: str) -> None:
     __tracebackhide__ = True
     if not code.is_dir():
-        what = "is no directory" if code.exists() else "is not there"
+        what = "isn't a directory" if code.exists() else "is not there"
         raise RequestError(f"{code.absolute()} {what}.", "give deploy the directory that holds the handler's module.")
     invalidate_caches()  # a test may have written it just now
     places = [str(code), get_path("purelib"), get_path("platlib")]

@@ -303,7 +303,7 @@ async def _internal_error(request: Request, error: Exception) -> WholeResponse:
 
 def _not_emulated(operation: str) -> ServiceError:
     return ServiceError(
-        404, "UnknownOperationException", f"slslab does not emulate {operation}; docs/lambda-api.md lists what it does."
+        404, "UnknownOperationException", f"slslab does not emulate {operation}; docs/services.md lists what it does."
     )
 
 

@@ -210,7 +210,7 @@ def _isolation() -> Finding:
         return Finding("isolation", MISSING, isolation.description, hint)
     hint = (
         "functions can't reach each other, your files and your keys, but can use the host's network and kernel: run "
-        "only code that you trust (docs/threat-model.md)"
+        "only code that you trust (docs/design.md)"
     )
     state = PARTLY if isolation.missing else OK
     return Finding("isolation", state, isolation.description, "; ".join([*isolation.missing, hint]))

@@ -64,7 +64,7 @@ class Options:
         type=click.Choice(["process", "ray"]),
         default="process",
         show_default=True,
-        help="Where functions run: in processes on this host, or on all nodes of its Ray cluster (docs/cluster.md).",
+        help="Where functions run: in processes on this host, or on all nodes of its Ray cluster (docs/cloud.md).",
     )
     budget_mb: int | None = _option(
         "--memory-budget",
@@ -108,7 +108,7 @@ class Options:
         type=click.Path(path_type=Path, exists=True, dir_okay=False),
         metavar="FILE",
         help="IAM policy document, in JSON, that adds to or restricts what functions may do "
-        "(defaults: docs/threat-model.md).",
+        "(defaults: docs/design.md).",
     )
     faults: Path | None = _option(  # noqa: RUF009 - it returns a field
         "--faults",
