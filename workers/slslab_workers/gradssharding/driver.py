@@ -105,11 +105,11 @@ class GradsSharding(FunctionArchitecture):
                 "leave out --until-accuracy and --early-stopping, or --gradients uploaded.",
             )
         for option in (PARTITION, BUFFERS):
-            if uploaded and options[option.name] != option.default:
+            if uploaded and option.of(options) != option.default:
                 raise PlanError(
                     f"Uploaded gradients don't train a model, so --{option.name} doesn't apply.", "leave it out."
                 )
-        if options[BUFFERS.name] == BROADCAST:
+        if BUFFERS.of(options) == BROADCAST:
             raise PlanError(
                 "GradsSharding's functions average whole slices, and can't tell rank 0's buffers from gradients.",
                 "choose --buffers averaged, or --buffers local.",

@@ -348,12 +348,12 @@ class KubeMLDeployment(Deployment):
 
 def _check_partition(plan: Plan) -> None:
     """Raise PlanError if the plan gives each function samples of its own, and functions can't keep them apart."""
-    if uneven(plan) is None and plan.options[PARTITION.name] != "overlapping":
+    chosen = PARTITION.of(plan.options)
+    if uneven(plan) is None and chosen != "overlapping":
         return
     if plan.options[PARALLELISM.name] != STATIC:
         raise PlanError(
-            f"--partition {plan.options[PARTITION.name]} needs a fixed number of functions, but --parallelism "
-            "throughput changes it.",
+            f"--partition {chosen} needs a fixed number of functions, but --parallelism throughput changes it.",
             f"give --parallelism {STATIC}.",
         )
     if samples := plan.batches * plan.batch_size % DOCUMENT:
