@@ -76,7 +76,7 @@ class StepCosts:
 
 
 def workload_of(plan: Plan, parameters: int) -> Workload:
-    """Return the workload of a plan with a model of this number of parameters. Exchanged buffers count as parameters."""
+    """Return the workload of a plan with a model of this number of parameters, among which exchanged buffers count."""
     known = spec_of(plan)
     return Workload(
         plan.workers,
