@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.emulator.predict.test_invocation import record
+from tests.metered import record
 
 from slslab.errors import RequestError
 from slslab.predict.invocation import Predictor
