@@ -12,6 +12,7 @@ from slslab.host.on_demand import OnDemandServer
 from slslab.host.server_process import listening_socket
 from slslab.installation import __version__, require
 from slslab.installation import installed as module_installed
+from slslab.stack.access_log import AccessLog
 from slslab.stack.state_machines import KEYS_VARIABLE
 
 PORT = 4566
@@ -77,7 +78,7 @@ class Edge(OnDemandServer):
     """The endpoint at `port` of loopback, or any free one for 0. HostError if another process uses it.
 
     `endpoints` are Lambda's, S3's and Step Functions'. `services` provides all others, with its socket in `home`, a
-    private directory.
+    private directory. `access_log` receives functions' requests to SQS.
     """
 
     name = f"slslab {__version__}"
@@ -91,11 +92,13 @@ class Edge(OnDemandServer):
         endpoints: Mapping[str, str],
         keys: Keyring,
         environment: Mapping[str, str],
+        access_log: AccessLog | None = None,
     ) -> None:
         require("aiohttp")
         super().__init__(environment)
         self.services = AwsServices(home, endpoints, keys, environment)
         self._port = port
+        self._access_log = access_log
         self._endpoints = endpoints
         self._keys = keys
 
@@ -116,9 +119,11 @@ class Edge(OnDemandServer):
         named = [
             f"--{name}-endpoint={url}" for name, url in self._endpoints.items() if name in ("lambda", "s3", "states")
         ]
+        logged = [] if self._access_log is None else [self._access_log.writer]
+        named += [f"--log={descriptor}" for descriptor in logged]
         self._launch_module(
             "slslab_aws.edge",
             [f"--listener={listener.fileno()}", f"--socket={self.services.path}", *named],
             {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text()},
-            inherited=[listener.fileno(), self.services.directory],
+            inherited=[listener.fileno(), self.services.directory, *logged],
         )

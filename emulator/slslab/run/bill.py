@@ -42,7 +42,9 @@ METERS = {
     "lambda.duration.arm64": ("Lambda duration, arm64", "GB-second"),
     "lambda.requests": ("Lambda requests", "request"),
     "lambda.ephemeral": ("Lambda ephemeral storage above 512 MB", "GB-second"),
-    **{op: (line, "request unit" if OPERATIONS[op].unit_bytes else "request") for op, line in BILLED.items()},
+    **{
+        op: (line, "request unit" if OPERATIONS[op].channel == "dynamodb" else "request") for op, line in BILLED.items()
+    },
     "states.transitions": (OPERATIONS["transition"].billed, "transition"),
 }
 HOST = "host."
@@ -171,10 +173,10 @@ class Usage:
 
     `invocations` are metered records. Their `memory_mb`, `billed_ms`, `architecture`, `ephemeral_mb` and `requests` (by
     default 1) count. `object_requests` counts S3 requests by op (object.put, object.list, object.get, object.delete)
-    and DynamoDB's request units (dynamodb.put, …). S3 bills 4xx answers, too (S3 user guide, "Billing for Amazon S3
-    error responses"), so a failed get is a get. RabbitMQ messages, and requests to Memcached and Redis, cost only the
-    host. `hosts` holds one (instance type, seconds) for each launch, seconds as int or Decimal. `service_hosts` holds
-    the same for databases, queues and channels; their instance types are assumed.
+    DynamoDB's request units (dynamodb.put, …) and SQS's requests (sqs.request, …). S3 bills 4xx answers, too (S3 user
+    guide, "Billing for Amazon S3 error responses"), so a failed get is a get. RabbitMQ messages, and requests to
+    Memcached and Redis, cost only the host. `hosts` holds one (instance type, seconds) for each launch, seconds as int
+    or Decimal. `service_hosts` holds the same for databases, queues and channels; their instance types are assumed.
     """
 
     invocations: Iterable[Mapping[str, Any]] = ()

@@ -1,4 +1,4 @@
-"""Read the requests to the embedded S3 server from its log; each is a request that AWS bills."""
+"""Read the requests to the embedded S3 server, and functions' to SQS, from a log; AWS bills each."""
 
 import json
 import os
@@ -18,9 +18,9 @@ TOGETHER_MS = 20
 class Logged:
     """A request that the server has answered.
 
-    `operation` is `object.put`, `object.list`, `object.get` or `object.delete`. `function` is the name of the function
-    that sent it, empty for other clients. `start_ns` and `end_ns` are when it began and when the last part of the
-    answer was sent (ns of CLOCK_MONOTONIC). `size` is the bytes of objects that it moved.
+    `operation` is `object.put`, `object.list`, `object.get`, `object.delete`, or one of SQS's. `function` is the name
+    of the function that sent it, empty for other clients. `start_ns` and `end_ns` are when it began and when the last
+    part of the answer was sent (ns of CLOCK_MONOTONIC). `size` is the bytes of objects or messages that it moved.
     """
 
     operation: str
@@ -31,9 +31,9 @@ class Logged:
 
 
 class AccessLog:
-    """Reads a pipe on a thread of its own; a context manager around the server.
+    """Reads a pipe on a thread of its own; a context manager around the servers.
 
-    For each request the server writes a line to `writer` before the last part of its answer: a JSON list of the fields
+    For each request a server writes a line to `writer` before the last part of its answer: a JSON list of the fields
     of `Logged`. `on_request` is called for each; the last call returns before the context ends.
     """
 

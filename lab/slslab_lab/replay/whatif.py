@@ -15,11 +15,12 @@ from slslab.predict.profiles.profile import Figure, Profile
 from slslab.predict.uncertainty import Uncertainty
 from slslab.run.bill import METERS, OBJECT_OPERATIONS, Bill, Book, Usage, compute_bill
 from slslab_lab.replay.kernel.kernel import ReplayError, play
-from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
+from slslab_lab.replay.kernel.program import Program, Track
 from slslab_lab.replay.kernel.timeline import Timeline
 from slslab_lab.replay.measured import Measured
 from slslab_lab.replay.outcome import Totals, outcome
 from slslab_lab.replay.programs.scaling import generate
+from slslab_lab.replay.programs.stragglers import recorded_stragglers, with_recorded_stragglers, with_straggler
 from slslab_lab.replay.ranges import figures_of, play_with_ranges
 from slslab_workers.plan import thread_count
 
@@ -142,31 +143,6 @@ def with_memory(program: Program, recorded_mb: int, memory_mb: int | None) -> Pr
     return replace(program, tracks=tuple(changed(track) for track in program.tracks))
 
 
-def with_straggler(program: Program, rank: int, factor: float) -> Program:
-    """Return the program with a multiple of a worker's CPU time; RequestError if there is no such worker."""
-    if not 0 <= rank < program.workers:
-        raise RequestError(
-            f"There is no worker {rank} of {program.workers} that could be slow.",
-            f"name one of 0 to {program.workers - 1}.",
-        )
-
-    def slower(step: Step) -> Step:
-        return replace(step, cpu_ns=round(step.cpu_ns * factor))
-
-    def slower_item(item: Step | Gathering) -> Step | Gathering:
-        if isinstance(item, Step):
-            return slower(item)
-        return Gathering(tuple(tuple(map(slower, group)) for group in item.groups))
-
-    def changed(track: Track) -> Track:
-        if track.worker != rank or track.kind == "execution":
-            return track
-        steps = tuple(map(slower_item, track.steps))
-        return replace(track, steps=steps, init_cpu_ns=round(track.init_cpu_ns * factor))
-
-    return replace(program, tracks=tuple(map(changed, program.tracks)))
-
-
 def with_network(profile: Profile, network: Profile) -> Profile:
     """Return the profile with another profile's channels and state transitions."""
     return profile.model_copy(
@@ -211,6 +187,7 @@ def vary_program(run: Measured, variant: Variant) -> Program:
     program = run.program
     if variant.workers is not None and variant.workers != program.workers:
         program = generate(run.costs, variant.workers, program.batches, program.epochs)
+        program = with_recorded_stragglers(program, run.plan)
     if variant.memory_mb is not None:
         program = with_memory(program, run.plan.memory_mb, check_memory(variant.memory_mb))
     if variant.straggler is not None:
@@ -256,7 +233,8 @@ def modelled_usage(run: Measured, timeline: Timeline, played: Totals) -> Usage:
 
 def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
     """Return the row of a variant; `Variant()` is the recorded run on the platform."""
-    label = variant.label or f"as recorded, {Variant(workers=run.plan.workers).label}"
+    slow = ", with its stragglers" if recorded_stragglers(run.plan) else ""
+    label = variant.label or f"as recorded, {Variant(workers=run.plan.workers).label}{slow}"
     peak_mb = run.peak_memory_mb
     if variant.memory_mb is not None and variant.memory_mb < peak_mb:
         peak = f"Refused: the run's functions used {peak_mb} MB at their peak."

@@ -24,7 +24,7 @@ def service(options: argparse.Namespace) -> Iterator[dict[str, str]]:
     own = {"lambda": options.lambda_endpoint, "s3": options.s3_endpoint}
     if options.states_endpoint:
         own["states"] = options.states_endpoint
-    edge = Edge(own, forwarder, Keyring.from_text(os.environ.pop("SLSLAB_KEYS")))
+    edge = Edge(own, forwarder, Keyring.from_text(os.environ.pop("SLSLAB_KEYS")), options.log)
     with server.serving(edge, forwarder.close, public=edge.urls):
         yield {"endpoint": server.endpoint}
 
@@ -36,6 +36,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--s3-endpoint", required=True)
     parser.add_argument("--states-endpoint", default="", help="Step Functions, where it is installed")
     parser.add_argument("--socket", required=True, help="Unix socket of all other services")
+    parser.add_argument("--log", type=int, help="descriptor that gets a line for each request of a function to SQS")
     return parser.parse_args()
 
 

@@ -317,7 +317,8 @@ def test_a_refusal_says_what_may_stand_there() -> None:
         (
             Usage(object_requests={"object.rename": 1}),
             "object.rename is not billed by the request. Count it as one of object.put, object.list, object.get, "
-            "object.delete, dynamodb.put, dynamodb.get, dynamodb.delete.",
+            "object.delete, dynamodb.put, dynamodb.get, dynamodb.delete, sqs.request, sqs.fifo, sqs.poll, "
+            "sqs.fifo_poll.",
         ),
         (Usage(hosts=(("", 92),)), "A host has no instance type. Name one, such as g4dn.xlarge."),
     ):

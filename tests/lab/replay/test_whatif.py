@@ -15,9 +15,12 @@ from tests.lab.replay.recordings import MS, PEAK_MB, make_plan, write_run
 from slslab.errors import RequestError, RunError
 from slslab.predict.profiles.profile import Figure, Profile
 from slslab.run.bill import load_book
+from slslab_lab.replay import whatif
 from slslab_lab.replay.kernel.kernel import ReplayError
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.measured import Measured, read_measured
+from slslab_lab.replay.programs.recorded import make_program
+from slslab_lab.replay.programs.stragglers import with_straggler
 from slslab_lab.replay.whatif import (
     Platform,
     Variant,
@@ -25,11 +28,11 @@ from slslab_lab.replay.whatif import (
     check_memory,
     evaluate,
     measured_row,
+    vary_program,
     with_arch,
     with_concurrency,
     with_memory,
     with_network,
-    with_straggler,
 )
 from slslab_lab.runs.planning import architectures
 
@@ -181,6 +184,24 @@ def test_a_slow_worker(run: Measured) -> None:
     assert as_document(row)["variant"] == {"straggler": {"worker": 1, "factor": 2.0}}
     with pytest.raises(RequestError, match="no worker 2 of 2"):
         evaluate(run, Variant(straggler=(2, 2.0)), rounded())
+
+
+def test_a_run_with_a_slow_worker_is_replayed_with_it(run: Measured, monkeypatch: pytest.MonkeyPatch) -> None:
+    faults = [{"kind": "straggler", "factor": 3, "worker": 1, "phase": "compute"}, {"kind": "straggler", "factor": 2.0}]
+    slow = run.replace(plan=replace(run.plan, faults={"fault": faults}))
+    slow = slow.replace(program=make_program(slow))
+    for track, slowed in zip(run.program.tracks, slow.program.tracks, strict=True):
+        assert track.init_cpu_ns == slowed.init_cpu_ns
+        for step, later in zip(track.flat_steps(), slowed.flat_steps(), strict=True):
+            factor = 1 if step.op == "return" else 4 if track.worker == 1 and step.phase == "compute" else 2
+            assert later == replace(step, cpu_ns=factor * step.cpu_ns)
+    row = evaluate(slow, Variant(), rounded())
+    assert row.label == "as recorded, 2 workers, with its stragglers"
+    assert row.number("seconds") > evaluate(run, Variant(), rounded()).number("seconds")
+    # Other numbers of workers take the costs without the slow worker, and then that worker is as slow again.
+    assert slow.costs == run.costs
+    monkeypatch.setattr(whatif, "generate", lambda *_: run.program)
+    assert vary_program(slow, Variant(workers=4)) == slow.program
 
 
 def test_one_environment_at_once(run: Measured) -> None:

@@ -56,7 +56,7 @@ TYPES: Mapping[str, tuple[type, ...]] = MappingProxyType(
 )
 # Steps fetch and compute minibatches; SPIRT synchronises between steps.
 STEPWISE = ("fetch", "compute")
-STORES = tuple(op for op, meaning in OPERATIONS.items() if meaning.channel)
+STORES = tuple(op for op, meaning in OPERATIONS.items() if meaning.channel not in ("", "sqs"))
 OBJECTS = tuple(op for op in STORES if OPERATIONS[op].channel == "object")
 # Requests to a queue's broker can't be cut off, because its client keeps reconnecting.
 CUT = tuple(op for op in STORES if OPERATIONS[op].channel != "queue")
