@@ -47,7 +47,7 @@ class Job:
 @dataclass(frozen=True)
 class Point:
     """Modelled seconds and USD of a job at a point. `boot_s` is the start of the channel's node, which is part of
-    `seconds` and billed.
+    `seconds` and billed. `usd` has a share of a node that is always on; `usd_alone` is with a node of its own.
 
     `epoch_seconds` and `epoch_usd` belong to a further epoch. `reasons` say why the point is extrapolated.
     `uncertainties` are for seconds and USD; only leading points have them (`slslab_lab.studies.atlas.grid`).
@@ -59,6 +59,7 @@ class Point:
     memory_mb: int
     seconds: float
     usd: float
+    usd_alone: float
     epoch_seconds: float
     epoch_usd: float
     boot_s: float
@@ -82,6 +83,7 @@ class Point:
             "memory_mb": None if self.system.instances else self.memory_mb,
             "seconds": significant(self.seconds),
             "usd": significant(self.usd),
+            **({"usd_alone": significant(self.usd_alone)} if self.usd_alone != self.usd else {}),
             **ends,
             "epoch_seconds": significant(self.epoch_seconds),
             "epoch_usd": significant(self.epoch_usd),
@@ -151,6 +153,7 @@ def points(
             workers,
             memory_mb,
             **values,
+            usd_alone=float(_booted(way, boot_s, job.epochs).bill(job.epochs, job.book).alone),
             epoch_seconds=way.epoch_s,
             epoch_usd=float(way.cost(job.epochs + 1, job.book) - way.cost(job.epochs, job.book)),
             boot_s=boot_s,

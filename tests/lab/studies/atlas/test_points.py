@@ -64,6 +64,9 @@ def test_a_node_is_started_and_billed(recordings: Recordings) -> None:
         assert started.seconds - ready.seconds == pytest.approx(120)
         # cache.t3.medium, by the hour.
         assert started.usd - ready.usd == pytest.approx(120 / 3600 * 0.068, rel=1e-3)
+        # A node of its own is billed for the hour that has begun.
+        assert started.usd_alone - started.usd == pytest.approx((1 - started.seconds / 3600) * 0.068, rel=1e-3)
+        assert started.as_document()["usd_alone"] == pytest.approx(started.usd_alone, rel=1e-5)
 
 
 def test_memory_sizes_below_the_peak_are_left_out(recordings: Recordings) -> None:
