@@ -325,6 +325,9 @@ def _footnote(document: Document) -> Note:
         lines.append(f"No size may be below the peak, {peak}.")
     refused = grouped((row["trouble"], row["label"]) for row in document["rows"] if row.get("trouble"))
     lines += [f"{'; '.join(labels)}: {trouble}" for trouble, labels in refused.items()]
+    warned = grouped((text, row["label"]) for row in document["rows"] for text in row.get("warnings", ()))
+    lines += [f"{'; '.join(labels)}: {text}" for text, labels in warned.items()]
+    lines += document.get("warnings", ())
     return Note("\n".join(lines), "muted")
 
 

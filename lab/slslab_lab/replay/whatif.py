@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, Literal
 
+from slslab.aws.accounts import NEW, account_limits
 from slslab.aws.limits import lambda_limits
 from slslab.errors import RequestError
 from slslab.predict.profiles.profile import Figure, Profile
@@ -30,8 +31,8 @@ LARGEST_FLEET = 4096
 SIZES = (128, 256, 512, 768, 1024, 1536, 1769, 2048, 3008, 3538, 5307, 7076, 8845, 10_240)
 
 
-class ConcurrencyError(RequestError):
-    """A variant's workers wait for each other although not all of them may run at once."""
+class ImpossibleError(RequestError):
+    """A variant that fails on AWS: workers wait for others that can't start, or a host has too little memory."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Row:
     """A run as it was, or would be; `late` lists the invocations over the time-out: function, worker, seconds.
 
     `uncertainties` belong to seconds, billed_seconds, gb_seconds and cost; they are empty for measured rows. An
-    impossible row has no figures, and `trouble` says why.
+    impossible row has no figures, and `trouble` says why; `warnings` say what may make it impossible.
     """
 
     label: str
@@ -101,6 +102,7 @@ class Row:
     trouble: str = ""
     variant: Variant | None = None
     uncertainties: Mapping[str, Uncertainty] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def number(self, figure: str) -> float:
         """Return a figure as a float, for comparison and plots."""
@@ -201,28 +203,37 @@ def vary_profile(run: Measured, variant: Variant, profile: Profile) -> Profile:
         profile = with_network(profile, variant.network)
     if variant.concurrency is not None:
         profile = with_concurrency(profile, variant.concurrency)
+    elif run.plan.account == NEW:
+        profile = with_concurrency(profile, account_limits(NEW).account_concurrency)
     return with_arch(profile, run.arch, variant.arch or run.arch)
 
 
 def simulate(run: Measured, variant: Variant, profile: Profile) -> tuple[Timeline, Totals]:
     """Return a variant's timeline and outcome.
 
-    ConcurrencyError if it never ends because environments may not start, ReplayError if it never ends for another
-    reason.
+    ImpossibleError if it never ends because environments may not start, or if a host surely has too little memory;
+    ReplayError if it never ends for another reason.
     """
-    program, changed = vary_program(run, variant), vary_profile(run, variant, profile)
+    for shortage in run.shortages(variant.workers or run.plan.workers):
+        if shortage.is_certain:
+            raise ImpossibleError(shortage.message, shortage.hint)
+    timeline = play_within(vary_program(run, variant), vary_profile(run, variant, profile))
+    return timeline, outcome(timeline, variant.arch or run.arch)
+
+
+def play_within(program: Program, profile: Profile) -> Timeline:
+    """Return a program's timeline; ImpossibleError if the account's concurrency keeps it from ending."""
     try:
-        timeline = play(program, changed)
+        return play(program, profile)
     except ReplayError as error:
         invocations = sum(track.kind == "invocation" for track in program.tracks)
-        allowed = int(changed.functions.concurrency.value)
+        allowed = int(profile.functions.concurrency.value)
         if invocations <= allowed:
             raise
-        raise ConcurrencyError(
+        raise ImpossibleError(
             f"It never ends: with a concurrency of {allowed:,}, workers wait for others that can't start.",
-            f"give a larger --concurrency, up to {invocations} (AWS raises an account's quota on request).",
+            f"choose fewer workers, or a --concurrency of up to {invocations:,}: AWS raises quotas on request.",
         ) from error
-    return timeline, outcome(timeline, variant.arch or run.arch)
 
 
 def modelled_usage(run: Measured, timeline: Timeline, played: Totals) -> Usage:
@@ -248,7 +259,7 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
         (timeline, played, bill), uncertainties = play_with_ranges(
             play_priced, lambda each: figures_of(each[1], each[2]), platform.profile, run
         )
-    except ConcurrencyError as error:
+    except ImpossibleError as error:
         return Row(label, {}, trouble=f"{error.message} To change that, {error.hint}", variant=variant)
     uncertainties["gb_seconds"] = uncertainties["billed_seconds"]
     late = played.over_timeout(platform.timeout_s)
@@ -274,6 +285,7 @@ def evaluate(run: Measured, variant: Variant, platform: Platform) -> Row:
         tuple((one.function, one.worker, one.duration_ms / 1000) for one in late),
         variant=variant,
         uncertainties=uncertainties,
+        warnings=run.warnings(variant.workers),
     )
 
 
@@ -327,6 +339,8 @@ def as_document(row: Row) -> dict[str, Any]:
     document |= {name: one.as_document() for name, one in row.figures.items()}
     if row.uncertainties:
         document["uncertainty"] = {name: each.as_document() for name, each in row.uncertainties.items()}
+    if row.warnings:
+        document["warnings"] = list(row.warnings)
     if row.bill is not None:
         bill = row.bill.as_document()
         for line in bill["lines"]:

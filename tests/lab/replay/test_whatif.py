@@ -19,6 +19,7 @@ from slslab_lab.replay import whatif
 from slslab_lab.replay.kernel.kernel import ReplayError
 from slslab_lab.replay.kernel.program import Program, Step, Track
 from slslab_lab.replay.measured import Measured, read_measured
+from slslab_lab.replay.memory import Shortage
 from slslab_lab.replay.programs.recorded import make_program
 from slslab_lab.replay.programs.stragglers import with_straggler
 from slslab_lab.replay.whatif import (
@@ -28,6 +29,7 @@ from slslab_lab.replay.whatif import (
     check_memory,
     evaluate,
     measured_row,
+    vary_profile,
     vary_program,
     with_arch,
     with_concurrency,
@@ -35,6 +37,7 @@ from slslab_lab.replay.whatif import (
     with_network,
 )
 from slslab_lab.runs.planning import architectures
+from slslab_workers.patterns import Kept
 
 BOOK = load_book("aws-us-east-1")
 ARCHITECTURES = architectures()
@@ -210,6 +213,24 @@ def test_one_environment_at_once(run: Measured) -> None:
     assert row.number("seconds") == pytest.approx(0.39 + 0.43)
     assert row.number("cold_starts") == 1
     assert with_concurrency(platform(), 7).functions.concurrency.value == 7
+
+
+def test_a_new_account_allows_ten_environments_at_once(run: Measured) -> None:
+    new = run.replace(plan=replace(run.plan, account="new"))
+    assert vary_profile(new, Variant(), platform()).functions.concurrency.value == 10
+    assert vary_profile(new, Variant(concurrency=20), platform()).functions.concurrency.value == 20
+    assert vary_profile(run, Variant(), platform()) == platform()
+
+
+@pytest.mark.parametrize("certain", [True, False])
+def test_a_host_with_too_little_memory(run: Measured, monkeypatch: pytest.MonkeyPatch, certain: bool) -> None:
+    short = Shortage("allreduce", 2, "cache.t3.medium", "--channel-host", Kept(certain * 4 * 10**9, 4 * 10**9))
+    monkeypatch.setattr(Measured, "shortages", lambda _self, workers: [short] * (workers == 2))
+    row = evaluate(run, Variant(), rounded())
+    said = f"{short.message} To change that, {short.hint}"
+    assert (row.trouble, row.warnings) == ((said, ()) if certain else ("", (said,)))
+    assert as_document(row).get("warnings") == (None if certain else [said])
+    assert bool(row.figures) is not certain
 
 
 def test_workers_that_wait_for_one_that_may_not_start(run: Measured) -> None:

@@ -154,7 +154,16 @@ def _notes(recordings: Recordings, grid: Grid) -> Iterator[str]:
     )
     yield f"MLLess sends the share of its updates that the recording of the nearest model sent: {shares}."
     if refused := {refusal.system.name for refusal in grid.refusals}:
-        yield f"Some sizes are refused, because an item holds 400 KB: {'; '.join(sorted(refused))}."
+        yield (
+            "Some sizes are refused, because an item of DynamoDB holds 400 KB or a database is too small: "
+            f"{'; '.join(sorted(refused))}."
+        )
+    if short := sorted({f"{point.system.name} on {point.short}" for point in grid.points if point.short}):
+        number = sum(bool(point.short) for point in grid.points)
+        yield (
+            f"At {number:,} of {len(grid.points):,} points a node has too little memory if all workers' messages are "
+            f"there at once: {'; '.join(short)}. A larger node costs more."
+        )
     if recordings.noisy:
         yield f"PROVISIONAL: measured while others loaded the host: {', '.join(recordings.noisy)}."
 
