@@ -13,7 +13,7 @@ import json
 import re
 import sys
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -204,14 +204,6 @@ class _Shared:
         self.access_log.drain()
         return _requests_of(self.logged)
 
-    def polled(self, event: Mapping[str, Any]) -> None:
-        """Take the poll of an event source; other trace records are ignored."""
-        from slslab.stack.access_log import Logged
-
-        if event.get("op", "").startswith("sqs."):
-            moved = event["start_ns"], event["end_ns"], event["bytes"]
-            self.logged.append(Logged(event["op"], event["function"], *moved))
-
 
 @pytest.fixture(scope="session")
 def _shared(request: pytest.FixtureRequest, emulator_settings: dict[str, Any]) -> Iterator[_Shared]:
@@ -241,7 +233,7 @@ def emulator(request: pytest.FixtureRequest, _shared: _Shared, emulator_settings
     report: CostReport | None = request.config.pluginmanager.get_plugin(REPORT)
     own = {"session": _shared.stack.session, "keys": _shared.stack.keys}
     running = _shared.stack.start_emulator(Emulator(**emulator_settings | own))
-    with running.listening(_shared.polled, report.record if report else None):
+    with running.listening(_shared.access_log.take, report.record if report else None):
         yield running
         if report is not None:
             _shared.access_log.drain()

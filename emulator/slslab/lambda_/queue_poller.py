@@ -2,7 +2,7 @@
 
 https://docs.aws.amazon.com/lambda/latest/dg/services-sqs-scaling.html and services-sqs-errorhandling.html. Failed
 and throttled messages stay in the queue until their visibility timeout, as on AWS. AWS then polls more slowly, which
-isn't emulated. The requests that AWS would bill are reported: those that move messages, and an idle queue's polls.
+isn't emulated. AWS bills the requests that move messages, and polls of an idle queue; both are reported.
 """
 
 import asyncio
@@ -34,8 +34,8 @@ class QueuePoller:
     """Polls from its creation until `close`, on its own thread. Invocations run on the creator's event loop.
 
     `target` returns what to invoke, with batches of up to `batch_size` messages or 6 MB, gathered for up to `window_s`
-    after the first. `on_poll` is called on that loop for each request that AWS would bill, with its bytes: during a
-    batch's invocation for those that move its messages. With `reports_failures` the function's answer names the
+    after the first. `on_poll` is called on that loop for each request that AWS would bill, with its bytes. A batch's own
+    requests follow its invocation. With `reports_failures` the function's answer names the
     messages that failed.
     """
 

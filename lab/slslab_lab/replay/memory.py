@@ -53,8 +53,8 @@ class Shortage:
 def shortages(architecture: Architecture, plan: Plan, parameters: int | None) -> Iterator[Shortage]:
     """Yield the hosts of a plan that may have too little memory for a model with this number of parameters.
 
-    Nothing is known of a model that must be built to be counted, of a plan without a pattern, and of a host whose
-    memory the price book lacks.
+    Nothing is known of a model that must be built to be counted, of a plan without a pattern, and of a host that the
+    price book has no memory for.
     """
     try:
         pattern = architecture.pattern(workload_of(plan, parameters)) if parameters is not None else None

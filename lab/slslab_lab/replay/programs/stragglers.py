@@ -8,7 +8,7 @@ from slslab_lab.replay.kernel.program import Gathering, Program, Step, Track
 from slslab_workers.faults.plan import Fault, FaultPlan
 from slslab_workers.plan import Plan
 
-# Steps without an event, where a fault plan slows nobody down.
+# Steps without an event: fault plans don't slow them down.
 EVENTLESS = ("start", "return")
 # Returns how many times the CPU time a step of a worker takes; None stands for init.
 Factor = Callable[[int, Step | None], float]
@@ -20,7 +20,7 @@ def recorded_stragglers(plan: Plan) -> tuple[Fault, ...]:
 
 
 def with_recorded_stragglers(program: Program, plan: Plan) -> Program:
-    """Return the program with the slow workers of a plan's faults, whose extra time was a pause in the recording."""
+    """Return the program with the slow workers of a plan's faults. In the recording, they paused instead."""
     if not (faults := recorded_stragglers(plan)):
         return program
 
