@@ -6,14 +6,12 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
-from slslab.aws.credentials import without_foreign
 from slslab.aws.keys import Keyring
-from slslab.host.on_demand import OnDemandServer
+from slslab.host.lazy_server import LazyServer
 from slslab.host.server_process import listening_socket
 from slslab.installation import __version__, require
 from slslab.installation import installed as module_installed
 from slslab.stack.access_log import AccessLog
-from slslab.stack.state_machines import KEYS_VARIABLE
 
 PORT = 4566
 # The services that are not moto's.
@@ -27,7 +25,7 @@ def installed() -> bool:
     return all(module_installed(module) for module in MODULES)
 
 
-class AwsServices(OnDemandServer):
+class AwsServices(LazyServer):
     """IAM, CloudWatch Logs, SQS, SNS, DynamoDB and EventBridge by moto, at a Unix socket in a private directory.
 
     They start with the first request, which takes two seconds. `endpoints` are Lambda's and Step Functions'.
@@ -62,19 +60,10 @@ class AwsServices(OnDemandServer):
         return listener
 
     def _launch_at(self, listener: socket.socket) -> None:
-        self._launch_module(
-            "slslab_aws.services",
-            [
-                f"--listener={listener.fileno()}",
-                f"--lambda-endpoint={self._endpoints['lambda']}",
-                f"--states-endpoint={self._endpoints.get('states', '')}",
-            ],
-            {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text()},
-            inherited=[listener.fileno()],
-        )
+        self._launch_service("slslab_aws.services", listener, self._keys, {"endpoints": self._endpoints})
 
 
-class Edge(OnDemandServer):
+class Edge(LazyServer):
     """The endpoint at `port` of loopback, or any free one for 0. HostError if another process uses it.
 
     `endpoints` are Lambda's, S3's and Step Functions'. `services` provides all others, with its socket in `home`, a
@@ -116,14 +105,8 @@ class Edge(OnDemandServer):
         return listener
 
     def _launch_at(self, listener: socket.socket) -> None:
-        named = [
-            f"--{name}-endpoint={url}" for name, url in self._endpoints.items() if name in ("lambda", "s3", "states")
-        ]
-        logged = [] if self._access_log is None else [self._access_log.writer]
-        named += [f"--log={descriptor}" for descriptor in logged]
-        self._launch_module(
-            "slslab_aws.edge",
-            [f"--listener={listener.fileno()}", f"--socket={self.services.path}", *named],
-            {**without_foreign(os.environ), KEYS_VARIABLE: self._keys.text()},
-            inherited=[listener.fileno(), self.services.directory, *logged],
-        )
+        log = None if self._access_log is None else self._access_log.writer
+        own = {name: url for name, url in self._endpoints.items() if name in OWN}
+        options = {"endpoints": own, "path": self.services.path, "log": log}
+        inherited = [self.services.directory, *([] if log is None else [log])]
+        self._launch_service("slslab_aws.edge", listener, self._keys, options, inherited=inherited)

@@ -34,9 +34,8 @@ class QueuePoller:
     """Polls from its creation until `close`, on its own thread. Invocations run on the creator's event loop.
 
     `target` returns what to invoke, with batches of up to `batch_size` messages or 6 MB, gathered for up to `window_s`
-    after the first. `on_poll` is called on that loop for each request that AWS would bill, with its bytes. A batch's own
-    requests follow its invocation. With `reports_failures` the function's answer names the
-    messages that failed.
+    after the first. `on_poll` is called on that loop for each request that AWS would bill, with its bytes; a batch's
+    requests follow its invocation. With `reports_failures` the function's answer names the messages that failed.
     """
 
     def __init__(
