@@ -229,7 +229,7 @@ class Predictor:
     def predict(self, record: Record, requests: Sequence[Request] = ()) -> Prediction | None:
         """Return an invocation's predicted times on Lambda, from its metered record and its requests to our servers.
 
-        None for a cold start whose record doesn't separate init's CPU time from the invocation's.
+        None for a cold start if its record doesn't separate init's CPU time from the invocation's.
         """
         model = self.model(record, requests)
         if model is None:
