@@ -163,7 +163,7 @@ class Emulator(Managed):
             functions, self.packages, self._hosts, self.limits, self._pass_on_event, self._pass_on_record, self._stack
         )
         archives = Archives(self.packages, self.keys)
-        sources = EventSourceMappings(functions, self.service, self._stack)
+        sources = EventSourceMappings(functions, self.service, self._stack, self._pass_on_event)
 
         async def finish() -> None:
             await sources.close()

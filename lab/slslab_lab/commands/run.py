@@ -85,7 +85,12 @@ class RunGroup(click.Group):
                 # A cluster's nodes and compose's containers aren't this host's processes; faults keep replay away.
                 own = values["environment"] != "ray" and values["stack"] == "embedded" and not values["faults"]
                 values["record"] = "alone" if own else "together"
-            _run(lambda bar: run_plan(cmd_name, values, chosen, out=out, book=book, progress=bar, reuse=reuse), json_)
+            _run(
+                lambda bar: run_plan(
+                    cmd_name, values, chosen, out=out, book=book, progress=bar, reuse=reuse, say=bar.say
+                ),
+                json_,
+            )
 
         groups: Mapping[str, Sequence[click.Parameter]] = {
             "Training": _plan_options(architecture.workers_also),
@@ -111,7 +116,7 @@ class RunOrPlanGroup(RunGroup):
                     f"{others[0]} doesn't apply to a plan, which contains every option of its run.",
                     "change the plan's file, or leave that out: only --out, --prices and --json can be given.",
                 )
-            _run(lambda bar: run_again(Path(cmd_name), out=out, book=prices, progress=bar), json_)
+            _run(lambda bar: run_again(Path(cmd_name), out=out, book=prices, progress=bar, say=bar.say), json_)
 
         return click.Command(
             cmd_name,

@@ -22,7 +22,7 @@ from slslab.run.run import Run, bill_document
 from slslab.stack.instances.fleet import check_fleet
 from slslab_lab.pages.files import PAGE, leave_page
 from slslab_lab.runs import alone
-from slslab_lab.runs.admission import admit, admit_concurrency
+from slslab_lab.runs.admission import Say, admit, admit_concurrency, admit_hosts, print_warning
 from slslab_lab.runs.embedded import EmbeddedSystem
 from slslab_lab.runs.on_lambda import play
 from slslab_lab.runs.planning import architectures, find_book, load_plan, make_plan, refused_plans, settle
@@ -59,31 +59,40 @@ def run_plan(
     progress: Progress,
     named: Mapping[str, str] = THIS_HOST,
     reuse: bool = False,
+    say: Say = print_warning,
 ) -> EndedDocument:
     """Run an architecture, as `slslab run ARCH` does, and return the run's document, of status `failed` if it failed.
 
     `named` has the name and processor of a host other than the command's; with `reuse`, a solo profile of the same work
-    is used again. RequestError or HostError if the run can't begin.
+    is used again. `say` receives a warning before the run. RequestError or HostError if the run can't begin.
     """
     with refused_plans():
         return _start(
-            make_plan(architectures()[name], {**values, "prices": book}, options), out, progress, named, reuse
+            make_plan(architectures()[name], {**values, "prices": book}, options), out, progress, named, reuse, say
         )
 
 
-def run_again(path: Path, *, out: Path | None, book: str | None, progress: Progress) -> EndedDocument:
+def run_again(
+    path: Path, *, out: Path | None, book: str | None, progress: Progress, say: Say = print_warning
+) -> EndedDocument:
     """Run the plan in a file again, billed by another price book if one is given; see `run_plan`."""
     with refused_plans():
         plan = load_plan(path)
-        return _start(plan if book is None else replace(plan, prices=find_book(book)), out, progress)
+        return _start(plan if book is None else replace(plan, prices=find_book(book)), out, progress, say=say)
 
 
 def _start(
-    plan: Plan, out: Path | None, progress: Progress, named: Mapping[str, str] = THIS_HOST, reuse: bool = False
+    plan: Plan,
+    out: Path | None,
+    progress: Progress,
+    named: Mapping[str, str] = THIS_HOST,
+    reuse: bool = False,
+    say: Say = print_warning,
 ) -> EndedDocument:
     architecture, prices = architectures()[plan.architecture], load_book(plan.prices)
     check_hosts(architecture.requirements(plan), prices)
     admit_concurrency(plan, architecture)
+    admit_hosts(plan, architecture, say)
     datasets.find(plan.dataset).check()
     system = find_system(plan, architecture)
     admit(plan, architecture, system.budgets_mb)
