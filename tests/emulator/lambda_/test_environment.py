@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -353,6 +354,26 @@ async def start_twice(home: Path, sandboxes: Any, before: Callable[[], object] =
 @pytest.mark.parametrize("inherit", [True, False])
 def test_an_initialisation_after_a_reset_is_charged_its_own_cpu_time_alone(tmp_path: Path, inherit: bool) -> None:
     assert asyncio.run(start_twice(tmp_path, ExitingSandboxes(inherit=inherit))).cpu_ns == 20_000_000
+
+
+def test_a_runtime_that_is_being_ended_still_reaches_its_api(tmp_path: Path) -> None:
+    """Else it would write into the function's log that nobody answers."""
+    sandboxes, reached = ExitingSandboxes(inherit=True), []
+
+    async def start(setting: Setting, former: Exiting | None = None) -> Exiting:
+        sandbox = await sandboxes.start(setting, former)
+
+        async def end() -> None:
+            host, _, port = setting.variables["AWS_LAMBDA_RUNTIME_API"].partition(":")
+            _reader, writer = await asyncio.open_connection(host, int(port))
+            writer.close()
+            reached.append(port)
+
+        sandbox.end = end  # type: ignore[method-assign]
+        return sandbox
+
+    asyncio.run(start_twice(tmp_path, SimpleNamespace(start=start, address=sandboxes.address)))
+    assert len(reached) == 2
 
 
 def test_a_restart_that_the_host_refuses_leaves_no_former_sandbox(
