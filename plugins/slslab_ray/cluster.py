@@ -64,13 +64,14 @@ class Cluster(Managed):
         isolate: bool = True,
         modules: tuple[str, ...] = (),
         strict_packages: bool = False,
+        layer_packages: tuple[str, ...] = (),
         pack: bool = False,
     ) -> None:
         self.template = ",".join(modules)
         self.pack = pack
         self.refused: dict[str, str] = {}
         self._session = session
-        self._opening = Opening(limits, isolate, modules, strict_packages, b"")
+        self._opening = Opening(limits, isolate, modules, strict_packages, layer_packages, b"")
         self._known: set[str] = set()
         self._happened: set[int] = set()
         self._places: dict[str, NodePlace] = {}

@@ -24,6 +24,7 @@ class Opening:
     isolate: bool
     template: tuple[str, ...]
     strict_packages: bool
+    layer_packages: tuple[str, ...]
     key: bytes
     name: str = ""
     address: tuple[str, int] = ("", 0)

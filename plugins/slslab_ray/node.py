@@ -80,6 +80,7 @@ class Node:
                 isolate=opening.isolate,
                 modules=opening.template,
                 strict_packages=opening.strict_packages,
+                layer_packages=opening.layer_packages,
             )
         )
         key = self._session.home / "node.pem"

@@ -448,6 +448,8 @@ class RunDocument(Totals, OnLambda):
     environment: str
     confinement: str | None
     package: Package | None
+    # The host's packages that functions imported, by function; runs before 0.3 lack it.
+    host_imports: NotRequired[dict[str, list[str]]]
     seconds: Seconds
     # None if the run's own CPU seconds are used (`record` in the plan).
     alone: NotRequired[Alone | NotAlone | None]

@@ -34,16 +34,18 @@ from slslab_lab.runs.system import Running, host_meter
 from slslab_lab.runs.throttling import Throttling
 from slslab_lab.runs.watch import Watch
 from slslab_workers.architecture import Cloud, Requirements
+from slslab_workers.driver.dependencies import layer_distributions, layer_of
 from slslab_workers.faults.plan import VARIABLE, FaultPlan
 from slslab_workers.models import own_packages
 from slslab_workers.plan import Plan
 
 
 class EmbeddedSystem:
-    """The embedded stack and an emulator of the run's own."""
+    """The embedded stack and an emulator of the run's own; `strict` hides the host's packages from functions."""
 
-    def __init__(self, plan: Plan, requirements: Requirements) -> None:
+    def __init__(self, plan: Plan, requirements: Requirements, *, strict: bool = False) -> None:
         self._plan = plan
+        self._strict = strict
         self._limits = account_limits(plan.account)
         if plan.memory_mb > self._limits.memory_mb.maximum:
             raise RequestError(
@@ -70,14 +72,16 @@ class EmbeddedSystem:
 
     def start(self) -> "StartedStack":
         """Return a context in which the parts that the plan requires run, and the emulator."""
-        return StartedStack(self._plan, self._requirements, self._limits, self.budgets_mb)
+        return StartedStack(self._plan, self._requirements, self._limits, self.budgets_mb, strict=self._strict)
 
 
 class StartedStack(Managed):
     """The parts of a stack and an emulator; they are stopped at its end."""
 
-    def __init__(self, plan: Plan, requirements: Requirements, limits: Limits, budgets_mb: list[int]) -> None:
-        self._plan, self._requirements, self._limits = plan, requirements, limits
+    def __init__(
+        self, plan: Plan, requirements: Requirements, limits: Limits, budgets_mb: list[int], *, strict: bool
+    ) -> None:
+        self._plan, self._requirements, self._limits, self._strict = plan, requirements, limits, strict
         self.budgets_mb = budgets_mb
         self._recorder: Recorder | None = None
         self._states: EmbeddedStateMachines | None = None
@@ -118,10 +122,14 @@ class StartedStack(Managed):
 
     def _hosts(self) -> dict[str, Any]:
         """Return the emulator's arguments that say where environments are."""
+        packages = {
+            "strict_packages": self._strict,
+            "layer_packages": layer_distributions(layer_of(self._plan)),
+        }
         if self._plan.environment == "ray":
             pack = self._plan.placement == "pack"
-            return {"places": _cluster().Cluster(self._stack.session, self._limits, pack=pack)}
-        return {"environment": self._plan.environment}
+            return {"places": _cluster().Cluster(self._stack.session, self._limits, pack=pack, **packages)}
+        return {"environment": self._plan.environment, **packages}
 
     def ready(self) -> None:
         """Wait until nothing starts any more in the background."""
